@@ -82,15 +82,15 @@ const (
 	notSaid       = "not stated"
 
 	// Reasons why a class differs from what the actions suggest.
-	watchHang     = "a program can cause it"
-	oldBoard      = "only GPUs before Ampere report it, and the fault is in the hardware"
-	gspFirst      = "without its GSP the GPU runs no work; a reset cures most cases, so it is remembered for an hour"
-	fatalLink     = "most end one job; a fatal one sets the recovery action, which drains the GPU"
-	boardStorage  = "the board's storage fails, but running work does not need it"
-	linkOnPurpose = "software put the link down, perhaps on purpose"
-	repairWaits   = "the error is contained; the repair waits for the next reset"
-	companion     = "it accompanies 48, 63, 94, 95 or 140, whose class decides"
-	byAction      = "the recovery action has its own rule; 154 is also reported when the action is done"
+	watchHang     = "programs can cause it too"
+	oldBoard      = "the hardware is faulty; only GPUs before Ampere report these"
+	gspFirst      = "the GPU cannot run work without its GSP; the memory is one hour, because a reset fixes most cases"
+	fatalLink     = "most of these errors end one job; after a fatal one, the recovery action drains the GPU"
+	boardStorage  = "the board's storage failed; running work does not need it"
+	linkOnPurpose = "software disabled the link, possibly on purpose"
+	repairWaits   = "the error is contained and is repaired at the next reset"
+	companion     = "the driver also reports 48, 63, 94, 95 or 140, and the class of that XID applies"
+	byAction      = "the recovery action has its own rule, and 154 is also reported when the action is complete"
 )
 
 // xids is indexed by XID.

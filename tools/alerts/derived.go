@@ -116,7 +116,9 @@ func xids(keep func(catalog.XIDClass) bool) []int64 {
 
 // xidTable returns the runbooks' table of XIDs, and the reasons for classes that the actions do not explain.
 func xidTable() string {
-	var b, reasons strings.Builder
+	var b strings.Builder
+	var reasons []string // in the order of the table
+	codesOf := map[string][]string{}
 	b.WriteString("| XID | meaning | class | severity | verdict | memory | first | then | alert | source |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
@@ -129,10 +131,17 @@ func xidTable() string {
 			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), verdict.Span(x.Class.Memory()), x.First,
 			cmp.Or(x.Then, "–"), name, x.Source)
 		if x.Why != "" {
-			fmt.Fprintf(&reasons, "- %d: %s.\n", code, x.Why)
+			if codesOf[x.Why] == nil {
+				reasons = append(reasons, x.Why)
+			}
+			codesOf[x.Why] = append(codesOf[x.Why], strconv.FormatInt(code, 10))
 		}
 	}
-	return b.String() + "\nReasons for classes that the actions alone do not explain:\n\n" + reasons.String()
+	b.WriteString("\nFor some XIDs, the class does not follow from the actions:\n\n")
+	for _, why := range reasons {
+		fmt.Fprintf(&b, "- %s: %s.\n", strings.Join(codesOf[why], ", "), why)
+	}
+	return b.String()
 }
 
 // xidWords returns gpuop's glossary entries about XIDs: the meaning of each XID, and the actions.

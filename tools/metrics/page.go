@@ -140,7 +140,7 @@ func (w *writer) reference() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", e.what, code(e.labels))
 	}
 	b.WriteString(`
-After these come the label-type counters of the file. GPUs and instances also have the labels of their owner: ` + "`container`, `namespace`, `pod`" + `,
+The label-type counters of the file follow. GPUs and instances also have the labels of their owner: ` + "`container`, `namespace`, `pod`" + `,
 and if configured ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` also has ` + "`err_code` and `err_msg`" + `. Unknown
 labels are left out. Machine-wide fields are repeated on every GPU. [flags.md](flags.md) lists the flags that change label names.
 
@@ -151,7 +151,7 @@ Fields that hold structures, and fields of vGPUs on the host, cannot be exported
 	rest := exportable()
 	for _, g := range groups() {
 		var out []catalog.Entry
-		fmt.Fprintf(&b, "\n### %s\n\n| classic (4.8) | current (4.9) | id | type | unit | of | from | what |\n|---|---|---|---|---|---|---|---|\n", g.title)
+		fmt.Fprintf(&b, "\n### %s\n\n| classic (4.8) | current (4.9) | id | type | unit | of | from | meaning |\n|---|---|---|---|---|---|---|---|\n", g.title)
 		for _, e := range rest {
 			if !g.fits(e) {
 				out = append(out, e)
@@ -205,7 +205,7 @@ both vocabularies.
 	b.WriteString(`
 ## The exporter itself
 
-[The exporter's own series](operations.md#the-exporters-own-series) says what each means and what to do. The page also has ` + "`go_…` and `process_…`" + `.
+[The exporter's own series](operations.md#the-exporters-own-series) explains each of them. The page also has ` + "`go_…` and `process_…`" + `.
 
 | name | type | labels |
 |---|---|---|
