@@ -6,5 +6,5 @@
 // until every reader has released it; then the Encoder may write a later page over it.
 //
 // No label can break a page: values are escaped, names are made valid, and if two samples have equal labels, the second
-// one is dropped and counted. The package reads no device and does not know what a metric means.
+// one is dropped and counted. The package reads no device. It computes only the families about the collection's health.
 package exposition
