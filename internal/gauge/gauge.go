@@ -1,4 +1,4 @@
-// Package gauge has a gauge for states, whose series are replaced as a whole.
+// Package gauge has a gauge for states, whose series are replaced together.
 package gauge
 
 import (

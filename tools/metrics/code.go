@@ -111,7 +111,7 @@ func (w *writer) strings(nodes []ast.Expr) (all []string) {
 	return all
 }
 
-// literal returns the value of a string literal. A name that is not a literal is an error, because nobody finds it.
+// literal returns the value of a string literal. A name that is not a literal is an error.
 func (w *writer) literal(n ast.Node) string {
 	s, ok := stringOf(n)
 	if !ok {
