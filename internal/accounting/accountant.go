@@ -66,7 +66,7 @@ type deviceTotals struct {
 	seen  time.Time // the latest cycle with the entity
 	// partitioned and share describe the entity in that cycle.
 	partitioned bool
-	slices      float64
+	slices      sliceCount
 
 	// Seconds and joules that the GPU's meter counted, but that are not charged yet because the activity was unknown.
 	seconds, joules    float64
@@ -221,14 +221,14 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 		return 0, false
 	}
 	total, _ := c.Value(s.inputs.slices, e.root).Number()
-	slices, used := e.slices, s.entities[s.at[e.root]].slices
-	if slices == 0 && !e.partitioned || used < 0 || total < max(used, 1) {
+	used := s.entities[s.at[e.root]].slices
+	if e.slices.isUnknown || used.isUnknown || total < max(used.n, 1) {
 		return 0, false
 	}
 	if e.partitioned {
-		slices = total - used
+		return (total - used.n) / total, true
 	}
-	return slices / total, true
+	return e.slices.n / total, true
 }
 
 // readMeter advances the meter of a GPU. It counts no energy after too long a gap, or if the counter decreased because

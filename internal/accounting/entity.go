@@ -17,10 +17,8 @@ type sharedDevice struct {
 	labels      []gpu.Label // gpu, UUID and GPU_I_ID
 	instance    bool
 	partitioned bool
-	// slices is the number of compute slices of an instance. For a partitioned GPU, it is the sum of all its instances.
-	// If unknown, it is 0 for an instance and -1 for a partitioned GPU.
-	slices float64
-	totals *deviceTotals
+	slices      sliceCount // of an instance; for a partitioned GPU, the sum of its instances
+	totals      *deviceTotals
 
 	accounts []*ownerUsage
 	byUID    map[string]*ownerUsage
@@ -75,7 +73,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		switch d.Entity.Kind {
 		case gpu.KindGPU:
 		case gpu.KindGPUInstance:
-			e.instance, e.root, e.slices = true, t.ParentRow(row), computeSlices(d.Profile)
+			e.instance, e.root, e.slices = true, t.ParentRow(row), slicesOf(d.Profile)
 			e.labels = append(e.labels, gpu.Label{Name: gpu.InstanceLabel, Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			if e.root >= 0 { // parents precede their instances
 				s.entities[s.at[e.root]].addInstance(&e)
@@ -92,21 +90,31 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 // addInstance adds the slices of an instance to those of its GPU.
 func (e *sharedDevice) addInstance(instance *sharedDevice) {
 	e.partitioned = true
-	if instance.slices == 0 {
-		e.slices = -1
-	} else if e.slices >= 0 {
-		e.slices += instance.slices
-	}
+	e.slices = e.slices.plus(instance.slices)
 }
 
-// computeSlices returns the compute slices of a MIG profile, such as 2 for "2g.20gb", or 0 if the name has none.
-func computeSlices(profile string) float64 {
+// A sliceCount is a number of compute slices. The zero value is none.
+type sliceCount struct {
+	n         float64
+	isUnknown bool // n is then 0
+}
+
+// slicesOf returns the compute slices of a MIG profile, such as 2 for "2g.20gb".
+func slicesOf(profile string) sliceCount {
 	digits, _, found := strings.Cut(profile, "g.")
 	n, err := strconv.ParseUint(digits, 10, 8)
-	if !found || err != nil {
-		return 0
+	if !found || err != nil || n == 0 {
+		return sliceCount{isUnknown: true}
 	}
-	return float64(n)
+	return sliceCount{n: float64(n)}
+}
+
+// plus returns the sum, which is unknown if one of the counts is.
+func (c sliceCount) plus(o sliceCount) sliceCount {
+	if c.isUnknown || o.isUnknown {
+		return sliceCount{isUnknown: true}
+	}
+	return sliceCount{n: c.n + o.n}
 }
 
 // ownUse returns the owners of an entity. The owner of a GPU also owns its instances that have no other owner.

@@ -15,8 +15,8 @@ func factsPlan(o *loop.Options) {
 	o.Plan = testPlan()
 	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = gpu.KindsOf(gpu.KindGPU), true, true
 	o.Plan.Derived = []gpu.Derived{
-		{Name: "DCGM_EXP_GPU_PAIR_INFO", Field: -1}, {Name: "DCGM_EXP_GPU_AFFINITY_INFO", Field: -1},
-		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Field: -1}, {Name: "DCGM_EXP_P2P_STATUS", Field: -1},
+		{Name: "DCGM_EXP_GPU_PAIR_INFO"}, {Name: "DCGM_EXP_GPU_AFFINITY_INFO"},
+		{Name: "DCGM_EXP_GPU_HEALTH_STATUS"}, {Name: "DCGM_EXP_P2P_STATUS"},
 	}
 }
 

@@ -370,7 +370,7 @@ func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapsh
 // finalRead reads once more before the session is closed, for events that no later session reports.
 func (l *Loop) finalRead(ctx context.Context) error {
 	l.batch.Reset()
-	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
+	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.HasField }) {
 		return nil // no family counts events
 	}
 	begin := l.opt.Now()

@@ -40,8 +40,8 @@ func testPlan() *gpu.Plan {
 			{Name: "GR", Field: 2, Scale: 1},
 		},
 		Derived: []gpu.Derived{
-			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Field: 1},
-			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge, Field: -1},
+			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, HasField: true, Field: 1},
+			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge},
 		},
 	}
 }

@@ -15,7 +15,7 @@ import (
 // withXIDs requests events, so that the session is read once more before it is closed.
 func withXIDs(o *loop.Options) {
 	o.Plan = testPlan()
-	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
+	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, HasField: true, Field: 1})
 }
 
 // A slow last read that heeds its context does not turn a clean end into a wedged one. It may have begun before the

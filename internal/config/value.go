@@ -251,7 +251,7 @@ func isRegexp(s string) error {
 func isAnything(string) error { return nil }
 
 func selector(p *gpu.Selector) value {
-	return parsed(p, gpu.SelectorForm, gpu.ParseSelector, gpu.Selector.String)
+	return parsed(p, selectorForm, parseSelector, formatSelector)
 }
 
 func vocabulary(p *catalog.Vocabulary) value {

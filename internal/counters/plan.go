@@ -37,9 +37,9 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			continue
 		}
 		if r.Family != nil {
-			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1, Interval: b.interval(r.Name)}
+			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Interval: b.interval(r.Name)}
 			if e, ok := catalog.ByID(r.Family.Field); ok && r.Family.Field != 0 {
-				d.Field = b.field(e, r)
+				d.HasField, d.Field = true, b.field(e, r)
 				if longest := r.Family.MaxInterval; longest > 0 {
 					f := &b.plan.Fields[d.Field]
 					f.Interval = shorter(f.Interval, longest, b.options.Interval)

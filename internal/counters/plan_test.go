@@ -71,8 +71,8 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 			{Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Type: gpu.MetricGauge, Help: "traffic of the GPU alone", Field: 6, Scale: 1},
 		},
 		Derived: []gpu.Derived{
-			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", Field: 4},
-			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge, Help: "peers", Field: -1},
+			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", HasField: true, Field: 4},
+			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge, Help: "peers"},
 		},
 	}
 	if diff := cmp.Diff(want, plan); diff != "" {

@@ -25,7 +25,7 @@ func families(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		o.Plan.Derived = nil
 		for _, name := range names {
-			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 1})
+			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, HasField: true, Field: 1})
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestWindowUsesIntervalOfGroup(t *testing.T) {
 		}
 		throttled(100, "5")
 		plan := *opt.Plan
-		plan.Derived = []gpu.Derived{{Name: clockCountFamily, Field: 1}}
+		plan.Derived = []gpu.Derived{{Name: clockCountFamily, HasField: true, Field: 1}}
 		r.Reload(collector.Change{Source: opt.Source, Plan: &plan})
 		throttled(3, "7")
 		throttled(97, "30")

@@ -77,7 +77,7 @@ func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.reasons, l.every = -1, make([]time.Duration, len(plan.Fields))
 	for i := range plan.Derived {
 		switch d := &plan.Derived[i]; {
-		case d.Field < 0:
+		case !d.HasField:
 		case d.Name == catalog.ClockEventsCount:
 			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
 		case d.Name == catalog.ClockEventsTotal, d.Name == catalog.ClockEventSeconds:
@@ -130,7 +130,7 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 // Unavailable implements snapshot.Deriver.
 func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.FieldHealth {
 	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; d.Field < 0 && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
+		if d := &c.Plan.Derived[i]; !d.HasField && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
 		}
 	}

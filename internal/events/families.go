@@ -30,13 +30,13 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; d.Field >= 0 && slices.Contains(windows, d.Name) {
+		if d := &c.Plan.Derived[i]; d.HasField && slices.Contains(windows, d.Name) {
 			list = append(list, l.family(d, c.Topology, c.Plan.Fields[d.Field].Levels, true))
 		}
 	}
 	for i := range c.Plan.Derived {
 		d := &c.Plan.Derived[i]
-		if d.Field >= 0 && slices.Contains(totals, d.Name) {
+		if d.HasField && slices.Contains(totals, d.Name) {
 			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
 		}
 	}

@@ -55,7 +55,7 @@ type Encoder struct {
 	spare      chan []byte // of released pages, for the next ones
 
 	duplicates, dropped atomic.Uint64
-	limited             [3]atomic.Int64 // of the latest page, in the order of LimitedBy
+	limited             limitCounts // of the latest page
 }
 
 // NewEncoder returns an Encoder with the given options.
@@ -79,9 +79,7 @@ func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 // trailer follow. Within a family, samples are in the order of columns and then of rows. Families without samples are
 // left out. If several families have the same name, their samples are merged into the first one.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	for i := range e.limited {
-		e.limited[i].Store(0)
-	}
+	e.limited.reset()
 	families := e.families(s)
 	w := e.write(e.buffer(), s, families, false)
 	if e.isLimited = e.exceeds(w.series); e.isLimited {

@@ -2,6 +2,7 @@ package exposition
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -27,8 +28,26 @@ const (
 
 // LimitedBy returns how many labels or series the latest page leaves out because of its limit. The key is
 // LimitedPodLabels, LimitedCopies or LimitedFamilies. A Trailer may call it.
-func (e *Encoder) LimitedBy(what string) int {
-	return int(e.limited[slices.Index([]string{LimitedPodLabels, LimitedCopies, LimitedFamilies}, what)].Load())
+func (e *Encoder) LimitedBy(what string) int { return int(e.limited.of(what).Load()) }
+
+// limitCounts count what a page leaves out because of its limit.
+type limitCounts struct{ podLabels, copies, families atomic.Int64 }
+
+func (l *limitCounts) of(what string) *atomic.Int64 {
+	switch what {
+	case LimitedPodLabels:
+		return &l.podLabels
+	case LimitedCopies:
+		return &l.copies
+	default:
+		return &l.families
+	}
+}
+
+func (l *limitCounts) reset() {
+	l.podLabels.Store(0)
+	l.copies.Store(0)
+	l.families.Store(0)
 }
 
 // exceeds reports whether a page with that many series is over the limit.
@@ -53,8 +72,8 @@ func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most 
 		f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 	}
 	w := e.write(full.page[:0], s, families, true)
-	e.limited[0].Store(int64(w.labels.withheld))
-	e.limited[1].Store(int64(full.series - w.series))
+	e.limited.podLabels.Store(int64(w.labels.withheld))
+	e.limited.copies.Store(int64(full.series - w.series))
 
 	rank := func(f *family) int {
 		if f.health != nil {
@@ -74,7 +93,7 @@ func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most 
 			families = slices.DeleteFunc(families, func(g *family) bool { return g == f })
 		}
 	}
-	e.limited[2].Store(int64(w.series - rest))
+	e.limited.families.Store(int64(w.series - rest))
 	if rest < w.series {
 		w = e.write(w.page[:0], s, families, true)
 	}

@@ -62,7 +62,8 @@ type Derived struct {
 	Name     string
 	Type     MetricType
 	Help     string
-	Field    int           // index in Plan.Fields of its input; -1 if it has none
+	HasField bool          // the family is computed from a field of its own
+	Field    int           // index of that field in Plan.Fields, if HasField
 	Interval time.Duration // interval at which states of the field are counted; zero means Plan.Interval
 }
 
@@ -148,7 +149,7 @@ func (p *Plan) Selects(e Entity) bool {
 // needs.
 func (p *Plan) Requests(field int) bool {
 	return slices.ContainsFunc(p.Counters, func(c Counter) bool { return c.Field == field }) ||
-		slices.ContainsFunc(p.Derived, func(d Derived) bool { return d.Field == field })
+		slices.ContainsFunc(p.Derived, func(d Derived) bool { return d.HasField && d.Field == field })
 }
 
 // Missing returns the entities that the selectors name by ID but devices does not contain. The results have no parent.

@@ -41,10 +41,10 @@ func (made) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHe
 
 func newRig(t *testing.T) *rig {
 	r := &rig{T: t, now: begin, values: map[gpu.FieldID]float64{}, plan: &gpu.Plan{
-		Interval: time.Second, Devices: gpu.Selector{Flex: true}, Derived: []gpu.Derived{{Name: catalog.GPUVerdict, Field: -1}},
+		Interval: time.Second, Devices: gpu.Selector{Flex: true}, Derived: []gpu.Derived{{Name: catalog.GPUVerdict}},
 	}}
 	for _, name := range Families() {
-		r.plan.Derived = append(r.plan.Derived, gpu.Derived{Name: name, Field: -1})
+		r.plan.Derived = append(r.plan.Derived, gpu.Derived{Name: name})
 	}
 	for _, id := range append(catalog.FamilyNamed(catalog.GPUVerdict).Values, catalog.GPUTemp) {
 		e, _ := catalog.ByID(id)

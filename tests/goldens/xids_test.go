@@ -76,7 +76,7 @@ func newXIDRig(t *testing.T, seed uint64, codes int64) *xidRig {
 				{ID: 150, Name: "DCGM_FI_DEV_GPU_TEMP", Levels: gpus},
 				{ID: catalog.XIDErrors, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpus},
 			},
-			Derived: []gpu.Derived{{Name: catalog.XIDErrorsTotal, Type: gpu.MetricCounter, Field: 1}},
+			Derived: []gpu.Derived{{Name: catalog.XIDErrorsTotal, Type: gpu.MetricCounter, HasField: true, Field: 1}},
 		},
 	}
 	r.log = events.New(events.Options{Start: time.Now().Add(-time.Hour), Registerer: prometheus.NewRegistry()})

@@ -102,7 +102,7 @@ func TestUnwatchedFieldsAreLogged(t *testing.T) {
 	e := fakedcgm.New(t, lines...)
 	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), profiling(1002))
 	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
-	plan.Derived = []gpu.Derived{{Field: 3}} // the last field is only needed for accounting
+	plan.Derived = []gpu.Derived{{HasField: true, Field: 3}} // the last field is only needed for accounting
 	s := open(t, e, plan, logTo(&log))
 	readUntil(t, s, "temperatures", func(b *gpu.Batch, err error) bool { return err == nil && len(b.Samples) > 0 })
 	var got []string

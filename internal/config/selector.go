@@ -1,4 +1,4 @@
-package gpu
+package config
 
 import (
 	"errors"
@@ -6,16 +6,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // maxSelected is the largest number of IDs in a selector: DCGM's largest number of entities of one kind
 // (DCGM_MAX_NUM_CPU_CORES).
 const maxSelected = 1024
 
-// SelectorForm describes the syntax of ParseSelector for messages that end in "expected …".
-const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
+// selectorForm describes the syntax of parseSelector for messages that end in "expected …".
+const selectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
 
-// ParseSelector reads a device selector:
+// parseSelector reads a device selector:
 //
 //	f            whole GPUs, and the instances of those partitioned by MIG
 //	g[:ids]      GPUs, switches or CPUs
@@ -24,21 +26,21 @@ const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numb
 //
 // ids are numbers and ranges, such as "0,2-4". Without ids, all entities are selected. The IDs of the result are sorted
 // and unique.
-func ParseSelector(s string) (Selector, error) {
-	var sel Selector
+func parseSelector(s string) (gpu.Selector, error) {
+	var sel gpu.Selector
 	for part := range strings.SplitSeq(s, "+") {
-		if err := sel.add(strings.TrimSpace(part)); err != nil {
-			return Selector{}, err
+		if err := addToSelector(&sel, strings.TrimSpace(part)); err != nil {
+			return gpu.Selector{}, err
 		}
 	}
 	if sel.Flex && (sel.Major || sel.Minor) {
-		return Selector{}, errors.New(`"f" cannot be combined with "g" or "i"`)
+		return gpu.Selector{}, errors.New(`"f" cannot be combined with "g" or "i"`)
 	}
 	return sel, nil
 }
 
-// add parses one letter with optional IDs.
-func (s *Selector) add(part string) error {
+// addToSelector parses one letter with optional IDs.
+func addToSelector(s *gpu.Selector, part string) error {
 	letter, list, hasList := strings.Cut(part, ":")
 	var ids []uint32
 	if hasList {
@@ -106,8 +108,8 @@ func parseID(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// String returns the selector in the syntax of ParseSelector.
-func (s Selector) String() string {
+// formatSelector returns the selector in the syntax of parseSelector.
+func formatSelector(s gpu.Selector) string {
 	var parts []string
 	if s.Flex {
 		parts = append(parts, "f")

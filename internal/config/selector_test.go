@@ -1,28 +1,30 @@
-package gpu
+package config
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 func TestParseSelector(t *testing.T) {
 	tests := []struct {
 		in   string
-		want Selector
+		want gpu.Selector
 		out  string
 	}{
-		{"f", Selector{Flex: true}, "f"},
-		{"g", Selector{Major: true}, "g"},
-		{"i", Selector{Minor: true}, "i"},
-		{"i+g", Selector{Major: true, Minor: true}, "g+i"},
-		{"g:0,1", Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
-		{"i:0,2-4", Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
-		{"g:3-5,1,4 + i:7", Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3,4,5+i:7"},
-		{"g:4294967295", Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
+		{"f", gpu.Selector{Flex: true}, "f"},
+		{"g", gpu.Selector{Major: true}, "g"},
+		{"i", gpu.Selector{Minor: true}, "i"},
+		{"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
+		{"g:0,1", gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
+		{"i:0,2-4", gpu.Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
+		{"g:3-5,1,4 + i:7", gpu.Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3,4,5+i:7"},
+		{"g:4294967295", gpu.Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
 	}
 	for _, tt := range tests {
-		got, err := ParseSelector(tt.in)
+		got, err := parseSelector(tt.in)
 		if err != nil {
 			t.Errorf("%q: %v", tt.in, err)
 			continue
@@ -30,7 +32,7 @@ func TestParseSelector(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%q differs (-want +got):\n%s", tt.in, diff)
 		}
-		if out := got.String(); out != tt.out {
+		if out := formatSelector(got); out != tt.out {
 			t.Errorf("%q is written as %q, want %q", tt.in, out, tt.out)
 		}
 	}
@@ -61,11 +63,11 @@ func TestParseSelectorErrors(t *testing.T) {
 		"g:0-1024":       `0-1024 names more than 1024 IDs`,
 		"g:0-1023,0":     `0-1023,0 names more than 1024 IDs`,
 	} {
-		if _, err := ParseSelector(in); err == nil || err.Error() != want {
+		if _, err := parseSelector(in); err == nil || err.Error() != want {
 			t.Errorf("%q: error = %v, want %s", in, err, want)
 		}
 	}
-	if _, err := ParseSelector("g:0-1023"); err != nil {
+	if _, err := parseSelector("g:0-1023"); err != nil {
 		t.Errorf("selector with 1024 IDs: %v", err)
 	}
 }
@@ -76,19 +78,19 @@ func FuzzSelector(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		first, err := ParseSelector(s)
+		first, err := parseSelector(s)
 		if err != nil {
 			return
 		}
-		text := first.String()
-		second, err := ParseSelector(text)
+		text := formatSelector(first)
+		second, err := parseSelector(text)
 		if err != nil {
 			t.Fatalf("%q is written as %q, which cannot be parsed: %v", s, text, err)
 		}
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Errorf("%q changes when written as %q (-first +second):\n%s", s, text, diff)
 		}
-		if again := second.String(); again != text {
+		if again := formatSelector(second); again != text {
 			t.Errorf("%q is written as %q, and after parsing as %q", s, text, again)
 		}
 	})
