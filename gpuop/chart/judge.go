@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // Verdict says whether the chart has a path at a release.
@@ -151,7 +151,7 @@ func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 		if slices.Contains(names, path[n]) {
 			continue
 		}
-		if near := report.Nearest(path[n], names); near != "" {
+		if near := check.Nearest(path[n], names); near != "" {
 			return Verdict{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
 		}
 		break
@@ -192,7 +192,7 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 // nearest returns the name that was probably meant: one with few other letters, or the only one that the word begins or
 // ends like, such as timeoutSeconds for timeout.
 func nearest(word string, names []string) string {
-	if near := report.Nearest(word, names); near != "" {
+	if near := check.Nearest(word, names); near != "" {
 		return near
 	}
 	var related []string
@@ -276,7 +276,7 @@ func (t *Table) Component(name string) string {
 	if to := successor(Path{name}); to != nil {
 		return to[0]
 	}
-	return report.Nearest(name, t.components)
+	return check.Nearest(name, t.components)
 }
 
 // successors lists removed keys with their replacements, and wrong names that articles and the ClusterPolicy suggest.

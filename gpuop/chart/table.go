@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 //go:embed *.txt
@@ -400,7 +400,7 @@ func (t *Table) addOperands(columns []string, in []int) error {
 
 // Exclusion is a combination of settings that does not work.
 type Exclusion struct {
-	State report.State
+	State check.Severity
 	// When lists the conditions, which must all be true.
 	When []Condition
 	// At lists the settings at fault.
@@ -409,9 +409,9 @@ type Exclusion struct {
 }
 
 func (t *Table) addExclusion(columns []string, _ []int) error {
-	e := Exclusion{State: report.Warning, At: strings.Fields(columns[2]), Reason: columns[3], Fix: columns[4]}
+	e := Exclusion{State: check.Warning, At: strings.Fields(columns[2]), Reason: columns[3], Fix: columns[4]}
 	if columns[0] == "error" {
-		e.State = report.Failed
+		e.State = check.Error
 	}
 	for condition := range strings.FieldsSeq(columns[1]) {
 		e.When = append(e.When, Condition(condition))

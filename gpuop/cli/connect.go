@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // connection holds the flags that select a cluster.
@@ -75,6 +75,6 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 }
 
 // judged returns the report about a cluster.
-func judged(s *cluster.State, rows []report.Row) report.Report {
-	return report.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
+func judged(s *cluster.State, rows []check.Finding) check.Report {
+	return check.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
 }

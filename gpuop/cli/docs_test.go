@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 var (
@@ -65,15 +65,11 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// The documentation must name existing commands. A row named next to a command must be one that the command shows.
+// The documentation must name existing commands and checks.
 func TestDocumentationNamesWhatExists(t *testing.T) {
 	var commands []string
 	for _, c := range newRoot(&env{}, "gpuop").Commands() {
 		commands = append(commands, c.Name())
-	}
-	shownBy := map[string][]string{}
-	for _, c := range report.Codes() {
-		shownBy[string(c.ID)] = c.Commands
 	}
 	beside := 0
 	for name, text := range pages(t) {
@@ -92,8 +88,8 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 			at := slices.IndexFunc(cells, func(c string) bool { return strings.HasPrefix(c, "`gpuop ") }) + 1
 			for _, m := range rowInTable.FindAllStringSubmatch(cells[at], -1) {
 				beside++
-				if !slices.ContainsFunc(shownBy[m[1]], func(c string) bool { return slices.Contains(said, c) }) {
-					t.Errorf("%s: %v do not show the row %s", name, said, m[1])
+				if check.Find(m[1]) == nil {
+					t.Errorf("%s: there is no check %s", name, m[1])
 				}
 			}
 		}
@@ -101,6 +97,21 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 	if beside < 100 {
 		t.Errorf("%d rows stand beside a command, there were more than 100", beside)
 	}
+}
+
+// docs/gpuop/rows.md is generated from the checks.
+func TestChecksPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Checks\n\n`gpuop explain ID` prints an entry of this list. The severity is the highest of a check's findings.\n\n" +
+		"| check | severity | what it means | what to do | documented in |\n|---|---|---|---|---|\n")
+	for _, c := range check.All() {
+		cells := []string{"`" + c.ID + "`", c.Severity.String(), c.Title, c.Help, c.Source}
+		for i, cell := range cells[2:] {
+			cells[2+i] = strings.NewReplacer("<", "\\<", "|", "\\|", "*", "\\*").Replace(cell)
+		}
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	golden(t, filepath.Join("..", "..", "..", "docs", "gpuop", "rows.md"), b.String())
 }
 
 // words splits a command line of the documentation.

@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 	"helm.sh/helm/v3/pkg/strvals"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var errValues = errors.New("unreadable values")
@@ -69,7 +69,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		}
 		_, findings := model.Settings(inputName(file), data, nil)
 		for _, f := range findings {
-			if f.State == report.Failed {
+			if f.Severity == check.Error {
 				where := inputName(file)
 				if f.Line > 0 {
 					where += fmt.Sprintf(":%d", f.Line)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newExplainCommand(e *env) *cobra.Command {
@@ -42,7 +42,7 @@ lists those below driver.`,
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Data: entries, Text: func(w io.Writer, style report.Style) error {
+			return e.answer(answer{Data: entries, Text: func(w io.Writer, style check.Style) error {
 				writeEntries(w, style, entries)
 				return nil
 			}})
@@ -51,7 +51,7 @@ lists those below driver.`,
 }
 
 // writeEntries writes the entries. Consecutive entries with the same meaning share one text.
-func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
+func writeEntries(w io.Writer, style check.Style, entries []explain.Entry) {
 	for i, entry := range entries {
 		same := i > 0 && entry.Meaning == entries[i-1].Meaning
 		if i > 0 && !same {
@@ -76,7 +76,7 @@ func writeEntries(w io.Writer, style report.Style, entries []explain.Entry) {
 
 // wrap folds text at word boundaries. The first line begins with first, the other lines with other.
 func wrap(w io.Writer, first, other, text string) {
-	for _, line := range report.Fold(text, 108-utf8.RuneCountInString(other)) {
+	for _, line := range check.Fold(text, 108-utf8.RuneCountInString(other)) {
 		fmt.Fprintln(w, first+line)
 		first = other
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // hardware holds the flags that describe GPUs: a model and a count, or a Node.
@@ -26,7 +26,7 @@ func (h *hardware) flags(cmd *cobra.Command) {
 }
 
 // read returns the given Node, its GPUs, and the findings about it. Without a Node, n is empty.
-func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []report.Row, err error) {
+func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
 	n = &corev1.Node{}
 	if h.count < 1 || h.count > 256 {
 		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)

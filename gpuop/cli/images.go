@@ -7,9 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newImagesCommand(e *env) *cobra.Command {
@@ -49,7 +50,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 				return err
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
-				findings = append(findings, report.Row{ID: "not-judged", State: report.Note, Subject: "driver.nvidiaDriverCRD.enabled",
+				findings = append(findings, check.Finding{Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
 					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed"})
 			}
 			return e.answer(imagesAnswer(list, findings, long))
@@ -67,21 +68,21 @@ driver has an image for each operating system of the nodes (--os), and when it i
 
 // imagesAnswer lists the images. Uncertainties about several images share one note. If the values could not be read, it
 // lists nothing: the images of the defaults may be the wrong ones.
-func imagesAnswer(list []images.Image, findings []report.Row, long bool) answer {
-	a := answer{Document: true, Quiet: true, Report: report.Report{Rows: findings}}
-	if a.Report.AtLeast(report.Failed) {
+func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answer {
+	a := answer{Document: true, Quiet: true, Report: check.Report{Rows: findings}}
+	if a.Report.AtLeast(check.Error) {
 		list = nil
 	}
 	a.Data = list
 	for _, i := range list {
-		same := func(r report.Row) bool { return r.Reason == i.Note }
+		same := func(r check.Finding) bool { return r.Reason == i.Note }
 		if at := slices.IndexFunc(a.Report.Rows, same); at >= 0 {
 			a.Report.Rows[at].Subject += ", " + i.Name
 		} else if i.Note != "" {
-			a.Report.Add(report.Row{ID: "image-tag", State: report.Note, Subject: i.Name, Reason: i.Note})
+			a.Report.Add(check.Finding{Check: uncertainTag, Severity: check.Note, Subject: i.Name, Reason: i.Note})
 		}
 	}
-	a.Text = func(w io.Writer, _ report.Style) error {
+	a.Text = func(w io.Writer, _ check.Style) error {
 		for _, i := range list {
 			if long {
 				fmt.Fprintf(w, "%-24s ", i.Operand)

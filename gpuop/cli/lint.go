@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newLintCommand(e *env) *cobra.Command {
@@ -58,7 +58,7 @@ type lintFlags struct {
 	// folders maps an input to the folder in which it was found.
 	folders map[string]string
 	// unread has a finding for each input that could not be read.
-	unread []report.Row
+	unread []check.Finding
 }
 
 func (e *env) lint(o *lintFlags, path string, args []string) error {
@@ -121,13 +121,13 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 			skipped = append(skipped, o.inputs[i])
 		}
 	}
-	text := report.OneLine(strings.Join(skipped[:min(len(skipped), 5)], ", "))
-	others := report.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f report.Row) bool { return unread[f.File] })}
+	text := check.OneLine(strings.Join(skipped[:min(len(skipped), 5)], ", "))
+	others := check.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f check.Finding) bool { return unread[f.File] })}
 	switch {
 	case len(skipped) == 0:
 		return answered
 	case len(skipped) < len(o.groups) || e.fails(&others):
-		fmt.Fprintf(e.Err, "note: %s skipped: %s\n", report.Count(len(skipped), "input"), text)
+		fmt.Fprintf(e.Err, "note: %s skipped: %s\n", check.Count(len(skipped), "input"), text)
 		return answered
 	}
 	return fmt.Errorf("%w: %s: nothing to check; gpuop lint --help lists the kinds of files", errUsage, text)
@@ -140,8 +140,8 @@ type lintData struct {
 }
 
 // kinds writes the detected kind of each input. Inputs of the same kind share a line with their count.
-func kinds(result *lint.Result) func(io.Writer, report.Style) error {
-	return func(w io.Writer, style report.Style) error {
+func kinds(result *lint.Result) func(io.Writer, check.Style) error {
+	return func(w io.Writer, style check.Style) error {
 		number := map[string]int{}
 		for _, k := range result.Kinds {
 			number[k]++
@@ -162,7 +162,7 @@ func kinds(result *lint.Result) func(io.Writer, report.Style) error {
 		case result.Judged == 0 && !found:
 			what = "nothing to check in: "
 		}
-		fmt.Fprintln(w, style.Dim(report.OneLine(what+strings.Join(words, ", "))))
+		fmt.Fprintln(w, style.Dim(check.OneLine(what+strings.Join(words, ", "))))
 		if result.Judged > 0 && !found {
 			fmt.Fprintln(w, style.Green(result.Report.Summary()))
 		}
@@ -222,14 +222,14 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case errors.Is(err, fs.ErrNotExist) && !found:
 				return err
 			case errors.Is(err, errInputsTooLarge) && found:
-				left := report.Count(len(paths)-len(names)+1, "file")
-				o.unread = append(o.unread, report.Row{ID: "not-read", State: report.Note, File: arg,
+				left := check.Count(len(paths)-len(names)+1, "file")
+				o.unread = append(o.unread, check.Finding{Check: notRead, Severity: check.Note, File: arg,
 					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its folders one by one"})
 				break reading
 			case err != nil:
-				row := report.Row{ID: "not-read", State: report.Failed, File: name, Reason: "it is not judged: " + err.Error()}
+				row := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "it is not judged: " + err.Error()}
 				if found {
-					row.State = report.Note // found by searching a directory
+					row.Severity = check.Note // found by searching a directory
 				}
 				o.unread = append(o.unread, row)
 			case script && o.fix && o.options.Command != "":

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"io"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // maskRendered masks the secrets in a rendered answer, unless it is a document that keeps them.
@@ -14,7 +14,7 @@ func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
 	case e.format != "text":
 		var document bytes.Buffer
 		if a.KeepSecrets {
-			if err := a.Text(&document, report.Style{}); err != nil {
+			if err := a.Text(&document, check.Style{}); err != nil {
 				return err
 			}
 		}
@@ -31,7 +31,7 @@ func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
 // maskedWriter masks the secrets in what is written to standard error.
 type maskedWriter struct {
 	to      io.Writer
-	secrets *report.Secrets
+	secrets *check.Secrets
 }
 
 func (w *maskedWriter) Write(p []byte) (int, error) {

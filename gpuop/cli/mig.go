@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newMIGCommand(e *env) *cobra.Command {
@@ -62,7 +62,7 @@ func allBoards() answer {
 		smallest := fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name)
 		rows = append(rows, []string{b.Name, b.Typical, slices, smallest, b.Evidence})
 	}
-	return answer{Data: mig.Boards(), Text: func(w io.Writer, style report.Style) error {
+	return answer{Data: mig.Boards(), Text: func(w io.Writer, style check.Style) error {
 		if err := table(w, rows); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func oneBoard(b mig.Board) answer {
 	for _, r := range mig.Maximal(b) {
 		result.Maximal = append(result.Maximal, r.String())
 	}
-	return answer{Data: result, Text: func(w io.Writer, style report.Style) error {
+	return answer{Data: result, Text: func(w io.Writer, style check.Style) error {
 		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
 		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)", "RESOURCE (mixed)"}}
 		for _, p := range b.Profiles {
@@ -128,14 +128,14 @@ gpuop mig profiles MODEL lists what fits. The driver may choose another placemen
 			result := fitResult{Board: b.Name, Request: request.String()}
 			a := answer{Data: &result, Report: assumed(b), Quiet: true}
 			if result.Layout, err = mig.Fit(b, request); err != nil {
-				a.Report = report.Report{Rows: []report.Row{{
-					ID: "mig-does-not-fit", State: report.Failed, Subject: result.Request, Reason: err.Error(),
+				a.Report = check.Report{Rows: []check.Finding{{
+					Check: mig.DoesNotFit, Severity: check.Error, Subject: result.Request, Reason: err.Error(),
 					Fix: "gpuop mig profiles " + gpu + " lists what fits",
 				}}}
 				return e.answer(a)
 			}
 			result.Fits = true
-			a.Text = func(w io.Writer, style report.Style) error {
+			a.Text = func(w io.Writer, style check.Style) error {
 				fmt.Fprintf(w, "%s %s\n\n", style.Bold(b.Name+": "+result.Request), style.Green("fits"))
 				rows := [][]string{{"PROFILE", "STARTS AT", "MEMORY SLICES"}}
 				for _, i := range result.Layout {
@@ -152,12 +152,12 @@ gpuop mig profiles MODEL lists what fits. The driver may choose another placemen
 }
 
 // assumed notes that a board's placements come from its sibling models, not from a driver's output.
-func assumed(b mig.Board) report.Report {
+func assumed(b mig.Board) check.Report {
 	if b.Evidence == "attested" {
-		return report.Report{}
+		return check.Report{}
 	}
-	return report.Report{Rows: []report.Row{{
-		ID: "mig-placements-assumed", State: report.Note, Subject: b.Name,
+	return check.Report{Rows: []check.Finding{{
+		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
 		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
 	}}}
 }
@@ -188,7 +188,7 @@ default names (all-balanced, all-1g.10gb, …).`,
 			if err != nil {
 				return err
 			}
-			answered := report.Report{Rows: findings}
+			answered := check.Report{Rows: findings}
 			named, title, found, err := e.partition(gpus[0], file, config)
 			if err != nil {
 				return err
@@ -215,7 +215,7 @@ default names (all-balanced, all-1g.10gb, …).`,
 }
 
 // partition returns the config that the user selected, a title for it, and findings about its file.
-func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []report.Row, error) {
+func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []check.Finding, error) {
 	none := mig.Named{}
 	switch {
 	case file == "" && gpu.Board == nil:
@@ -255,17 +255,17 @@ func checkStrategy(flag, word string) error {
 	return fmt.Errorf("%w: %s %q, want none, single or mixed", errUsage, flag, word)
 }
 
-func predicted(gpus []mig.GPU, title, strategy string, found report.Report) answer {
+func predicted(gpus []mig.GPU, title, strategy string, found check.Report) answer {
 	p := mig.Predict(gpus, strategy, mig.Replication{})
 	found.Add(p.Findings...)
-	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: found, Text: func(w io.Writer, style report.Style) error {
+	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: found, Text: func(w io.Writer, style check.Style) error {
 		fmt.Fprintf(w, "%s, %s\n\n%s\n", style.Bold(gpuLine(gpus)), title, style.Bold("mig.strategy="+strategy))
 		return writeNode(w, style, mig.Prediction{}, p)
 	}}
 }
 
 // writeNode writes the resources and labels of a node, with their previous values if known.
-func writeNode(w io.Writer, style report.Style, before, after mig.Prediction) error {
+func writeNode(w io.Writer, style check.Style, before, after mig.Prediction) error {
 	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
 	if len(after.Resources) == 0 {
 		fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
@@ -277,7 +277,7 @@ func writeNode(w io.Writer, style report.Style, before, after mig.Prediction) er
 	return writeChanges(w, style, before.Labels, after.Labels)
 }
 
-func writeChanges[V comparable](w io.Writer, style report.Style, before, after map[string]V) error {
+func writeChanges[V comparable](w io.Writer, style check.Style, before, after map[string]V) error {
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		value := cmp.Or(fmt.Sprint(after[name]), `""`)

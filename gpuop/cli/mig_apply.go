@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // migApply holds the flags of mig apply.
@@ -66,16 +66,16 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 		return err
 	}
 	tree := judged(s, rows)
-	row := report.Row{
-		ID: "mig-label", State: report.Note, Node: node, Subject: judge.LabelMIG,
+	row := check.Finding{
+		Check: migLabel, Severity: check.Note, Node: node, Subject: judge.LabelMIG,
 		Reason: "nothing was written: --apply writes the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
 	to, live := source.(nodeLabeler)
 	switch {
 	case !a.apply || !live:
-	case tree.AtLeast(report.Failed) && !a.force:
-		row.State, row.Reason, row.Fix = report.Failed, "nothing was written because of the problems above; add --force to write the label anyway", ""
+	case tree.AtLeast(check.Error) && !a.force:
+		row.Severity, row.Reason, row.Fix = check.Error, "nothing was written because of the problems above; add --force to write the label anyway", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err

@@ -21,10 +21,10 @@ func TestMIGTranscripts(t *testing.T) {
 		"mig-predict.txt": {
 			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "8", "--config", "all-balanced"},
 			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "--config", "all-1g.5gb", "--strategy", "single"},
-			{"mig", "predict", "--gpu", "A100-40GB", "-f", input("mig.yaml"), "--config", "notebooks", "--strategy", "mixed"},
-			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", input("mig.yaml"), "--config", "half", "--strategy", "mixed"},
-			{"mig", "predict", "--node", input("node.json"), "--config", "all-3g.40gb", "--strategy", "mixed"},
-			{"mig", "predict", "--gpu", "A100-40GB", "-f", input("mig.yaml"), "--config", "notebook"},
+			{"mig", "predict", "--gpu", "A100-40GB", "-f", inputFile("mig.yaml"), "--config", "notebooks", "--strategy", "mixed"},
+			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", inputFile("mig.yaml"), "--config", "half", "--strategy", "mixed"},
+			{"mig", "predict", "--node", inputFile("node.json"), "--config", "all-3g.40gb", "--strategy", "mixed"},
+			{"mig", "predict", "--gpu", "A100-40GB", "-f", inputFile("mig.yaml"), "--config", "notebook"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,30 +11,36 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-var formats = []string{"text", "json", "sarif"}
+// formats returns the output formats of a command. SARIF is about places in files.
+func formats(command string) []string {
+	if command == "lint" {
+		return []string{"text", "json", "sarif"}
+	}
+	return []string{"text", "json"}
+}
 
 // verboseFlag adds -v to a command that prints a report.
 func (e *env) verboseFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "also show checks that pass")
 }
 
-// check validates the common flags.
-func (e *env) check() error {
-	if !slices.Contains(formats, e.format) {
-		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
+// check validates the common flags of a command.
+func (e *env) check(command string) error {
+	if known := formats(command); !slices.Contains(known, e.format) {
+		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(known, ", "))
 	}
 	for _, text := range e.ignore {
-		i, err := report.ParseIgnore(text)
+		i, err := check.ParseIgnore(text)
 		if err != nil {
 			return fmt.Errorf("%w: --ignore: %w", errUsage, err)
 		}
 		e.ignored = append(e.ignored, i)
 	}
 	if e.failOn != "" {
-		if _, err := report.AtSeverity(e.failOn); err != nil {
+		if _, err := check.AtSeverity(e.failOn); err != nil {
 			return fmt.Errorf("%w: --fail-on: %w", errUsage, err)
 		}
 	}
@@ -44,7 +50,7 @@ func (e *env) check() error {
 // answer is the result of a command.
 type answer struct {
 	// Text writes the result for people. It is nil if the findings are the whole result.
-	Text func(w io.Writer, style report.Style) error
+	Text func(w io.Writer, style check.Style) error
 	// Document means that Text writes a file for another program, such as values. It is written without color, and the
 	// findings go to standard error.
 	Document bool
@@ -53,7 +59,7 @@ type answer struct {
 	// Data is the result for -o json.
 	Data any
 	// Report has the findings. For a cluster or a node it replaces Text.
-	Report report.Report
+	Report check.Report
 	// Quiet omits the summary line.
 	Quiet bool
 	// Fail makes the exit code 1 regardless of the findings: the result does not cover all of the input.
@@ -107,7 +113,7 @@ func (e *env) render(w io.Writer, a *answer) error {
 	switch e.format {
 	case "json":
 		a.Report.Result = a.Data
-		return report.WriteJSON(w, a.Report)
+		return check.WriteJSON(w, a.Report)
 	case "sarif":
 		return a.Report.WriteSARIF(w, "gpuop", e.version)
 	}
@@ -115,12 +121,12 @@ func (e *env) render(w io.Writer, a *answer) error {
 }
 
 func (e *env) renderText(w io.Writer, a *answer) error {
-	style := report.Style{Color: e.Terminal && e.outPath == ""}
+	style := check.Style{Color: e.Terminal && e.outPath == ""}
 	notes := w
 	found := len(a.Report.Rows) > 0
 	switch {
 	case a.Document:
-		if err := a.Text(w, report.Style{}); err != nil {
+		if err := a.Text(w, check.Style{}); err != nil {
 			return err
 		}
 		notes = e.Err

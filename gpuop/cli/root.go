@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Exit codes.
@@ -45,7 +45,7 @@ type env struct {
 	failOn  string
 	// ignore are the arguments of --ignore, and ignored what they select.
 	ignore  []string
-	ignored []report.Ignore
+	ignored []check.Ignore
 	verbose bool // show passed checks too
 	charts  []string
 	inputs  []string // the files read so far
@@ -53,7 +53,7 @@ type env struct {
 	// referenced is the size of the files that inputs refer to.
 	referenced int
 	// secrets are the passwords and tokens in the files that were read. They are masked in all output.
-	secrets report.Secrets
+	secrets check.Secrets
 	// table has the chart's facts, including the releases added by --chart.
 	table *chart.Table
 	// chartVersion is the release added by the last --chart.
@@ -115,8 +115,8 @@ which nothing was checked; 3 the cluster does not answer.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if err := e.check(); err != nil {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := e.check(cmd.Name()); err != nil {
 				return err
 			}
 			return e.learn()
@@ -130,7 +130,7 @@ which nothing was checked; 3 the cluster does not answer.`,
 		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, cmd.CommandPath())
 	})
 	flags := root.PersistentFlags()
-	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json or sarif")
+	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: its chart as `folder` or archive of helm pull; may be repeated")
 	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default error; warning for clusters)")
@@ -173,13 +173,13 @@ func exactly(n int, what string) cobra.PositionalArgs {
 }
 
 // fails reports whether the findings make the exit code 1.
-func (e *env) fails(r *report.Report) bool {
-	least := report.Failed
+func (e *env) fails(r *check.Report) bool {
+	least := check.Error
 	switch {
 	case e.failOn != "":
-		least, _ = report.AtSeverity(e.failOn) // check has validated the word
+		least, _ = check.AtSeverity(e.failOn) // check has validated the word
 	case r.Judged:
-		least = report.Waiting
+		least = check.Waiting
 	}
 	return r.AtLeast(least)
 }

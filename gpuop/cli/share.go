@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -74,7 +74,7 @@ A config that is not in a ConfigMap is named after its file.`,
 			if err != nil {
 				return err
 			}
-			return e.answer(share(n, gpus, configs, deflt, strategy, report.Report{Rows: append(found, findings...)}))
+			return e.answer(share(n, gpus, configs, deflt, strategy, check.Report{Rows: append(found, findings...)}))
 		},
 	}
 	h.flags(cmd)
@@ -85,7 +85,7 @@ A config that is not in a ConfigMap is named after its file.`,
 	return cmd
 }
 
-func share(n *corev1.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStrategy string, found report.Report) answer {
+func share(n *corev1.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migStrategy string, found check.Report) answer {
 	var names []string
 	for _, c := range configs {
 		names = append(names, c.Name)
@@ -121,12 +121,12 @@ func share(n *corev1.Node, gpus []mig.GPU, configs []sharing.Named, deflt, migSt
 		result.Resources[resource] = change{before.Resources[resource], after.Resources[resource]}
 	}
 	result.Strategy, result.Labels, result.Limits = config.Strategy(), after.Labels, after.Limits
-	return answer{Data: result, Report: found, Text: func(w io.Writer, style report.Style) error {
+	return answer{Data: result, Report: found, Text: func(w io.Writer, style check.Style) error {
 		return writeShare(w, style, gpus, result, before, after, starts)
 	}}
 }
 
-func writeShare(w io.Writer, style report.Style, gpus []mig.GPU, r shareResult, before mig.Prediction, after sharing.Prediction, starts bool) error {
+func writeShare(w io.Writer, style check.Style, gpus []mig.GPU, r shareResult, before mig.Prediction, after sharing.Prediction, starts bool) error {
 	title := gpuLine(gpus)
 	if r.Node != "" {
 		title = r.Node + ": " + title

@@ -8,23 +8,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-func input(name string) string { return filepath.Join("testdata", "input", name) }
+func inputFile(name string) string { return filepath.Join("testdata", "input", name) }
 
 // The transcripts show each row of the specification that share covers.
 func TestShareTranscripts(t *testing.T) {
 	for name, calls := range map[string][][]string{
 		"share-predict.txt": {
-			{"share", "predict", "-f", input("timeslicing.yaml"), "--gpu", "A100-80GB", "--gpus", "8"},
-			{"share", "predict", "-f", input("two-configs.yaml"), "--node", input("node.json")},
-			{"share", "predict", "-f", input("two-configs.yaml"), "--gpu", "T4"},
-			{"share", "predict", "-f", input("copied.yaml"), "--gpu", "T4"},
-			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt")},
-			{"share", "predict", "-f", input("timeslicing.yaml"), "--node", input("node-dump.txt"), "--gpu", "T4", "--default", "timeslicing"},
+			{"share", "predict", "-f", inputFile("timeslicing.yaml"), "--gpu", "A100-80GB", "--gpus", "8"},
+			{"share", "predict", "-f", inputFile("two-configs.yaml"), "--node", inputFile("node.json")},
+			{"share", "predict", "-f", inputFile("two-configs.yaml"), "--gpu", "T4"},
+			{"share", "predict", "-f", inputFile("copied.yaml"), "--gpu", "T4"},
+			{"share", "predict", "-f", inputFile("timeslicing.yaml"), "--node", inputFile("node-dump.txt")},
+			{"share", "predict", "-f", inputFile("timeslicing.yaml"), "--node", inputFile("node-dump.txt"), "--gpu", "T4", "--default", "timeslicing"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,12 +43,12 @@ func TestShareAsksForWhatIsMissing(t *testing.T) {
 		hint string
 	}{
 		{"share predict --gpu T4", `"file" not set`},
-		{"share predict -f " + input("timeslicing.yaml"), "--gpu MODEL"},
-		{"share predict -f " + input("timeslicing.yaml") + " --gpu A100", "A100-40GB"},
-		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --gpus 0", "1 to 256"},
-		{"share predict -f " + input("timeslicing.yaml") + " --gpu T4 --mig-strategy mix", "none, single or mixed"},
+		{"share predict -f " + inputFile("timeslicing.yaml"), "--gpu MODEL"},
+		{"share predict -f " + inputFile("timeslicing.yaml") + " --gpu A100", "A100-40GB"},
+		{"share predict -f " + inputFile("timeslicing.yaml") + " --gpu T4 --gpus 0", "1 to 256"},
+		{"share predict -f " + inputFile("timeslicing.yaml") + " --gpu T4 --mig-strategy mix", "none, single or mixed"},
 		{"share predict -f nowhere.yaml --gpu T4", "no such file"},
-		{"share predict -f " + input("timeslicing.yaml") + " --node " + input("mig.yaml"), "kubectl get node"},
+		{"share predict -f " + inputFile("timeslicing.yaml") + " --node " + inputFile("mig.yaml"), "kubectl get node"},
 	} {
 		code, out, errOut := call("", strings.Fields(tc.args)...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {
@@ -63,14 +63,14 @@ func FuzzSharePredict(f *testing.F) {
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
 	f.Fuzz(func(t *testing.T, file, label string) {
 		configs, findings := sharing.ParseAny([]byte(file), "x")
-		found := report.Report{Rows: findings}
+		found := check.Report{Rows: findings}
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sharing.ConfigLabel: label}}}
 		a := share(n, []mig.GPU{g, g}, configs, "", "", found)
 		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)
-			if (err == nil) == a.Report.AtLeast(report.Failed) {
+			if (err == nil) == a.Report.AtLeast(check.Error) {
 				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Rows)
 			}
 		}

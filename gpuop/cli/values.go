@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 )
 
@@ -99,8 +99,8 @@ func imageTag(version string) string {
 }
 
 // literal returns a function that writes text unchanged.
-func literal(text []byte) func(io.Writer, report.Style) error {
-	return func(w io.Writer, _ report.Style) error {
+func literal(text []byte) func(io.Writer, check.Style) error {
+	return func(w io.Writer, _ check.Style) error {
 		_, err := w.Write(text)
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func newVerifyCommand(e *env) *cobra.Command {
@@ -46,15 +46,15 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		if err != nil {
 			return err
 		}
-		look := func(ctx context.Context) (report.Report, error) {
+		look := func(ctx context.Context) (check.Report, error) {
 			s, err := c.read(ctx, source, judge.VerifyKinds()...)
 			if err != nil {
-				return report.Report{}, err
+				return check.Report{}, err
 			}
 			rows, err := ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
 			return judged(s, rows), err
 		}
-		var r report.Report
+		var r check.Report
 		if wait {
 			again := "gpuop verify --wait"
 			if node != "" {
@@ -78,12 +78,12 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 }
 
 // ofNode keeps the rows about the named node and about unreadable kinds. Without a name it keeps all rows.
-func ofNode(s *cluster.State, rows []report.Row, name string) ([]report.Row, error) {
+func ofNode(s *cluster.State, rows []check.Finding, name string) ([]check.Finding, error) {
 	if name == "" {
 		return rows, nil
 	}
-	rows = slices.DeleteFunc(rows, func(v report.Row) bool {
-		return v.Node != name && !slices.Contains(strings.Split(v.Nodes, ", "), name) && (v.Node != "" || v.ID != "unread")
+	rows = slices.DeleteFunc(rows, func(v check.Finding) bool {
+		return v.Node != name && !slices.Contains(strings.Split(v.Nodes, ", "), name) && (v.Node != "" || v.Check != judge.NotRead)
 	})
 	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
 		return rows, nil

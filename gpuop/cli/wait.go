@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // errDeadline is returned by until after its timeout.
@@ -21,7 +21,7 @@ var errDeadline = errors.New("the deadline has passed")
 const lookEvery = 5 * time.Second
 
 // look reads the cluster once. It returns the rows, and whether waiting is over.
-type look func(ctx context.Context) (rows []report.Row, done bool, err error)
+type look func(ctx context.Context) (rows []check.Finding, done bool, err error)
 
 // until calls look until it is done or fails, the timeout passes (errDeadline), or ctx ends. It writes a line to out
 // for each change of a waiting or failed row. After a slow look, the interval is doubled.
@@ -34,7 +34,7 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 		}
 		return fmt.Errorf("%w: %s", errDeadline, timeout)
 	}
-	shown := map[string]report.Row{}
+	shown := map[string]check.Finding{}
 	for {
 		start := time.Now()
 		rows, done, err := look(limited)
@@ -57,36 +57,36 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 }
 
 // unsettled returns the rows that are waiting or failed.
-func unsettled(rows []report.Row) []report.Row {
-	return slices.DeleteFunc(slices.Clone(rows), func(v report.Row) bool {
-		return v.State != report.Waiting && v.State != report.Failed
+func unsettled(rows []check.Finding) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(rows), func(v check.Finding) bool {
+		return v.Severity != check.Waiting && v.Severity != check.Error
 	})
 }
 
 // show writes what changed since before, and returns the rows for the next call.
-func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[string]report.Row {
+func show(out io.Writer, before map[string]check.Finding, rows []check.Finding) map[string]check.Finding {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
-	present := make(map[string]report.Row, len(rows))
-	name := func(v report.Row) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
+	present := make(map[string]check.Finding, len(rows))
+	name := func(v check.Finding) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
 	for _, v := range rows {
-		key := v.Node + "\x00" + string(v.ID) + "\x00" + v.Subject
+		key := v.Node + "\x00" + v.Check.ID + "\x00" + v.Subject
 		present[key] = v
-		if old, known := before[key]; known && old.State == v.State && old.Reason == v.Reason {
+		if old, known := before[key]; known && old.Severity == v.Severity && old.Reason == v.Reason {
 			continue
 		}
-		text := fmt.Sprintf("%-7s %s: %s", v.State, name(v), v.Reason)
+		text := fmt.Sprintf("%-7s %s: %s", v.Severity, name(v), v.Reason)
 		if age := now.Sub(v.Since); !v.Since.IsZero() && age > 0 {
 			text += fmt.Sprintf(" (for %s)", age.Round(time.Second))
 		}
 		if v.Fix != "" {
 			text += " → " + v.Fix
 		}
-		fmt.Fprintln(out, clock, report.OneLine(text))
+		fmt.Fprintln(out, clock, check.OneLine(text))
 	}
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if _, still := present[key]; !still {
-			fmt.Fprintln(out, clock, report.OneLine(fmt.Sprintf("%-7s %s", report.OK, name(before[key]))))
+			fmt.Fprintln(out, clock, check.OneLine(fmt.Sprintf("%-7s %s", check.OK, name(before[key]))))
 		}
 	}
 	return present
@@ -94,15 +94,15 @@ func show(out io.Writer, before map[string]report.Row, rows []report.Row) map[st
 
 // waited calls look until no row is waiting or failed. If it ends early, the last row says why.
 func (e *env) waited(
-	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (report.Report, error),
-) (report.Report, error) {
-	var last report.Report
-	err := until(ctx, e.Err, lookEvery, deadline, func(ctx context.Context) ([]report.Row, bool, error) {
+	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (check.Report, error),
+) (check.Report, error) {
+	var last check.Report
+	err := until(ctx, e.Err, lookEvery, deadline, func(ctx context.Context) ([]check.Finding, bool, error) {
 		r, err := look(ctx)
 		switch {
 		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
 			// a temporary outage of the API server: keep trying
-			return []report.Row{{ID: "server", State: report.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
+			return []check.Finding{{Check: noServer, Severity: check.Error, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err
 		}
@@ -126,8 +126,8 @@ func (e *env) waited(
 	if n := len(unsettled(last.Rows)); n != 1 {
 		left = fmt.Sprintf("%d rows are waiting or failed", n)
 	}
-	last.Add(report.Row{
-		ID: "wait", State: report.Failed, Subject: "--wait", Reason: why + ", and " + left, Fix: again,
+	last.Add(check.Finding{
+		Check: waitEnded, Severity: check.Error, Subject: "--wait", Reason: why + ", and " + left, Fix: again,
 	})
 	return last, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // Each change is one line. Rows that do not change are not printed.
@@ -21,29 +21,29 @@ func TestWaitingShowsChanges(t *testing.T) {
 		var out bytes.Buffer
 		looks := 0
 		begun := time.Now()
-		driver := func(state report.State, reason string, since time.Time) report.Row {
-			return report.Row{ID: "operand", Node: "gpu-1", Subject: "driver", State: state, Reason: reason, Since: since, Fix: "kubectl logs d"}
+		driver := func(state check.Severity, reason string, since time.Time) check.Finding {
+			return check.Finding{Check: check.Find("operand"), Node: "gpu-1", Subject: "driver", Severity: state, Reason: reason, Since: since, Fix: "kubectl logs d"}
 		}
-		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]report.Row, bool, error) {
+		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]check.Finding, bool, error) {
 			looks++
-			ok := report.Row{ID: "operand", Subject: "dcgm", Reason: "the pod is ready"}
-			plugin := report.Row{ID: "operand", Node: "gpu-1", Subject: "device-plugin", State: report.Waiting, Reason: "waits for the driver"}
+			ok := check.Finding{Check: check.Find("operand"), Subject: "dcgm", Reason: "the pod is ready"}
+			plugin := check.Finding{Check: check.Find("operand"), Node: "gpu-1", Subject: "device-plugin", Severity: check.Waiting, Reason: "waits for the driver"}
 			switch looks {
 			case 1, 2:
-				return []report.Row{ok, driver(report.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
+				return []check.Finding{ok, driver(check.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
 			case 3:
-				return []report.Row{ok, driver(report.Failed, "has crashed", time.Time{}), plugin}, false, nil
+				return []check.Finding{ok, driver(check.Error, "has crashed", time.Time{}), plugin}, false, nil
 			case 4:
-				return []report.Row{ok, plugin}, false, nil
+				return []check.Finding{ok, plugin}, false, nil
 			}
 			return nil, true, nil
 		})
 		if err != nil || looks != 5 || time.Since(begun) != 4*time.Second {
 			t.Errorf("%d looks in %s, %v", looks, time.Since(begun), err)
 		}
-		want := `00:00:00Z waiting gpu-1 driver: is being built (for 1m0s) → kubectl logs d
-00:00:00Z waiting gpu-1 device-plugin: waits for the driver
-00:00:02Z failed  gpu-1 driver: has crashed → kubectl logs d
+		want := `00:00:00Z warning gpu-1 driver: is being built (for 1m0s) → kubectl logs d
+00:00:00Z warning gpu-1 device-plugin: waits for the driver
+00:00:02Z error   gpu-1 driver: has crashed → kubectl logs d
 00:00:03Z ok      gpu-1 driver
 00:00:04Z ok      gpu-1 device-plugin
 `
@@ -61,14 +61,14 @@ func TestWaitingEnds(t *testing.T) {
 		want error
 		took time.Duration
 	}{
-		"deadline between two looks": {func(context.Context) ([]report.Row, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
-		"deadline within a look": {func(ctx context.Context) ([]report.Row, bool, error) {
+		"deadline between two looks": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
+		"deadline within a look": {func(ctx context.Context) ([]check.Finding, bool, error) {
 			<-ctx.Done()
 			return nil, false, fmt.Errorf("list nodes: %w", ctx.Err())
 		}, 0, errDeadline, time.Minute},
-		"a look fails":    {func(context.Context) ([]report.Row, bool, error) { return nil, false, broken }, 0, broken, 0},
-		"interrupted":     {func(context.Context) ([]report.Row, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
-		"done at once":    {func(context.Context) ([]report.Row, bool, error) { return nil, true, nil }, 0, nil, 0},
+		"a look fails":    {func(context.Context) ([]check.Finding, bool, error) { return nil, false, broken }, 0, broken, 0},
+		"interrupted":     {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
+		"done at once":    {func(context.Context) ([]check.Finding, bool, error) { return nil, true, nil }, 0, nil, 0},
 		"slow, then done": {slowly(3, 20*time.Second), 0, errDeadline, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestWaitingEnds(t *testing.T) {
 // deadline comes first.
 func slowly(n int, each time.Duration) look {
 	looks := 0
-	return func(ctx context.Context) ([]report.Row, bool, error) {
+	return func(ctx context.Context) ([]check.Finding, bool, error) {
 		looks++
 		select {
 		case <-time.After(each):

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // Limits of requests.
@@ -115,7 +115,7 @@ func load(opt Options) (*rest.Config, error) {
 	if opt.Context != "" && raw.Contexts[opt.Context] == nil {
 		known := slices.Sorted(maps.Keys(raw.Contexts))
 		hint := ""
-		if near := report.Nearest(opt.Context, known); near != "" {
+		if near := check.Nearest(opt.Context, known); near != "" {
 			hint = fmt.Sprintf(", did you mean %q?", near)
 		}
 		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (it has: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Options say what the user intended.
@@ -29,22 +29,22 @@ const helmTimeout = 5 * time.Minute
 type judging struct {
 	*cluster.State
 	Options
-	rows []report.Row
+	rows []check.Finding
 	// controller owns the installation; the zero value means none.
 	controller controller
 }
 
 // Judge compares the cluster with the intention. The rows are in the order values, release, ClusterPolicy.
-func Judge(s *cluster.State, o Options) []report.Row {
+func Judge(s *cluster.State, o Options) []check.Finding {
 	j := &judging{State: s, Options: o, controller: controllerOf(s)}
 	for _, v := range judge.Unread(s, Kinds()) {
-		if v.State == report.Unknown { // a list of only the operator's namespace suffices
+		if v.Severity == check.Unknown { // a list of only the operator's namespace suffices
 			j.rows = append(j.rows, v)
 		}
 	}
 	releases, broken := histories(s.Secrets)
 	for _, err := range broken {
-		j.add(report.Seen("answer", "Secret", "%v", err), report.Unknown, "drift-release-unreadable", "Secret", err.Error(), "")
+		j.add(check.Seen("answer", "Secret", "%v", err), check.Unknown, unreadableRelease, "Secret", err.Error(), "")
 	}
 	if j.controller.name != "" {
 		j.rows = append(j.rows, j.controller.row())
@@ -59,9 +59,9 @@ func Judge(s *cluster.State, o Options) []report.Row {
 }
 
 // add adds a row with its evidence. If the row is not OK, the evidence's time is when that state began.
-func (j *judging) add(seen report.Evidence, state report.State, id report.ID, subject, reason, next string) {
-	v := report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
-	if state != report.OK && seen.Kind != "list" {
+func (j *judging) add(seen check.Evidence, state check.Severity, id *check.Check, subject, reason, next string) {
+	v := check.Finding{Check: id, Severity: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
+	if state != check.OK && seen.Kind != "list" {
 		v.Since = seen.Time
 	}
 	j.rows = append(j.rows, v)
@@ -75,11 +75,11 @@ func (j *judging) unread(k cluster.Kind) bool {
 
 // withoutRelease adds a row for an installation without a Helm release.
 func (j *judging) withoutRelease() {
-	state, next := report.Warning, "helm list -A --all"
+	state, next := check.Warning, "helm list -A --all"
 	reason := "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster"
 	if j.controller.kind == "Application" {
-		state, next = report.Note, "argocd app diff "+j.controller.name
+		state, next = check.Note, "argocd app diff "+j.controller.name
 		reason = "Argo CD renders the chart itself and leaves no Helm release to compare with"
 	}
-	j.add(report.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, "drift-no-release", "Helm release", reason, next)
+	j.add(check.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, noRelease, "Helm release", reason, next)
 }

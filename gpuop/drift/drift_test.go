@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // kubectl get wrote the files in testdata against kube-apiserver v1.36.3 with the CRDs of v26.7.0. healthy: helm
@@ -30,7 +30,7 @@ import (
 // image and a field of two DaemonSets. upgraded: helm upgrade was called with other values.
 
 // judged returns the rows. A row without evidence may only say what is likely.
-func judged(t *testing.T, s *cluster.State, o drift.Options) []report.Row {
+func judged(t *testing.T, s *cluster.State, o drift.Options) []check.Finding {
 	t.Helper()
 	rows := drift.Judge(s, o)
 	for _, v := range rows {
@@ -41,10 +41,10 @@ func judged(t *testing.T, s *cluster.State, o drift.Options) []report.Row {
 	return rows
 }
 
-func short(rows []report.Row) []string {
+func short(rows []check.Finding) []string {
 	var out []string
 	for _, v := range wrong(rows) {
-		out = append(out, v.State.String()+" "+string(v.ID)+" "+v.Subject)
+		out = append(out, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 	}
 	return out
 }
@@ -59,8 +59,8 @@ func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
 func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 	rows := judged(t, load(t, "edited.yaml"), intended(t))
 	want := []string{
-		"failed drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
-		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
+		"error drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
+		"error drift-field ClusterPolicy/cluster-policy spec.driver.version",
 	}
 	if diff := cmp.Diff(want, short(rows)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -68,7 +68,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 	for subject, words := range map[string][]string{
 		"ClusterPolicy/cluster-policy spec.driver.version": {`set "580.95.05"`, `has "570.158.01"`, "owner: kubectl-edit (Update) on 2026-11-22"},
 	} {
-		i := slices.IndexFunc(rows, func(v report.Row) bool { return v.Subject == subject })
+		i := slices.IndexFunc(rows, func(v check.Finding) bool { return v.Subject == subject })
 		for _, w := range words {
 			if !strings.Contains(rows[i].Reason, w) {
 				t.Errorf("%s: %q does not say %q", subject, rows[i].Reason, w)
@@ -76,7 +76,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 		}
 	}
 	for _, v := range rows {
-		if v.ID == "drift-field" && v.State == report.Failed {
+		if v.Check.ID == "drift-field" && v.Severity == check.Error {
 			if want := time.Hour; load(t, "edited.yaml").At.Sub(v.Since) > want || v.Since.IsZero() {
 				t.Errorf("%s: since %s, want the time of the edit", v.Subject, v.Since)
 			}
@@ -92,9 +92,9 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 	rows := judged(t, load(t, "upgraded.yaml"), intended(t))
 	got := short(rows)
 	for _, want := range []string{
-		"failed drift-value mig.strategy",
+		"error drift-value mig.strategy",
 		"warning drift-value-extra proxy",
-		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
+		"error drift-field ClusterPolicy/cluster-policy spec.driver.version",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
@@ -104,7 +104,7 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 		if strings.Contains(v.Reason+v.Fix, "pw@") {
 			t.Errorf("a password is shown: %q", v.Reason)
 		}
-		if v.ID == "drift-value" && v.Subject == "mig.strategy" && v.Fix != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
+		if v.Check.ID == "drift-value" && v.Subject == "mig.strategy" && v.Fix != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
 			t.Errorf("next %q", v.Fix)
 		}
 	}
@@ -130,7 +130,7 @@ func TestEachFieldIsFound(t *testing.T) {
 				s.ClusterPolicies[0].SetManagedFields(nil) // as if the managed fields were stripped
 				var got []string
 				for _, v := range wrong(judged(t, s, drift.Options{Table: intended(t).Table})) {
-					if v.ID == "drift-field" {
+					if v.Check.ID == "drift-field" {
 						got = append(got, strings.TrimPrefix(v.Subject, "ClusterPolicy/cluster-policy "))
 					}
 				}
@@ -227,19 +227,19 @@ func TestReleaseStates(t *testing.T) {
 	}{
 		{"pending for an hour", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) { r.Version, r.Info.Status = 2, helm.StatusPendingUpgrade })
-		}, []string{"failed drift-release release/gpu-operator"}, "helm rollback gpu-operator 1 -n gpu-operator"},
+		}, []string{"error drift-release release/gpu-operator"}, "helm rollback gpu-operator 1 -n gpu-operator"},
 		{"pending for a minute", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) {
 				r.Version, r.Info.Status = 2, helm.StatusPendingUpgrade
 				r.Info.LastDeployed.Time = s.At.Add(-time.Minute)
 			})
-		}, []string{"waiting drift-release release/gpu-operator"}, "helm status gpu-operator -n gpu-operator"},
+		}, []string{"warning drift-release release/gpu-operator"}, "helm status gpu-operator -n gpu-operator"},
 		{"failed", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) {
 				r.Version, r.Info.Status, r.Info.Description = 2, helm.StatusFailed, "timed out"
 				r.Manifest = strings.ReplaceAll(r.Manifest, "580.95.05", "999") // never applied
 			})
-		}, []string{"failed drift-release release/gpu-operator"}, "timed out"},
+		}, []string{"error drift-release release/gpu-operator"}, "timed out"},
 		{"uninstalling", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) { r.Version, r.Info.Status = 2, helm.StatusUninstalling })
 		}, []string{"warning drift-release release/gpu-operator"}, "expected deployed"},
@@ -249,17 +249,17 @@ func TestReleaseStates(t *testing.T) {
 		{"none", func(_ *testing.T, s *cluster.State) { s.Secrets = []corev1.Secret{} },
 			[]string{"warning drift-no-release Helm release"}, "helm list -A --all"},
 		{"broken", func(_ *testing.T, s *cluster.State) { s.Secrets[0].Data["release"] = []byte("H4sIAAAA") },
-			[]string{"unknown drift-release-unreadable Secret", "warning drift-no-release Helm release"}, "sh.helm.release.v1.gpu-operator.v1"},
+			[]string{"warning drift-release-unreadable Secret", "warning drift-no-release Helm release"}, "sh.helm.release.v1.gpu-operator.v1"},
 		{"forbidden", func(_ *testing.T, s *cluster.State) {
 			s.Secrets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
-		}, []string{"unknown unread list secrets"}, "kubectl auth can-i list secrets"},
+		}, []string{"warning unread list secrets"}, "kubectl auth can-i list secrets"},
 		{"no ClusterPolicy", func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
-			[]string{"failed drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
+			[]string{"error drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
 		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "no"}}
-		}, []string{"unknown unread list clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
+		}, []string{"warning unread list clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
@@ -279,7 +279,7 @@ func TestKeyThatTheReleaseDoesNotHave(t *testing.T) {
 	o := intended(t)
 	o.Intended["mig"].(map[string]any)["stratgey"] = "mixed"
 	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
-	if len(rows) != 1 || rows[0].ID != "drift-value" || rows[0].Subject != "mig.stratgey" || !strings.Contains(rows[0].Reason, "has no such value") {
+	if len(rows) != 1 || rows[0].Check.ID != "drift-value" || rows[0].Subject != "mig.stratgey" || !strings.Contains(rows[0].Reason, "has no such value") {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -328,7 +328,7 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	s = load(t, "upgraded.yaml")
 	s.ClusterPolicies[0].SetLabels(flux)
 	for _, v := range judged(t, s, intended(t)) {
-		if v.ID == "drift-value" && v.State == report.Failed && !strings.Contains(v.Fix, "change the values of HelmRelease flux-system/gpu") {
+		if v.Check.ID == "drift-value" && v.Severity == check.Error && !strings.Contains(v.Fix, "change the values of HelmRelease flux-system/gpu") {
 			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)
 		}
 	}

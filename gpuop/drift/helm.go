@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // ErrRelease is returned for Secrets whose Helm release cannot be read.
@@ -94,13 +94,13 @@ func (r *Release) revision() string { return strconv.Itoa(r.Version) }
 func (r *Release) chartVersion() string { return r.Chart.Metadata.Version }
 
 // seen returns the revision as evidence.
-func (r *Release) seen(format string, args ...any) report.Evidence {
+func (r *Release) seen(format string, args ...any) check.Evidence {
 	object := "Secret/sh.helm.release.v1." + r.Name + ".v" + r.revision()
-	return report.Seen("release", object, format, args...).At(r.Info.LastDeployed.Time)
+	return check.Seen("release", object, format, args...).At(r.Info.LastDeployed.Time)
 }
 
 // seenStatus returns the revision's status as evidence.
-func (r *Release) seenStatus() report.Evidence {
+func (r *Release) seenStatus() check.Evidence {
 	return r.seen("status %s, chart %s", r.Info.Status, r.chartVersion())
 }
 

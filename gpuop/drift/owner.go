@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Owner is the last writer of a field according to managedFields. The zero value is unknown.
@@ -26,7 +26,7 @@ func (o Owner) String() string {
 	if o.Manager == "" {
 		return "unknown"
 	}
-	s := report.OneLine(o.Manager) + " (" + o.Operation + ")"
+	s := check.OneLine(o.Manager) + " (" + o.Operation + ")"
 	if !o.Time.IsZero() {
 		s += " on " + o.Time.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	}
@@ -90,10 +90,10 @@ func controllerOf(s *cluster.State) controller {
 }
 
 // row returns a row that names the controller.
-func (c controller) row() report.Row {
-	return report.Row{
-		ID: "drift-owner", State: report.Note, Subject: c.kind + "/" + c.name,
-		Evidence: report.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
+func (c controller) row() check.Finding {
+	return check.Finding{
+		Check: otherOwner, Severity: check.Note, Subject: c.kind + "/" + c.name,
+		Evidence: check.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
 		Reason:   "it owns the installation: it will undo changes made with helm or kubectl",
 		Fix:      c.change(),
 	}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // policy compares the manifest's ClusterPolicy with the one in the cluster.
@@ -24,7 +24,7 @@ func (j *judging) policy(r *Release) {
 		subject := "ClusterPolicy/" + name
 		i := slices.IndexFunc(j.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
 		if i < 0 {
-			j.add(report.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), report.Failed, "drift-object-missing", subject,
+			j.add(check.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), check.Error, missingObject, subject,
 				r.id()+" wrote it, and it is not in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
 					"kubectl apply the ClusterPolicy of it", r.Name, r.Namespace, r.revision()))
 			continue
@@ -35,7 +35,7 @@ func (j *judging) policy(r *Release) {
 		d.walk([]string{"spec"}, want, have)
 		if d.agreed > 0 {
 			fields := counted(d.agreed, "field")
-			j.add(report.Seen("spec", subject, "%s", fields), report.OK, "drift-field", subject,
+			j.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
 				fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "")
 		}
 	}
@@ -96,8 +96,8 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if found && same(value, have) {
 		reason += fmt.Sprintf("; it is what %s says", d.From)
 	}
-	seen := report.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
-	d.add(seen, report.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want))
+	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
+	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
 // defaulted reports whether a field has the API server's default, or has no known writer.

@@ -8,7 +8,7 @@ import (
 	helm "helm.sh/helm/v3/pkg/release"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // release checks one release: its status, its values, and its ClusterPolicy.
@@ -28,24 +28,24 @@ func (j *judging) status(h history) {
 		rollback = fmt.Sprintf("helm rollback %s %s -n %s", last.Name, base.revision(), last.Namespace)
 		compared = fmt.Sprintf("; the rows below compare with revision %d, the last that was deployed", base.Version)
 	}
-	say := func(state report.State, next, format string, args ...any) {
+	say := func(state check.Severity, next, format string, args ...any) {
 		reason := last.id() + fmt.Sprintf(format, args...) + compared
-		j.add(last.seenStatus(), state, "drift-release", subject, reason, next)
+		j.add(last.seenStatus(), state, releaseState, subject, reason, next)
 	}
 	began := last.Info.LastDeployed.Time
 	switch status := last.Info.Status; {
 	case status == helm.StatusDeployed:
-		say(report.OK, "", " is deployed: chart %s, written by %s", last.chartVersion(), last.Writer)
+		say(check.OK, "", " is deployed: chart %s, written by %s", last.chartVersion(), last.Writer)
 	case status.IsPending() && !began.IsZero() && j.At.Sub(began) < helmTimeout:
-		say(report.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
+		say(check.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		say(report.Failed, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is "+
+		say(check.Error, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is "+
 			"rolled back helm refuses another with %q", status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
 		why := strings.TrimSuffix(cmp.Or(last.Info.Description, "helm gives no reason"), ".")
-		say(report.Failed, rollback, " has failed, and may have been applied in part: %s", why)
+		say(check.Error, rollback, " has failed, and may have been applied in part: %s", why)
 	default:
-		say(report.Warning, rollback, " is %s, expected deployed", status)
+		say(check.Warning, rollback, " is %s, expected deployed", status)
 	}
 }
 
@@ -70,21 +70,21 @@ func (j *judging) values(r *Release) {
 		if !found {
 			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())
 		}
-		j.add(r.seen("%s: %s", path, shown(path, have)), report.Failed, "drift-value", path.String(), reason, j.upgrade(r))
+		j.add(r.seen("%s: %s", path, shown(path, have)), check.Error, otherValue, path.String(), reason, j.upgrade(r))
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		deflt, _ := r.fallback(j.Table, path)
 		if named(j.Intended, path) || same(have, deflt) {
 			return
 		}
-		j.add(r.seen("%s: %s", path, shown(path, have)), report.Warning, "drift-value-extra", path.String(),
+		j.add(r.seen("%s: %s", path, shown(path, have)), check.Warning, extraValue, path.String(),
 			fmt.Sprintf("%s was given %s, which %s does not name: without it the chart's default is %s",
 				r.id(), shown(path, have), j.From, shown(path, deflt)),
 			"add it to the values, or: "+j.upgrade(r))
 	})
 	if agreed > 0 {
 		reason := fmt.Sprintf("%s agrees with %s of %s", r.id(), counted(agreed, "value"), j.From)
-		j.add(r.seenStatus(), report.OK, "drift-value", "values", reason, "")
+		j.add(r.seenStatus(), check.OK, otherValue, "values", reason, "")
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // load reads a file written by kubectl get -o yaml --show-managed-fields. Its times are the creation times of the
@@ -91,10 +91,10 @@ func intended(t *testing.T) drift.Options {
 }
 
 // wrong returns the rows that are not OK.
-func wrong(rows []report.Row) []report.Row {
-	var out []report.Row
+func wrong(rows []check.Finding) []check.Finding {
+	var out []check.Finding
 	for _, v := range rows {
-		if v.State != report.OK {
+		if v.Severity != check.OK {
 			out = append(out, v)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // leaves calls visit for each value that is not a map, sorted by name. Lists are leaves. Empty maps are skipped.
@@ -73,7 +73,7 @@ const maxShown = 160
 func shown(path chart.Path, value any) string {
 	_, isText := value.(string)
 	switch {
-	case !empty(value) && report.IsSecretName(path[len(path)-1]):
+	case !empty(value) && check.IsSecretName(path[len(path)-1]):
 		return "***"
 	case empty(value) && !isText:
 		return "nothing"
@@ -86,11 +86,11 @@ func shown(path chart.Path, value any) string {
 	if len(out) > maxShown {
 		out = strings.ToValidUTF8(out[:maxShown], "") + "…"
 	}
-	return report.OneLine(out)
+	return check.OneLine(out)
 }
 
 // user matches the user information in a URL, such as that of a proxy.
 var user = regexp.MustCompile(`://[^/"' ,]*@`)
 
 // masked masks secrets in JSON text.
-func masked(s string) string { return user.ReplaceAllString(report.Mask(s), "://***@") }
+func masked(s string) string { return user.ReplaceAllString(check.Mask(s), "://***@") }

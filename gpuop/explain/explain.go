@@ -12,8 +12,8 @@ import (
 	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 //go:embed words.txt
@@ -46,10 +46,8 @@ var ErrUnknown = errors.New("unknown word")
 // the keys below it. ".Values.driver" means only the key. ErrUnknown suggests similar words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)
-	for _, c := range report.Codes() {
-		if string(c.ID) == word {
-			entries = append(entries, Entry{Kind: "row of gpuop " + strings.Join(c.Commands, ", "), Words: []string{word}, Meaning: c.Meaning + " " + c.Next, Source: c.Source})
-		}
+	if c := check.Find(word); c != nil {
+		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: c.Title + " " + c.Help, Source: c.Source})
 	}
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))
 	if below := keys(table, path); len(entries) == 0 || len(below) == 1 {
@@ -195,7 +193,7 @@ func Nearest(word string) []string {
 		known = append(known, e.Words...)
 	}
 	known = append(known, mig.Profiles()...)
-	if s := cmp.Or(report.Nearest(word, known), report.Nearest("nvidia.com/"+word, known)); s != "" {
+	if s := cmp.Or(check.Nearest(word, known), check.Nearest("nvidia.com/"+word, known)); s != "" {
 		near = append(near, s)
 	}
 	for _, s := range known {

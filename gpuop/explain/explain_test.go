@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -200,8 +201,9 @@ func TestKeysOfTheChart(t *testing.T) {
 	if _, err := Lookup(chart.Load(), "driver.usePrecompild"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "driver.usePrecompiled?") {
 		t.Errorf("misspelt: %v", err)
 	}
-	if list, err := Lookup(chart.Load(), "set-twice"); err != nil || !strings.Contains(list[0].Meaning, "the last counts") {
-		t.Errorf("a row: %+v, %v", list, err)
+	c := check.New("test-check", check.Note, "Means this.", "Do that.", "source")
+	if list, err := Lookup(chart.Load(), c.ID); err != nil || list[0].Meaning != "Means this. Do that." {
+		t.Errorf("a check: %+v, %v", list, err)
 	}
 	// the keys in the second article's table
 	for _, row := range []struct{ path, since, until string }{

@@ -10,30 +10,20 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
-)
-
-// IDs of the findings of a Reader.
-const (
-	RuleSyntax    = "yaml-syntax"
-	RuleEllipsis  = "yaml-ellipsis"
-	RuleUnknown   = "unknown-key"
-	RuleDuplicate = "duplicate-key"
-	RuleType      = "wrong-type"
-	RuleAliases   = "yaml-aliases"
 )
 
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
-	Findings []report.Row
+	Findings []check.Finding
 	// Unknown says what the reading program does with unknown keys.
 	Unknown string
 }
 
 // Add adds a finding at the node's position. A nil node means the whole file.
-func (r *Reader) Add(rule report.ID, s report.State, n *yaml.Node, subject, reason, fix string) {
-	f := report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix}
+func (r *Reader) Add(rule *check.Check, s check.Severity, n *yaml.Node, subject, reason, fix string) {
+	f := check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix}
 	if n != nil {
 		f.Line, f.Column = n.Line, n.Column
 	}
@@ -78,16 +68,16 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if doc.Kind == 0 || len(doc.Content) == 0 || IsNull(doc.Content[0]) {
-		r.Add(RuleSyntax, report.Failed, nil, "", "the file is empty", "")
+		r.Add(Syntax, check.Error, nil, "", "the file is empty", "")
 		return nil
 	}
 	if tooLarge(&doc) {
-		r.Add(RuleAliases, report.Failed, nil, "", fmt.Sprintf("aliases expand to more than %d values, or never end; not checked", maxExpanded), "write the values out")
+		r.Add(Aliases, check.Error, nil, "", fmt.Sprintf("aliases expand to more than %d values, or never end; not checked", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		r.Add(RuleType, report.Failed, root, "", "the file holds "+Describe(root)+", want a mapping of keys to values", "")
+		r.Add(WrongType, check.Error, root, "", "the file holds "+Describe(root)+", want a mapping of keys to values", "")
 		return nil
 	}
 	return root
@@ -97,13 +87,13 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
-			r.Add(RuleEllipsis, report.Failed, &yaml.Node{Line: i + 1}, "...",
+			r.Add(Ellipsis, check.Error, &yaml.Node{Line: i + 1}, "...",
 				`the "..." that an article puts for "and so on" was copied with the example, and the file does not parse`, "delete the line")
 			return
 		}
 	}
 	e := text.YAMLError("", err)
-	r.Add(RuleSyntax, report.Failed, &yaml.Node{Line: e.Line}, "", e.Msg, "")
+	r.Add(Syntax, check.Error, &yaml.Node{Line: e.Line}, "", e.Msg, "")
 }
 
 // Resolve returns the node that an alias refers to. An alias to itself, which YAML allows, becomes an empty node.
@@ -132,7 +122,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want a mapping of keys to values", "")
+		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want a mapping of keys to values", "")
 		return nil
 	}
 	var fields []Field
@@ -146,9 +136,9 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 				content = slices.Concat(content, merged(value))
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
-			r.Add(RuleType, report.Failed, key, path, "found "+Describe(key)+" as a key, want a word", "")
+			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, want a word", "")
 		case at >= 0 && i < own:
-			r.Add(RuleDuplicate, report.Failed, key, join(path, key.Value),
+			r.Add(Duplicate, check.Error, key, join(path, key.Value),
 				fmt.Sprintf("the key is written twice, first on line %d; only the last one counts", fields[at].Key.Line), "keep one")
 			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
 		case at >= 0:
@@ -185,14 +175,14 @@ func index(fields []Field, name string) int {
 }
 
 func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
-	fix := report.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
-	r.Add(RuleUnknown, report.Failed, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
+	fix := check.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
+	r.Add(UnknownKey, check.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
 // List returns the elements of a sequence.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
-		r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want a list", "")
+		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want a list", "")
 	}
 	return Items(n)
 }
@@ -224,7 +214,7 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		fix = "write " + strconv.Quote(n.Value)
 	}
-	r.Add(RuleType, report.Failed, n, path, "found "+Describe(n)+", want "+want, fix)
+	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want "+want, fix)
 	return false
 }
 

@@ -8,13 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-func summary(findings []report.Row) []string {
+func summary(findings []check.Finding) []string {
 	var out []string
 	for _, f := range findings {
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%d %s %s: %s", f.Line, f.ID, f.Subject, f.Fix)))
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%d %s %s: %s", f.Line, f.Check.ID, f.Subject, f.Fix)))
 	}
 	return out
 }
@@ -98,7 +98,7 @@ func FuzzDocument(f *testing.F) {
 				r.List(field.Value, field.Name)
 				r.Bool(field.Value, field.Name)
 			}
-		} else if !slices.ContainsFunc(r.Findings, func(f report.Row) bool { return f.State == report.Failed }) {
+		} else if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 			t.Fatal("neither a root nor an error")
 		}
 		for _, f := range r.Findings {

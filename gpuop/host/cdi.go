@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // cdiSpec is the part of a CDI specification that refers to files of the node.
@@ -33,27 +33,27 @@ func (n *inspection) cdi() {
 			continue
 		}
 		var spec cdiSpec
-		var state report.State
+		var state check.Severity
 		var reason, next string
 		text, err := n.read(file)
 		if err != nil {
 			state, reason, next = unread(err)
 		} else if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
-			state, reason, next = report.Failed, fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
+			state, reason, next = check.Error, fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
 		} else if vendor, _, _ := strings.Cut(spec.Kind, "/"); vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com") {
 			state, reason, next = n.judgeSpec(file, spec)
 		} else {
 			continue
 		}
-		n.add("cdi", state, file, reason, next)
+		n.add(cdiFiles, state, file, reason, next)
 	}
 	if len(n.rows) == before && n.hasAny("/etc/cdi", "/run") {
-		n.add("cdi", report.Note, "CDI", "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "")
+		n.add(cdiFiles, check.Note, "CDI", "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "")
 	}
 }
 
 // judgeSpec checks the files and device nodes of a specification.
-func (n *inspection) judgeSpec(file string, spec cdiSpec) (state report.State, reason, next string) {
+func (n *inspection) judgeSpec(file string, spec cdiSpec) (state check.Severity, reason, next string) {
 	var paths, gone []string
 	edits := []cdiEdits{spec.ContainerEdits}
 	for _, d := range spec.Devices {
@@ -89,12 +89,12 @@ func (n *inspection) judgeSpec(file string, spec cdiSpec) (state report.State, r
 		if more := len(gone) - 3; more > 0 {
 			gone = append(gone[:3], fmt.Sprintf("%d more", more))
 		}
-		return report.Failed, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so that no container with one of its devices starts; " +
+		return check.Error, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so that no container with one of its devices starts; " +
 			"the driver or the MIG geometry has changed since the file was written", again
 	case len(spec.Devices) == 0:
-		return report.Warning, what + ": it was generated while the driver had no GPU", again
+		return check.Warning, what + ": it was generated while the driver had no GPU", again
 	case notJudged > 0:
-		return report.Unknown, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), ""
+		return check.Unknown, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), ""
 	}
-	return report.OK, what + ": every file and device node that it names exists", ""
+	return check.OK, what + ": every file and device node that it names exists", ""
 }

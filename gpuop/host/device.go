@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // majors returns the major numbers of NVIDIA's character devices in /proc/devices.
@@ -38,10 +38,10 @@ var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices checks that the device nodes exist and have the kernel's current device numbers.
-func (n *inspection) devices() (report.State, string, string) {
+func (n *inspection) devices() (check.Severity, string, string) {
 	const next, gpus = "sudo nvidia-modprobe -u -c 0", "/proc/driver/nvidia/gpus"
 	if n.version == "" {
-		return report.OK, "", "" // reported with the kernel module
+		return check.OK, "", "" // reported with the kernel module
 	}
 	majors, err := n.majors()
 	if err != nil {
@@ -64,7 +64,7 @@ func (n *inspection) devices() (report.State, string, string) {
 		}
 	}
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
-		return report.Unknown, "not judged: " + n.path + " has no device nodes, not even /dev/null: it is a copy of the files", ""
+		return check.Unknown, "not judged: " + n.path + " has no device nodes, not even /dev/null: it is a copy of the files", ""
 	}
 	var missing, wrong []string
 	for _, w := range all {
@@ -80,13 +80,13 @@ func (n *inspection) devices() (report.State, string, string) {
 	}
 	switch known := len(all) - 3; {
 	case len(missing) > 0:
-		return report.Failed, "missing: " + strings.Join(missing, ", "), next
+		return check.Error, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		return report.Failed, strings.Join(wrong, "; ") + ": left from a module that is no longer loaded", "sudo rm the node, then " + next
+		return check.Error, strings.Join(wrong, "; ") + ": left from a module that is no longer loaded", "sudo rm the node, then " + next
 	case known < n.count && !n.vfio:
-		return report.Failed, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
+		return check.Error, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		return report.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs exist, with the kernel's numbers", known), ""
+		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs exist, with the kernel's numbers", known), ""
 	}
 }
 
@@ -108,9 +108,9 @@ func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
 
 // fabric checks that the fabric manager runs if the GPUs are connected by NVSwitches.
-func (n *inspection) fabric() (report.State, string, string) {
+func (n *inspection) fabric() (check.Severity, string, string) {
 	if n.switches == 0 || n.vfio {
-		return report.OK, "", ""
+		return check.OK, "", ""
 	}
 	processes, err := n.names("/proc")
 	if err != nil {
@@ -121,12 +121,12 @@ func (n *inspection) fabric() (report.State, string, string) {
 		name, err := n.read("/proc/" + p + "/comm")
 		seen = seen || err == nil
 		if oneLine(name) == "nv-fabricmanage" { // the kernel truncates process names to 15 bytes
-			return report.OK, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), ""
+			return check.OK, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), ""
 		}
 	}
 	if !seen {
-		return report.Unknown, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), ""
+		return check.Unknown, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), ""
 	}
-	return report.Failed, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
+	return check.Error, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
 		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 }

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // restart is the command that restarts a DaemonSet's pod on a node. The node's name follows.
@@ -32,7 +32,7 @@ func (n *inspection) libraryIn(base string) string {
 
 // libraries checks that the driver's libraries exist and have the version of the loaded kernel module. If the versions
 // differ, every CUDA program fails.
-func (n *inspection) libraries() (report.State, string, string) {
+func (n *inspection) libraries() (check.Severity, string, string) {
 	// driver-ready may name another root, from hostPaths.driverInstallDir
 	roots := []string{"/", driverDir}
 	if n.passed != nil && n.passed.driverRoot != "" {
@@ -45,25 +45,25 @@ func (n *inspection) libraries() (report.State, string, string) {
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
 	switch {
 	case first < 0 && n.version == "":
-		return report.OK, "", "" // reported with the kernel module
+		return check.OK, "", "" // reported with the kernel module
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
-		return report.Unknown, "not judged: neither a folder of libraries nor " + driverDir + " is in " + n.path, ""
+		return check.Unknown, "not judged: neither a folder of libraries nor " + driverDir + " is in " + n.path, ""
 	case first < 0:
-		return report.Failed, "the kernel module " + n.version + " is loaded, and no libcuda.so is on the node, neither in / nor in " + driverDir + ": the driver container's root is not mounted there",
+		return check.Error, "the kernel module " + n.version + " is loaded, and no libcuda.so is on the node, neither in / nor in " + driverDir + ": the driver container's root is not mounted there",
 			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
 	}
 	at, found := roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
-		return report.Failed, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
+		return check.Error, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
 			"unload the module with all its clients stopped, or reboot the node"
 	case versions[0] != "" && versions[1] != "":
-		return report.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
+		return check.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
 			"set driver.enabled=false, or remove the node's own driver"
 	case len(roots) > 2 && roots[2] != at:
-		return report.Warning, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
+		return check.Warning, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
 			fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
 	}
 	whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
-	return report.OK, fmt.Sprintf("%s in %s, %s", found, at, whose), ""
+	return check.OK, fmt.Sprintf("%s in %s, %s", found, at, whose), ""
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // ErrRoot is returned by Inspect if the folder has no files of a node.
@@ -17,44 +17,44 @@ var ErrRoot = errors.New("no root of a node")
 
 // Inspect checks the node whose root is mounted at, or was copied to, a folder. Ages are relative to at. The node's
 // name is from /etc/hostname. Errors wrap ErrRoot.
-func Inspect(folder string, at time.Time) (report.Report, error) {
+func Inspect(folder string, at time.Time) (check.Report, error) {
 	return inspect(root{path: folder, stat: os.Stat}, at)
 }
 
-// check is one check of the chain. It adds no row if the reason is empty.
-type check struct {
-	id      report.ID
+// step is one check of the chain. It adds no finding if the reason is empty.
+type step struct {
+	check   *check.Check
 	subject string
-	judge   func(*inspection) (state report.State, reason, next string)
+	judge   func(*inspection) (state check.Severity, reason, next string)
 }
 
 // checks lists the checks with one row each, in dependency order. The checks of operands, runtimes and specifications
 // follow.
-var checks = []check{
-	{"gpu-on-pci", "GPUs on PCI", (*inspection).gpus},
-	{"nouveau", "nouveau", (*inspection).nouveau},
-	{"driver-module", "NVIDIA kernel module", (*inspection).driver},
-	{"driver-libraries", "driver libraries", (*inspection).libraries},
-	{"device-nodes", "device nodes", (*inspection).devices},
-	{"fabric-manager", "fabric manager", (*inspection).fabric},
-	{"validation", validationDir, (*inspection).validation},
+var checks = []step{
+	{gpuOnPCI, "GPUs on PCI", (*inspection).gpus},
+	{nouveauLoaded, "nouveau", (*inspection).nouveau},
+	{driverModule, "NVIDIA kernel module", (*inspection).driver},
+	{driverLibraries, "driver libraries", (*inspection).libraries},
+	{deviceNodes, "device nodes", (*inspection).devices},
+	{fabricManager, "fabric manager", (*inspection).fabric},
+	{validationDone, validationDir, (*inspection).validation},
 }
 
-func inspect(r root, at time.Time) (report.Report, error) {
+func inspect(r root, at time.Time) (check.Report, error) {
 	if info, err := os.Stat(r.path); err != nil {
-		return report.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
+		return check.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	} else if !info.IsDir() {
-		return report.Report{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
+		return check.Report{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !r.hasAny(known...) {
-		return report.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
+		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // without it, the title is the root
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
 	for _, c := range checks {
 		if state, reason, next := c.judge(n); reason != "" {
-			n.add(c.id, state, c.subject, reason, next)
+			n.add(c.check, state, c.subject, reason, next)
 		}
 	}
 	n.validated(true)
@@ -62,14 +62,14 @@ func inspect(r root, at time.Time) (report.Report, error) {
 	n.cdi()
 	n.validated(false)
 	n.chain()
-	return report.Report{Judged: true, Title: r.path, At: at, Rows: n.rows}, nil
+	return check.Report{Judged: true, Title: r.path, At: at, Rows: n.rows}, nil
 }
 
 // inspection holds the findings. Later checks use the results of earlier ones.
 type inspection struct {
 	root
 	name string
-	rows []report.Row
+	rows []check.Finding
 
 	count    int          // GPUs on the PCI bus
 	switches int          // NVSwitches on the PCI bus
@@ -79,23 +79,23 @@ type inspection struct {
 }
 
 // add adds a row.
-func (n *inspection) add(id report.ID, s report.State, subject, reason, next string) {
-	n.rows = append(n.rows, report.Row{ID: id, State: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
+func (n *inspection) add(id *check.Check, s check.Severity, subject, reason, next string) {
+	n.rows = append(n.rows, check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
 // unread returns the result of a check whose file could not be read.
-func unread(err error) (state report.State, reason, next string) {
+func unread(err error) (state check.Severity, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
 	}
-	return report.Unknown, "not judged: " + err.Error(), next
+	return check.Unknown, "not judged: " + err.Error(), next
 }
 
 // chain inserts a row that names the first broken link. Later failures may follow from it.
 func (n *inspection) chain() {
-	at := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Failed })
-	row := report.Row{ID: "first-broken-link", State: report.Note, Node: n.name, Subject: "chain"}
-	switch unread := slices.IndexFunc(n.rows, func(v report.Row) bool { return v.State == report.Unknown }); {
+	at := slices.IndexFunc(n.rows, func(v check.Finding) bool { return v.Severity == check.Error })
+	row := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
+	switch unread := slices.IndexFunc(n.rows, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
 	case at >= 0:
 		row.Subject, row.Reason = n.rows[at].Subject, "the first broken link is "+n.rows[at].Subject+": fix it first; the failures after it may be consequences"
 		if unread >= 0 && unread < at {
@@ -104,7 +104,7 @@ func (n *inspection) chain() {
 	case unread >= 0:
 		row.Reason = "no broken link was found, and " + n.rows[unread].Subject + " was not judged"
 	default:
-		row.State, row.Reason = report.OK, "every checked link is intact"
+		row.Severity, row.Reason = check.OK, "every checked link is intact"
 	}
 	n.rows = slices.Insert(n.rows, 0, row)
 }

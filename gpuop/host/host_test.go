@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -148,7 +148,7 @@ func (c character) Sys() any {
 	return &syscall.Stat_t{Rdev: uint64(c.numbers[0])<<8 | uint64(c.numbers[1]&0xff)}
 }
 
-func judge(t *testing.T, files map[string]string) report.Report {
+func judge(t *testing.T, files map[string]string) check.Report {
 	t.Helper()
 	tree, err := inspect(plant(t, files), at)
 	if err != nil {
@@ -158,10 +158,10 @@ func judge(t *testing.T, files map[string]string) report.Report {
 }
 
 // notOK returns the rows that are not OK, except the first, and the subject of the first.
-func notOK(tree report.Report) (rows []string, broken string) {
+func notOK(tree check.Report) (rows []string, broken string) {
 	for _, v := range tree.Rows[1:] {
-		if v.State != report.OK {
-			rows = append(rows, v.State.String()+" "+string(v.ID)+" "+v.Subject)
+		if v.Severity != check.OK {
+			rows = append(rows, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 		}
 	}
 	return rows, tree.Rows[0].Subject
@@ -181,45 +181,45 @@ func TestInspect(t *testing.T) {
 	}{
 		"healthy": {nil, nil, "chain"},
 		"no GPU": {[]string{"/sys/bus/pci/devices", "-", "/sys/bus/pci/devices/0000:00:00.0/vendor", "0x8086\n"},
-			[]string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
-		"a copy without /sys": {[]string{"/sys", "-"}, []string{"unknown gpu-on-pci GPUs on PCI"}, "chain"},
+			[]string{"error gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"a copy without /sys": {[]string{"/sys", "-"}, []string{"warning gpu-on-pci GPUs on PCI"}, "chain"},
 		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...),
-			[]string{"failed gpu-on-pci GPUs on PCI", "failed nouveau nouveau", "failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
+			[]string{"error gpu-on-pci GPUs on PCI", "error nouveau nouveau", "error driver-module NVIDIA kernel module", "error validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
 		"GPUs for virtual machines":           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
-		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, []string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
-		"the module is not loaded":            {noDriver, []string{"failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
-		"an unknown form of the version":      {[]string{version, "NVRM version: something else\n"}, []string{"unknown driver-module NVIDIA kernel module"}, "chain"},
-		"a library of another version":        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, []string{"failed driver-libraries driver libraries"}, "driver libraries"},
+		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, []string{"error gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"the module is not loaded":            {noDriver, []string{"error driver-module NVIDIA kernel module", "error validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
+		"an unknown form of the version":      {[]string{version, "NVRM version: something else\n"}, []string{"warning driver-module NVIDIA kernel module"}, "chain"},
+		"a library of another version":        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, []string{"error driver-libraries driver libraries"}, "driver libraries"},
 		"two drivers":                         {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, []string{"warning driver-libraries driver libraries"}, "chain"},
-		"no library at all":                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, []string{"failed driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
-		"a device node is missing":            {[]string{"/dev/nvidia-uvm", "-"}, []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a device node of another boot":       {[]string{"/dev/nvidia-uvm", "dev 508:0"}, []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a file instead of a device":          {[]string{"/dev/nvidia1", ""}, []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a GPU off the bus":                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, []string{"failed device-nodes device nodes"}, "device nodes"},
-		"a copy without devices":              {[]string{"/dev", "-"}, []string{"unknown device-nodes device nodes", "unknown cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
+		"no library at all":                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, []string{"error driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
+		"a device node is missing":            {[]string{"/dev/nvidia-uvm", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a device node of another boot":       {[]string{"/dev/nvidia-uvm", "dev 508:0"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a file instead of a device":          {[]string{"/dev/nvidia1", ""}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a GPU off the bus":                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a copy without devices":              {[]string{"/dev", "-"}, []string{"warning device-nodes device nodes", "warning cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
 		"NVSwitches and a fabric manager":     {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, nil, "chain"},
-		"NVSwitches without one":              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, []string{"failed fabric-manager fabric manager"}, "fabric manager"},
-		"NVSwitches in a copy":                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, []string{"unknown fabric-manager fabric manager"}, "chain"},
-		"the toolkit is not validated":        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, []string{"failed validation-toolkit toolkit-ready", "failed validation-cuda cuda-ready", "failed validation-plugin plugin-ready"}, "toolkit-ready"},
+		"NVSwitches without one":              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, []string{"error fabric-manager fabric manager"}, "fabric manager"},
+		"NVSwitches in a copy":                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, []string{"warning fabric-manager fabric manager"}, "chain"},
+		"the toolkit is not validated":        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, []string{"error validation-toolkit toolkit-ready", "error validation-cuda cuda-ready", "error validation-plugin plugin-ready"}, "toolkit-ready"},
 		"the driver container restarts":       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, []string{"warning validation-driver driver-ready"}, "chain"},
 		"a driver that the cloud installs":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, []string{"note cdi CDI"}, "chain"},
 		"a host's driver, up to v24.3":        {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, nil, "chain"},
-		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
-		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
 		"no import, containerd 2":             {[]string{main, "version = 3\n[plugins]\n"}, []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
-		"the toolkit's program is gone":       {[]string{"/usr/local/nvidia", "-"}, []string{"failed runtime containerd"}, "containerd"},
+		"the toolkit's program is gone":       {[]string{"/usr/local/nvidia", "-"}, []string{"error runtime containerd"}, "containerd"},
 		"no links in /dev/char":               {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, []string{"warning dev-char /dev/char"}, "chain"},
-		"TOML that does not parse":            {[]string{main, "version = \n"}, []string{"unknown runtime containerd"}, "chain"},
+		"TOML that does not parse":            {[]string{main, "version = \n"}, []string{"warning runtime containerd"}, "chain"},
 		"k3s, configured as containerd":       {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, []string{"note runtime-stray /etc/containerd"}, "chain"},
-		"k3s, started before the toolkit":     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, []string{"failed runtime k3s", "warning runtime-stray /etc/containerd", "failed validation-toolkit toolkit-ready"}, "k3s"},
+		"k3s, started before the toolkit":     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, []string{"error runtime k3s", "warning runtime-stray /etc/containerd", "error validation-toolkit toolkit-ready"}, "k3s"},
 		"MicroK8s":                            {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
 		"MicroK8s, configured as containerd":  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
 		"CRI-O":                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, nil, "chain"},
-		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, []string{"failed runtime CRI-O", "failed validation-toolkit toolkit-ready"}, "CRI-O"},
+		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, []string{"error runtime CRI-O", "error validation-toolkit toolkit-ready"}, "CRI-O"},
 		"the kubelet's flags decide":          {[]string{"/etc/crio/crio.conf", "", "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/crio/crio.sock\"\n"}, []string{"warning runtime CRI-O"}, "chain"},
-		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"warning device-nodes device nodes", "error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
 		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestInspect(t *testing.T) {
 			if diff := cmp.Diff(tc.want, rows); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 				for _, v := range tree.Rows {
-					t.Logf("%s %s: %s", v.State, v.Subject, v.Reason)
+					t.Logf("%s %s: %s", v.Severity, v.Subject, v.Reason)
 				}
 			}
 			if broken != tc.broken {
@@ -250,7 +250,7 @@ func TestInspect(t *testing.T) {
 func TestRowsInOrderOfDependence(t *testing.T) {
 	var got []string
 	for _, v := range judge(t, healthy()).Rows {
-		got = append(got, string(v.ID))
+		got = append(got, v.Check.ID)
 	}
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
 		"validation-driver", "runtime", "cdi", "validation-toolkit", "validation-cuda", "validation-plugin"}
@@ -267,7 +267,7 @@ func TestWhyNotLoaded(t *testing.T) {
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
 		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
-		i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "driver-module" })
+		i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
 		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -285,7 +285,7 @@ func TestAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "validation-driver" })
+	i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "validation-driver" })
 	if !tree.Rows[i].Since.Equal(since) {
 		t.Errorf("since %s, want %s", tree.Rows[i].Since, since)
 	}
@@ -309,7 +309,7 @@ func TestPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// Root can read every file, so a directory takes its place.
 		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
-		if rows, _ := notOK(tree); !slices.Contains(rows, "unknown device-nodes device nodes") {
+		if rows, _ := notOK(tree); !slices.Contains(rows, "warning device-nodes device nodes") {
 			t.Errorf("%v", rows)
 		}
 		return
@@ -322,8 +322,8 @@ func TestPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return v.ID == "device-nodes" })
-	if v := tree.Rows[i]; v.State != report.Unknown || !strings.Contains(v.Fix, "root") {
+	i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "device-nodes" })
+	if v := tree.Rows[i]; v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -353,7 +353,7 @@ func FuzzFiles(f *testing.F) {
 			return
 		}
 		tree := judge(t, change(healthy(), name, content))
-		if len(tree.Rows) < 5 || tree.Rows[0].ID != "first-broken-link" {
+		if len(tree.Rows) < 5 || tree.Rows[0].Check.ID != "first-broken-link" {
 			t.Fatalf("%+v", tree)
 		}
 	})
@@ -369,7 +369,7 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 	} {
 		tree := judge(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
-			if i := slices.IndexFunc(tree.Rows, func(v report.Row) bool { return string(v.ID) == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
+			if i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
 				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Rows)
 			}
 		}

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 const blacklist = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
 
 // gpus counts NVIDIA's GPUs and NVSwitches on the PCI bus, and checks which kernel driver they are bound to.
-func (n *inspection) gpus() (report.State, string, string) {
+func (n *inspection) gpus() (check.Severity, string, string) {
 	const dir = "/sys/bus/pci/devices"
 	devices, err := n.names(dir)
 	if err != nil {
@@ -40,17 +40,17 @@ func (n *inspection) gpus() (report.State, string, string) {
 	n.vfio = n.count > 0 && virtual == n.count
 	switch {
 	case n.count == 0:
-		return report.Failed, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
+		return check.Error, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
 	case n.vfio:
-		return report.Note, words + ", all bound to vfio-pci: they are for virtual machines, and no container can use them", ""
+		return check.Note, words + ", all bound to vfio-pci: they are for virtual machines, and no container can use them", ""
 	case bound["nouveau"] > 0:
-		return report.Failed, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
+		return check.Error, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
 	case virtual > 0:
-		return report.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), ""
+		return check.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), ""
 	case bound[""] > 0:
-		return report.Failed, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
+		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
-	return report.OK, words + ", bound to the NVIDIA driver", ""
+	return check.OK, words + ", bound to the NVIDIA driver", ""
 }
 
 // counted formats a count: "1 GPU", "2 GPUs".
@@ -62,41 +62,41 @@ func counted(n int, what string) string {
 }
 
 // nouveau checks that the nouveau driver is not loaded.
-func (n *inspection) nouveau() (report.State, string, string) {
+func (n *inspection) nouveau() (check.Severity, string, string) {
 	modules, err := n.read("/proc/modules")
 	switch {
 	case err != nil && !n.has("/sys/module"):
 		return unread(err)
 	case n.has("/sys/module/nouveau") || strings.Contains("\n"+modules, "\nnouveau "):
-		return report.Failed, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist
+		return check.Error, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist
 	}
-	return report.OK, "not loaded", ""
+	return check.OK, "not loaded", ""
 }
 
 // nvrm matches the first line of /proc/driver/nvidia/version.
 var nvrm = regexp.MustCompile(`NVRM version:\s*NVIDIA UNIX (Open )?.*?Kernel Module.*?\s(\d{3,4}\.\d+(?:\.\d+)?)\b`)
 
 // driver checks that NVIDIA's kernel module is loaded.
-func (n *inspection) driver() (report.State, string, string) {
+func (n *inspection) driver() (check.Severity, string, string) {
 	const file = "/proc/driver/nvidia/version"
 	text, err := n.read(file)
 	m := nvrm.FindStringSubmatch(text)
 	switch {
 	case err == nil && m == nil:
-		return report.Unknown, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), ""
+		return check.Unknown, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), ""
 	case err == nil:
 		n.version = m[2]
 		if m[1] == "" {
-			return report.OK, n.version + ", proprietary", ""
+			return check.OK, n.version + ", proprietary", ""
 		}
-		return report.OK, n.version + ", open", ""
+		return check.OK, n.version + ", open", ""
 	case !absent(err) || !n.has("/proc/modules"):
 		return unread(err)
 	case n.vfio:
-		return report.Note, "not loaded: every GPU is bound to vfio-pci", ""
+		return check.Note, "not loaded: every GPU is bound to vfio-pci", ""
 	}
 	reason, next := n.whyNotLoaded()
-	return report.Failed, reason, next
+	return check.Error, reason, next
 }
 
 // module matches NVIDIA's kernel module in modules.dep. A distribution's package or DKMS installs it there.

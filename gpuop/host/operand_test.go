@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // The contents are those that cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
@@ -15,7 +15,7 @@ const (
 
 // Signs of the operands: + is ready, ! is ready with a warning, - should be ready and is not.
 func TestValidations(t *testing.T) {
-	signs := map[report.State]string{report.OK: "+", report.Warning: "!", report.Failed: "-"}
+	signs := map[check.Severity]string{check.OK: "+", check.Warning: "!", check.Error: "-"}
 	for name, tc := range map[string]struct {
 		files []string
 		want  string
@@ -45,7 +45,7 @@ func TestValidations(t *testing.T) {
 		n.validated(false)
 		var words []string
 		for _, row := range n.rows {
-			words = append(words, signs[row.State]+strings.TrimPrefix(string(row.ID), "validation-"))
+			words = append(words, signs[row.Severity]+strings.TrimPrefix(row.Check.ID, "validation-"))
 		}
 		if got := strings.Join(words, " "); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

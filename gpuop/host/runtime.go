@@ -8,7 +8,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 const (
@@ -68,57 +68,57 @@ func (n *inspection) runtimes() {
 		if !n.has("/etc") || !n.has("/run") {
 			reason = n.path + " lacks /etc or /run"
 		}
-		n.add("runtime", report.Unknown, "container runtime", "not judged: "+reason, "")
+		n.add(runtimeConfig, check.Unknown, "container runtime", "not judged: "+reason, "")
 		return
 	}
 	r := kubeRuntimes[at]
 	c, err := n.configuration(r)
 	switch {
 	case absent(err):
-		n.add("runtime", report.Failed, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog)
+		n.add(runtimeConfig, check.Error, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog)
 		return
 	case err != nil:
 		state, reason, next := unread(err)
-		n.add("runtime", state, r.name, reason, next)
+		n.add(runtimeConfig, state, r.name, reason, next)
 		return
 	}
 	state, reason, next := n.judgeRuntime(r, c)
-	n.add("runtime", state, r.name, reason, next)
+	n.add(runtimeConfig, state, r.name, reason, next)
 	h, found := c.runtimes[handler]
-	if state == report.OK && h.systemd {
+	if state == check.OK && h.systemd {
 		n.devChar()
 	}
 	// k3s and RKE2 detect NVIDIA's runtime themselves, so a stray configuration is harmless
 	if r.next != "" && n.hasAny(mainConfig, dropIn) {
-		state, reason, next = report.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
+		state, reason, next = check.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
 		if found {
-			state, reason, next = report.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
+			state, reason, next = check.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
 		}
-		n.add("runtime-stray", state, "/etc/containerd", reason, next)
+		n.add(runtimeStray, state, "/etc/containerd", reason, next)
 	}
 }
 
 // judgeRuntime checks that the RuntimeClass nvidia has a handler, and that its program exists.
-func (n *inspection) judgeRuntime(r kubeRuntime, c configured) (state report.State, reason, next string) {
+func (n *inspection) judgeRuntime(r kubeRuntime, c configured) (state check.Severity, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
 	switch {
 	case !found:
-		state, next = report.Failed, toolkitLog
+		state, next = check.Error, toolkitLog
 		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, strings.Join(c.files, " and "), handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
-			state, reason = report.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
+			state, reason = check.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
 		}
 		if r.next != "" {
 			next = r.next
 		}
 		return state, reason, next
 	case path.IsAbs(h.binary) && absent(err):
-		return report.Failed, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog
+		return check.Error, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog
 	case path.IsAbs(h.binary) && err != nil:
 		return unread(err)
 	}
-	return report.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
+	return check.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
 }
 
 // devChar checks the links in /dev/char. systemd resolves devices there when it updates a pod's cgroup; without the
@@ -130,7 +130,7 @@ func (n *inspection) devChar() {
 	majors, _ := n.majors() // missing majors are reported with the device nodes
 	for _, name := range frontend {
 		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
-			n.add("dev-char", report.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
+			n.add(devChar, check.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
 				"sudo nvidia-ctk system create-dev-char-symlinks --create-all")
 			return
 		}
@@ -168,11 +168,11 @@ func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 		c.add(file, more)
 	}
 	if r.config == mainConfig && n.has(dropIn) && !slices.Contains(files, dropIn) {
-		state, when := report.Failed, "containerd does not read it"
+		state, when := check.Error, "containerd does not read it"
 		if version, _ := tree["version"].(int64); tree["imports"] == nil && version >= 3 {
-			state, when = report.Warning, "containerd before v2.2 does not read it"
+			state, when = check.Warning, "containerd before v2.2 does not read it"
 		}
-		n.add("runtime-imports", state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
+		n.add(runtimeImports, state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
 			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", and sudo systemctl restart containerd")
 	}
 	return c, nil

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 const (
@@ -24,8 +24,9 @@ const (
 // operand is a step of the validator. The validator deletes the operand's file before it checks the operand. So a
 // missing file means that the operand is not ready, was never enabled, or is being checked.
 type operand struct {
-	// id is the ID of its row, which ends with the operand's name.
-	id report.ID
+	check *check.Check
+	// name is the operand's name, such as "driver".
+	name string
 	// workload is the value of nvidia.com/gpu.workload.config with which the operand is always validated. flag is the
 	// key in .driver-ctr-ready that enables it. Both are empty if the operand is always enabled.
 	workload, flag string
@@ -35,35 +36,45 @@ type operand struct {
 	missing string
 }
 
-// name returns the operand's name, such as "driver".
-func (o operand) name() string { return strings.TrimPrefix(string(o.id), "validation-") }
-
-func (o operand) file() string { return o.name() + "-ready" }
+func (o operand) file() string { return o.name + "-ready" }
 
 // operands lists the operands in order of dependence.
 var operands = []operand{
-	{id: "validation-mofed", missing: "the driver container waits for the network driver"},
-	{id: "validation-driver", other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
-	{id: "validation-nvidia-peermem", flag: "GPU_DIRECT_RDMA_ENABLED", missing: "no GPUDirect RDMA through nvidia-peermem"},
-	{id: "validation-nvidia-fs", flag: "GDS_ENABLED", missing: "no GPUDirect Storage"},
-	{id: "validation-gdrcopy", flag: "GDRCOPY_ENABLED", missing: "no GDRCopy"},
-	{id: "validation-toolkit", workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
-	{id: "validation-cuda", workload: "container", missing: "no CUDA program has run on the node"},
-	{id: "validation-plugin", workload: "container",
-		missing: "the node offers no nvidia.com resource, or no pod with one has run; as intended only where devicePlugin.enabled is false"},
-	{id: "validation-vfio-pci", workload: "vm-passthrough", missing: "no GPU can be passed to a virtual machine"},
-	{id: "validation-vgpu-manager", other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
-	{id: "validation-host-vgpu-manager", missing: "no vGPU can be created"},
-	{id: "validation-vgpu-devices", workload: "vm-vgpu", missing: "no vGPU can be given to a virtual machine"},
-	{id: "validation-cc-manager", missing: "the mode of confidential computing is not set"},
+	{name: "mofed", check: newValidation("mofed", "The network driver is not ready.", "Read the MOFED pod's log."),
+		missing: "the driver container waits for the network driver"},
+	{name: "driver", check: newValidation("driver", "The driver is not loaded; every operand waits for it.", "Read the driver pod's log."),
+		other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
+	{name: "nvidia-peermem", check: newValidation("nvidia-peermem", "nvidia-peermem is not loaded: no GPUDirect RDMA.", "Read the driver pod's log."),
+		flag: "GPU_DIRECT_RDMA_ENABLED", missing: "no GPUDirect RDMA through nvidia-peermem"},
+	{name: "nvidia-fs", check: newValidation("nvidia-fs", "nvidia-fs is not loaded: no GPUDirect Storage.", "Read the driver pod's log."),
+		flag: "GDS_ENABLED", missing: "no GPUDirect Storage"},
+	{name: "gdrcopy", check: newValidation("gdrcopy", "gdrdrv is not loaded: no GDRCopy.", "Read the driver pod's log."),
+		flag: "GDRCOPY_ENABLED", missing: "no GDRCopy"},
+	{name: "toolkit", check: newValidation("toolkit", "Containers do not see the GPUs.", "Read the toolkit's log."),
+		workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
+	{name: "cuda", check: newValidation("cuda", "No CUDA program has run.", "Read the log of cuda-validation."),
+		workload: "container", missing: "no CUDA program has run on the node"},
+	{name: "plugin", check: newValidation("plugin", "The node offers no GPUs, or no pod with a GPU has run.", "Read the log of plugin-validation."),
+		workload: "container",
+		missing:  "the node offers no nvidia.com resource, or no pod with one has run; as intended only where devicePlugin.enabled is false"},
+	{name: "vfio-pci", check: newValidation("vfio-pci", "GPUs are not bound to vfio-pci for virtual machines.", "Read the VFIO manager's log."),
+		workload: "vm-passthrough", missing: "no GPU can be passed to a virtual machine"},
+	{name: "vgpu-manager", check: newValidation("vgpu-manager", "The vGPU manager does not run.", "Read its log."),
+		other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
+	{name: "host-vgpu-manager", check: newValidation("host-vgpu-manager", "The host's own vGPU manager does not run.", "Check it on the host."),
+		missing: "no vGPU can be created"},
+	{name: "vgpu-devices", check: newValidation("vgpu-devices", "No vGPUs are created.", "Read the vGPU device manager's log."),
+		workload: "vm-vgpu", missing: "no vGPU can be given to a virtual machine"},
+	{name: "cc-manager", check: newValidation("cc-manager", "The confidential computing mode is not set.", "Read the CC manager's log."),
+		missing: "the mode of confidential computing is not set"},
 }
 
 // early reports whether an operand is validated before the container runtime is needed.
-func (o operand) early() bool { return o.name() == "driver" || o.name() == "mofed" || o.flag != "" }
+func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
 
 // pods returns the command that shows the log of the pod that writes an operand's file.
 func (o operand) pods() string {
-	app, container := "nvidia-operator-validator", o.name()
+	app, container := "nvidia-operator-validator", o.name
 	if strings.HasPrefix(o.workload, "vm-") {
 		app = "nvidia-sandbox-validator"
 	}
@@ -116,12 +127,12 @@ func (r root) validations() *validations {
 }
 
 // validation checks that the validator has written its files.
-func (n *inspection) validation() (report.State, string, string) {
+func (n *inspection) validation() (check.Severity, string, string) {
 	switch _, err := n.names(validationDir); {
 	case err == nil:
-		return report.OK, "", ""
+		return check.OK, "", ""
 	case absent(err) && n.has("/run"):
-		return report.Failed, "the folder is not there: the operator's validator has not run on the node since it was booted",
+		return check.Error, "the folder is not there: the operator's validator has not run on the node since it was booted",
 			"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName=" + n.name
 	default:
 		return unread(err)
@@ -143,22 +154,22 @@ func (n *inspection) validated(early bool) {
 		if absent(err) && o.other != "" {
 			info, err = n.info(path.Join(validationDir, o.other))
 		}
-		row := report.Row{ID: o.id, Node: n.name, Subject: o.file()}
+		row := check.Finding{Check: o.check, Node: n.name, Subject: o.file()}
 		switch {
 		case err == nil:
-			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name()
-			if o.name() == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
+			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name
+			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// another root is hostPaths.driverInstallDir, where some clouds install their driver
-				row.State = report.Warning
+				row.Severity = check.Warning
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot
 				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case !absent(err):
-			row.State, row.Reason, row.Fix = unread(err)
+			row.Severity, row.Reason, row.Fix = unread(err)
 		case o.workload == v.workload:
-			row.State, row.Reason, row.Fix = report.Failed, o.file()+" is missing: "+o.missing, o.pods()
+			row.Severity, row.Reason, row.Fix = check.Error, o.file()+" is missing: "+o.missing, o.pods()
 		case v.flags[o.flag]:
-			row.State, row.Fix = report.Failed, o.pods()
+			row.Severity, row.Fix = check.Error, o.pods()
 			row.Reason = fmt.Sprintf("%s is missing, and .driver-ctr-ready says %s: true: %s", o.file(), o.flag, o.missing)
 		default:
 			continue // nothing says that the node needs it

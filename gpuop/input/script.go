@@ -17,7 +17,7 @@ import (
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // Word is an argument of a command, as the shell would pass it.
@@ -76,7 +76,7 @@ type Script struct {
 	Commands []Command
 	// Files maps names of files that the script writes to their here-documents.
 	Files       map[string]*Document
-	Findings    []report.Row
+	Findings    []check.Finding
 	Corrections []Correction
 }
 
@@ -117,25 +117,25 @@ var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	if reason := tooComplex(text); reason != "" {
-		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: reason})
+		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: reason})
 		return s
 	}
 	if templated.MatchString(text) {
-		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note, Reason: "a template of a script; skipped"})
+		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "a template of a script; skipped"})
 		return s
 	}
 	foreign := false
 	if s.Text, foreign = shellText(text); foreign {
-		s.Findings = append(s.Findings, report.Row{ID: "not-judged", State: report.Note,
+		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note,
 			Reason: "lines are continued as in PowerShell or cmd; skipped", Fix: "continue the lines with \\"})
 		return s
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
 		// bash accepts more than the parser, but no unterminated text
-		f := report.Row{ID: "not-judged", State: report.Note, Reason: "not read from here on: "}
+		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "not read from here on: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
-			f = report.Row{ID: "shell-syntax", State: report.Failed, Reason: "the shell cannot read this: "}
+			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot read this: "}
 		}
 		var parse syntax.ParseError
 		if !errors.As(err, &parse) {
@@ -343,7 +343,7 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 // ignores them after quotes, parentheses and redirections.
 func (r *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
-	f := report.Row{ID: "broken-continuation", State: report.Failed, Line: w.Line, Column: w.Col, Subject: w.Value,
+	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
 	defer func() { r.Findings = append(r.Findings, f) }()
 	if last.End > c.Start || !between.MatchString(r.Text[last.End:c.Start]) {

@@ -41,7 +41,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 			}
 		})
 	}
-	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].ID != "shell-syntax" {
+	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].Check.ID != "shell-syntax" {
 		t.Errorf("an open quote: %v", s.Findings)
 	}
 	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list", 0); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {

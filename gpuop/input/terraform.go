@@ -11,8 +11,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // UnknownTag marks a value that is unknown until another program runs.
@@ -29,7 +29,7 @@ type TerraformFile struct {
 	Sensitive []*yaml.Node
 	// Broken means that the text is not valid Terraform.
 	Broken   bool
-	Findings []report.Row
+	Findings []check.Finding
 
 	name   string
 	source []byte
@@ -45,14 +45,14 @@ const maxMade = 256 << 10
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
-		f.report(hcl.Range{}, "not-judged", report.Note, "", reason)
+		f.report(hcl.Range{}, Skipped, check.Note, "", reason)
 		return f
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	for _, p := range problems {
 		if p.Severity == hcl.DiagError && p.Subject != nil && !f.Broken {
 			f.Broken = true
-			f.report(*p.Subject, "terraform-syntax", report.Failed, "", "Terraform cannot read this: "+p.Summary+"; "+p.Detail)
+			f.report(*p.Subject, terraformSyntax, check.Error, "", "Terraform cannot read this: "+p.Summary+"; "+p.Detail)
 		}
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
@@ -74,8 +74,8 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 	return f
 }
 
-func (f *TerraformFile) report(at hcl.Range, id report.ID, severity report.State, subject, reason string) {
-	f.Findings = append(f.Findings, report.Row{ID: id, State: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
+func (f *TerraformFile) report(at hcl.Range, id *check.Check, severity check.Severity, subject, reason string) {
+	f.Findings = append(f.Findings, check.Finding{Check: id, Severity: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
 		Subject: subject, Reason: reason})
 }
 
@@ -130,7 +130,7 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	}
 	for _, inner := range b.Body.Blocks {
 		if inner.Type == "dynamic" {
-			f.report(inner.Range(), "not-judged", report.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged")
+			f.report(inner.Range(), Skipped, check.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged")
 		}
 		if slices.Contains(settings, inner.Type) {
 			setting := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
@@ -219,7 +219,7 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				f.report(item.KeyExpr.Range(), "not-judged", report.Note, "", "the name of this setting is unknown; skipped")
+				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", "the name of this setting is unknown; skipped")
 				continue
 			}
 			key.Tag = "!!str"

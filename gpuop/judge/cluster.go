@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // policies checks the operator's custom resources.
@@ -23,33 +23,33 @@ func (j *judge) policies() {
 	switch {
 	case len(policies) > 0 || len(j.GPUClusters) > 0:
 	case j.absent(cluster.ClusterPolicies):
-		j.add(report.Row{
-			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
+		j.add(check.Finding{
+			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs " +
 				"but what was installed by hand",
 			Fix:      "gpuop values gen",
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
-		j.add(report.Row{
-			ID: "cluster-policy", State: report.Failed, Subject: "ClusterPolicy",
+		j.add(check.Finding{
+			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason:   "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
 			Fix:      "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR",
 			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		})
 	}
 	for i, p := range policies {
-		v := j.resource("cluster-policy", "ClusterPolicy", p)
+		v := j.resource(clusterPolicy, "ClusterPolicy", p)
 		if i > 0 {
-			v.Say(report.Warning, "ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
+			v.Say(check.Warning, "ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
 			v.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		j.add(v)
 	}
 	for i := range j.GPUClusters {
-		v := j.resource("gpu-cluster", "GPUCluster", &j.GPUClusters[i])
+		v := j.resource(gpuCluster, "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.Say(report.Failed, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
+			v.Say(check.Error, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
 			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
@@ -59,17 +59,17 @@ func (j *judge) policies() {
 	}
 	own := j.is("driver.nvidiaDriverCRD.enabled")
 	for i := range j.NVIDIADrivers {
-		v := j.resource("nvidia-driver", "NVIDIADriver", &j.NVIDIADrivers[i])
+		v := j.resource(nvidiaDriver, "NVIDIADriver", &j.NVIDIADrivers[i])
 		if j.policy != nil && !own {
-			v.State, v.Evidence = report.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
+			v.Severity, v.Evidence = check.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
 			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
 			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
 	}
 	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
-		j.add(report.Row{
-			ID: "nvidia-driver", State: report.Failed, Subject: "NVIDIADriver",
+		j.add(check.Finding{
+			Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
 			Reason:   "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
 			Fix:      "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
 			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
@@ -90,15 +90,15 @@ func (j *judge) operator() {
 			newest = p
 		}
 	}
-	v := report.Row{ID: "operator-pod", Subject: "gpu-operator"}
+	v := check.Finding{Check: operatorPod, Subject: "gpu-operator"}
 	switch {
 	case newest != nil:
 		s := podStateOf(newest)
-		v.State, v.Reason, v.Since, v.Fix, v.Evidence = s.State, s.Reason, s.Since, s.Fix, s.Evidence
+		v.Severity, v.Reason, v.Since, v.Fix, v.Evidence = s.Severity, s.Reason, s.Since, s.Fix, s.Evidence
 	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
 		return
 	default:
-		v.Say(report.Failed, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say "+
+		v.Say(check.Error, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say "+
 			"is not carried out", j.Namespace)
 		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
 		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
@@ -107,11 +107,11 @@ func (j *judge) operator() {
 }
 
 // resource checks a custom resource by its state and conditions.
-func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured) report.Row {
-	v := report.Row{ID: id, Subject: kind + "/" + u.GetName()}
+func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructured) check.Finding {
+	v := check.Finding{Check: id, Subject: kind + "/" + u.GetName()}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
-	v.Evidence = report.Seen("status", v.Subject, "state=%s", state)
+	v.Evidence = check.Seen("status", v.Subject, "state=%s", state)
 	for _, c := range []metav1.Condition{ready, failed} {
 		if c.Reason != "" || c.Message != "" {
 			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.Reason, c.Message)
@@ -121,7 +121,7 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.Reason == "ConflictingNodeSelector" {
 		// operators before v26.7.0 do not update the state
-		v.State, v.Since = report.Failed, failed.LastTransitionTime.Time
+		v.Severity, v.Since = check.Error, failed.LastTransitionTime.Time
 		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
@@ -131,34 +131,34 @@ func (j *judge) resource(id report.ID, kind string, u *unstructured.Unstructured
 		v.Reason, v.Since = "the state is ready", ready.LastTransitionTime.Time
 		switch ready.Reason {
 		case "NFDLabelsMissing":
-			v.Say(report.Failed, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the "+
+			v.Say(check.Error, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the "+
 				"operator knows of no GPU")
 			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
-			v.Say(report.Warning, "the state is ready, and says nothing: the operator found no node with a GPU")
+			v.Say(check.Warning, "the state is ready, and says nothing: the operator found no node with a GPU")
 			v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
 		}
 	case "notReady":
-		v.State, v.Since, v.Fix = report.Waiting, failed.LastTransitionTime.Time, describe
+		v.Severity, v.Since, v.Fix = check.Waiting, failed.LastTransitionTime.Time, describe
 		v.Reason = "the state is notReady"
 		if failed.Message != "" {
 			v.Reason += ": " + failed.Message
 		}
 		if failed.Reason == "ReconcileFailed" || failed.Reason == "PrerequisiteNotMet" {
-			v.State = report.Failed
+			v.Severity = check.Error
 		}
 	case "ignored":
-		v.State, v.Fix = report.Warning, describe
+		v.Severity, v.Fix = check.Warning, describe
 		v.Reason = "the state is ignored: another resource of the kind is in force"
 	case "disabled":
-		v.State, v.Fix = report.Warning, describe
+		v.Severity, v.Fix = check.Warning, describe
 		v.Reason = "the state is disabled: the operator does not apply the resource"
 	case "":
-		v.State, v.Since = report.Waiting, u.GetCreationTimestamp().Time
+		v.Severity, v.Since = check.Waiting, u.GetCreationTimestamp().Time
 		v.Reason = "the resource has no state: the operator has not processed it"
 		v.Fix = j.operatorLog()
 	default:
-		v.State, v.Fix = report.Unknown, describe
+		v.Severity, v.Fix = check.Unknown, describe
 		v.Reason = fmt.Sprintf("the state is %q, want ready", state)
 	}
 	return v
@@ -192,23 +192,23 @@ func (j *judge) gpuNodes() {
 			}
 		}
 	}
-	v := report.Row{
-		ID: "gpu-nodes", Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(j.Nodes)),
+	v := check.Finding{
+		Check: gpuNodes, Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(j.Nodes)),
 		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, gpus),
 	}
 	switch {
 	case gpus == 0 && j.by == preflight:
-		v.Say(report.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
+		v.Say(check.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
 			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
-		v.Say(report.Failed, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
+		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(report.Warning, "%d of %d nodes are labeled, and none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(check.Warning, "%d of %d nodes are labeled, and none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && j.by == verify:
-		v.Say(report.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
+		v.Say(check.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
 			"known ones stay as they are", gpus)
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	}
@@ -244,8 +244,8 @@ func (j *judge) devicePlugins() {
 	if j.DaemonSets == nil || j.by == verify && j.policy == nil {
 		return
 	}
-	v := report.Row{
-		ID: "device-plugin", Subject: "device plugin",
+	v := check.Finding{
+		Check: devicePlugin, Subject: "device plugin",
 		Reason:   "no other than the operator's registers nvidia.com/gpu",
 		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
 	}
@@ -258,19 +258,19 @@ func (j *judge) devicePlugins() {
 		}
 		found = true
 		name := d.Namespace + "/" + d.Name
-		row := report.Row{
-			ID: "device-plugin", State: report.Failed, Subject: "DaemonSet/" + name,
+		row := check.Finding{
+			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
 			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows "+
 				"the one that registered last", d.Status.DesiredNumberScheduled),
 			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: report.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
+			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
 				d.Status.DesiredNumberScheduled),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):
-			row.State, row.Reason, row.Fix = report.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
+			row.Severity, row.Reason, row.Fix = check.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
 		case d.Status.DesiredNumberScheduled == 0:
-			row.State, row.Reason, row.Fix = report.Note, "is scheduled on no node", ""
+			row.Severity, row.Reason, row.Fix = check.Note, "is scheduled on no node", ""
 		case gke:
 			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
 		}
@@ -284,8 +284,8 @@ func (j *judge) devicePlugins() {
 }
 
 // partial makes a row about something missing Unknown if the list is incomplete.
-func (j *judge) partial(v *report.Row, k cluster.Kind) {
+func (j *judge) partial(v *check.Finding, k cluster.Kind) {
 	if m := j.Lacks(k); m != nil {
-		v.State, v.Reason, v.Fix = report.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
+		v.Severity, v.Reason, v.Fix = check.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -19,7 +19,7 @@ type sharingConfigs struct {
 	// configs maps a key of the ConfigMap to its config. It is nil if the ConfigMap is missing or unreadable. findings
 	// are the errors in each config.
 	configs  map[string]*sharing.Config
-	findings map[string][]report.Row
+	findings map[string][]check.Finding
 	// changed is when the data was last written; zero if unknown.
 	changed time.Time
 }
@@ -39,10 +39,10 @@ func (j *judge) sharedBy() *sharingConfigs {
 	if times := owners(m.ManagedFields, "data"); len(times) > 0 {
 		c.changed = slices.MaxFunc(times, time.Time.Compare)
 	}
-	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]report.Row{}
+	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]check.Finding{}
 	for key, text := range m.Data {
 		config, findings := sharing.Parse([]byte(text))
-		slices.SortStableFunc(findings, func(a, b report.Row) int { return int(b.State) - int(a.State) })
+		slices.SortStableFunc(findings, func(a, b check.Finding) int { return int(b.Severity) - int(a.Severity) })
 		c.configs[key], c.findings[key] = config, findings
 	}
 	return c
@@ -55,8 +55,8 @@ func (j *judge) configs() {
 		return
 	}
 	if c.configs == nil {
-		j.add(report.Row{
-			ID: "sharing-config", State: report.Failed, Subject: "ConfigMap/" + c.name,
+		j.add(check.Finding{
+			Check: sharingConfig, Severity: check.Error, Subject: "ConfigMap/" + c.name,
 			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the "+
 				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
 			Fix:      "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
@@ -66,19 +66,19 @@ func (j *judge) configs() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.configs)) {
 		strategy := c.configs[key].Strategy()
-		v := report.Row{
-			ID: "sharing-config", Subject: "ConfigMap/" + c.name + " " + key,
+		v := check.Finding{
+			Check: sharingConfig, Subject: "ConfigMap/" + c.name + " " + key,
 			Reason:   "the device plugin accepts it; it shares by " + strategy,
-			Evidence: report.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
+			Evidence: check.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
 		}
 		v.Evidence.Time = c.changed
 		if strategy == "none" {
 			v.Reason = "the device plugin accepts it; it shares nothing"
 		}
-		if findings := c.findings[key]; len(findings) > 0 && findings[0].State > report.Note {
+		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > check.Note {
 			f := findings[0]
-			of := toRow(f)
-			v.State, v.Fix, v.Reason = of.State, of.Fix, of.Subject+": "+of.Reason
+			of := withoutPlace(f)
+			v.Severity, v.Fix, v.Reason = of.Severity, of.Fix, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
 			}
@@ -90,7 +90,7 @@ func (j *judge) configs() {
 
 // chosen returns the config that the node uses. If it is unknown, or the plugin does not start with it, ok is false and
 // problem says why.
-func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *report.Row) {
+func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
 	c := w.shares
 	if c == nil {
 		return "", nil, true, nil
@@ -111,7 +111,7 @@ type migFile struct {
 	name, text string
 	// nil if the file cannot be read
 	config   *mig.Config
-	findings []report.Row
+	findings []check.Finding
 }
 
 // migFile finds the mig-parted file of the node. It tries the ConfigMap of the ClusterPolicy, the one that the manager

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // forContainers reports whether a component runs on nodes for containers. The others are for virtual machines, MIG or
@@ -59,8 +59,8 @@ func (j *judge) daemonSets() {
 		if len(o.When) > 0 {
 			setting = o.When[0].Key()
 		}
-		j.add(report.Row{
-			ID: "daemonset", State: report.Failed, Subject: o.Label,
+		j.add(check.Finding{
+			Check: daemonSet, Severity: check.Error, Subject: o.Label,
 			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator "+
 				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
 			Fix:      j.operatorLog(),
@@ -74,30 +74,30 @@ func (j *judge) daemonSets() {
 
 func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	s := set.Status
-	v := report.Row{
-		ID: "daemonset", Subject: "DaemonSet/" + set.Name,
-		Evidence: report.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
+	v := check.Finding{
+		Check: daemonSet, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name,
+		Evidence: check.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
 	}
 	// an older status in a gathered folder may lack numberUnavailable
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.Say(report.Waiting, "the DaemonSet was changed, and its controller has not processed the change")
+		v.Say(check.Waiting, "the DaemonSet was changed, and its controller has not processed the change")
 	case s.DesiredNumberScheduled == 0:
 		j.desiresNone(&v, set, present)
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
 		j.refused(set).explain(&v)
 	case unavailable > 0:
-		v.Say(report.Waiting, "%d of %d pods are ready; the rows of the nodes say what the others wait for",
-			s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		v.Say(check.Waiting, "%d of %d pods are ready", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		j.waiting[v.Subject] = set.component
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.Say(report.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
+		v.Say(check.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = "kubectl get nodes -L " + labelUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.Say(report.Waiting, "%d of %d pods run the current template: a rollout is in progress",
+		v.Say(check.Waiting, "%d of %d pods run the current template: a rollout is in progress",
 			s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:
@@ -107,26 +107,26 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 }
 
 // desiresNone explains why a DaemonSet desires no pods. The operator counts such a DaemonSet as ready.
-func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Node) {
-	say := func(state report.State, next, format string, args ...any) {
-		v.State, v.Fix = state, next
+func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
+	say := func(state check.Severity, next, format string, args ...any) {
+		v.Severity, v.Fix = state, next
 		v.Reason = "no node is to run it, and the operator takes that for ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {
-		say(report.Unknown, "", "the nodes could not be read, so the cause is not known")
+		say(check.Unknown, "", "the nodes could not be read, so the cause is not known")
 		return
 	}
 	if len(present) == 0 {
-		say(report.Note, "", "no node is labeled %s=true", labelPresent)
+		say(check.Note, "", "no node is labeled %s=true", labelPresent)
 		return
 	}
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
 	if len(meant) == 0 {
 		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
-			say(report.OK, "", "every GPU node brings its own driver")
+			say(check.OK, "", "every GPU node brings its own driver")
 		} else {
-			say(report.OK, "", "every GPU node is for virtual machines")
+			say(check.OK, "", "every GPU node is for virtual machines")
 		}
 		return
 	}
@@ -139,12 +139,12 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 	}
 	for _, n := range matching {
 		if taint := blocked(v, set, n); taint != "" {
-			say(v.State, v.Fix, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
+			say(v.Severity, v.Fix, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
 			return
 		}
 	}
 	if len(matching) > 0 {
-		say(report.Failed, describe, "%s has the labels that it selects: the DaemonSet controller may be "+
+		say(check.Error, describe, "%s has the labels that it selects: the DaemonSet controller may be "+
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
@@ -166,24 +166,24 @@ func (j *judge) desiresNone(v *report.Row, set operandSet, present []*corev1.Nod
 			found = append(found, fmt.Sprintf("%q on %d", value, values[value]))
 		}
 		v.Evidence = label(meant[0], key)
-		state, next := report.Failed, "kubectl get nodes -L "+key
+		state, next := check.Error, "kubectl get nodes -L "+key
 		switch {
 		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
-			state, next = report.Waiting, ""
+			state, next = check.Waiting, ""
 		case key == "nvidia.com/mps.capable":
-			say(report.OK, "", "no node shares GPUs by MPS")
+			say(check.OK, "", "no node shares GPUs by MPS")
 			return
 		case set.component == "mig-manager" && values["absent"] == len(meant):
-			say(report.OK, "", "no node has a GPU with MIG")
+			say(check.OK, "", "no node has a GPU with MIG")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// for a kernel, system or pool without nodes; a missing driver has a row of its own
-			state, next = report.Note, ""
+			state, next = check.Note, ""
 		}
 		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
 		return
 	}
-	say(report.Failed, describe, "no node has all labels that it selects: %s", join(wanted))
+	say(check.Error, describe, "no node has all labels that it selects: %s", join(wanted))
 }
 
 // meant reports whether a node should run a component. Nodes for virtual machines run no operands for containers, and
@@ -211,13 +211,13 @@ func matches(wanted, have map[string]string) bool {
 
 // blocked fails the row if a taint of the node keeps the DaemonSet's pod away. It returns the first such taint as text,
 // or "".
-func blocked(v *report.Row, set operandSet, n *corev1.Node) string {
+func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
 			continue
 		}
 		text := taint.ToString()
-		v.State, v.Cause, v.Evidence = report.Failed, "taint "+text, report.Seen("taint", "Node/"+n.Name, "%s", text)
+		v.Severity, v.Cause, v.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
 		v.Together = fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", text)
 		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
 			n.Name, taint.Key, taint.Effect)

@@ -9,14 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // diagnosis is the meaning of an event about pods that are not created or do not start.
 type diagnosis struct {
 	// cause is equal for diagnoses with the same root cause.
 	cause, reason, next string
-	evidence            report.Evidence
+	evidence            check.Evidence
 }
 
 // symptom recognizes a cause by an event's message. The messages are those of kube-controller-manager, the kubelet,
@@ -79,8 +79,8 @@ func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	return newest
 }
 
-func evidenceOf(e *corev1.Event) report.Evidence {
-	v := report.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+func evidenceOf(e *corev1.Event) check.Evidence {
+	v := check.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }
@@ -103,8 +103,8 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 }
 
 // explain fails a row with the diagnosis.
-func (d *diagnosis) explain(v *report.Row) {
-	v.State, v.Reason, v.Fix = report.Failed, d.reason, d.next
+func (d *diagnosis) explain(v *check.Finding) {
+	v.Severity, v.Reason, v.Fix = check.Error, d.reason, d.next
 	v.Cause, v.Evidence = d.cause, d.evidence
 }
 
@@ -125,14 +125,14 @@ func (j *judge) refusals() {
 		}
 		// the row of the namespace shows the event
 		kind, _, _ := strings.Cut(d.cause, " ")
-		i := slices.IndexFunc(j.rows, func(v report.Row) bool {
-			return v.State == report.Failed && (kind == "pod-security" && v.ID == "pod-security" || kind == "quota" && v.ID == "priority-quota")
+		i := slices.IndexFunc(j.rows, func(v check.Finding) bool {
+			return v.Severity == check.Error && (kind == "pod-security" && v.Check == podSecurity || kind == "quota" && v.Check == priorityQuota)
 		})
 		if i >= 0 {
 			j.rows[i].Evidence = d.evidence
 			continue
 		}
-		v := report.Row{ID: "pods-refused", Subject: "DaemonSet/" + set.Name}
+		v := check.Finding{Check: podsRefused, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name}
 		d.explain(&v)
 		j.add(v)
 	}

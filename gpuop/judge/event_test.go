@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // warned adds a warning event about an object in the operator's namespace.
@@ -100,27 +100,27 @@ func TestEventsNameTheCause(t *testing.T) {
 			s := healthy(t)
 			test.change(s)
 			rows := verified(t, s)
-			var found []report.Row
+			var found []check.Finding
 			for _, v := range rows {
 				if strings.Contains(v.Reason, test.reason) {
 					found = append(found, v)
 				}
 				for _, not := range test.not {
-					if v.State == report.Failed && strings.Contains(v.Reason, not) {
+					if v.Severity == check.Error && strings.Contains(v.Reason, not) {
 						t.Errorf("accused: %+v", v)
 					}
 				}
 			}
-			if len(found) != 1 || found[0].State != report.Failed || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
+			if len(found) != 1 || found[0].Severity != check.Error || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
 				t.Errorf("want one row that fails with its event on %s, got %+v\n%s", test.nodes, found, text(rows))
 			}
-			tree := report.Report{Judged: true, At: at, Start: true, Rows: rows}
+			tree := check.Report{Judged: true, At: at, Start: true, Rows: rows}
 			var out strings.Builder
-			if err := tree.WriteText(&out, report.Style{}, false); err != nil {
+			if err := tree.WriteText(&out, check.Style{}, false); err != nil {
 				t.Fatal(err)
 			}
 			first, _, _ := strings.Cut(out.String(), "\n")
-			if !strings.HasPrefix(first, "start here: ") || !strings.Contains(first, test.reason) {
+			if !strings.Contains(first, test.reason) {
 				t.Errorf("first line %q", first)
 			}
 		})
@@ -154,13 +154,13 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	rows := verified(t, s)
-	var found []report.Row
+	var found []check.Finding
 	for _, v := range rows {
 		if strings.Contains(v.Reason, "team=ml:NoSchedule") {
 			found = append(found, v)
 		}
 	}
-	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].State != report.Failed || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
+	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].Severity != check.Error || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
 		t.Errorf("%+v\n%s", found, text(rows))
 	}
 	if len(found) == 1 && (!strings.Contains(found[0].Fix, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Fix, " t-13 team:NoSchedule-")) {

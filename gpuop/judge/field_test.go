@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // scheduled sets the desired number of pods of each DaemonSet, like the DaemonSet controller: one for each node that
@@ -146,8 +146,8 @@ func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
 			change(t, s)
 			rows := verified(t, s)
 			for _, v := range rows {
-				if v.State != report.OK {
-					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
+				if v.Severity != check.OK {
+					t.Errorf("%s %s on %q is %s: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 				}
 			}
 			if len(rows) < 8 {
@@ -169,15 +169,15 @@ func TestStatesOfRealClusters(t *testing.T) {
 			own(s, "gpu-1")
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{
-			{"operand", "gpu-1", report.Failed, "is pre-installed"},
-			{"operand", "gpu-1", report.Failed, "nvidia.com/gpu.deploy.driver=true --overwrite"},
-			{"first-broken-link", "gpu-1", report.Failed, "driver"},
+			{"operand", "gpu-1", check.Error, "is pre-installed"},
+			{"operand", "gpu-1", check.Error, "nvidia.com/gpu.deploy.driver=true --overwrite"},
+			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
 		"a driver that the values leave to the node, and that is not there": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
-		}, []row{{"operand", "gpu-1", report.Failed, "driver.enabled is false"}, {"first-broken-link", "gpu-1", report.Failed, "driver"}}, nil},
+		}, []row{{"operand", "gpu-1", check.Error, "driver.enabled is false"}, {"operand", "gpu-1", check.Error, "driver"}}, nil},
 		"no DaemonSet of the driver for the node's system": {func(_ *testing.T, s *cluster.State) {
 			const key = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
 			label(node(s, "gpu-1"), key, "418.94.202502101302-0")
@@ -186,22 +186,22 @@ func TestStatesOfRealClusters(t *testing.T) {
 			onlyPools(s)
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{
-			{"operand", "gpu-1", report.Failed, "OSTREE_VERSION=418.94.202501221327-0"},
-			{"operand", "gpu-1", report.Failed, "418.94.202502101302-0"},
-			{"first-broken-link", "gpu-1", report.Failed, "driver"},
+			{"operand", "gpu-1", check.Error, "OSTREE_VERSION=418.94.202501221327-0"},
+			{"operand", "gpu-1", check.Error, "418.94.202502101302-0"},
+			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
 		"a pool of drivers without a node": {func(_ *testing.T, s *cluster.State) {
 			driverPool(s, "nvidia-gpu-driver-gold", "pool", "gold")
 			scheduled(s)
-		}, []row{{"daemonset", "", report.Note, "nvidia-gpu-driver-gold"}}, nil},
+		}, []row{{"daemonset", "", check.Note, "nvidia-gpu-driver-gold"}}, nil},
 		"no runtime for nvidia": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range withRuntimeClass {
 				noSandbox(pod(s, name, "gpu-1"), hour)
 			}
 		}, []row{
-			{"operand", "gpu-1", report.Failed, "RuntimeClass nvidia"},
-			{"operand", "gpu-1", report.Failed, "gpuop node"},
-			{"first-broken-link", "gpu-1", report.Failed, "operator-validator"},
+			{"operand", "gpu-1", check.Error, "RuntimeClass nvidia"},
+			{"operand", "gpu-1", check.Error, "gpuop node"},
+			{"operand", "gpu-1", check.Error, "operator-validator"},
 		}, []row{{id: "operand", node: "gpu-1", words: "the driver to be loaded"}, {id: "operand", node: "gpu-1", words: "toolkit-ready"}}},
 		"no runtime for nvidia, and the toolkit is on its way": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
@@ -210,87 +210,87 @@ func TestStatesOfRealClusters(t *testing.T) {
 				noSandbox(pod(s, name, "gpu-1"), hour)
 			}
 		}, []row{
-			{"operand", "gpu-1", report.Waiting, "container-toolkit sets up"},
-			{"first-broken-link", "gpu-1", report.Waiting, "driver"},
-		}, []row{{id: "operand", node: "gpu-1", state: report.Failed}}},
+			{"operand", "gpu-1", check.Waiting, "DaemonSets wait for it"},
+			{"operand", "gpu-1", check.Waiting, "driver"},
+		}, []row{{id: "operand", node: "gpu-1", state: check.Error}}},
 		"a sandbox that does not come, and others have theirs": {func(_ *testing.T, s *cluster.State) {
 			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), hour)
 			pod(s, "nvidia-dcgm-exporter", "gpu-1").Spec.RuntimeClassName = new("nvidia")
-		}, []row{{"operand", "gpu-1", report.Waiting, "a volume or the network"}}, []row{{id: "operand", node: "gpu-1", words: "no handler"}}},
+		}, []row{{"operand", "gpu-1", check.Waiting, "a volume or the network"}}, []row{{id: "operand", node: "gpu-1", words: "no handler"}}},
 		"no runtime for nvidia yet": {func(_ *testing.T, s *cluster.State) {
 			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), at.Add(-20*time.Second))
-		}, []row{{"operand", "gpu-1", report.Waiting, "RuntimeClass nvidia"}}, nil},
+		}, []row{{"operand", "gpu-1", check.Waiting, "RuntimeClass nvidia"}}, nil},
 		"the first image is being pulled": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
 			noSandbox(p, hour)
 			p.Status.Conditions[0].Status = "True"
-		}, []row{{"operand", "gpu-1", report.Waiting, "image"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
+		}, []row{{"operand", "gpu-1", check.Waiting, "image"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
 		"a ConfigMap that a pod mounts is not there": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
 			noSandbox(p, hour)
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "metrics-of-ours"}}}})
-		}, []row{{"operand", "gpu-1", report.Failed, "ConfigMap/metrics-of-ours"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
+		}, []row{{"operand", "gpu-1", check.Error, "ConfigMap/metrics-of-ours"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
 		"paused twice": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "nvidia.com/gpu.deploy.device-plugin", both, "nvidia.com/gpu.deploy.client", both)
 			scheduled(s)
 		}, []row{
-			{"node-operand-paused", "gpu-1", report.Waiting, "until the driver upgrade is over"},
-			{"node-operand-paused", "gpu-1", report.Waiting, "k8s-driver-manager"},
-			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.client"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "k8s-driver-manager"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "2 operands are paused this way"},
 		}, []row{{id: "operand", node: "gpu-1", words: both}}},
 		"cordoned by the driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
 			node(s, "gpu-1").Spec.Unschedulable = true
-		}, []row{{"node-ready", "gpu-1", report.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", report.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		}, []row{{"node-ready", "gpu-1", check.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", check.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
 		"cordoned, and the driver upgrade has failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 			node(s, "gpu-1").Spec.Unschedulable = true
-		}, []row{{"driver-upgrade", "gpu-1", report.Failed, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		}, []row{{"driver-upgrade", "gpu-1", check.Error, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
 		"cordoned after the driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-done")
 			node(s, "gpu-1").Spec.Unschedulable = true
-		}, []row{{"node-ready", "gpu-1", report.Note, "kubectl uncordon gpu-1"}}, nil},
+		}, []row{{"node-ready", "gpu-1", check.Note, "kubectl uncordon gpu-1"}}, nil},
 		"a value before the pause": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			scheduled(s)
-		}, []row{{"node-operand-paused", "gpu-1", report.Waiting, "until the driver upgrade is over"}}, nil},
+		}, []row{{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"}}, nil},
 		"paused for vGPU devices, which failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "paused-for-vgpu-change", "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "failed")
 			scheduled(s)
 		}, []row{
-			{"node-operand-paused", "gpu-1", report.Failed, "has ended (failed)"},
+			{"node-operand-paused", "gpu-1", check.Error, "has ended (failed)"},
 		}, nil},
 		"the MIG manager is paused for the driver": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			}
 			scheduled(s)
-		}, []row{{"daemonset", "", report.Waiting, "nvidia-mig-manager"}}, nil},
+		}, []row{{"daemonset", "", check.Waiting, "nvidia-mig-manager"}}, nil},
 		"an upgrade state of a driver that is no longer the operator's": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "validation-required")
 			offers(node(s, "gpu-1"), nil)
 		}, []row{
-			{"driver-upgrade", "gpu-1", report.Warning, "kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state-"},
-			{"node-no-gpu-resource", "gpu-1", report.Failed, ""},
+			{"driver-upgrade", "gpu-1", check.Warning, "kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state-"},
+			{"node-no-gpu-resource", "gpu-1", check.Error, ""},
 		}, nil},
 		"an upgrade that failed before the node brought its driver": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
-		}, []row{{"driver-upgrade", "gpu-1", report.Warning, "left over"}}, nil},
+		}, []row{{"driver-upgrade", "gpu-1", check.Warning, "left over"}}, nil},
 		"a node left out of upgrades": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-required", "nvidia.com/gpu-driver-upgrade.skip", "true")
-		}, []row{{"driver-upgrade", "gpu-1", report.Note, "nvidia.com/gpu-driver-upgrade.skip-"}}, nil},
+		}, []row{{"driver-upgrade", "gpu-1", check.Note, "nvidia.com/gpu-driver-upgrade.skip-"}}, nil},
 		"NVIDIADrivers that select the same node": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "notReady", "Error", "ConflictingNodeSelector")}
-		}, []row{{"nvidia-driver", "", report.Failed, "conflicting NVIDIADriver NodeSelectors"}}, nil},
+		}, []row{{"nvidia-driver", "", check.Error, "conflicting NVIDIADriver NodeSelectors"}}, nil},
 		// before v26.7.0 the operator did not update the state
 		"NVIDIADrivers that select the same node, and say ready": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "ready", "Error", "ConflictingNodeSelector")}
-		}, []row{{"nvidia-driver", "", report.Failed, "kubectl get nvidiadrivers"}}, nil},
+		}, []row{{"nvidia-driver", "", check.Error, "kubectl get nvidiadrivers"}}, nil},
 		"the MPS daemon is what the plugin waits for": {func(t *testing.T, s *cluster.State) {
 			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
@@ -304,24 +304,24 @@ func TestStatesOfRealClusters(t *testing.T) {
 			s.Pods = append(s.Pods, p)
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(o appsv1.DaemonSet) bool { return o.Name == d.Name })
 			s.DaemonSets = append(s.DaemonSets, *d)
-		}, []row{{"first-broken-link", "gpu-1", report.Failed, "mps-control-daemon"}, {"first-broken-link", "gpu-1", report.Failed, "mend it before operator-validator, device-plugin"}}, nil},
+		}, []row{{"operand", "gpu-1", check.Error, "mps-control-daemon"}, {"operand", "gpu-1", check.Error, "operator-validator waits for it"}}, nil},
 		"the CUDA workload of the validator": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "cuda-validation", running(hour))
 			s.Pods = append(s.Pods, workload("nvidia-cuda-validator", "gpu-1"))
 		}, []row{
-			{"operand", "gpu-1", report.Failed, "nvidia-cuda-validator-x: init container cuda-validation is in CrashLoopBackOff"},
-			{"first-broken-link", "gpu-1", report.Failed, "kubectl logs -n gpu-operator nvidia-cuda-validator-x -c cuda-validation --previous"},
+			{"operand", "gpu-1", check.Error, "nvidia-cuda-validator-x: init container cuda-validation is in CrashLoopBackOff"},
+			{"operand", "gpu-1", check.Error, "kubectl logs -n gpu-operator nvidia-cuda-validator-x -c cuda-validation --previous"},
 		}, nil},
 		"the workload of the validator finds no GPU free": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
 			p := workload("nvidia-device-plugin-validator", "gpu-1")
 			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfnvidia.com/gpu", Message: "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"}
 			s.Pods = append(s.Pods, p)
-		}, []row{{"operand", "gpu-1", report.Failed, "OutOfnvidia.com/gpu"}}, nil},
+		}, []row{{"operand", "gpu-1", check.Error, "OutOfnvidia.com/gpu"}}, nil},
 		"a ConfigMap of sharing that is not there": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
 			setting(t, s, "nowhere", "devicePlugin", "config", "name")
-		}, []row{{"cluster-policy", "", report.Failed, ""}, {"sharing-config", "", report.Failed, "nowhere"}}, nil},
+		}, []row{{"sharing-config", "", check.Error, "nowhere"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
@@ -333,10 +333,10 @@ func TestStatesOfRealClusters(t *testing.T) {
 				}
 			}
 			for _, not := range test.not {
-				if i := slices.IndexFunc(rows, func(v report.Row) bool {
-					return v.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.State == not.state) && strings.Contains(v.Reason, not.words)
+				if i := slices.IndexFunc(rows, func(v check.Finding) bool {
+					return v.Check.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.Severity == not.state) && strings.Contains(v.Reason, not.words)
 				}); i >= 0 {
-					t.Errorf("a row %s says %s: %s", not.id, rows[i].State, rows[i].Reason)
+					t.Errorf("a row %s says %s: %s", not.id, rows[i].Severity, rows[i].Reason)
 				}
 			}
 		})

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Labels, and prefixes of labels, that the checks read.
@@ -103,7 +103,7 @@ var checks = []struct {
 	{verify, (*judge).configs},
 	{preflight | verify, (*judge).nodes},
 	{preflight, (*judge).refusals},
-	{verify, (*judge).failWaitingPolicy},
+	{verify, (*judge).foldCluster},
 }
 
 // nodeChecks are the checks of a single node.
@@ -125,21 +125,21 @@ var nodeChecks = []struct {
 
 // Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. What could
 // not be read is Unknown.
-func Preflight(s *cluster.State, o Options) []report.Row { return newJudge(s, o, preflight).run() }
+func Preflight(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, preflight).run() }
 
 // Verify checks an installation: first the cluster, then each node with GPUs, both in order of dependence. A kind that
 // could not be read is Unknown, and checks that depend on it are skipped.
-func Verify(s *cluster.State, o Options) []report.Row { return newJudge(s, o, verify).run() }
+func Verify(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, verify).run() }
 
-func (j *judge) run() []report.Row {
+func (j *judge) run() []check.Finding {
 	for _, c := range checks {
 		if c.by&j.by != 0 {
 			c.ask(j)
 		}
 	}
-	rows := report.Together(j.rows)
+	rows := check.Together(j.rows)
 	for i := range rows {
-		if rows[i].State == report.OK && j.by == verify {
+		if rows[i].Severity == check.OK && j.by == verify {
 			// healthy nodes differ only in these times; without them they share a branch
 			rows[i].Since = time.Time{}
 		}
@@ -147,22 +147,12 @@ func (j *judge) run() []report.Row {
 	return rows
 }
 
-// failWaitingPolicy fails a waiting ClusterPolicy if an operand has failed: it will not become ready.
-func (j *judge) failWaitingPolicy() {
-	i := slices.IndexFunc(j.rows, func(v report.Row) bool { return v.ID == "cluster-policy" && v.State == report.Waiting })
-	if i >= 0 && slices.ContainsFunc(j.rows, func(v report.Row) bool {
-		return v.State == report.Failed && (v.ID == "operand" || v.ID == "daemonset" || v.ID == "sharing-config")
-	}) {
-		j.rows[i].State = report.Failed
-	}
-}
-
 // judge holds a cluster's state with indexes.
 type judge struct {
 	*cluster.State
 	Options
 	by   command
-	rows []report.Row
+	rows []check.Finding
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if values replace it.
 	policy *unstructured.Unstructured
 	// gpu lists the nodes with GPUs in the order of the API server, which is by name.
@@ -178,10 +168,18 @@ type judge struct {
 	maps map[string]*corev1.ConfigMap
 	// shares holds the device plugin's configs; nil without a ConfigMap.
 	shares *sharingConfigs
+	// broken has the components that are not ready on some node.
+	broken map[string]bool
+	// waiting maps the subject of a finding about a DaemonSet with unready pods to its component.
+	waiting map[string]string
 }
 
 func newJudge(s *cluster.State, o Options, by command) *judge {
-	j := &judge{State: s, Options: o, by: by, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{}}
+	j := &judge{
+		State: s, Options: o, by: by,
+		pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{},
+		broken: map[string]bool{}, waiting: map[string]string{},
+	}
 	policies := s.Policies()
 	if len(policies) > 0 && len(o.Values) == 0 {
 		j.policy = policies[0]
@@ -254,7 +252,7 @@ func (j *judge) order(component string) int {
 	return i
 }
 
-func (j *judge) add(v report.Row) { j.rows = append(j.rows, v) }
+func (j *judge) add(v check.Finding) { j.rows = append(j.rows, v) }
 
 // policyPaths maps settings to their path in the ClusterPolicy if it differs from the path in the values.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
@@ -344,7 +342,7 @@ func (j *judge) unread() {
 		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
 			continue // the incomplete list suffices
 		case m.Why == cluster.Partial && j.by == verify:
-			v.State = report.Unknown
+			v.Severity = check.Unknown
 		}
 		j.add(v)
 	}
@@ -368,30 +366,30 @@ func (j *judge) needed(kind cluster.Kind) bool {
 
 // Unread returns a row for each kind that could not be read, except resources that the cluster does not serve.
 // Incomplete lists and unreadable events are notes.
-func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
-	var rows []report.Row
+func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
+	var rows []check.Finding
 	for _, kind := range kinds {
 		m := s.Lacks(kind)
 		if m == nil || m.Why == cluster.Absent {
 			continue
 		}
 		detail := strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
-		v := report.Row{
-			ID: "unread", State: report.Unknown, Subject: "list " + string(kind),
+		v := check.Finding{
+			Check: NotRead, Severity: check.Unknown, Subject: "list " + string(kind),
 			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
-			Evidence: report.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
+			Evidence: check.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
 		switch m.Why {
 		case cluster.Forbidden:
 			v.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
 		case cluster.Partial:
-			v.State, v.Reason = report.Note, detail
+			v.Severity, v.Reason = check.Note, detail
 			fallthrough
 		case cluster.Unread:
 			v.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 		}
 		if kind == cluster.Events {
-			v.State, v.Reason = report.Note, detail+"; causes that they name are likely at most"
+			v.Severity, v.Reason = check.Note, detail+"; causes that they name are likely at most"
 		}
 		rows = append(rows, v)
 	}
@@ -399,24 +397,24 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []report.Row {
 }
 
 // listed returns evidence from a complete list.
-func (j *judge) listed(kind cluster.Kind, format string, args ...any) report.Evidence {
-	return report.Seen("list", string(kind), format, args...).At(j.At)
+func (j *judge) listed(kind cluster.Kind, format string, args ...any) check.Evidence {
+	return check.Seen("list", string(kind), format, args...).At(j.At)
 }
 
 // setting returns evidence of a setting: from the values, the ClusterPolicy or the chart.
-func (j *judge) setting(path string) report.Evidence {
+func (j *judge) setting(path string) check.Evidence {
 	where := "chart " + j.Release.String()
 	if v := j.set(path); v != nil && j.policy != nil {
 		where = "ClusterPolicy/" + j.policy.GetName()
 	} else if v != nil {
 		where = "values"
 	}
-	return report.Seen("setting", where, "%s=%v", path, j.get(path))
+	return check.Seen("setting", where, "%s=%v", path, j.get(path))
 }
 
 // label returns evidence of a node label.
-func label(n *corev1.Node, key string) report.Evidence {
-	e := report.Seen("label", "Node/"+n.Name, "%s is absent", key)
+func label(n *corev1.Node, key string) check.Evidence {
+	e := check.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {
 		e.Text, e.Time = key+"="+value, labelWritten(n, key)
 	}

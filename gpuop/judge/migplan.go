@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -30,7 +30,7 @@ type planner struct {
 
 // Prepare checks a change of the node's MIG config before it begins. The rows are the blockers (Failed), what is
 // unknown, and the prediction. An error wraps ErrNode.
-func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, error) {
+func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding, error) {
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
 		if m := s.Lacks(cluster.Nodes); m != nil {
@@ -41,7 +41,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]report.Row, er
 	j := newJudge(s, o, verify)
 	p := &planner{nodeJudge: j.node(&s.Nodes[i]), config: config}
 	for _, v := range Unread(s, []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}) {
-		if v.State == report.Unknown {
+		if v.Severity == check.Unknown {
 			p.add(v)
 		}
 	}
@@ -59,14 +59,14 @@ func Nearest(s *cluster.State, name string) string {
 	for i := range s.Nodes {
 		names = append(names, s.Nodes[i].Name)
 	}
-	if near := report.Nearest(name, names); near != "" {
+	if near := check.Nearest(name, names); near != "" {
 		return ", did you mean " + near + "?"
 	}
 	return ""
 }
 
-func (p *planner) report(state report.State, id report.ID, subject, reason, next string) {
-	v := p.own(report.Row{ID: id, State: state, Subject: subject, Reason: reason, Fix: next})
+func (p *planner) report(state check.Severity, id *check.Check, subject, reason, next string) {
+	v := p.own(check.Finding{Check: id, Severity: state, Subject: subject, Reason: reason, Fix: next})
 	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
 		name, _, _ = strings.Cut(name, " ")
 		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
@@ -80,11 +80,11 @@ func (p *planner) report(state report.State, id report.ID, subject, reason, next
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
-		p.report(report.Failed, "mig-capable", labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
+		p.report(check.Error, migCapable, labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
 	if value := p.kube.Labels[key]; value != "true" {
-		p.report(report.Failed, "mig-manager", key, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the "+
+		p.report(check.Error, migManager, key, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the "+
 			"node, and nothing reacts to %s", value, LabelMIG),
 			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'")
 		return
@@ -92,8 +92,8 @@ func (p *planner) manager() {
 	if p.lacks(cluster.Pods) {
 		return
 	}
-	v := report.Row{
-		ID: "mig-manager", State: report.Failed, Subject: "nvidia-mig-manager",
+	v := check.Finding{
+		Check: migManager, Severity: check.Error, Subject: "nvidia-mig-manager",
 		Reason:   "the node has no pod of the MIG manager that is ready, and nothing reacts to the label",
 		Fix:      fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
 		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager is ready on %s", p.kube.Name),
@@ -101,7 +101,7 @@ func (p *planner) manager() {
 	for _, q := range p.operandPods {
 		c := podCondition(q, corev1.PodReady)
 		if q.Labels["app"] == "nvidia-mig-manager" && c != nil && c.Status == corev1.ConditionTrue {
-			v.State, v.Subject, v.Reason, v.Fix = report.OK, "Pod/"+q.Name, "the MIG manager is ready", ""
+			v.Severity, v.Subject, v.Reason, v.Fix = check.OK, "Pod/"+q.Name, "the MIG manager is ready", ""
 			v.Evidence = podStateOf(q).Evidence
 		}
 	}
@@ -115,21 +115,21 @@ func (p *planner) state() {
 	under := state == "pending" || state == "rebooting"
 	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
 	case under:
-		p.report(report.Failed, "mig-under-way", labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
+		p.report(check.Error, migUnderWay, labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
 			"or stands still for good; a second one would mix with it", config, state), "gpuop verify --node "+p.kube.Name)
 	case config != p.config:
 	case state == "success":
-		p.report(report.Note, "mig-same", LabelMIG, already+"nothing will happen", "")
+		p.report(check.Note, migSame, LabelMIG, already+"nothing will happen", "")
 	default:
-		p.report(report.Failed, "mig-same", LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
+		p.report(check.Error, migSame, LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
-		p.report(report.Failed, "mig-driver-upgrade", labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
+		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
 			"it takes the same operands away", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
-			p.report(report.Failed, "mig-paused", key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG "+
+			p.report(check.Error, migPaused, key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG "+
 				"manager would start the operand again only if it were", value),
 				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key))
 		}
@@ -142,29 +142,29 @@ func (p *planner) file() bool {
 	if f == nil {
 		custom := p.text("migManager.config.name")
 		if custom == "" {
-			p.report(report.Warning, "mig-config", "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written "+
+			p.report(check.Warning, migConfig, "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written "+
 				"the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
 				"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager")
 			return true
 		}
-		p.report(report.Failed, "mig-config", "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in "+
+		p.report(check.Error, migConfig, "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in "+
 			"migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
 			"kubectl get configmaps -n "+p.Namespace)
 		return false
 	}
 	if f.text == "" {
-		p.report(report.Failed, "mig-config", f.name, "it has no key "+mig.ConfigKey+", and the MIG manager reads that alone",
+		p.report(check.Error, migConfig, f.name, "it has no key "+mig.ConfigKey+", and the MIG manager reads that alone",
 			"kubectl get -n "+p.Namespace+" "+strings.ToLower(f.name)+" -o yaml")
 		return false
 	}
 	for _, each := range f.findings {
 		// errors of the file keep the manager from reading it; partition checks the config
-		if each.State != report.Failed || each.ID == "mig-does-not-fit" || each.ID == "mig-coverage" {
+		if each.Severity != check.Error || each.Check == mig.DoesNotFit || each.Check == mig.Coverage {
 			continue
 		}
-		v := toRow(each)
+		v := withoutPlace(each)
 		v.Subject = fmt.Sprintf("%s config.yaml:%d", f.name, each.Line)
-		v.Evidence = report.Seen("data", f.name, "config.yaml, line %d", each.Line)
+		v.Evidence = check.Seen("data", f.name, "config.yaml, line %d", each.Line)
 		p.add(v)
 	}
 	if f.config == nil {
@@ -178,10 +178,10 @@ func (p *planner) file() bool {
 		names = append(names, n.Name)
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	if near := report.Nearest(p.config, names); near != "" {
+	if near := check.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	p.report(report.Failed, "mig-config", f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint)
+	p.report(check.Error, migConfig, f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint)
 	return false
 }
 
@@ -195,21 +195,21 @@ func (p *planner) partition() {
 		err = errors.New("the board is not known")
 	}
 	if err != nil {
-		p.report(report.Unknown, "mig-predicted", labelProduct, "what the node will show is not predicted: "+err.Error(),
+		p.report(check.Unknown, migPredicted, labelProduct, "what the node will show is not predicted: "+err.Error(),
 			"kubectl get node "+p.kube.Name+" --show-labels")
 		return
 	}
 	named, _, ok := p.migConfig(p.config, gpus[0].Board)
 	if !ok {
 		_, err := mig.Default(*gpus[0].Board, p.config)
-		p.report(report.Failed, "mig-config", LabelMIG, err.Error(), "")
+		p.report(check.Error, migConfig, LabelMIG, err.Error(), "")
 		return
 	}
 	after, findings := named.Apply(gpus)
 	fits := true
 	for _, f := range findings {
-		fits = fits && f.ID != "mig-does-not-fit"
-		v := toRow(f)
+		fits = fits && f.Check != mig.DoesNotFit
+		v := withoutPlace(f)
 		v.Subject, v.Evidence = LabelMIG+"="+p.config, label(p.kube, labelProduct)
 		p.add(v)
 	}
@@ -250,7 +250,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
 	prediction := sharing.Predict(after, strategy, config)
 	for _, f := range prediction.Findings {
-		v := toRow(f)
+		v := withoutPlace(f)
 		v.Evidence = p.setting("mig.strategy")
 		p.add(v)
 	}
@@ -262,7 +262,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	for name, q := range p.kube.Status.Allocatable {
 		now[string(name)] = int(q.Value())
 	}
-	p.report(report.Note, "mig-predicted", "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s",
+	p.report(check.Note, migPredicted, "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s",
 		amounts(prediction.Resources), amounts(now), strategy, mode), "")
 }
 
@@ -294,11 +294,11 @@ func (p *planner) holders() {
 		if strings.HasPrefix(how, "/dev") {
 			how = "it mounts " + how
 		}
-		v := report.Row{ID: "mig-client", State: report.Failed, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name)}
-		v.Evidence = report.Seen("spec", v.Subject, "%s", how)
+		v := check.Finding{Check: migClient, Severity: check.Error, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name)}
+		v.Evidence = check.Seen("spec", v.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
-			v.ID = "mig-pod"
+			v.Check = migPod
 			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
 			v.Fix = p.evict(q, owner)
@@ -308,7 +308,7 @@ func (p *planner) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.Say(report.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+			v.Say(check.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
 		default:
 			why := "the MIG manager only removes pods of DaemonSets"
 			if daemon && !p.evictsClients() {
@@ -319,12 +319,12 @@ func (p *planner) holders() {
 			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing takes it away: %s", how, why)
 			v.Fix = p.evict(q, owner)
 		}
-		free = free && v.State == report.OK
+		free = free && v.Severity == check.OK
 		p.add(v)
 	}
 	if free {
-		p.add(report.Row{
-			ID: "mig-pod", Subject: "pods", Reason: "no pod uses the node's GPUs",
+		p.add(check.Finding{
+			Check: migPod, Subject: "pods", Reason: "no pod uses the node's GPUs",
 			Evidence: p.listed(cluster.Pods, "%d on %s", len(p.pods[p.kube.Name]), p.kube.Name),
 		})
 	}
@@ -383,12 +383,12 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 
 // room checks whether new pods can be scheduled during the change.
 func (p *planner) room() {
-	v := report.Row{
-		ID: "mig-cordon", Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod can take a GPU",
-		Evidence: report.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
+	v := check.Finding{
+		Check: migCordon, Subject: "Node/" + p.kube.Name, Reason: "the node is cordoned: no new pod can take a GPU",
+		Evidence: check.Seen("spec", "Node/"+p.kube.Name, "unschedulable: %t", p.kube.Spec.Unschedulable),
 	}
 	if !p.kube.Spec.Unschedulable {
-		v.Say(report.Note, "the node is not cordoned: a new pod may take a GPU before the change begins")
+		v.Say(check.Note, "the node is not cordoned: a new pod may take a GPU before the change begins")
 		v.Fix = "kubectl cordon " + p.kube.Name
 	}
 	p.add(v)

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 const config = "all-1g.10gb"
@@ -81,14 +81,14 @@ func daemon(p *corev1.Pod) {
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 }
 
-func failures(rows []report.Row) []string {
+func failures(rows []check.Finding) []string {
 	var out []string
 	for _, v := range rows {
-		if v.State > report.Note {
-			out = append(out, v.State.String()+" "+string(v.ID)+" "+v.Subject)
+		if v.Severity > check.Note {
+			out = append(out, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 		}
 		if v.Node != "gpu-1" {
-			out = append(out, "no node: "+string(v.ID))
+			out = append(out, "no node: "+v.Check.ID)
 		}
 	}
 	return out
@@ -132,15 +132,15 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu, now 8 nvidia.com/gpu, under mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
-		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"failed sharing-config ConfigMap/plugin"}, "does not hold it"},
+		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "does not hold it"},
 		{"a sharing config that is refused", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			labeled("nvidia.com/device-plugin.config", "bad")(s)
 			s.ConfigMaps = append(s.ConfigMaps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin", Namespace: "gpu-operator"}, Data: map[string]string{"bad": "version: v2\n"}})
-		}, []string{"failed sharing-config ConfigMap/plugin bad", "failed node-sharing-config nvidia.com/device-plugin.config"}, "which the device plugin refuses"},
-		{"a pod holds GPUs", config, with(holder("team", "train", whole)), []string{"failed mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
+		}, []string{"error sharing-config ConfigMap/plugin bad", "error node-sharing-config nvidia.com/device-plugin.config"}, "which the device plugin refuses"},
+		{"a pod holds GPUs", config, with(holder("team", "train", whole)), []string{"error mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
 		{"a pod that has ended", config, with(holder("team", "train", func(p *corev1.Pod) { whole(p); p.Status.Phase = corev1.PodSucceeded })), nil, ""},
-		{"an agent without the label", config, with(holder("monitoring", "agent-x", daemon)), []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
+		{"an agent without the label", config, with(holder("monitoring", "agent-x", daemon)), []string{"error mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
 		{"an agent with the label", config, func(s *cluster.State) {
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
@@ -149,22 +149,22 @@ func TestPrepare(t *testing.T) {
 			setPolicy("v0.14.2", "migManager", "version")(s)
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
-		}, []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl delete daemonset -n monitoring agent"},
+		}, []string{"error mig-client Pod/monitoring/agent-x"}, "kubectl delete daemonset -n monitoring agent"},
 		{"an agent that sees no GPU", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, ""},
 		{"an agent that mounts the device", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/nvidia0"}}}}
-		})), []string{"failed mig-client Pod/monitoring/agent-x"}, "it mounts /dev/nvidia0"},
-		{"GPUs that no entry covers", "half", nil, []string{"failed mig-coverage nvidia.com/mig.config=half", "failed mig-single-invalid mig.strategy=single"}, "covers GPU 4"},
-		{"a device-filter for another board", "a100-only", nil, []string{"failed mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
-		{"what does not fit", "too-much", nil, []string{"failed mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
-		{"a misspelled config", "all-1g.10g", nil, []string{"failed mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
-		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"failed mig-config ConfigMap/mine"}, "has no such ConfigMap"},
-		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"failed mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
+		})), []string{"error mig-client Pod/monitoring/agent-x"}, "it mounts /dev/nvidia0"},
+		{"GPUs that no entry covers", "half", nil, []string{"error mig-coverage nvidia.com/mig.config=half", "error mig-single-invalid mig.strategy=single"}, "covers GPU 4"},
+		{"a device-filter for another board", "a100-only", nil, []string{"error mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
+		{"what does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
+		{"a misspelled config", "all-1g.10g", nil, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
+		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "has no such ConfigMap"},
+		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
-		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"failed mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
-		{"the same again after a failure", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"failed mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
+		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
+		{"the same again after a failure", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"error mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
 		{"the same again", "all-disabled", nil, nil, "nothing will happen"},
-		{"a driver upgrade", config, labeled("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"failed mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
+		{"a driver upgrade", config, labeled("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"error mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
 		{"an upgrade state that is left over, with a driver of the node's own", config, func(s *cluster.State) {
 			labeled("nvidia.com/gpu-driver-upgrade-state", "validation-required")(s)
 			labeled("nvidia.com/gpu.deploy.driver", "pre-installed")(s)
@@ -173,15 +173,15 @@ func TestPrepare(t *testing.T) {
 			labeled("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")(s)
 			setPolicy(false, "driver", "enabled")(s)
 		}, nil, "56 nvidia.com/gpu"},
-		{"paused twice and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"paused and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"failed mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"no MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"failed mig-capable nvidia.com/mig.capable"}, ""},
-		{"no manager", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"failed mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
-		{"no pod of the manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"failed mig-manager nvidia-mig-manager"}, ""},
+		{"paused twice and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"paused and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"no MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"error mig-capable nvidia.com/mig.capable"}, ""},
+		{"no manager", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"error mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
+		{"no pod of the manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"error mig-manager nvidia-mig-manager"}, ""},
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
-		{"pods forbidden", config, missing(cluster.Pods), []string{"unknown unread list pods"}, "x may not list pods"},
-		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"unknown unread list configmaps"}, "56 nvidia.com/gpu"},
-		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"unknown mig-predicted nvidia.com/gpu.product"}, "is not predicted"},
+		{"pods forbidden", config, missing(cluster.Pods), []string{"warning unread list pods"}, "x may not list pods"},
+		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"warning unread list configmaps"}, "56 nvidia.com/gpu"},
+		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"warning mig-predicted nvidia.com/gpu.product"}, "is not predicted"},
 		{"time-sliced", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			setPolicy("two", "devicePlugin", "config", "default")(s)
@@ -190,7 +190,7 @@ func TestPrepare(t *testing.T) {
 		}, nil, "112 nvidia.com/gpu"},
 		{"labels of the change before", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-7g.80gb", "nvidia.com/gpu.count": "7", "nvidia.com/mig.config": config})
-		}, []string{"unknown mig-predicted nvidia.com/gpu.product"}, "does not say how many of them are one GPU"},
+		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not say how many of them are one GPU"},
 		{"from MIG back to whole GPUs", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "56", "nvidia.com/mig.config": config})
 			s.Nodes[0].Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("56")}

@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // nodeJudge checks one node.
@@ -63,9 +63,9 @@ func (j *judge) node(n *corev1.Node) *nodeJudge {
 }
 
 // add adds a row about the node. If the row has no evidence, its subject (a label or resource) is used.
-func (w *nodeJudge) add(v report.Row) { w.judge.add(w.own(v)) }
+func (w *nodeJudge) add(v check.Finding) { w.judge.add(w.own(v)) }
 
-func (w *nodeJudge) own(v report.Row) report.Row {
+func (w *nodeJudge) own(v check.Finding) check.Finding {
 	v.Node = w.kube.Name
 	if v.Evidence.Text != "" {
 		return v
@@ -73,7 +73,7 @@ func (w *nodeJudge) own(v report.Row) report.Row {
 	allocatable, capacity := amount(w.kube.Status.Allocatable, v.Subject), amount(w.kube.Status.Capacity, v.Subject)
 	switch _, labeled := w.kube.Labels[v.Subject]; {
 	case allocatable+capacity != "", isDevice(v.Subject):
-		v.Evidence = report.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject,
+		v.Evidence = check.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject,
 			cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
 	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
 		v.Evidence = label(w.kube, v.Subject)
@@ -91,21 +91,21 @@ func amount(list corev1.ResourceList, name string) string {
 
 // ready checks that the node is ready and schedulable.
 func (w *nodeJudge) ready() {
-	v := report.Row{
-		ID: "node-ready", Subject: "Node/" + w.kube.Name,
-		Evidence: report.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
+	v := check.Finding{
+		Check: nodeReady, Subject: "Node/" + w.kube.Name,
+		Evidence: check.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
 	}
 	for _, c := range w.kube.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		v.State, v.Since = report.Failed, c.LastTransitionTime.Time
+		v.Severity, v.Since = check.Error, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.State = report.Warning // an installation only has to wait
+			v.Severity = check.Warning // an installation only has to wait
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Fix = "kubectl describe node " + w.kube.Name
-		v.Evidence = report.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+		v.Evidence = check.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
 		v.Evidence.Time = c.LastHeartbeatTime.Time
 		w.add(v)
 		return
@@ -113,7 +113,7 @@ func (w *nodeJudge) ready() {
 	if !w.kube.Spec.Unschedulable {
 		return
 	}
-	v.Say(report.Note, "the node is cordoned: it takes no new pods except those of DaemonSets")
+	v.Say(check.Note, "the node is cordoned: it takes no new pods except those of DaemonSets")
 	v.Fix = "kubectl uncordon " + w.kube.Name
 	if w.upgrading() {
 		v.Reason, v.Fix = "the node is cordoned by the driver upgrade, which uncordons it when it ends", ""
@@ -136,15 +136,15 @@ func (w *nodeJudge) discovered() {
 	labels := w.kube.Labels
 	switch {
 	case labels[labelOperands] == "false":
-		w.add(report.Row{
-			ID: "operands-off", State: report.Note, Subject: labelOperands,
+		w.add(check.Finding{
+			Check: operandsOff, Severity: check.Note, Subject: labelOperands,
 			Reason: "the label is false: the operator keeps every operand off the node, and nothing else is judged",
 			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-",
 		})
 		w.off = true
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
-		w.add(report.Row{
-			ID: "gpu-present", State: report.Failed, Subject: labelPresent,
+		w.add(check.Finding{
+			Check: gpuPresent, Severity: check.Error, Subject: labelPresent,
 			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node",
 				labels[labelPresent]),
 			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
@@ -178,27 +178,27 @@ func (w *nodeJudge) upgrade() {
 	if state == "" {
 		return
 	}
-	v := report.Row{
-		ID: "driver-upgrade", Subject: labelUpgrade, Since: labelWritten(w.kube,
+	v := check.Finding{
+		Check: driverUpgrade, Subject: labelUpgrade, Since: labelWritten(w.kube,
 			labelUpgrade), Fix: w.operatorLog(),
 	}
 	switch none, meaning := w.noDriverPod(), explain.Find(state); {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.Say(report.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
+		v.Say(check.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
-		v.Say(report.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
+		v.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
 	case len(meaning) == 0:
-		v.Say(report.Unknown, "the state %q is not one of the upgrade controller", state)
+		v.Say(check.Unknown, "the state %q is not one of the upgrade controller", state)
 	case state == "upgrade-failed":
-		v.Say(report.Failed, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state label or restart the pod")
+		v.Say(check.Error, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state label or restart the pod")
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	default:
 		w.changing = "the driver upgrade"
-		v.Say(report.Waiting, "%s: %s", state, meaning[0].Meaning)
+		v.Say(check.Waiting, "%s: %s", state, meaning[0].Meaning)
 		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	}
 	w.add(v)
@@ -226,8 +226,8 @@ const migReaction = time.Minute
 // mig checks the state of a MIG change. After a success, the resources are checked elsewhere.
 func (w *nodeJudge) mig() {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
-	v := report.Row{
-		ID: node.RuleState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
+	v := check.Finding{
+		Check: node.MIGState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
 		Fix: w.migLog(), Evidence: label(w.kube, labelMIGState),
 	}
 	age := "since when is not known"
@@ -240,31 +240,31 @@ func (w *nodeJudge) mig() {
 	case config == "" && state == "":
 		return
 	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
-		v.State, w.changing, v.Since = report.Waiting, "the MIG change", requested
+		v.Severity, w.changing, v.Since = check.Waiting, "the MIG change", requested
 		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
-		v.Say(report.Failed, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
+		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.Say(report.Failed, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has "+
+		v.Say(check.Error, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has "+
 			"most likely given up, and the state stays", config, age, migPatience)
 		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
-		v.State, w.changing = report.Waiting, "the MIG change"
+		v.Severity, w.changing = check.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for "+
 			"good when it stops waiting for a pod", config, age)
 	case state == "rebooting":
-		v.State, w.changing = report.Waiting, "the MIG change"
+		v.Severity, w.changing = check.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
 		v.Fix = "kubectl get node " + w.kube.Name
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
 		return
 	case state == "":
-		v.Say(report.Waiting, "the MIG config %q is requested, and the MIG manager has written no state", config)
+		v.Say(check.Waiting, "the MIG config %q is requested, and the MIG manager has written no state", config)
 	default:
-		v.Say(report.Unknown, "the state %q is not one of the MIG manager", state)
+		v.Say(check.Unknown, "the state %q is not one of the MIG manager", state)
 	}
 	w.add(v)
 }
@@ -278,8 +278,8 @@ func ownedBy(p *corev1.Pod, set operandSet) bool {
 	})
 }
 
-// operands checks each operand that the node should run. If the chain is broken, the first row names the first broken
-// link.
+// operands checks each operand that the node should run. If the chain is broken, the findings that wait for the first
+// broken link are dropped, and its finding counts them.
 func (w *nodeJudge) operands() {
 	if w.lacks(cluster.DaemonSets) {
 		return
@@ -293,9 +293,8 @@ func (w *nodeJudge) operands() {
 	if value := w.kube.Labels[labelClient]; node.Paused(value) { // the label of DaemonSets of other programs
 		w.paused(labelClient, value)
 	}
-	if broken := w.firstBroken(); broken != nil {
-		w.rows = slices.Insert(w.rows, at, w.own(*broken))
-	}
+	w.foldPauses(at)
+	w.foldChain(at)
 }
 
 // operand checks a DaemonSet on the node if the node should run it.
@@ -314,18 +313,18 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	v := report.Row{ID: "operand", State: report.Warning, Subject: key, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
+	v := check.Finding{Check: operandState, Severity: check.Warning, Subject: key, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
 		return // paused by a change that has a row of its own
 	case set.component == "driver" && value == preInstalled:
-		v.State, v.Fix = report.OK, ""
+		v.Severity, v.Fix = check.OK, ""
 		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
 		w.add(v)
 		return
 	case value == "false":
-		v.Say(report.Note, "the label is false: an administrator keeps the operand off the node")
+		v.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
 		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand " +
@@ -337,11 +336,11 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
 		return
 	default:
-		v.State, v.Fix = report.Failed, w.operatorLog()
+		v.Severity, v.Fix = check.Error, w.operatorLog()
 		v.Reason = "the label is absent: the operator has not said that the node is to run the operand"
 	}
 	v = w.own(v)
-	w.links = append(w.links, link{component: set.component, podState: podState{Row: v}})
+	w.links = append(w.links, link{component: set.component, podState: podState{Finding: v}})
 	w.add(v)
 }
 
@@ -353,7 +352,7 @@ func (w *nodeJudge) wantsContainers() bool {
 // paused checks for a label value that pauses an operand, such as paused-for-mig-change. The driver manager appends
 // paused-for-driver-upgrade to an existing value.
 func (w *nodeJudge) paused(key, value string) {
-	v := report.Row{ID: node.RulePaused, State: report.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
+	v := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
 	change, state := "the change", ""
 	switch value {
 	case "paused-for-mig-change":
@@ -368,21 +367,47 @@ func (w *nodeJudge) paused(key, value string) {
 	v.Reason = fmt.Sprintf("the label is %s: the pod is away until %s is over", value, change)
 	switch {
 	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
-		v.Say(report.Failed, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
+		v.Say(check.Error, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case upgrading:
 		w.changing = change
 		v.Fix = "kubectl logs -n " + w.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
-		v.Say(report.Failed, "the label is %s, and %s has ended (%s): nothing takes the pause back", value, change, state)
+		v.Say(check.Error, "the label is %s, and %s has ended (%s): nothing takes the pause back", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case change == "the MIG change" && w.stuck != "":
-		v.Say(report.Failed, "the label is %s, and the MIG change is stuck: nothing takes the pause back", value)
-		v.Fix = w.stuck
+		return // follows from the stuck change
 	default:
 		w.changing = change
 	}
 	w.add(v)
+}
+
+// foldPauses merges the findings from the given index on about operands that are paused for the same reason.
+func (w *nodeJudge) foldPauses(from int) {
+	first := map[string]int{}
+	keys := map[string][]string{}
+	rows := w.rows[:from:from]
+	for _, v := range w.rows[from:] {
+		if v.Check != node.OperandPaused {
+			rows = append(rows, v)
+			continue
+		}
+		if _, again := first[v.Reason]; !again {
+			first[v.Reason] = len(rows)
+			rows = append(rows, v)
+		}
+		keys[v.Reason] = append(keys[v.Reason], v.Subject)
+	}
+	for reason, i := range first {
+		v, all := &rows[i], keys[reason]
+		if len(all) < 2 {
+			continue
+		}
+		v.Fix = strings.Replace(v.Fix, " "+v.Subject+"=true", " "+strings.Join(all, "=true ")+"=true", 1)
+		v.Reason += fmt.Sprintf("; %d operands are paused this way", len(all))
+	}
+	w.rows = rows
 }
 
 // pod checks the pod of a DaemonSet on the node.
@@ -397,15 +422,15 @@ func (w *nodeJudge) pod(set operandSet) {
 			l.pod, l.podState = p, podStateOf(p)
 		}
 	}
-	l.ID, l.Subject = "operand", set.component
+	l.Check, l.Subject = operandState, set.component
 	if l.pod == nil {
-		l.Say(report.Waiting, "the node should run it, but has no pod of it")
+		l.Say(check.Waiting, "the node should run it, but has no pod of it")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
-		if taint := blocked(&l.Row, set, w.kube); taint != "" {
+		if taint := blocked(&l.Finding, set, w.kube); taint != "" {
 			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
 		} else if d := w.refused(set); d != nil {
-			d.explain(&l.Row)
+			d.explain(&l.Finding)
 		}
 	}
 	switch {
@@ -428,14 +453,14 @@ func (w *nodeJudge) pod(set operandSet) {
 		}
 	}
 	w.links = append(w.links, l)
-	w.add(l.Row)
+	w.add(l.Finding)
 }
 
 // mpsDaemon is the MPS control daemon. It shares the deploy label of the device plugin.
 const mpsDaemon = "mps-control-daemon"
 
 // bad reports whether a link is broken.
-func bad(l link) bool { return l.State == report.Failed || l.State == report.Waiting }
+func bad(l link) bool { return l.Severity == check.Error || l.Severity == check.Waiting }
 
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
@@ -445,7 +470,7 @@ const sandboxPatience = 5 * time.Minute
 func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
-			l.State = report.Failed
+			l.Severity = check.Error
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
 			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among %d", m.Name, len(w.maps))
@@ -455,7 +480,7 @@ func (w *nodeJudge) sandbox(l *link) {
 	// append the cause that the event names
 	explain := func(d *diagnosis) {
 		reason := l.Reason
-		d.explain(&l.Row)
+		d.explain(&l.Finding)
 		l.Reason = reason + ": " + d.reason
 	}
 	var d *diagnosis
@@ -496,7 +521,7 @@ func (w *nodeJudge) sandbox(l *link) {
 		l.Reason += ", though container-toolkit is ready"
 	}
 	if late {
-		l.State = report.Failed
+		l.Severity = check.Error
 	}
 }
 
@@ -517,8 +542,8 @@ func (w *nodeJudge) validated(l *link) {
 	}
 	s := podStateOf(newest)
 	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
-	if s.State == report.Failed {
-		l.State, l.Fix, l.blames = s.State, s.Fix, ""
+	if s.Severity == check.Error {
+		l.Severity, l.Fix, l.blames = s.Severity, s.Fix, ""
 	}
 }
 
@@ -531,7 +556,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	}) {
 		return
 	}
-	v := report.Row{ID: "operand", State: report.Failed, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
+	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
 		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
@@ -539,7 +564,7 @@ func (w *nodeJudge) ownDriver(first int) {
 			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node "+
 				"says what the node's own lacks", w.kube.Name, labelDriver)
 			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]),
-				func(r report.Row) bool { return r.Subject == labelDriver }))
+				func(r check.Finding) bool { return r.Subject == labelDriver }))
 		} else {
 			v.Evidence = w.setting("driver.enabled")
 		}
@@ -554,7 +579,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	}
 	v = w.own(v)
 	w.rows = slices.Insert(w.rows, first, v)
-	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Row: v}})
+	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Finding: v}})
 }
 
 // unlike lists the labels that the DaemonSet selects and the node lacks.
@@ -569,8 +594,8 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
-// firstBroken returns a row for the link that the others wait for, or nil.
-func (w *nodeJudge) firstBroken() *report.Row {
+// firstBroken returns the link that the others wait for, or nil.
+func (w *nodeJudge) firstBroken() *link {
 	i := slices.IndexFunc(w.links, bad)
 	if i < 0 {
 		return nil
@@ -578,26 +603,12 @@ func (w *nodeJudge) firstBroken() *report.Row {
 	// the first broken link may itself wait for a later one: the validator's last step waits for the device plugin
 	for range w.links {
 		at := slices.IndexFunc(w.links, func(l link) bool { return l.component == w.links[i].blames && bad(l) })
-		if at < 0 || w.links[i].State == report.Failed && w.links[i].blames == "" {
+		if at < 0 || w.links[i].Severity == check.Error && w.links[i].blames == "" {
 			break
 		}
 		i = at
 	}
-	var behind []string
-	for k, l := range w.links {
-		if k != i && bad(l) && !slices.Contains(behind, l.component) {
-			behind = append(behind, l.component)
-		}
-	}
-	l := w.links[i]
-	v := &report.Row{
-		ID: "first-broken-link", State: l.State, Subject: l.component, Since: l.Since, Fix: l.Fix,
-		Reason: "the first link of the chain that is not ready", Cause: l.Cause, Evidence: l.Evidence,
-	}
-	if len(behind) > 0 {
-		v.Reason += ": mend it before " + strings.Join(behind, ", ")
-	}
-	return v
+	return &w.links[i]
 }
 
 // resources compares the node's resources with its labels and the prediction.
@@ -605,52 +616,45 @@ func (w *nodeJudge) resources() {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
 		return // the DRA stack uses ResourceSlices, and has no GPU Feature Discovery
 	}
-	settling := w.settling()
+	follows := w.unsettled()
 	missing := false
 	for _, f := range node.Check(w.kube) {
-		v := toRow(f)
+		v := withoutPlace(f)
 		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
 		depends := false // whether the resources depend on the operands
 		switch {
-		case f.ID == node.RulePaused, f.ID == node.RuleState && f.Subject == labelMIGState:
+		case f.Check == node.OperandPaused, f.Check == node.MIGState && f.Subject == labelMIGState:
 			continue // checked with the operands
-		case f.ID == node.RuleNoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
+		case f.Check == node.NoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
 			continue // should not run here
-		case f.ID == node.RuleNoResource, f.ID == node.RuleNoLabels:
-			missing = missing || f.ID == node.RuleNoResource
+		case f.Check == node.NoResource, f.Check == node.NoLabels:
+			missing = missing || f.Check == node.NoResource
 			depends = true
-		case f.ID == node.RuleCount:
+		case f.Check == node.CapacityDiffers:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = amount(w.kube.Status.Allocatable, f.Subject) == "0"; depends {
-				v.Say(report.Failed, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
+				v.Say(check.Error, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
 			}
 		}
-		if depends && settling != "" {
-			v.State = report.Waiting
-			v.Reason += "; " + settling + " comes first"
-		}
-		if first := w.firstBroken(); depends && first != nil {
-			v.Fix = cmp.Or(first.Fix, v.Fix)
+		if depends && follows {
+			continue
 		}
 		w.add(v)
 	}
 	if !w.forMachines(w.kube) {
-		w.predicted(settling, missing)
+		w.predicted(follows, missing)
 	}
 }
 
-// toRow converts a finding to a row.
-func toRow(f report.Row) report.Row {
-	return report.Row{ID: f.ID, State: f.State, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
+// withoutPlace removes the place in a file from a finding.
+func withoutPlace(f check.Finding) check.Finding {
+	return check.Finding{Check: f.Check, Severity: f.Severity, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
 }
 
-// settling names a change in progress after which the resources may be correct, or "".
-func (w *nodeJudge) settling() string {
-	if w.changing != "" {
-		return w.changing
-	}
-	if first := w.firstBroken(); first != nil && first.State == report.Waiting {
-		return "the operand " + first.Subject
-	}
-	return ""
+// unsettled reports whether wrong resources follow from a change of the node or from a broken operand, which has a
+// finding of its own.
+func (w *nodeJudge) unsettled() bool {
+	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}
+	return w.changing != "" || w.stuck != "" ||
+		slices.ContainsFunc(w.links, func(l link) bool { return bad(l) && slices.Contains(makers, l.component) })
 }

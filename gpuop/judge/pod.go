@@ -8,12 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // podState is a pod's state, as a row without ID and subject.
 type podState struct {
-	report.Row
+	check.Finding
 	// blames is the component that the pod waits for, or "".
 	blames string
 	// in is the init container that has not completed, or "".
@@ -33,7 +33,7 @@ var broken = []string{
 // podStateOf checks a pod. Unless the pod is ready, it suggests a next step.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
-	s.Evidence = report.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
+	s.Evidence = check.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
 	defer func() { s.Evidence.Time = s.Since }()
 	if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse {
 		s.Since = c.LastTransitionTime.Time
@@ -41,18 +41,18 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	status := &p.Status
 	switch {
 	case p.DeletionTimestamp != nil:
-		s.State, s.Since = report.Waiting, p.DeletionTimestamp.Time
+		s.Severity, s.Since = check.Waiting, p.DeletionTimestamp.Time
 		s.Reason = "the pod is ending"
 		return s
 	case status.Phase == corev1.PodFailed:
-		s.Say(report.Failed, "the pod has failed%s", because(status.Reason, status.Message))
+		s.Say(check.Error, "the pod has failed%s", because(status.Reason, status.Message))
 		s.Fix = fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
 		return s
 	}
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-		s.State, s.Since = report.Failed, c.LastTransitionTime.Time
+		s.Severity, s.Since = check.Error, c.LastTransitionTime.Time
 		s.Reason = "no node takes the pod" + because(c.Reason, c.Message)
-		s.Evidence = report.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
+		s.Evidence = check.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
 		return s
 	}
 	for i := range status.InitContainerStatuses {
@@ -78,7 +78,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.Say(report.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
+		s.Say(check.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -100,7 +100,7 @@ func notStarted(c *corev1.ContainerStatus) bool {
 
 // unstarted checks a pod whose containers have not run yet.
 func unstarted(p *corev1.Pod, s *podState) {
-	s.State, s.unstarted = report.Waiting, true
+	s.Severity, s.unstarted = check.Waiting, true
 	s.Reason = "no container of the pod has started"
 	switch c := podCondition(p, "PodReadyToStartContainers"); { // since Kubernetes 1.28
 	case c == nil:
@@ -125,14 +125,14 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Running != nil:
-		s.State, s.Since = report.Waiting, c.State.Running.StartedAt.Time
+		s.Severity, s.Since = check.Waiting, c.State.Running.StartedAt.Time
 		s.Reason = fmt.Sprintf("init container %s is running%s", c.Name, waits)
 		s.Fix = logs(p, c.Name, false)
 	case c.State.Terminated != nil || c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
 		container(p, c, s)
 		s.Reason = "init " + s.Reason + waits
 	default:
-		s.Say(report.Waiting, "init container %s has not started%s", c.Name, waits)
+		s.Say(check.Waiting, "init container %s has not started%s", c.Name, waits)
 	}
 }
 
@@ -145,7 +145,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.Say(report.Failed, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount,
+		s.Say(check.Error, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount,
 			because("", c.State.Waiting.Message), last)
 		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name),
@@ -156,23 +156,23 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 			s.Fix = logs(p, c.Name, true)
 		}
 	case c.State.Waiting != nil:
-		s.Say(report.Waiting, "container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
+		s.Say(check.Waiting, "container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
 	case c.State.Terminated != nil:
-		s.State, s.Since = report.Failed, c.State.Terminated.FinishedAt.Time
+		s.Severity, s.Since = check.Error, c.State.Terminated.FinishedAt.Time
 		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode,
 			because(c.State.Terminated.Reason, c.State.Terminated.Message))
 		s.Fix = logs(p, c.Name, false)
 	case c.State.Running != nil:
-		s.State, s.Since = report.Waiting, c.State.Running.StartedAt.Time
+		s.Severity, s.Since = check.Waiting, c.State.Running.StartedAt.Time
 		s.Reason = fmt.Sprintf("container %s runs and is not ready%s", c.Name, last)
 		s.Fix = logs(p, c.Name, false)
 	default:
-		s.Say(report.Waiting, "container %s has not started", c.Name)
+		s.Say(check.Waiting, "container %s has not started", c.Name)
 	}
 }
 
 // containerState returns a container's state as evidence.
-func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
+func containerState(p *corev1.Pod, c *corev1.ContainerStatus) check.Evidence {
 	text := "not started"
 	switch state := c.State; {
 	case state.Waiting != nil:
@@ -182,7 +182,7 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) report.Evidence {
 	case state.Running != nil:
 		text = "running"
 	}
-	return report.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
+	return check.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

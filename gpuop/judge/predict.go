@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -21,10 +21,10 @@ const labelProduct = mig.WholeGPU + ".product"
 // sharing checks which config of the device plugin the node uses.
 func (w *nodeJudge) sharing() {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
-	v := report.Row{ID: "node-sharing-config", Subject: sharing.ConfigLabel}
+	v := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
-			v.Say(report.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap "+
+			v.Say(check.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap "+
 				"(devicePlugin.config.name): nothing reads it", value)
 			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
@@ -36,12 +36,12 @@ func (w *nodeJudge) sharing() {
 	case w.shares.configs == nil:
 		return // the row of the ConfigMap says why
 	case !ok && problem != nil:
-		v.State, v.Reason, v.Fix = report.Failed, problem.Reason, problem.Fix
+		v.Severity, v.Reason, v.Fix = check.Error, problem.Reason, problem.Fix
 	case !ok:
-		v.Say(report.Failed, "the node gets the config %q, which the device plugin refuses: it does not start", name)
+		v.Say(check.Error, "the node gets the config %q, which the device plugin refuses: it does not start", name)
 		v.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
 	case name == "":
-		v.Say(report.Note, "neither a label nor devicePlugin.config.default names a config: the node shares nothing")
+		v.Say(check.Note, "neither a label nor devicePlugin.config.default names a config: the node shares nothing")
 		if problem != nil {
 			v.Fix = problem.Fix
 		}
@@ -75,11 +75,11 @@ func (w *nodeJudge) stale() {
 	if read.IsZero() || !read.Before(w.shares.changed) {
 		return
 	}
-	v := report.Row{ID: "stale-config", Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
-	v.Say(report.Failed, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
+	v := check.Finding{Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
+	v.Say(check.Error, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
 		"the node offers what the old form specified", w.shares.changed.Sub(read).Round(time.Second))
 	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
-	v.Evidence = report.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
+	v.Evidence = check.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
 	w.add(v)
 }
 
@@ -95,7 +95,7 @@ type expectation struct {
 }
 
 // predicted compares the node's labels and resources with the prediction.
-func (w *nodeJudge) predicted(settling string, missing bool) {
+func (w *nodeJudge) predicted(follows, missing bool) {
 	capacity := node.GPUResources(w.kube)
 	want, doubt := w.expect()
 	if doubt != nil {
@@ -103,11 +103,6 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	}
 	if want == nil {
 		return
-	}
-	wrong := report.Failed
-	suffix := ""
-	if settling != "" {
-		wrong, suffix = report.Waiting, "; "+settling+" comes first"
 	}
 	differs := false
 	resources := slices.Sorted(maps.Keys(want.Resources))
@@ -118,24 +113,24 @@ func (w *nodeJudge) predicted(settling string, missing bool) {
 	}
 	for _, resource := range resources {
 		expected, found := want.Resources[resource], capacity[resource]
-		v := report.Row{ID: "allocatable", Subject: resource}
+		v := check.Finding{Check: allocatable, Subject: resource}
 		switch {
 		case expected == found && found == 0:
 			continue
 		case expected == found:
 			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
-		case missing:
-			differs = true
-			continue // the missing resource has its own row
+		case missing, follows:
+			differs = differs || missing
+			continue // another finding says why
 		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
-			v.ID, v.State = "mig-success-without-devices", wrong
-			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s",
-				w.kube.Labels[LabelMIG], found, expected, want.by, suffix)
+			v.Check, v.Severity = migNoDevices, check.Error
+			v.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d (%s)",
+				w.kube.Labels[LabelMIG], found, expected, want.by)
 			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
 			differs = true
-			v.Say(wrong, "the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
+			v.Say(check.Error, "the node offers %d, expected %d from %s", found, expected, want.basis(w))
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
 		}
 		w.add(v)
@@ -166,9 +161,9 @@ func (e *expectation) basis(w *nodeJudge) string {
 
 // expect predicts the node's labels and resources. It returns nil if it cannot; doubt then says why. doubt may also
 // name an uncertain part of the prediction.
-func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
-	unknown := func(subject, reason string) *report.Row {
-		return &report.Row{ID: "prediction", State: report.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
+func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
+	unknown := func(subject, reason string) *check.Finding {
+		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
 	}
 	gpus, err := node.GPUs(w.kube)
 	if err != nil || len(gpus) == 0 {
@@ -201,8 +196,8 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(f report.Row) bool { return f.State == report.Failed }); i >= 0 && doubt == nil {
-		v := toRow(want.Findings[i])
+	if i := slices.IndexFunc(want.Findings, func(f check.Finding) bool { return f.Severity == check.Error }); i >= 0 && doubt == nil {
+		v := withoutPlace(want.Findings[i])
 		v.Evidence = w.setting("mig.strategy")
 		doubt = &v
 	}
@@ -211,18 +206,18 @@ func (w *nodeJudge) expect() (want *expectation, doubt *report.Row) {
 
 // partitioned applies the named MIG config to the expected GPUs. If the config is unknown, the GPUs stay as they are;
 // if it does not fit, none are left. In both cases it returns a doubt.
-func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.Row) {
+func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Finding) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
 	named, source, found := w.migConfig(name, board)
 	if !found {
-		doubt = &report.Row{
-			ID: "mig-config", State: report.Failed, Subject: LabelMIG,
+		doubt = &check.Finding{
+			Check: migConfig, Severity: check.Error, Subject: LabelMIG,
 			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
 			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
 				w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.Say(report.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
+			doubt.Say(check.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
 		}
 		return doubt
 	}
@@ -233,16 +228,16 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *report.R
 		return nil
 	}
 	want.gpus = nil
-	state, suffix := report.Failed, ""
-	if s := w.settling(); s != "" {
-		state, suffix = report.Waiting, "; "+s+" comes first"
+	severity := check.Error
+	if w.unsettled() {
+		severity = check.Waiting
 	}
-	id := report.ID("mig-config")
+	id := migConfig
 	if w.kube.Labels[labelMIGState] == "success" {
-		id = "mig-success-without-devices"
+		id = migNoDevices
 	}
-	return &report.Row{
-		ID: id, State: state, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix),
+	return &check.Finding{
+		Check: id, Severity: severity, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)", problem, source),
 		Fix: w.migLog(),
 	}
 }
@@ -255,7 +250,7 @@ func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []
 	if !single {
 		after, findings := named.Apply(gpus)
 		for _, f := range findings {
-			if f.State == report.Failed {
+			if f.Severity == check.Error {
 				return nil, f.Reason
 			}
 		}

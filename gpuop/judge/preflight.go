@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // kubernetes checks the server's version against the supported ones.
@@ -26,18 +26,18 @@ func (j *judge) kubernetes() {
 	}
 	version := j.Version
 	have, ok := minor(version)
-	v := report.Row{ID: "kubernetes-version", Subject: "Kubernetes", Evidence: report.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	v := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes", Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.State, v.Reason, v.Fix = report.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
+		v.Severity, v.Reason, v.Fix = check.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
+		v.Say(check.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
 		v.Fix = "read the platform support page of " + j.Release.String()
 	case have < first:
-		v.Say(report.Failed, "%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Say(check.Error, "%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "upgrade Kubernetes, or gpuop preflight --version with an older release"
 	case have > last:
-		v.Say(report.Warning, "%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Say(check.Warning, "%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "gpuop preflight --version latest"
 	default:
 		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
@@ -96,8 +96,8 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 }
 
 // systemSeen returns evidence of a node's operating system.
-func systemSeen(n *corev1.Node) report.Evidence {
-	return report.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
+func systemSeen(n *corev1.Node) check.Evidence {
+	return check.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
 		labelVersion, n.Labels[labelVersion])
 }
 
@@ -110,7 +110,7 @@ func (j *judge) driverOS() {
 	first := j.gpu[0]
 	os, labeled := systemOf(first)
 	tag := os.tag(j.Release)
-	v := report.Row{ID: "driver-os", Subject: "operating systems", Evidence: systemSeen(first)}
+	v := check.Finding{Check: driverOS, Subject: "operating systems", Evidence: systemSeen(first)}
 	drivers, byOS := 0, map[string]int{}
 	var wrong []string
 	for _, n := range j.gpu {
@@ -136,11 +136,11 @@ func (j *judge) driverOS() {
 	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
 		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
 	case os.id == "":
-		v.Say(report.Failed, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: "+
+		v.Say(check.Error, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: "+
 			"NFD has set no %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
-		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
+		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
 		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not",
 			counts(byOS), first.Name, len(wrong), tag)
 		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
@@ -197,8 +197,8 @@ func (j *judge) containerRuntime() {
 		chosen = "cri-o"
 	}
 	chosen = cmp.Or(chosen, "containerd")
-	v := report.Row{
-		ID: "container-runtime", Subject: "container runtimes",
+	v := check.Finding{
+		Check: containerRuntime, Subject: "container runtimes",
 		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen,
 			len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
 	}
@@ -215,7 +215,7 @@ func (j *judge) containerRuntime() {
 		}
 	}
 	if len(wrong) > 0 {
-		v.State, v.Nodes = report.Failed, strings.Join(wrong, ", ")
+		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
 		v.Reason = fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, len(wrong))
 		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}
@@ -259,8 +259,8 @@ func (j *judge) workers() {
 		}
 	}
 	all := append(slices.Clone(other), own...)
-	v := report.Row{
-		ID: "nfd", Subject: "Node Feature Discovery",
+	v := check.Finding{
+		Check: nfd, Subject: "Node Feature Discovery",
 		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets),
 			cmp.Or(strings.Join(all, ", "), "none")),
 	}
@@ -271,14 +271,14 @@ func (j *judge) workers() {
 	case j.openShift() && len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
 	case j.openShift() && !known && whole:
-		v.Say(report.Failed, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red "+
+		v.Say(check.Error, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red "+
 			"Hat's NFD Operator no node is found to have GPUs")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy has no nfd.enabled; the DaemonSets tell
 		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
 	case wanted && len(other) > 0:
-		v.Say(report.Failed, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Say(check.Error, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
@@ -288,9 +288,9 @@ func (j *judge) workers() {
 	case len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is there, and nfd.enabled=false"
 	case known:
-		v.Say(report.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
+		v.Say(check.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
 	default:
-		v.Say(report.Failed, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
+		v.Say(check.Error, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
@@ -328,27 +328,27 @@ func (j *judge) podSecurity() {
 		return
 	}
 	const enforce = "pod-security.kubernetes.io/enforce"
-	v := report.Row{ID: "pod-security", Subject: "Namespace/" + j.Namespace}
+	v := check.Finding{Check: podSecurity, Subject: "Namespace/" + j.Namespace}
 	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
 	if i < 0 {
-		v.Say(report.Note, "is not there yet; the operands are privileged and need the level privileged")
+		v.Say(check.Note, "is not there yet; the operands are privileged and need the level privileged")
 		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
 		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
 		j.add(v)
 		return
 	}
 	level := j.Namespaces[i].Labels[enforce]
-	v.Evidence = report.Seen("label", v.Subject, "%s=%s", enforce, level)
+	v.Evidence = check.Seen("label", v.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
 		v.Reason, v.Fix = "enforces privileged, as the operands need", ""
 	case level == "":
-		v.Say(report.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
+		v.Say(check.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
 	case j.is("psa.enabled"):
-		v.State, v.Reason, v.Fix = report.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
+		v.Severity, v.Reason, v.Fix = check.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
 	default:
-		v.Say(report.Failed, "enforces %s: the operands are privileged, and their pods are refused", level)
+		v.Say(check.Error, "enforces %s: the operands are privileged, and their pods are refused", level)
 	}
 	j.add(v)
 }
@@ -370,30 +370,30 @@ func (j *judge) quota() {
 			of = append(of, q)
 		}
 	}
-	v := report.Row{
-		ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace,
+	v := check.Finding{
+		Check: priorityQuota, Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace,
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
-		v.Say(report.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for "+
+		v.Say(check.Error, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for "+
 			"it, and %s has none", j.Namespace)
 		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # " +
 			"with scopeSelector system-node-critical, system-cluster-critical"
 	}
-	if v.State != report.OK || len(of) == 0 {
+	if v.Severity != check.OK || len(of) == 0 {
 		j.add(v)
 	}
 	for _, q := range of {
-		row := report.Row{ID: v.ID, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
+		row := check.Finding{Check: v.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
 		used := q.Status.Used[corev1.ResourcePods]
-		row.Evidence = report.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
+		row.Evidence = check.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			row.Say(report.Failed, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Say(check.Error, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			row.Reason = "does not limit pods with the operands' priority"
@@ -424,17 +424,17 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := slices.Contains(j.CRDs, definition)
-	v := report.Row{ID: "servicemonitor-crd", Subject: setting, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
+	v := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
 		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
 	case j.Release.Before(monitorsOptional):
-		v.Say(report.Failed, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
+		v.Say(check.Error, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
 		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		v.Say(report.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
+		v.Say(check.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
 		v.Fix = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
 	j.add(v)
@@ -460,13 +460,13 @@ func (j *judge) clients() {
 			slices.ContainsFunc(spec.Containers, registers) {
 			continue
 		}
-		v := report.Row{
-			ID: "gpu-client", Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
+		v := check.Finding{
+			Check: gpuClient, Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
 			Reason: how + ", and goes away during MIG changes and driver upgrades",
 		}
-		v.Evidence = report.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
+		v.Evidence = check.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
-			v.State = report.Warning
+			v.Severity = check.Warning
 			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
 			v.Fix = makeClient(d.Namespace, d.Name)
 			if j.Release.Before(monitorsOptional) {
@@ -504,24 +504,24 @@ func usesGPU(s *corev1.PodSpec) string {
 func (w *nodeJudge) architecture() {
 	n := w.kube
 	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
-	v := report.Row{
-		ID: "architecture", Subject: "architecture", Reason: arch,
-		Evidence: report.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
+	v := check.Finding{
+		Check: architecture, Subject: "architecture", Reason: arch,
+		Evidence: check.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
 	}
 	served := arch == "amd64" || arch == "arm64"
 	switch os, _ := systemOf(n); {
 	case n.Labels[labelOperands] == "false":
 		v.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
 		if !served {
-			v.State = report.Note
+			v.Severity = check.Note
 		}
 	case arch == "":
-		v.Say(report.Unknown, "the node's architecture is unknown")
+		v.Say(check.Unknown, "the node's architecture is unknown")
 	case !served:
-		v.Say(report.Failed, "the operator's images are for amd64 and arm64, and the node is %s", arch)
+		v.Say(check.Error, "the operator's images are for amd64 and arm64, and the node is %s", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
-		v.Say(report.Failed, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
+		v.Say(check.Error, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
 		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
 	}
 	w.add(v)
@@ -531,9 +531,9 @@ func (w *nodeJudge) architecture() {
 func (w *nodeJudge) supported() {
 	n, rows := w.kube, series(w.Release)
 	os, _ := systemOf(n)
-	v := report.Row{ID: "os-supported", Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
+	v := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
 	if len(rows) == 0 {
-		v.Say(report.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
+		v.Say(check.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "read the platform support page of " + w.Release.String()
 		w.add(v)
 		return
@@ -542,29 +542,29 @@ func (w *nodeJudge) supported() {
 	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
-		v.State, v.Reason = report.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
+		v.Severity, v.Reason = check.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
 	case !known && !w.is("driver.enabled"):
-		v.Say(report.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.Say(check.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:
-		v.Say(report.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
+		v.Say(check.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
 		v.Fix = "gpuop explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.Say(report.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.Version)
+		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.Version)
 		v.Fix = "gpuop preflight --version with a release that names both"
 	}
 	w.add(v)
 	runs := n.Status.NodeInfo.ContainerRuntimeVersion
-	v = report.Row{
-		ID: "runtime-supported", Subject: "container runtime", Reason: runs,
-		Evidence: report.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
+	v = check.Finding{
+		Check: runtimeSupported, Subject: "container runtime", Reason: runs,
+		Evidence: check.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
 	}
 	switch name := runtimeOf(n); {
 	case name == "":
-		v.Say(report.Unknown, "the node's container runtime is unknown")
+		v.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
-		v.State, v.Reason, v.Fix = report.Failed, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
+		v.Severity, v.Reason, v.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
-		v.Say(report.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
+		v.Say(check.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]
 	}
 	w.add(v)
@@ -612,29 +612,29 @@ func (w *nodeJudge) taints() {
 				continue
 			}
 			ok = false
-			w.add(report.Row{
-				ID: "taint", State: report.Failed, Subject: who.path,
+			w.add(check.Finding{
+				Check: untolerated, Severity: check.Error, Subject: who.path,
 				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
-				Evidence: report.Seen("taint", "Node/"+n.Name, "%s", taint.ToString()),
+				Evidence: check.Seen("taint", "Node/"+n.Name, "%s", taint.ToString()),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint.ToString(), who.what),
 				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}
 	}
-	spec := report.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
+	spec := check.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
 	if ok {
 		reason := "has no taint"
 		if kept {
 			reason = "all taints are tolerated by the operands"
 		}
-		w.add(report.Row{ID: "taint", Subject: "taints", Reason: reason, Evidence: spec})
+		w.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
 		return // no other node to run on
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
-		w.add(report.Row{
-			ID: "gpu-node-untainted", State: report.Note, Subject: "taints", Evidence: spec,
+		w.add(check.Finding{
+			Check: untainted, Severity: check.Note, Subject: "taints", Evidence: spec,
 			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name +
 				" nvidia.com/gpu=present:NoSchedule",
 		})

@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func planned(t *testing.T) *cluster.State {
@@ -36,7 +36,7 @@ func planned(t *testing.T) *cluster.State {
 }
 
 // preflighted returns the rows of preflight, and checks their evidence.
-func preflighted(t *testing.T, s *cluster.State, o judge.Options) []report.Row {
+func preflighted(t *testing.T, s *cluster.State, o judge.Options) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Preflight(s, o))
 }
@@ -51,11 +51,11 @@ func release(t *testing.T, name string) chart.Version {
 }
 
 // wrong returns the rows that are not OK, in short form.
-func wrong(rows []report.Row) []string {
+func wrong(rows []check.Finding) []string {
 	var out []string
 	for _, v := range rows {
-		if v.State != report.OK {
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", v.State, v.ID, v.Node)))
+		if v.Severity != check.OK {
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", v.Severity, v.Check.ID, v.Node)))
 		}
 	}
 	slices.Sort(out)
@@ -72,7 +72,7 @@ func TestHealthyIsAsIntended(t *testing.T) {
 		t.Errorf("not as intended: %v", got)
 	}
 	for _, v := range rows {
-		if v.ID == "" || v.Subject == "" || v.Reason == "" {
+		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
 			t.Errorf("a row says too little: %+v", v)
 		}
 	}
@@ -110,13 +110,13 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	s.DaemonSets = append(s.DaemonSets, d)
 	s.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-operator", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}}
 	warned(s, "DaemonSet", d.Name, "FailedCreate", `Error creating: pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged`)
-	var failed []report.Row
+	var failed []check.Finding
 	for _, v := range preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, "v26.7.0")}) {
-		if v.State == report.Failed {
+		if v.Severity == check.Error {
 			failed = append(failed, v)
 		}
 	}
-	if len(failed) != 1 || failed[0].ID != "pod-security" || failed[0].Evidence.Kind != "event" {
+	if len(failed) != 1 || failed[0].Check.ID != "pod-security" || failed[0].Evidence.Kind != "event" {
 		t.Errorf("%+v", failed)
 	}
 }
@@ -165,23 +165,23 @@ func TestJudge(t *testing.T) {
 		says    string // part of a reason
 	}{
 		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
-			want: []string{"failed kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+			want: []string{"error kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"Kubernetes too new": {change: func(s *cluster.State) { s.Version = "v1.37.0" },
 			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"unknown kubernetes-version"}},
+		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
-		"release without page": {version: "v23.9.0", want: []string{"unknown kubernetes-version", "unknown os-supported gpu-1", "unknown os-supported gpu-2"}},
+		"release without page": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "1 get the image of ubuntu22.04 and should not",
-			want: []string{"failed driver-os"}},
+			want: []string{"error driver-os"}},
 		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
 		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
-			want: []string{"failed driver-os"}},
+			want: []string{"error driver-os"}},
 		"minors of Rocky before v26.3": {version: "v25.10.1", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "9.6"); linux(of(s, "gpu-2"), "rocky", "9.7") }, says: "rocky9.6",
-			want: []string{"failed driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+			want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"minors of Rocky":         {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "8.10"); linux(of(s, "gpu-2"), "rocky", "8.9") }, want: []string{"warning os-supported gpu-2"}},
 		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }},
 		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"failed driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"mixed systems, and the other node brings its driver": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
@@ -194,7 +194,7 @@ func TestJudge(t *testing.T) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
 			rhel(of(s, "gpu-1"), "9.6")
 			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
-		}, want: []string{"failed driver-os"}, says: "get the image of rhel9 and should not"},
+		}, want: []string{"error driver-os"}, says: "get the image of rhel9 and should not"},
 		"mixed runtimes, and the next step was taken": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
@@ -224,7 +224,7 @@ func TestJudge(t *testing.T) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				rhel(of(s, n), "9.6")
 			}
-		}, want: []string{"unknown unread"}, says: "driver toolkit"},
+		}, want: []string{"warning unread"}, says: "driver toolkit"},
 		"OpenShift without NFD": {change: func(s *cluster.State) {
 			openShift(s)
 			s.DaemonSets = []appsv1.DaemonSet{}
@@ -232,7 +232,7 @@ func TestJudge(t *testing.T) {
 				delete(s.Nodes[i].Labels, "feature.node.kubernetes.io/pci-10de.present")
 				delete(s.Nodes[i].Labels, "nvidia.com/gpu.present")
 			}
-		}, want: []string{"failed nfd", "warning gpu-nodes"}, says: "NFD Operator"},
+		}, want: []string{"error nfd", "warning gpu-nodes"}, says: "NFD Operator"},
 		"an NFD that the release was installed beside": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("driver", map[string]any{"enabled": true})}
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
@@ -252,19 +252,19 @@ func TestJudge(t *testing.T) {
 			d := daemonSet("kube-system", "hami-device-plugin", "projecthami/hami:v2.6.1")
 			d.Spec.Template.Spec.Containers[0].Command = []string{"nvidia-device-plugin", "--config-file=/config/config.json"}
 			s.DaemonSets = append(s.DaemonSets, d)
-		}, want: []string{"failed device-plugin"}},
+		}, want: []string{"error device-plugin"}},
 		"mixed systems, own drivers":   {values: values("driver.enabled", false), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
 		"mixed systems, NVIDIADrivers": {values: values("driver.nvidiaDriverCRD.enabled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
 		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
-		}, want: []string{"failed driver-os"}, says: "get the image of ubuntu22.04 and should not"},
+		}, want: []string{"error driver-os"}, says: "get the image of ubuntu22.04 and should not"},
 		"precompiled": {values: values("driver.usePrecompiled", true), says: "one for each kernel"},
 		"unknown system": {change: func(s *cluster.State) {
 			n := of(s, "gpu-1")
 			delete(n.Labels, "feature.node.kubernetes.io/system-os_release.ID")
 			n.Status.NodeInfo.OSImage = "Plan 9"
-		}, want: []string{"failed driver-os", "unknown os-supported gpu-1"}},
+		}, want: []string{"error driver-os", "warning os-supported gpu-1"}},
 		"before NFD, by the status": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				of(s, n).Labels = map[string]string{"cloud.google.com/gke-accelerator": "nvidia-l4"}
@@ -276,9 +276,9 @@ func TestJudge(t *testing.T) {
 			}
 		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the matrix of v26.7.0"},
 		"mixed runtimes": {change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
-			want: []string{"failed container-runtime"}, says: "configures containerd on all, wrong on 1"},
+			want: []string{"error container-runtime"}, says: "configures containerd on all, wrong on 1"},
 		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
-			want: []string{"failed container-runtime"}},
+			want: []string{"error container-runtime"}},
 		"CRI-O alone": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
@@ -289,10 +289,10 @@ func TestJudge(t *testing.T) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "docker://28.1.1"
 			}
-		}, want: []string{"failed runtime-supported gpu-1", "failed runtime-supported gpu-2"}},
+		}, want: []string{"error runtime-supported gpu-1", "error runtime-supported gpu-2"}},
 		"NFD is there": {change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
-		}, want: []string{"failed nfd"}},
+		}, want: []string{"error nfd"}},
 		"NFD is there and not wanted": {values: values("nfd.enabled", false), change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
 		}},
@@ -307,10 +307,10 @@ func TestJudge(t *testing.T) {
 				s.Nodes[i].Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
 			}
 			s.Nodes[0].Labels = nil
-		}, want: []string{"failed nfd"}},
+		}, want: []string{"error nfd"}},
 		"second plugin": {change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
-		}, want: []string{"failed device-plugin"}, says: "registers nvidia.com/gpu on 2 nodes"},
+		}, want: []string{"error device-plugin"}, says: "registers nvidia.com/gpu on 2 nodes"},
 		"second plugin instead": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
 		}},
@@ -324,7 +324,7 @@ func TestJudge(t *testing.T) {
 			d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy"}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"restricted namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted" }, want: []string{"failed pod-security"}},
+		"restricted namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted" }, want: []string{"error pod-security"}},
 		"restricted namespace, psa.enabled": {values: values("psa.enabled", true), change: func(s *cluster.State) {
 			s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 		}, want: []string{"note pod-security"}},
@@ -333,7 +333,7 @@ func TestJudge(t *testing.T) {
 		"a taint of its own": {change: func(s *cluster.State) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
-		}, want: []string{"failed taint gpu-2", "failed taint gpu-2"}, says: "the taint team=ml:NoSchedule is not tolerated"},
+		}, want: []string{"error taint gpu-2", "error taint gpu-2"}, says: "the taint team=ml:NoSchedule is not tolerated"},
 		"a taint of its own, tolerated": {
 			values: values("daemonsets.tolerations", []any{map[string]any{"operator": "Exists"}}, "node-feature-discovery.worker.tolerations", []any{map[string]any{"operator": "Exists"}}),
 			change: func(s *cluster.State) {
@@ -342,13 +342,13 @@ func TestJudge(t *testing.T) {
 			}},
 		"a toleration of another value": {
 			values: values("daemonsets.tolerations", []any{map[string]any{"key": "nvidia.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}}),
-			want:   []string{"failed taint"}},
+			want:   []string{"error taint"}},
 		"tolerations of the ClusterPolicy": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
-		}, want: []string{"failed taint"}},
+		}, want: []string{"error taint"}},
 		// the operands keep the tolerations of their manifests
 		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
-		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"failed taint gpu-1", "failed taint gpu-1"}},
+		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"error taint gpu-1", "error taint gpu-1"}},
 		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
 			team(s)
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
@@ -364,7 +364,7 @@ func TestJudge(t *testing.T) {
 			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
 			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
 			s.DaemonSets = append(s.DaemonSets, d)
-		}, want: []string{"failed taint gpu-1"}},
+		}, want: []string{"error taint gpu-1"}},
 		"two ClusterPolicies, of which the older is in force": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			ignored, old := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
@@ -373,7 +373,7 @@ func TestJudge(t *testing.T) {
 			old.SetName("cluster-policy")
 			old.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
 			s.ClusterPolicies = []unstructured.Unstructured{ignored, old}
-		}, want: []string{"failed driver-os"}},
+		}, want: []string{"error driver-os"}},
 		"two ClusterPolicies, by what they say themselves": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			inForce, ignored := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
@@ -392,23 +392,23 @@ func TestJudge(t *testing.T) {
 		}},
 		"no taint":                       {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
 		"no taint, GPU nodes alone":      {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
-		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"failed architecture gpu-2"}},
+		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
 		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
 		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []string{} }, want: []string{"note servicemonitor-crd"}},
 		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []string{} },
-			want: []string{"failed servicemonitor-crd"}},
+			want: []string{"error servicemonitor-crd"}},
 		"GKE without a quota": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
-		}, want: []string{"failed priority-quota"}},
-		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"failed priority-quota"}},
+		}, want: []string{"error priority-quota"}},
+		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"error priority-quota"}},
 		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
 		"a quota of storage":      {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
 		"GKE with a quota of no class": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
 			s.Quotas = []corev1.ResourceQuota{compute("pods")}
-		}, want: []string{"failed priority-quota"}},
+		}, want: []string{"error priority-quota"}},
 		"GKE with the quota that it requires": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
@@ -448,23 +448,23 @@ func TestJudge(t *testing.T) {
 					InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: s.Namespace, Name: name},
 					Message:        "Error creating: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]"})
 			}
-		}, want: []string{"failed pods-refused"}, says: "no ResourceQuota of the namespace allows the pods' PriorityClass"},
+		}, want: []string{"error pods-refused"}, says: "no ResourceQuota of the namespace allows the pods' PriorityClass"},
 		"a node that is not ready": {change: func(s *cluster.State) { of(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
 		"no GPUs":                  {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
 		"nodes are refused": {change: func(s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
-		}, want: []string{"unknown unread"}},
+		}, want: []string{"warning unread"}},
 		"everything is refused": {change: func(s *cluster.State) {
 			var missing []cluster.Missing
 			for _, k := range judge.PreflightKinds() {
 				missing = append(missing, cluster.Missing{Kind: k, Why: cluster.Forbidden, Detail: "forbidden"})
 			}
 			*s = cluster.State{Title: s.Title, At: s.At, Namespace: s.Namespace, Missing: missing}
-		}, want: append([]string{"note unread", "unknown kubernetes-version"}, slices.Repeat([]string{"unknown unread"}, 7)...)},
+		}, want: append([]string{"note unread", "warning kubernetes-version"}, slices.Repeat([]string{"warning unread"}, 7)...)},
 		"DaemonSets of one namespace": {change: func(s *cluster.State) {
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Why: cluster.Partial, Detail: "one namespace"}}
-		}, want: []string{"note unread", "unknown device-plugin", "unknown nfd"}},
+		}, want: []string{"note unread", "warning device-plugin", "warning nfd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := planned(t)
@@ -479,12 +479,12 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(c.want, wrong(rows)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if c.says != "" && !slices.ContainsFunc(rows, func(v report.Row) bool { return strings.Contains(v.Reason, c.says) }) {
+			if c.says != "" && !slices.ContainsFunc(rows, func(v check.Finding) bool { return strings.Contains(v.Reason, c.says) }) {
 				t.Errorf("no row says %q", c.says)
 			}
 			for _, v := range rows {
-				if v.State == report.Failed && v.Fix == "" {
-					t.Errorf("%s failed, and says no next step", v.ID)
+				if v.Severity == check.Error && v.Fix == "" {
+					t.Errorf("%s failed, and says no next step", v.Check.ID)
 				}
 			}
 		})

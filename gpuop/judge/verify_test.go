@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -71,7 +71,7 @@ func healthy(t *testing.T) *cluster.State {
 var options = judge.Options{Table: chart.Load()}
 
 // verified returns the rows of verify, and checks their evidence.
-func verified(t *testing.T, s *cluster.State) []report.Row {
+func verified(t *testing.T, s *cluster.State) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
@@ -90,7 +90,7 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 }
 
 // evidenced checks that rows without evidence only say what is likely.
-func evidenced(t *testing.T, rows []report.Row) []report.Row {
+func evidenced(t *testing.T, rows []check.Finding) []check.Finding {
 	t.Helper()
 	for _, v := range rows {
 		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
@@ -239,23 +239,23 @@ func divided(t *testing.T, s *cluster.State) {
 
 // row is an expected row: its ID, node and state, and words of its reason or fix.
 type row struct {
-	id    report.ID
+	id    string
 	node  string
-	state report.State
+	state check.Severity
 	words string
 }
 
-func (want row) in(rows []report.Row) bool {
-	return slices.ContainsFunc(rows, func(v report.Row) bool {
-		return v.ID == want.id && v.Node == want.node && v.State == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Fix, want.words)
+func (want row) in(rows []check.Finding) bool {
+	return slices.ContainsFunc(rows, func(v check.Finding) bool {
+		return v.Check.ID == want.id && v.Node == want.node && v.Severity == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Fix, want.words)
 	})
 }
 
-func text(rows []report.Row) string {
+func text(rows []check.Finding) string {
 	var out bytes.Buffer
-	tree := report.Report{Judged: true, At: at, Rows: slices.Clone(rows)}
+	tree := check.Report{Judged: true, At: at, Rows: slices.Clone(rows)}
 	tree.Sort()
-	_ = tree.WriteText(&out, report.Style{}, true)
+	_ = tree.WriteText(&out, check.Style{}, true)
 	return out.String()
 }
 
@@ -312,15 +312,15 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 			s := healthy(t)
 			change(t, s)
 			rows := verified(t, s)
-			if i := slices.IndexFunc(rows, func(v report.Row) bool { return !v.Since.IsZero() }); i >= 0 {
+			if i := slices.IndexFunc(rows, func(v check.Finding) bool { return !v.Since.IsZero() }); i >= 0 {
 				t.Errorf("the row of %s says since when, which differs between healthy nodes", rows[i].Subject)
 			}
 			for _, v := range rows {
-				if v.State != report.OK {
-					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
+				if v.Severity != check.OK {
+					t.Errorf("%s %s on %q is %s: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 				}
 				if v.Fix != "" {
-					t.Errorf("%s %s is as intended, and says what to do: %s", v.ID, v.Subject, v.Fix)
+					t.Errorf("%s %s is as intended, and says what to do: %s", v.Check.ID, v.Subject, v.Fix)
 				}
 			}
 			if len(rows) < 10 {
@@ -355,69 +355,69 @@ func TestStates(t *testing.T) {
 				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
 			}
 		}, []row{
-			{"node-no-gpu-resource", "infracloud01", report.Failed, "device plugin has not registered"},
-			{"node-no-gpu-labels", "infracloud01", report.Warning, "has not labeled the node"},
-			{"unread", "", report.Unknown, "list pods"},
-			{"unread", "", report.Unknown, "kubectl get clusterpolicies.nvidia.com"},
+			{"node-no-gpu-resource", "infracloud01", check.Error, "device plugin has not registered"},
+			{"node-no-gpu-labels", "infracloud01", check.Warning, "has not labeled the node"},
+			{"unread", "", check.Unknown, "list pods"},
+			{"unread", "", check.Unknown, "kubectl get clusterpolicies.nvidia.com"},
 		}},
 		"no operator": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Absent})
-		}, []row{{"cluster-policy", "", report.Failed, "not installed"}}},
+		}, []row{{"cluster-policy", "", check.Error, "not installed"}}},
 		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
-			[]row{{"cluster-policy", "", report.Failed, "neither a ClusterPolicy nor a GPUCluster"}}},
+			[]row{{"cluster-policy", "", check.Error, "neither a ClusterPolicy nor a GPUCluster"}}},
 		"two ClusterPolicies": {func(_ *testing.T, s *cluster.State) {
 			younger := *s.ClusterPolicies[0].DeepCopy()
 			younger.SetName("a-second")
 			younger.SetCreationTimestamp(metav1.NewTime(at))
 			s.ClusterPolicies = []unstructured.Unstructured{younger, s.ClusterPolicies[0]}
-		}, []row{{"cluster-policy", "", report.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", report.OK, "ClusterPolicy/cluster-policy"}}},
+		}, []row{{"cluster-policy", "", check.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", check.OK, "ClusterPolicy/cluster-policy"}}},
 		"ClusterPolicy beside GPUCluster": {func(_ *testing.T, s *cluster.State) {
 			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
-		}, []row{{"gpu-cluster", "", report.Failed, "exclude each other"}}},
+		}, []row{{"gpu-cluster", "", check.Error, "exclude each other"}}},
 		"ClusterPolicy ready without NFD": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "ready", "Ready", "NFDLabelsMissing", "No NFD labels found")
 		},
-			[]row{{"cluster-policy", "", report.Failed, "no node has labels of Node Feature Discovery"}}},
+			[]row{{"cluster-policy", "", check.Error, "no node has labels of Node Feature Discovery"}}},
 		"ClusterPolicy ready without GPU nodes": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ready", "Ready", "NoGPUNodes", "") },
-			[]row{{"cluster-policy", "", report.Warning, "found no node with a GPU"}}},
+			[]row{{"cluster-policy", "", check.Warning, "found no node with a GPU"}}},
 		"ClusterPolicy waits": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver]")
-		}, []row{{"cluster-policy", "", report.Waiting, "states not ready: [state-driver]"}}},
+		}, []row{{"cluster-policy", "", check.Waiting, "states not ready: [state-driver]"}}},
 		"ClusterPolicy cannot be carried out": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "ReconcileFailed", "Failed to reconcile state-driver: no OS")
-		}, []row{{"cluster-policy", "", report.Failed, "no OS"}}},
+		}, []row{{"cluster-policy", "", check.Error, "no OS"}}},
 		"ClusterPolicy without a state": {func(_ *testing.T, s *cluster.State) {
 			unstructured.RemoveNestedField(s.ClusterPolicies[0].Object, "status")
 		},
-			[]row{{"cluster-policy", "", report.Waiting, "the operator has not processed it"}}},
+			[]row{{"cluster-policy", "", check.Waiting, "the operator has not processed it"}}},
 		"ClusterPolicy in an unknown state": {func(t *testing.T, s *cluster.State) { policyState(t, s, "dreaming", "Ready", "", "") },
-			[]row{{"cluster-policy", "", report.Unknown, "dreaming"}}},
+			[]row{{"cluster-policy", "", check.Unknown, "dreaming"}}},
 		"ClusterPolicy ignored": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ignored", "Ready", "", "") },
-			[]row{{"cluster-policy", "", report.Warning, "ignored"}}},
+			[]row{{"cluster-policy", "", check.Warning, "ignored"}}},
 		"ClusterPolicy disabled": {func(t *testing.T, s *cluster.State) { policyState(t, s, "disabled", "Ready", "", "") },
-			[]row{{"cluster-policy", "", report.Warning, "disabled"}}},
+			[]row{{"cluster-policy", "", check.Warning, "disabled"}}},
 		"NVIDIADriver that is not used": {func(_ *testing.T, s *cluster.State) {
 			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "ready"}}}}
-		}, []row{{"nvidia-driver", "", report.Warning, "driver.useNvidiaDriverCRD is not true"}}},
+		}, []row{{"nvidia-driver", "", check.Warning, "driver.useNvidiaDriverCRD is not true"}}},
 		"NVIDIADriver not ready": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "notReady"}}}}
-		}, []row{{"nvidia-driver", "", report.Waiting, "NVIDIADriver/pool"}}},
+		}, []row{{"nvidia-driver", "", check.Waiting, "NVIDIADriver/pool"}}},
 		"no NVIDIADriver": {func(t *testing.T, s *cluster.State) { setting(t, s, true, "driver", "useNvidiaDriverCRD") },
-			[]row{{"nvidia-driver", "", report.Failed, "no node gets a driver"}}},
+			[]row{{"nvidia-driver", "", check.Error, "no node gets a driver"}}},
 		"a second device plugin": {func(_ *testing.T, s *cluster.State) {
 			d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nvdp"}}
 			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "plugin", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}}
 			d.Status.DesiredNumberScheduled = 2
 			s.DaemonSets = append(s.DaemonSets, d)
-		}, []row{{"device-plugin", "", report.Failed, "kubectl delete daemonset -n kube-system nvdp"}}},
+		}, []row{{"device-plugin", "", check.Error, "kubectl delete daemonset -n kube-system nvdp"}}},
 		"events that may not be listed": {func(_ *testing.T, s *cluster.State) {
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Why: cluster.Forbidden, Detail: "events is forbidden"})
-		}, []row{{"unread", "", report.Note, "kubectl auth can-i list events"}}},
+		}, []row{{"unread", "", check.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
-		}, []row{{"operator-pod", "", report.Failed, "not carried out"}}},
+		}, []row{{"operator-pod", "", check.Error, "not carried out"}}},
 		"no NFD": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Nodes {
 				for name := range s.Nodes[i].Labels {
@@ -426,11 +426,11 @@ func TestStates(t *testing.T) {
 					}
 				}
 			}
-		}, []row{{"gpu-nodes", "", report.Warning, "finds no new GPU node"}}},
+		}, []row{{"gpu-nodes", "", check.Warning, "finds no new GPU node"}}},
 		"no NFD and no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = []corev1.Node{{}} },
-			[]row{{"gpu-nodes", "", report.Failed, "none is known to have a GPU"}}},
+			[]row{{"gpu-nodes", "", check.Error, "none is known to have a GPU"}}},
 		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
-			[]row{{"gpu-nodes", "", report.Warning, "PCI vendor 10de"}}},
+			[]row{{"gpu-nodes", "", check.Warning, "PCI vendor 10de"}}},
 		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			for name := range n.Labels {
@@ -439,16 +439,16 @@ func TestStates(t *testing.T) {
 				}
 			}
 			offers(n, nil)
-		}, []row{{"gpu-present", "gpu-1", report.Failed, "the operator has not labeled the node"}}},
+		}, []row{{"gpu-present", "gpu-1", check.Error, "the operator has not labeled the node"}}},
 		"node not ready": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Conditions[0] = corev1.NodeCondition{Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}
-		}, []row{{"node-ready", "gpu-2", report.Failed, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
+		}, []row{{"node-ready", "gpu-2", check.Error, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
 		"node cordoned": {func(_ *testing.T, s *cluster.State) { node(s, "gpu-2").Spec.Unschedulable = true },
-			[]row{{"node-ready", "gpu-2", report.Note, "cordoned"}}},
+			[]row{{"node-ready", "gpu-2", check.Note, "cordoned"}}},
 		"operands kept off": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-2"), "nvidia.com/gpu.deploy.operands", "false")
 		},
-			[]row{{"operands-off", "gpu-2", report.Note, "nothing else is judged"}}},
+			[]row{{"operands-off", "gpu-2", check.Note, "nothing else is judged"}}},
 
 		"driver crashes, the others wait": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready")
@@ -459,13 +459,9 @@ func TestStates(t *testing.T) {
 			d := set(s, "nvidia-driver-daemonset")
 			d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 1, 1, 1
 		}, []row{
-			{"first-broken-link", "gpu-1", report.Failed, "mend it before container-toolkit, device-plugin"},
-			{"operand", "gpu-1", report.Failed, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
-			{"operand", "gpu-1", report.Failed, "--previous"},
-			{"operand", "gpu-1", report.Waiting, "init container driver-validation is running: it waits for the driver to be loaded"},
-			{"node-no-gpu-resource", "gpu-1", report.Failed, "kubectl logs -n gpu-operator nvidia-driver-daemonset-aaaaa -c nvidia-driver-ctr --previous"},
-			{"daemonset", "", report.Waiting, "1 of 2 pods are ready"},
-			{"cluster-policy", "", report.Failed, "notReady"},
+			{"operand", "gpu-1", check.Error, "2 DaemonSets wait for it"},
+			{"operand", "gpu-1", check.Error, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
+			{"operand", "gpu-1", check.Error, "--previous"},
 		}},
 		"driver is being built": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "nvidia-driver-daemonset", "gpu-1")
@@ -473,63 +469,62 @@ func TestStates(t *testing.T) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Minute)))
 			offers(node(s, "gpu-1"), nil)
 		}, []row{
-			{"first-broken-link", "gpu-1", report.Waiting, "driver the first link of the chain that is not ready: mend it before device-plugin"},
-			{"node-no-gpu-resource", "gpu-1", report.Waiting, "the operand driver comes first"},
+			{"operand", "gpu-1", check.Waiting, "device-plugin waits for it"},
 		}},
 		"validator waits for the plugin": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(at))
 			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
-		}, []row{{"first-broken-link", "gpu-1", report.Failed, "device-plugin the first link"}}},
+		}, []row{{"operand", "gpu-1", check.Error, "device-plugin"}}},
 		"validator waits for the toolkit": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "toolkit-validation", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "RunContainerError", Message: `no runtime for "nvidia" is configured`}})
-		}, []row{{"operand", "gpu-1", report.Failed, `init container toolkit-validation is in RunContainerError after 0 restarts: no runtime for "nvidia" is configured: it waits for the container toolkit`}}},
+		}, []row{{"operand", "gpu-1", check.Error, `init container toolkit-validation is in RunContainerError after 0 restarts: no runtime for "nvidia" is configured: it waits for the container toolkit`}}},
 		"image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
 			c := &pod(s, "nvidia-driver-daemonset", "gpu-2").Status.ContainerStatuses[0]
 			c.Ready, c.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}}
-		}, []row{{"operand", "gpu-2", report.Failed, "cannot get its image nvcr.io/nvidia/driver:580.95.05-ubuntu22.04: ImagePullBackOff: Back-off pulling image"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "cannot get its image nvcr.io/nvidia/driver:580.95.05-ubuntu22.04: ImagePullBackOff: Back-off pulling image"}}},
 		"init image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-2"), "config-manager-init", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
-		}, []row{{"operand", "gpu-2", report.Failed, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
 		"pod without a node": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "gpu-feature-discovery", "gpu-2")
 			p.Status = corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "Too many pods."}}}
-		}, []row{{"operand", "gpu-2", report.Failed, "no node takes the pod (Unschedulable): Too many pods"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "no node takes the pod (Unschedulable): Too many pods"}}},
 		"pod has failed": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed"}
-		}, []row{{"operand", "gpu-2", report.Failed, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", report.Failed, "kubectl delete pod"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", check.Error, "kubectl delete pod"}}},
 		"pod is ending": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").DeletionTimestamp = &now
-		}, []row{{"operand", "gpu-2", report.Waiting, "ending"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "ending"}}},
 		"container has ended": {func(_ *testing.T, s *cluster.State) {
 			c := &pod(s, "nvidia-dcgm-exporter", "gpu-2").Status.ContainerStatuses[0]
 			c.Ready, c.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
-		}, []row{{"operand", "gpu-2", report.Failed, "ended with exit code 137 (OOMKilled)"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "ended with exit code 137 (OOMKilled)"}}},
 		"pod starts": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Pending"}
-		}, []row{{"operand", "gpu-2", report.Waiting, "the pod is pending"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "the pod is pending"}}},
 		"pod is missing": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Spec.NodeName = "elsewhere"
 		},
-			[]row{{"operand", "gpu-2", report.Waiting, "has no pod of it"}}},
+			[]row{{"operand", "gpu-2", check.Waiting, "has no pod of it"}}},
 		"toleration is missing": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", report.Failed, "kubectl taint node gpu-2 team:NoSchedule-"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "kubectl taint node gpu-2 team:NoSchedule-"}}},
 
 		"taints that keep nothing away": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"}, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node should run it, but has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node should run it, but has no pod of it"}}},
 		"a toleration of everything": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", report.Waiting, "driver the node should run it, but has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node should run it, but has no pod of it"}}},
 		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -537,7 +532,7 @@ func TestStates(t *testing.T) {
 			p.DeletionTimestamp = &now
 			crash(young)
 			s.Pods = append(s.Pods, *young)
-		}, []row{{"operand", "gpu-2", report.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
 		"the pod that is replaced, listed last": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -545,99 +540,97 @@ func TestStates(t *testing.T) {
 			old.DeletionTimestamp = &now
 			crash(p)
 			s.Pods = append(s.Pods, *old)
-		}, []row{{"operand", "gpu-2", report.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
 		"a ConfigMap of two owners": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-24*time.Hour))
 			late := metav1.NewTime(at.Add(-time.Hour))
 			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
-		}, []row{{"stale-config", "gpu-1", report.Failed, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
+		}, []row{{"stale-config", "gpu-1", check.Error, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
 		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "custom", "migManager", "config", "name")
 			configMap(s, "custom", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: false\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
+		}, []row{{"mig-config", "gpu-1", check.Error, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
 		"the static MIG configs are named, and the node's own are not read": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "default-mig-parted-config", "migManager", "config", "name")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  all-1g.10gb:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 7\n"}, time.Time{})
 			configMap(s, "default-mig-parted-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  other: []\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/default-mig-parted-config`}}},
+		}, []row{{"mig-config", "gpu-1", check.Error, `no MIG config "all-1g.10gb" for the node in ConfigMap/default-mig-parted-config`}}},
 		"desired 0: taint": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				node(s, name).Spec.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Value: "true", Effect: "NoExecute"}}
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.Failed, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
+		}, []row{{"daemonset", "", check.Error, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
 		"desired 0: label": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.Failed, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", report.Warning, "the label is empty"}}},
+		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
 		"desired 0: paused": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
 			}
 			set(s, "nvidia-device-plugin-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.Waiting, "paused-for-mig-change"}}},
+		}, []row{{"daemonset", "", check.Waiting, "paused-for-mig-change"}}},
 		"desired 0: no MIG": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "-", "nvidia.com/mig.capable", "false", "nvidia.com/mig.config", "-", "nvidia.com/mig.config.state", "-")
 			}
 			set(s, "nvidia-mig-manager").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.OK, "no node has a GPU with MIG"}}},
+		}, []row{{"daemonset", "", check.OK, "no node has a GPU with MIG"}}},
 		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.Unknown, "the cause is not known"}, {"unread", "", report.Unknown, "kubectl auth can-i list nodes"}}},
+		}, []row{{"daemonset", "", check.Unknown, "the cause is not known"}, {"unread", "", check.Unknown, "kubectl auth can-i list nodes"}}},
 		"desired 0: not explained": {func(_ *testing.T, s *cluster.State) {
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", report.Failed, "an affinity excludes the node"}}},
+		}, []row{{"daemonset", "", check.Error, "an affinity excludes the node"}}},
 		"DaemonSet was not created": {func(_ *testing.T, s *cluster.State) {
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
-		}, []row{{"daemonset", "", report.Failed, "driver.enabled enables the operand"}}},
+		}, []row{{"daemonset", "", check.Error, "driver.enabled enables the operand"}}},
 		"a second ClusterPolicy": {func(_ *testing.T, s *cluster.State) {
 			second := *s.ClusterPolicies[0].DeepCopy()
 			second.SetName("second")
 			second.SetCreationTimestamp(metav1.NewTime(s.At))
 			s.ClusterPolicies = append(s.ClusterPolicies, second)
-		}, []row{{"cluster-policy", "", report.Warning, "kubectl delete clusterpolicy second"}}},
+		}, []row{{"cluster-policy", "", check.Warning, "kubectl delete clusterpolicy second"}}},
 		"rollout": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-dcgm-exporter").Status.UpdatedNumberScheduled = 1 },
-			[]row{{"daemonset", "", report.Waiting, "kubectl rollout status"}}},
+			[]row{{"daemonset", "", check.Waiting, "kubectl rollout status"}}},
 		"driver rollout": {func(_ *testing.T, s *cluster.State) {
 			set(s, "nvidia-driver-daemonset").Status.UpdatedNumberScheduled = 1
 		},
-			[]row{{"daemonset", "", report.Waiting, "when the driver upgrade reaches their node"}}},
+			[]row{{"daemonset", "", check.Waiting, "when the driver upgrade reaches their node"}}},
 		"DaemonSet changed": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
-			[]row{{"daemonset", "", report.Waiting, "has not processed the change"}}},
+			[]row{{"daemonset", "", check.Waiting, "has not processed the change"}}},
 
 		"driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/gpu-driver-upgrade-state", "drain-required", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
 			offers(n, nil)
 		}, []row{
-			{"driver-upgrade", "gpu-1", report.Waiting, "the node is being drained"},
-			{"node-operand-paused", "gpu-1", report.Waiting, "until the driver upgrade is over"},
-			{"node-no-gpu-resource", "gpu-1", report.Waiting, "the driver upgrade comes first"},
+			{"driver-upgrade", "gpu-1", check.Waiting, "the node is being drained"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"},
 		}},
 		"driver upgrade failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
-		}, []row{{"driver-upgrade", "gpu-1", report.Failed, "look at the driver pod"}, {"node-operand-paused", "gpu-1", report.Failed, "the pod stays away"}}},
+		}, []row{{"driver-upgrade", "gpu-1", check.Error, "look at the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "the pod stays away"}}},
 		"driver upgrade unknown": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
-		}, []row{{"driver-upgrade", "gpu-1", report.Unknown, "coffee-required"}}},
+		}, []row{{"driver-upgrade", "gpu-1", check.Unknown, "coffee-required"}}},
 
 		"MIG pending": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/gpu.deploy.client", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Minute))
 		}, []row{
-			{"node-mig-state", "gpu-1", report.Waiting, "for 1m0s"},
-			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.device-plugin"},
-			{"node-operand-paused", "gpu-1", report.Waiting, "nvidia.com/gpu.deploy.client"},
-			{"allocatable", "gpu-1", report.Waiting, "offers 8, expected 56"},
+			{"node-mig-state", "gpu-1", check.Waiting, "for 1m0s"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "nvidia.com/gpu.deploy.device-plugin"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "2 operands are paused this way"},
 		}},
 		"MIG config requested a moment ago": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -647,8 +640,7 @@ func TestStates(t *testing.T) {
 			wrote(n, "nvidia.com/mig.config", at.Add(-30*time.Second))
 			n.ManagedFields = slices.Concat(before, n.ManagedFields)
 		}, []row{
-			{"node-mig-state", "gpu-1", report.Waiting, "the state success is that of the change before"},
-			{"mig-success-without-devices", "gpu-1", report.Waiting, "the MIG change"},
+			{"node-mig-state", "gpu-1", check.Waiting, "the state success is that of the change before"},
 		}},
 		"MIG config requested, and nothing reacts": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -657,75 +649,75 @@ func TestStates(t *testing.T) {
 			before := n.ManagedFields
 			wrote(n, "nvidia.com/mig.config", at.Add(-10*time.Minute))
 			n.ManagedFields = slices.Concat(before, n.ManagedFields)
-		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, "offers 8, expected 56"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "offers 8, expected 56"}}},
 		"MIG pending for an hour": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-		}, []row{{"node-operand-paused", "gpu-1", report.Failed, "the MIG change is stuck"}, {"allocatable", "gpu-1", report.Failed, "expected 56"}, {"node-mig-state", "gpu-1", report.Failed, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
 		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			n.ManagedFields = nil
 			label(n, "nvidia.com/mig.config.state", "pending")
-		}, []row{{"node-mig-state", "gpu-1", report.Waiting, "since when is not known"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Waiting, "since when is not known"}}},
 		"MIG failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "failed", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
-		}, []row{{"node-mig-state", "gpu-1", report.Failed, "could not be applied"}, {"node-operand-paused", "gpu-1", report.Failed, "nothing takes the pause back"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "could not be applied"}, {"node-operand-paused", "gpu-1", check.Error, "nothing takes the pause back"}}},
 		"MIG restarts the node": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "rebooting")
 		},
-			[]row{{"node-mig-state", "gpu-1", report.Waiting, "the node restarts"}}},
+			[]row{{"node-mig-state", "gpu-1", check.Waiting, "the node restarts"}}},
 		"MIG without a state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "-") },
-			[]row{{"node-mig-state", "gpu-1", report.Waiting, "has written no state"}}},
+			[]row{{"node-mig-state", "gpu-1", check.Waiting, "has written no state"}}},
 		"MIG in an unknown state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "maybe") },
-			[]row{{"node-mig-state", "gpu-1", report.Unknown, "maybe"}}},
+			[]row{{"node-mig-state", "gpu-1", check.Unknown, "maybe"}}},
 		"MIG success without devices": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig-1g.10gb.count", "-", "nvidia.com/mig-1g.10gb.replicas", "-", "nvidia.com/mig-1g.10gb.product", "-", "nvidia.com/gpu.replicas", "1")
 			offers(n, map[string]string{"nvidia.com/gpu": "8"})
 		}, []row{
-			{"mig-success-without-devices", "gpu-1", report.Failed, "nvidia.com/mig-1g.10gb the MIG change to \"all-1g.10gb\" is a success, and the node offers 0, expected 56"},
-			{"allocatable", "gpu-1", report.Failed, "offers 8, expected 0"},
+			{"mig-success-without-devices", "gpu-1", check.Error, "the MIG change to \"all-1g.10gb\" succeeded, but the node offers 0, expected 56"},
+			{"allocatable", "gpu-1", check.Error, "offers 8, expected 0"},
 		}},
 		"MIG success with another profile, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-2g.20gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "56"})
-		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, `makes 2g.20gb, and gpu.product says`}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, `makes 2g.20gb, and gpu.product says`}}},
 		"MIG success with a device too few, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
-		}, []row{{"mig-success-without-devices", "gpu-1", report.Failed, "gpu.count is 55, which is no multiple of it"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, which is no multiple of it"}}},
 		"MIG config of the node's ConfigMap": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 6\n"}, time.Time{})
-		}, []row{{"allocatable", "gpu-1", report.Failed, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
+		}, []row{{"allocatable", "gpu-1", check.Error, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
 		"MIG config that is nowhere": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-9g.90gb") },
-			[]row{{"mig-config", "gpu-1", report.Failed, `no MIG config "all-9g.90gb"`}}},
+			[]row{{"mig-config", "gpu-1", check.Error, `no MIG config "all-9g.90gb"`}}},
 		"MIG config that does not cover": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "half", "nvidia.com/mig.config.state", "pending")
 			wrote(node(s, "gpu-1"), "nvidia.com/mig.config.state", at.Add(-time.Minute))
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  half:\n    - devices: [0]\n      mig-enabled: false\n"}, time.Time{})
-		}, []row{{"mig-config", "gpu-1", report.Waiting, "no entry covers GPU 1"}}},
+		}, []row{{"mig-config", "gpu-1", check.Waiting, "no entry covers GPU 1"}}},
 		"MIG-INVALID": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", "nvidia.com/gpu.count", "0", "nvidia.com/gpu.replicas", "0", "nvidia.com/gpu.memory", "0", "nvidia.com/gpu.sharing-strategy", "")
 			offers(n, map[string]string{"nvidia.com/gpu": "0"})
-		}, []row{{"node-mig-state", "gpu-1", report.Failed, "do not suit the strategy single"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "do not suit the strategy single"}}},
 
 		"a GPU is unhealthy": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("7")
 		},
-			[]row{{"node-capacity-differs", "gpu-2", report.Warning, "7 of 8 are allocatable"}}},
+			[]row{{"node-capacity-differs", "gpu-2", check.Warning, "7 of 8 are allocatable"}}},
 		"no GPU is allocatable": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
 		},
-			[]row{{"node-capacity-differs", "gpu-2", report.Failed, "none of 8 is allocatable"}}},
+			[]row{{"node-capacity-differs", "gpu-2", check.Error, "none of 8 is allocatable"}}},
 		"no GPU is allocatable while the driver is replaced": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
 			label(node(s, "gpu-2"), "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
-		}, []row{{"node-capacity-differs", "gpu-2", report.Waiting, "the driver upgrade comes first"}}},
+		}, []row{{"driver-upgrade", "gpu-2", check.Waiting, ""}}},
 		"a label of two owners": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending")
@@ -735,34 +727,34 @@ func TestStates(t *testing.T) {
 			old := n.ManagedFields
 			wrote(n, "nvidia.com/mig.config", at.Add(-2*time.Hour))
 			n.ManagedFields = slices.Concat(young, old, n.ManagedFields)
-		}, []row{{"node-mig-state", "gpu-1", report.Failed, "pending for 1h0m0s"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "pending for 1h0m0s"}}},
 		"sharing ConfigMap absent": {func(t *testing.T, s *cluster.State) { setting(t, s, "gone", "devicePlugin", "config", "name") },
-			[]row{{"sharing-config", "", report.Failed, "namespace gpu-operator does not hold it"}}},
+			[]row{{"sharing-config", "", check.Error, "namespace gpu-operator does not hold it"}}},
 		"sharing ConfigMap refused": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
-		}, []row{{"sharing-config", "", report.Failed, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", report.Failed, "it does not start"}}},
+		}, []row{{"sharing-config", "", check.Error, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", check.Error, "it does not start"}}},
 		"sharing ConfigMap with a dead setting": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = "flags:\n  migStrategy: mixed\n" + slicing
-		}, []row{{"sharing-config", "", report.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
+		}, []row{{"sharing-config", "", check.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
 		"sharing ConfigMap not read": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ConfigMaps, Why: cluster.Forbidden, Detail: `configmaps is forbidden: User "ci" cannot list resource "configmaps"`})
-		}, []row{{"unread", "", report.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", report.Unknown, "the sharing config could not be read"}}},
+		}, []row{{"unread", "", check.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", check.Unknown, "the sharing config could not be read"}}},
 		"sharing label names no config": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "amy")
-		}, []row{{"node-sharing-config", "gpu-1", report.Failed, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
+		}, []row{{"node-sharing-config", "gpu-1", check.Error, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
 		"sharing label without a ConfigMap": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 		},
-			[]row{{"node-sharing-config", "gpu-1", report.Warning, "nothing reads it"}}},
+			[]row{{"node-sharing-config", "gpu-1", check.Warning, "nothing reads it"}}},
 		"sharing without a default": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			setting(t, s, "", "devicePlugin", "config", "default")
-		}, []row{{"node-sharing-config", "gpu-1", report.Note, "the node shares nothing"}, {"allocatable", "gpu-1", report.Failed, "offers 40, expected 8"}}},
+		}, []row{{"node-sharing-config", "gpu-1", check.Note, "the node shares nothing"}, {"allocatable", "gpu-1", check.Error, "offers 40, expected 8"}}},
 		"stale ConfigMap": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-time.Hour))
 			for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -771,39 +763,39 @@ func TestStates(t *testing.T) {
 				label(n, "nvidia.com/gpu.replicas", "2")
 			}
 		}, []row{
-			{"stale-config", "gpu-1", report.Failed, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
-			{"allocatable", "gpu-1", report.Failed, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
+			{"stale-config", "gpu-1", check.Error, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
+			{"allocatable", "gpu-1", check.Error, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
 		}},
 		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
-		}, []row{{"node-no-gpu-labels", "gpu-1", report.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", report.Unknown, "nothing to compare"}}},
+		}, []row{{"node-no-gpu-labels", "gpu-1", check.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", check.Unknown, "nothing to compare"}}},
 		"part of the pods, of another namespace": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
-		}, []row{{"unread", "", report.Unknown, "the pods of the namespace default alone"}}},
+		}, []row{{"unread", "", check.Unknown, "the pods of the namespace default alone"}}},
 		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
-		}, []row{{"unread", "", report.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", report.Unknown, "the MIG strategy and the sharing config are not known"}}},
+		}, []row{{"unread", "", check.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", check.Unknown, "the MIG strategy and the sharing config are not known"}}},
 		"label absent": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.driver", "-") },
-			[]row{{"operand", "gpu-1", report.Failed, "nvidia.com/gpu.deploy.driver the label is absent"}}},
+			[]row{{"operand", "gpu-1", check.Error, "nvidia.com/gpu.deploy.driver the label is absent"}}},
 		"label false": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "false")
 		},
-			[]row{{"operand", "gpu-1", report.Note, "an administrator keeps the operand off"}}},
+			[]row{{"operand", "gpu-1", check.Note, "an administrator keeps the operand off"}}},
 		"label misspelled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "ture")
 		},
-			[]row{{"operand", "gpu-1", report.Warning, `the label is "ture"`}}},
+			[]row{{"operand", "gpu-1", check.Warning, `the label is "ture"`}}},
 		"label written after the ConfigMap": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-2*time.Hour))
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
 			offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "16"})
-		}, []row{{"stale-config", "gpu-2", report.Failed, "the node offers what the old form specified"}}},
+		}, []row{{"stale-config", "gpu-2", check.Error, "the node offers what the old form specified"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
@@ -814,11 +806,11 @@ func TestStates(t *testing.T) {
 					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
 				}
 				// the healthy cluster must not have the row
-				if want.state != report.OK && want.in(verified(t, healthy(t))) {
+				if want.state != check.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
 			}
-			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", report.Failed, ""}).in(rows) {
+			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", check.Error, ""}).in(rows) {
 				t.Error("the config manager read the ConfigMap again when the label was written")
 			}
 			if t.Failed() {
@@ -834,14 +826,14 @@ func TestRowsAreWhole(t *testing.T) {
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
 	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
 	for _, v := range verified(t, s) {
-		if v.ID == "" || v.Subject == "" || v.Reason == "" {
+		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
 			t.Errorf("%+v lacks a part", v)
 		}
-		if (v.State == report.Failed || v.State == report.Waiting) && v.Fix == "" {
-			t.Errorf("%s %s is %s and says no next step", v.ID, v.Subject, v.State)
+		if (v.Severity == check.Error || v.Severity == check.Waiting) && v.Fix == "" {
+			t.Errorf("%s %s is %s and says no next step", v.Check.ID, v.Subject, v.Severity)
 		}
 		if v.Since.After(at) {
-			t.Errorf("%s %s began after it was read: %s", v.ID, v.Subject, v.Since)
+			t.Errorf("%s %s began after it was read: %s", v.Check.ID, v.Subject, v.Since)
 		}
 	}
 }
@@ -877,11 +869,11 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 		}
 		unread := 0
 		for _, v := range verified(t, s) {
-			if v.ID == "unread" {
+			if v.Check.ID == "unread" {
 				unread++
 			}
-			if v.State == report.Failed || v.State == report.Waiting || v.State == report.Warning {
-				t.Errorf("without %v: %s %s on %q is %s: %s", without, v.ID, v.Subject, v.Node, v.State, v.Reason)
+			if v.Severity == check.Error || v.Severity == check.Waiting || v.Severity == check.Warning {
+				t.Errorf("without %v: %s %s on %q is %s: %s", without, v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 			}
 		}
 		if unread != len(without) {
@@ -904,16 +896,16 @@ func TestGolden(t *testing.T) {
 	n := node(s, "gpu-2")
 	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")
 	wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-	tree := report.Report{Judged: true, Title: s.Title, At: s.At, Rows: verified(t, s)}
+	tree := check.Report{Judged: true, Title: s.Title, At: s.At, Rows: verified(t, s)}
 	tree.Sort()
 	var out bytes.Buffer
-	if err := tree.WriteText(&out, report.Style{}, true); err != nil {
+	if err := tree.WriteText(&out, check.Style{}, true); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(&out, "\n%s\n", tree.Summary())
 	golden(t, "broken.txt", out.Bytes())
 	out.Reset()
-	if err := report.WriteJSON(&out, &tree); err != nil {
+	if err := check.WriteJSON(&out, &tree); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "broken.json", out.Bytes())

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -59,7 +59,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 			}
 			bombs := 0
 			for _, f := range got.Report.Rows {
-				if f.ID == "yaml-aliases" {
+				if f.Check.ID == "yaml-aliases" {
 					bombs++
 				}
 			}
@@ -118,7 +118,7 @@ func FuzzLintAndFix(f *testing.F) {
 		if _, err := lint.Lint(lint.Options{Command: result.Corrected, Version: version}); err != nil {
 			t.Errorf("%q is corrected to %q, which cannot be linted: %v", command, result.Corrected, err)
 		}
-		report.Mask(result.Corrected)
+		check.Mask(result.Corrected)
 	})
 }
 
@@ -132,11 +132,11 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 		}
 	}
 	got := judge(t, lint.Options{Version: "v99.1.0", Files: []lint.Input{{Name: "v", Data: []byte("driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")}}})
-	if got.Report.AtLeast(report.Warning) || got.Report.Summary() != "3 notes" {
+	if got.Report.AtLeast(check.Warning) || got.Report.Summary() != "3 notes" {
 		t.Errorf("a newer release: %v, want notes alone", brief(got.Report))
 	}
 	got = judge(t, lint.Options{Command: "helm install g gpu-operator-" + "v99.1.0.tgz -n gpu-operator --set driver.brandNew=1,mig.strategy=mixd"})
-	if !got.Report.AtLeast(report.Failed) {
+	if !got.Report.AtLeast(check.Error) {
 		t.Errorf("a wrong value for a newer release: %v, want an error", brief(got.Report))
 	}
 	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Rows[0].Reason, newest.String()) {

@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
@@ -73,7 +73,7 @@ func (in *installation) dead() {
 			if !own || p.Host != "" || wanted == "" {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 			}
-			in.add("dead-setting", report.Warning, "has no effect: "+is, fix, s)
+			in.add(deadSetting, check.Warning, "has no effect: "+is, fix, s)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (in *installation) contradictions() {
 			}
 		}
 		if holds && len(given) > 0 {
-			in.add("excludes", e.State, e.Reason, e.Fix, given...)
+			in.add(excludes, e.State, e.Reason, e.Fix, given...)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (in *installation) precompiledVersion() {
 		}
 		reason = "driver.version is the chart's own " + version
 	}
-	in.add("precompiled-version", report.Failed,
+	in.add(precompiledVersion, check.Error,
 		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
 }
 
@@ -212,7 +212,7 @@ func (in *installation) images() {
 				fix = "write " + trimmed
 				in.set(s, trimmed)
 			}
-			in.add("image", report.Failed, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
+			in.add(imageParts, check.Error, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
 		}
 		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
@@ -233,7 +233,7 @@ func (in *installation) systems() {
 		if suffix := systemSuffix.FindString(s.Text()); suffix != "" {
 			right := strings.TrimSuffix(s.Text(), suffix)
 			in.set(s, right)
-			in.add("image", report.Failed, fmt.Sprintf("the operator appends the operating system to the tag, which becomes %s%s", s.Text(), suffix), "write "+right, s)
+			in.add(imageParts, check.Error, fmt.Sprintf("the operator appends the operating system to the tag, which becomes %s%s", s.Text(), suffix), "write "+right, s)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	name := s.Text()
 	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
 	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
-		in.add("image", report.Failed, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
+		in.add(imageParts, check.Error, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
 			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
 	}
 }
@@ -271,7 +271,7 @@ func (in *installation) versions() {
 		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
 		}
-		relation, severity, order := "not", report.Warning, chart.CompareTags(s.Text(), made)
+		relation, severity, order := "not", check.Warning, chart.CompareTags(s.Text(), made)
 		switch {
 		case order > 0:
 			relation = "newer than"
@@ -284,13 +284,13 @@ func (in *installation) versions() {
 			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
 				reason, fix = reason+": it is the default of "+v.String(), "delete it: the chart brings the version it was tested with"
 				if order > 0 {
-					severity = report.Note
+					severity = check.Note
 				}
 				in.correct(s).Drop = in.upgraded && v.Before(in.Version)
 				break
 			}
 		}
-		in.add("operand-version", severity, reason, fix, s)
+		in.add(operandVersion, severity, reason, fix, s)
 	}
 }
 
@@ -327,10 +327,10 @@ func (in *installation) oldDefaults() {
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
 				all = append(all, version)
 			}
-			in.add("old-default", report.Failed, fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, current), "delete it", all...)
+			in.add(oldDefault, check.Error, fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, current), "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
 			in.correct(s).Drop = in.upgraded
-			in.add("old-default", report.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since), "delete it", s)
+			in.add(oldDefault, check.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since), "delete it", s)
 		}
 	}
 }
@@ -352,12 +352,12 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 		if !is || !hasPath || now == "" || before == now || in.Version.Before(d.From) {
 			continue
 		}
-		severity, right := report.Warning, registry+"/"+now
+		severity, right := check.Warning, registry+"/"+now
 		if right == current {
-			severity = report.Failed
+			severity = check.Error
 		}
 		in.set(s, right)
-		in.add("old-default", severity, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before", now, before), "write "+right, s)
+		in.add(oldDefault, severity, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before", now, before), "write "+right, s)
 		return
 	}
 }
@@ -379,8 +379,8 @@ func (in *installation) kubernetes(s *model.Setting) {
 		if effect == nil || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
 			continue
 		}
-		in.add("wrong-value", report.Failed, fmt.Sprintf("found the effect %q; the API server refuses it", effect.Value),
-			report.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute"), s)
+		in.add(schema.WrongValue, check.Error, fmt.Sprintf("found the effect %q; the API server refuses it", effect.Value),
+			check.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute"), s)
 		m := &in.mistakes[len(in.mistakes)-1]
 		m.Line, m.Column = effect.Line+s.Shift, effect.Column
 	}
@@ -393,13 +393,13 @@ func (in *installation) quantity(s *model.Setting) {
 		return
 	}
 	in.set(s, m[1]+m[2])
-	in.add("wrong-value", report.Failed, fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text()), "write "+m[1]+m[2], s)
+	in.add(schema.WrongValue, check.Error, fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text()), "write "+m[1]+m[2], s)
 }
 
 // globals reports values for all charts that the operator's chart does not read.
 func (in *installation) globals(s *model.Setting) {
 	if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
-		in.add("dead-setting", report.Warning, "the chart does not read it", "set <operand>.repository and <operand>.imagePullSecrets of each operand", s)
+		in.add(deadSetting, check.Warning, "the chart does not read it", "set <operand>.repository and <operand>.imagePullSecrets of each operand", s)
 	}
 }
 
@@ -434,17 +434,17 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{}}
 	v.Value(f, s.Name(), node)
 	for _, found := range v.Reader.Findings {
-		m := mistake{Row: found, settings: []*model.Setting{s}}
+		m := mistake{Finding: found, settings: []*model.Setting{s}}
 		m.File = s.File
 		if s.Node == nil {
 			m.Line, m.Column = s.Line, s.Column
 		} else {
 			m.Line += s.Shift
 		}
-		if found.ID == "unknown-field" {
-			m.ID = "unknown-key"
+		if found.Check == schema.UnknownField {
+			m.Check = fields.UnknownKey
 		}
-		if found.ID == "wrong-type" && f.Type == "string" && s.Text() != "" && s.Typed {
+		if found.Check == fields.WrongType && f.Type == "string" && s.Text() != "" && s.Typed {
 			m.Fix = cmp.Or(s.AsText, "write --set-string")
 		}
 		in.mistakes = append(in.mistakes, m)
@@ -465,7 +465,7 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false
 	}
-	in.add("wrong-type", report.Failed, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", s)
+	in.add(fields.WrongType, check.Error, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", s)
 	return true
 }
 
@@ -474,12 +474,12 @@ func (r *run) resource(d *doc) {
 	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
 		Assumed: r.version == (chart.Version{}), Reader: d.reader}
 	if found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api; found != want && !(d.partial && found == "") {
-		v.Add("api-version", cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
+		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.Value(schema.Spec, "spec", spec)
 		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-			v.Add("excludes", selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+			v.Add(excludes, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 		}
 		r.rulesOf(d, spec, v.Assumed)
 	}

@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -48,7 +48,7 @@ func (s *script) helmRepo(words []input.Word) {
 	for _, w := range words {
 		judged = judged || strings.Contains(w.Value, "nvidia")
 		if strings.TrimSuffix(w.Value, "/") == "https://nvidia.github.io/gpu-operator" {
-			s.at(w, "stale-repository", report.Warning, w.Value, "the old repository of the chart; new releases are not published there", "write "+current)
+			s.at(w, staleRepository, check.Warning, w.Value, "the old repository of the chart; new releases are not published there", "write "+current)
 			s.replace(w, current)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *script) helmInstall(h *call) {
 	}
 	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
-		s.at(w, "unknown-chart", report.Failed, w.Value, "there is no chart of this name", "write "+fixed)
+		s.at(w, unknownChart, check.Error, w.Value, "there is no chart of this name", "write "+fixed)
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
@@ -110,7 +110,7 @@ func (s *script) helmForm(h *call) {
 				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " "))
 			}
 		}
-		s.at(h.blanks[0], "escaped-space", report.Failed, `\ `,
+		s.at(h.blanks[0], escapedSpace, check.Error, `\ `,
 			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`, `break the line right after each \, or delete the \`)
 	}
 	for _, w := range h.opaque {
@@ -129,7 +129,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
 		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
-		s.at(h.Words[0], "namespace", report.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
+		s.at(h.Words[0], namespace, check.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
 		s.correct(h.End, h.End, " "+missing)
 	}
 	s.reusedValues(h)
@@ -162,7 +162,7 @@ func (s *script) reusedValues(h *call) {
 	if f == nil {
 		return
 	}
-	s.at(f.value, "reuse-values", report.Warning, "--reuse-values",
+	s.at(f.value, reuseValues, check.Warning, "--reuse-values",
 		"keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer",
 		"write --reset-then-reuse-values, and --version")
 	s.replace(f.words[0], "--reset-then-reuse-values")
@@ -196,9 +196,9 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 	var err error
 	in.assumed = w.Dynamic
-	in.Version, err = s.resolve(w.Value, w.Dynamic, report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
+	in.Version, err = s.resolve(w.Value, w.Dynamic, check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
 	if err != nil {
-		s.at(w, "chart-version", report.Failed, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
+		s.at(w, chartVersion, check.Error, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
 		if len(f.words) > 0 {
 			s.setFlag(f, in.Version.String())
 		}
@@ -221,7 +221,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		default:
 			data, err := s.open(s.file, name)
 			if err != nil {
-				s.at(f.value, "file-not-read", report.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
+				s.at(f.value, fileMissing, check.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
 				continue
 			}
 			s.valuesText(in, doc{file: name, data: data})
@@ -258,7 +258,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
-		s.at(f.value, "set-syntax", report.Failed, f.name+" "+f.value.Value, err.Error(), "")
+		s.at(f.value, model.SetSyntax, check.Error, f.name+" "+f.value.Value, err.Error(), "")
 	}
 	for _, a := range assignments {
 		st := at
@@ -308,19 +308,19 @@ func (s *script) label(h *call) (judged bool) {
 			continue
 		}
 		if near := nearestLabel(key); near != "" && near != key && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-			s.at(w, "unknown-label", report.Failed, key, "nothing reads this label", "write "+near)
+			s.at(w, unknownLabel, check.Error, key, "nothing reads this label", "write "+near)
 			key = near
 		}
 		judged = judged || strings.HasPrefix(key, labelPrefix)
 		switch {
 		case key == sharing.ConfigLabel && !w.Dynamic:
-			s.uses = append(s.uses, configUse{config: value, label: true, at: report.Row{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}})
+			s.uses = append(s.uses, configUse{config: value, label: true, at: check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}})
 		case key == "nvidia.com/mig.config":
 			touchesMIG = true
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
-		s.at(h.Words[0], "overwrite", report.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
+		s.at(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
 	}
 	return judged
 }

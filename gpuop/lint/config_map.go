@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // configs checks the ConfigMaps that the chart creates or that the values name.
@@ -22,15 +22,15 @@ func (in *installation) configs() {
 			continue
 		}
 		if name, _ := in.Value(c + ".config.name"); chart.Text(name) == "" {
-			in.add("config-map", report.Failed, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
+			in.add(badConfigMap, check.Error, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
 		}
 		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
-			in.add("config-map", report.Warning, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", create)
+			in.add(badConfigMap, check.Warning, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", create)
 		}
 	}
 	fallback, name := in.Explicit("devicePlugin.config.default"), in.given("devicePlugin.config.name")
 	if name != nil && (fallback == nil || fallback.Text() == "") && !in.correction(name).Drop {
-		in.add("config-fallback", report.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
+		in.add(configFallback, check.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", name)
 	}
 }
@@ -52,7 +52,7 @@ func (r *run) configMap(d *doc) (judged bool) {
 			judged = r.mappingInConfigMap(d, f) || judged
 			continue
 		}
-		at := report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
+		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
 		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
 		judged = judged || isConfig
 		switch {
@@ -80,13 +80,13 @@ func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 	if holds := detect(r.table, value); holds != kindMIG && !(holds == kindPlugin && isPluginConfig(value)) {
 		return false
 	}
-	r.add("", report.Row{ID: "config-map", State: report.Failed, File: d.file, Line: f.Key.Line + d.line, Column: f.Key.Column, Subject: "data." + f.Name,
+	r.add("", check.Finding{Check: badConfigMap, Severity: check.Error, File: d.file, Line: f.Key.Line + d.line, Column: f.Key.Column, Subject: "data." + f.Name,
 		Reason: "found a mapping, want text: the API server rejects the ConfigMap", Fix: "write |- after " + f.Name + ":"})
 	return true
 }
 
 // migKey reports a key that the MIG manager does not read.
-func (r *run) migKey(key string, at report.Row) {
+func (r *run) migKey(key string, at check.Finding) {
 	const right = "config.yaml"
 	if key != right {
 		at.Reason, at.Fix = fmt.Sprintf("the MIG manager reads the key %s of its ConfigMap, found %q", right, key), "write "+right
@@ -108,10 +108,10 @@ func (r *run) embeddedData(in *installation) {
 		if s.Node == nil {
 			continue
 		}
-		at := report.Row{ID: "config-map", State: report.Failed, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
+		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.ID, at.Reason, at.Fix = "wrong-type", "found a group of keys, want a text: a ConfigMap holds texts alone", "write | behind it"
+			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, want a text: a ConfigMap holds texts alone", "write | behind it"
 			r.add("", at) // merges equal rows of several keys
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
@@ -127,7 +127,7 @@ type configUse struct {
 	configMap, config string
 	// label is set if the reference is a node label.
 	label bool
-	at    report.Row
+	at    check.Finding
 }
 
 // configUses records the references in values or fields.
@@ -137,7 +137,7 @@ func (r *run) configUses(in *installation, prefix string) {
 		return
 	}
 	use := func(s *model.Setting, config string) {
-		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config, at: report.Row{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
+		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config, at: check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
 	}
 	use(name, "")
 	if config != nil {
@@ -159,8 +159,8 @@ func (r *run) joinConfigs() {
 		}
 		slices.Sort(configs)
 		configs = slices.Compact(configs)
-		row, near := use.at, report.Nearest(use.configMap, beside)
-		row.ID, row.State = "config-map", report.Failed
+		row, near := use.at, check.Nearest(use.configMap, beside)
+		row.Check, row.Severity = badConfigMap, check.Error
 		switch {
 		case len(configs) == 0 && use.config == "" && near != "":
 			row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
@@ -169,9 +169,9 @@ func (r *run) joinConfigs() {
 		default:
 			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
 			if use.label {
-				row.ID, row.Reason = "config-label", fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
+				row.Check, row.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
 			}
-			row.Fix = report.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+			row.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		}
 		r.add("", row)
 	}

@@ -11,12 +11,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/pod"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -111,25 +111,25 @@ func (r *run) parseOne(d *doc) {
 	if r.found[d.file] && !r.isOwnText(d.file, d.data) && input.Tasks(d.data) == nil {
 		return
 	}
-	wrong := d.reader.Findings[0].ID
-	if wrong == fields.RuleType {
+	wrong := d.reader.Findings[0].Check
+	if wrong == fields.WrongType {
 		if tasks := input.Tasks(d.data); tasks != nil {
 			r.tasks(d, tasks)
 			return
 		}
 	}
-	noYAML := wrong == fields.RuleSyntax || wrong == fields.RuleEllipsis
+	noYAML := wrong == fields.Syntax || wrong == fields.Ellipsis
 	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0
 	switch {
 	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
 	case noYAML && (d.holes || d.open):
-		r.add(d.file, report.Row{ID: "not-judged", State: report.Note, Line: d.line + 1,
+		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
 			Reason: "the script fills in parts of this document; skipped", Fix: "check the result: run the script up to here and pipe its output to gpuop lint -"})
 	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
-		r.add(d.file, report.Row{ID: "not-judged", State: report.Note,
+		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note,
 			Reason: "not valid YAML before templating; skipped", Fix: "check the rendered result: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
-	case wrong == fields.RuleType: // not a mapping, so none of the known kinds
+	case wrong == fields.WrongType: // not a mapping, so none of the known kinds
 		d.root = &yaml.Node{Line: 1}
 		r.documents = append(r.documents, d)
 	default:
@@ -170,7 +170,7 @@ var resources = map[kind]struct{ api, names string }{
 // ofOthers reports whether a resource's API group is neither the operator's nor a misspelling of it.
 func ofOthers(api string) bool {
 	group, _, found := strings.Cut(api, "/")
-	return found && report.Nearest(group, []string{"nvidia.com"}) == ""
+	return found && check.Nearest(group, []string{"nvidia.com"}) == ""
 }
 
 // detect determines the kind of a document.
@@ -346,14 +346,14 @@ func (r *run) document(d *doc) {
 		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
 			judged = true
 			r.uses = append(r.uses, configUse{config: label.Value, label: true,
-				at: report.Row{File: d.file, Line: label.Line + d.line, Subject: sharing.ConfigLabel + "=" + label.Value}})
+				at: check.Finding{File: d.file, Line: label.Line + d.line, Subject: sharing.ConfigLabel + "=" + label.Value}})
 		}
 	case kindUnknown:
 		if d.written {
 			return
 		}
 		if !r.found[d.file] {
-			r.report(d, []report.Row{{ID: "unknown-kind", State: report.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
+			r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
 				Reason: "unknown kind of document: not chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
 		}
 		if r.found[d.file] {

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 func (s *script) correct(start, end int, text string) {
@@ -73,12 +73,12 @@ func (s *script) fixFlag(in *installation, f *flagUse) {
 // Edit is one correction of a values file, with its reason.
 type Edit struct {
 	fix.Edit
-	Finding report.Row
+	Finding check.Finding
 }
 
 // Edits checks a values file against a release and returns the corrections. It keeps settings that a switch disables,
 // because the switch may be enabled again. It keeps old defaults, because the user wrote them.
-func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []report.Row) {
+func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []check.Finding) {
 	reader := &fields.Reader{}
 	root := reader.Document(model.TrimBOM(data))
 	for i := range reader.Findings {
@@ -96,12 +96,12 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 }
 
 // edits returns the edits, and the findings that have none.
-func (in *installation) edits() (edits []Edit, rest []report.Row) {
+func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	done := map[*model.Setting]bool{}
 	for _, m := range in.mistakes {
 		before := len(edits)
 		if e, ok := in.groupRename(m); ok && !done[m.settings[0]] {
-			edits = append(edits, Edit{e, m.Row})
+			edits = append(edits, Edit{e, m.Finding})
 			for _, s := range m.settings {
 				done[s] = true
 			}
@@ -111,11 +111,11 @@ func (in *installation) edits() (edits []Edit, rest []report.Row) {
 			c.Drop = c.Drop && !(c.idle && in.keep)
 			if !done[s] && c.Changes() {
 				done[s] = true
-				edits = append(edits, Edit{c.Edit, m.Row})
+				edits = append(edits, Edit{c.Edit, m.Finding})
 			}
 		}
 		if len(edits) == before {
-			rest = append(rest, m.Row)
+			rest = append(rest, m.Finding)
 		}
 	}
 	return edits, rest

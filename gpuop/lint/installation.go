@@ -8,15 +8,15 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // rule is a check of settings.
 type rule struct {
 	// ids are the IDs of its findings.
-	ids []report.ID
 	// of lists the kinds of documents that it applies to.
 	of    []kind
 	check func(*installation)
@@ -30,16 +30,16 @@ var (
 
 // rules are in the order in which they run. Later rules ignore settings that earlier ones drop.
 var rules = []rule{
-	{[]report.ID{"unknown-key", "misspelt-key", "key-gone", "key-not-yet", "key-goes", "below-a-value", "null-group", "wrong-type"}, ofValues, (*installation).keys},
-	{[]report.ID{"set-twice"}, ofValues, (*installation).twice},
-	{[]report.ID{"wrong-type", "wrong-value", "unknown-key", "missing-field"}, ofValues, (*installation).types},
-	{[]report.ID{"image"}, ofAll, (*installation).images},
-	{[]report.ID{"dead-setting"}, ofPolicies, (*installation).dead},
-	{[]report.ID{"precompiled-version"}, ofAll, (*installation).precompiledVersion},
-	{[]report.ID{"excludes"}, ofAll, (*installation).contradictions},
-	{[]report.ID{"config-map", "config-fallback"}, ofAll, (*installation).configs},
-	{[]report.ID{"old-default"}, ofValues, (*installation).oldDefaults},
-	{[]report.ID{"operand-version"}, ofAll, (*installation).versions},
+	{ofValues, (*installation).keys},
+	{ofValues, (*installation).twice},
+	{ofValues, (*installation).types},
+	{ofAll, (*installation).images},
+	{ofPolicies, (*installation).dead},
+	{ofAll, (*installation).precompiledVersion},
+	{ofAll, (*installation).contradictions},
+	{ofAll, (*installation).configs},
+	{ofValues, (*installation).oldDefaults},
+	{ofAll, (*installation).versions},
 }
 
 // installation is a set of values for one release of the chart, with the mistakes in it.
@@ -98,7 +98,7 @@ func (in *installation) foldCopy() {
 		return len(m.settings) > 0 && !slices.ContainsFunc(m.settings, func(s *model.Setting) bool { return !in.isDefaultOf(release, s) })
 	})
 	if len(in.mistakes) < before {
-		in.mistakes = append(in.mistakes, mistake{Row: report.Row{ID: "old-default", State: report.Warning, File: in.Settings[0].File,
+		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
 			Reason: fmt.Sprintf("these are the defaults of %s; %d of them differ from those of %s", release, before-len(in.mistakes), in.Version),
 			Fix:    fmt.Sprintf("check them for their release: --version %s; for the next one: gpuop values migrate --from %s", release, release)}})
 	}
@@ -155,15 +155,15 @@ func (in *installation) set(s *model.Setting, value string) { in.correct(s).Valu
 
 // mistake is a finding with the settings that it is about.
 type mistake struct {
-	report.Row
+	check.Finding
 	settings []*model.Setting
 	// names is the depth of the name that is wrong for all settings below it. It is 0 for other findings.
 	names int
 }
 
 // add adds a finding, at the position of the first setting.
-func (in *installation) add(id report.ID, severity report.State, reason, fix string, settings ...*model.Setting) {
-	f := report.Row{ID: id, State: severity, Reason: reason, Fix: fix}
+func (in *installation) add(id *check.Check, severity check.Severity, reason, fix string, settings ...*model.Setting) {
+	f := check.Finding{Check: id, Severity: severity, Reason: reason, Fix: fix}
 	if len(settings) > 0 {
 		names := make([]string, len(settings))
 		for i, s := range settings {
@@ -172,27 +172,27 @@ func (in *installation) add(id report.ID, severity report.State, reason, fix str
 		f.Subject = strings.Join(names, ", ")
 		f.File, f.Line, f.Column = settings[0].File, settings[0].Line, settings[0].Column
 	}
-	in.mistakes = append(in.mistakes, mistake{Row: f, settings: settings})
+	in.mistakes = append(in.mistakes, mistake{Finding: f, settings: settings})
 }
 
 // releaseDependent lists the findings that depend on the chart's release.
-var releaseDependent = []report.ID{"key-gone", "key-not-yet", "old-default"}
+var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
 // findings returns the findings. For a command, findings of the same kind are merged.
-func (in *installation) findings() []report.Row {
-	var out []report.Row
+func (in *installation) findings() []check.Finding {
+	var out []check.Finding
 	for _, m := range in.mistakes {
-		if in.assumed && slices.Contains(releaseDependent, m.ID) || in.chartMissing && m.ID == "unknown-key" {
-			m.State = min(m.State, report.Warning)
+		if in.assumed && slices.Contains(releaseDependent, m.Check) || in.chartMissing && m.Check == fields.UnknownKey {
+			m.Severity = min(m.Severity, check.Warning)
 		}
-		i := slices.IndexFunc(out, func(f report.Row) bool {
-			return f.ID == m.ID && f.State == m.State && f.Reason == m.Reason && f.Fix == m.Fix
+		i := slices.IndexFunc(out, func(f check.Finding) bool {
+			return f.Check == m.Check && f.Severity == m.Severity && f.Reason == m.Reason && f.Fix == m.Fix
 		})
 		if in.flags && i >= 0 && m.Subject != "" {
 			out[i].Subject += ", " + m.Subject
 			continue
 		}
-		out = append(out, m.Row)
+		out = append(out, m.Finding)
 	}
 	return out
 }
@@ -209,16 +209,16 @@ func (in *installation) keys() {
 			v.Bad = len(s.Path) - 1
 		}
 		row := in.key(s, v)
-		if row.ID == "" {
+		if row.Check == nil {
 			continue
 		}
 		parent := s.Path[:v.Bad+1].String()
-		if i, again := seen[string(row.ID)+parent]; again {
+		if i, again := seen[row.Check.ID+parent]; again {
 			m := &in.mistakes[i]
-			m.settings, m.State = append(m.settings, s), max(m.State, row.State)
+			m.settings, m.Severity = append(m.settings, s), max(m.Severity, row.Severity)
 			continue
 		}
-		seen[string(row.ID)+parent] = len(in.mistakes)
+		seen[row.Check.ID+parent] = len(in.mistakes)
 		row.Subject, row.File, row.Line, row.Column = s.Name(), s.File, s.Line, s.Column
 		if v.Bad < len(s.Path)-1 {
 			row.Subject = parent
@@ -231,20 +231,20 @@ func (in *installation) keys() {
 }
 
 // key checks the path of a setting and corrects it. The row of a valid path has no ID.
-func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
-	row := report.Row{State: report.Failed}
+func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
+	row := check.Finding{Severity: check.Error}
 	switch v.Status {
 	case chart.Unknown:
 		if isAnchor(s) {
-			return report.Row{}
+			return check.Finding{}
 		}
-		row.ID, row.Fix = "unknown-key", "delete it, unless something of yours reads it"
+		row.Check, row.Fix = fields.UnknownKey, "delete it, unless something of yours reads it"
 		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
 		if isNested(s.Path) {
 			row.Reason, row.Fix = nested(s.Path)
 		} else if in.modified {
 			row.Reason = fmt.Sprintf("gpu-operator %s does not have this key; the templates of this modified copy may read it", in.Version)
-			row.State, row.Fix = report.Note, ""
+			row.Severity, row.Fix = check.Note, ""
 		} else if v.Nearest != nil {
 			row.Fix = "did you mean " + suggestion(s, v).String() + "?"
 		} else if v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames {
@@ -252,23 +252,23 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) report.Row {
 			row.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
 		}
 	case chart.Misspelt:
-		row.ID, row.State, row.Fix = "misspelt-key", report.Warning, "did you mean "+suggestion(s, v).String()+"?"
+		row.Check, row.Severity, row.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
 		row.Reason = fmt.Sprintf("the chart has %s here; this adds a second entry", suggestion(s, v))
 	case chart.BelowList:
-		row.ID, row.Reason = "wrong-type", "found a group of keys, want a list"
+		row.Check, row.Reason = fields.WrongType, "found a group of keys, want a list"
 	case chart.TooDeep:
 		path := v.Key.Path.String()
-		row.ID, row.Reason, row.Fix = "below-a-value", path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
+		row.Check, row.Reason, row.Fix = belowValue, path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
 			row.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
 			row.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
 		}
 	case chart.NotYet, chart.Gone:
-		row.ID, row.State, row.Reason, row.Fix = in.otherRelease(s, v)
+		row.Check, row.Severity, row.Reason, row.Fix = in.otherRelease(s, v)
 	case chart.Known:
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
 			next, _ := in.Table.Next(until)
-			row.ID, row.State, row.Fix = "key-goes", report.Note, chart.Advice(s.Path)
+			row.Check, row.Severity, row.Fix = keyGoes, check.Note, chart.Advice(s.Path)
 			row.Reason = fmt.Sprintf("works with %s, but went with %s", in.Version, next)
 		}
 	case chart.Group:
@@ -295,20 +295,20 @@ func suggestion(s *model.Setting, v chart.Verdict) chart.Path {
 
 // otherRelease checks a key that only earlier or later releases have. Its value moves to the successor if that means
 // the same.
-func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id report.ID, state report.State, reason, fix string) {
+func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *check.Check, state check.Severity, reason, fix string) {
 	advice := chart.Advice(s.Path)
-	state = report.Failed
+	state = check.Error
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
-		state = report.Note
+		state = check.Note
 	}
 	c := in.correct(s)
 	c.Drop = true
 	if in.Version.Before(v.Key.Since()) {
-		return "key-not-yet", state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
+		return keyNotYet, state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
 	}
-	if state == report.Failed && strings.HasPrefix(advice, "drop it") { // the new release needs no setting
-		state = report.Warning
+	if state == check.Error && strings.HasPrefix(advice, "drop it") { // the new release needs no setting
+		state = check.Warning
 	}
 	if advice == "" {
 		advice = "delete it"
@@ -328,12 +328,12 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id repo
 			}
 		}
 	}
-	return "key-gone", state, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.Version), advice
+	return keyGone, state, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.Version), advice
 }
 
 // valueOfGroup checks a value at the path of a group. If all keys of the group are commented out, Helm removes the
 // group's defaults, unless another file or flag sets a key in it.
-func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
+func (in *installation) valueOfGroup(s *model.Setting, row *check.Finding) {
 	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
 		return
 	}
@@ -349,21 +349,21 @@ func (in *installation) valueOfGroup(s *model.Setting, row *report.Row) {
 		if in.moreFlags || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
 			return
 		}
-		row.ID, row.Fix = "null-group", "delete the key, or write one of its keys, for example "+example
-		row.State, row.Reason = report.Note, "it is empty, for which Helm deletes the chart's defaults below it"
+		row.Check, row.Fix = nullGroup, "delete the key, or write one of its keys, for example "+example
+		row.Severity, row.Reason = check.Note, "it is empty, for which Helm deletes the chart's defaults below it"
 		if in.Table.Needed(in.Version, s.Path) {
-			row.State, row.Reason = report.Failed, row.Reason+", and the templates end in a nil pointer"
+			row.Severity, row.Reason = check.Error, row.Reason+", and the templates end in a nil pointer"
 		}
 		return
 	}
-	row.ID, row.Fix = "wrong-type", "set one of its keys, for example "+example
+	row.Check, row.Fix = fields.WrongType, "set one of its keys, for example "+example
 	row.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
 	var doc yaml.Node
 	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
 		row.Reason = fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version)
 		row.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
-			row.State = report.Warning // another release has a string here
+			row.Severity = check.Warning // another release has a string here
 		}
 	}
 }
@@ -378,6 +378,6 @@ func (in *installation) twice() {
 			continue
 		}
 		in.correct(before).Drop = true
-		in.add("set-twice", report.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
+		in.add(setTwice, check.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
 	}
 }

@@ -20,8 +20,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
 var errNotRead = errors.New("no reader of files")
@@ -55,7 +58,7 @@ type Options struct {
 
 // Result is the result of Lint.
 type Result struct {
-	Report report.Report `json:"report"`
+	Report check.Report `json:"report"`
 	// Kinds are the detected kinds of the inputs, in order.
 	Kinds []string `json:"kinds"`
 	// Judged counts the inputs, commands and documents that were checked.
@@ -91,12 +94,12 @@ type run struct {
 	lines     map[string][]string
 	documents []*doc
 	// secrets are values that no output may contain.
-	secrets report.Secrets
+	secrets check.Secrets
 	// configMaps are the ConfigMaps with device-plugin configs; uses are the references to them.
 	configMaps []configMap
 	uses       []configUse
 	units      []unit
-	rows       []report.Row
+	rows       []check.Finding
 }
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
@@ -104,7 +107,7 @@ func Lint(o Options) (*Result, error) {
 	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, found: map[string]bool{}, lines: map[string][]string{}}
 	if o.Version != "" {
 		var err error
-		if r.version, err = r.resolve(o.Version, false, report.Row{}); err != nil {
+		if r.version, err = r.resolve(o.Version, false, check.Finding{}); err != nil {
 			return nil, err
 		}
 	}
@@ -170,14 +173,16 @@ func (r *run) unit(file, kind string, judged bool) {
 
 // notesWhenNewer lists the findings that become notes for a newer release than the table has, because that release may have
 // the name.
-var notesWhenNewer = []report.ID{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
+var notesWhenNewer = []*check.Check{
+	fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue, operandVersion,
+}
 
 // add adds rows about a file.
-func (r *run) add(file string, rows ...report.Row) {
+func (r *run) add(file string, rows ...check.Finding) {
 	for _, f := range rows {
 		f.File = cmp.Or(f.File, file)
-		if r.newer && slices.Contains(notesWhenNewer, f.ID) {
-			f.State = report.Note
+		if r.newer && slices.Contains(notesWhenNewer, f.Check) {
+			f.Severity = check.Note
 		}
 		r.rows = append(r.rows, f)
 	}
@@ -185,16 +190,16 @@ func (r *run) add(file string, rows ...report.Row) {
 
 // report adds rows about a document. It converts lines to lines of the file, and turns findings about templated values
 // into notes.
-func (r *run) report(d *doc, rows []report.Row) {
+func (r *run) report(d *doc, rows []check.Finding) {
 	var filled []*yaml.Node
 	if len(rows) > 0 {
 		filled = unknownIn(d.root)
 	}
 	for _, f := range rows {
 		if d.open {
-			f.State = min(f.State, report.Note) // the script writes the rest
+			f.Severity = min(f.Severity, check.Note) // the script writes the rest
 		}
-		isFilled := f.ID != "not-judged" && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
+		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
 		if f.Line > 0 {
 			f.Line += d.line
 		} else if d.line > 0 {
@@ -225,10 +230,10 @@ func (r *run) installation(in *installation, file string) {
 
 // resolve resolves a release that an input names, and notes if another one is used instead. If it returns an error, the
 // newest is used. subject names a range of versions.
-func (r *run) resolve(name string, unknown bool, at report.Row) (chart.Version, error) {
+func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
-	at.ID, at.State = "not-judged", report.Note
+	at.Check, at.Severity = input.Skipped, check.Note
 	switch {
 	case unknown:
 		v = r.table.Latest()
@@ -241,7 +246,7 @@ func (r *run) resolve(name string, unknown bool, at report.Row) (chart.Version, 
 	case exact:
 		return v, nil
 	default:
-		at.ID, at.Subject, at.Reason, at.Fix = "chart-version", name, fmt.Sprintf("not in gpuop's table; judged as %s", v), "teach gpuop the release: --chart"
+		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, fmt.Sprintf("not in gpuop's table; judged as %s", v), "teach gpuop the release: --chart"
 		if v == r.table.Latest() {
 			r.newer = true
 			at.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
@@ -257,7 +262,7 @@ func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Versio
 	if r.version != (chart.Version{}) {
 		return r.version, false
 	}
-	row := report.Row{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
+	row := check.Finding{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
 	unknown := model.UnknownNode(at)
 	v, err := r.resolve(at.Value, unknown, row)
 	if err != nil {
@@ -302,7 +307,7 @@ func (r *run) open(file, name string) ([]byte, error) {
 }
 
 // filledIn is the note about templated values, once for each file.
-var filledIn = report.Row{ID: "not-judged", State: report.Note, Reason: "values that another program fills in are not judged"}
+var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note, Reason: "values that another program fills in are not judged"}
 
 // unknownIn returns the templated parts of a value.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -27,7 +27,7 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 }
 
 // brief returns each finding as "severity id subject @line".
-func brief(r report.Report) []string {
+func brief(r check.Report) []string {
 	var out []string
 	for _, f := range r.Rows {
 		line := ""
@@ -38,7 +38,7 @@ func brief(r report.Report) []string {
 		if f.Subject != "" {
 			subject = " " + f.Subject
 		}
-		out = append(out, fmt.Sprintf("%s %s%s%s", f.State.Severity(), f.ID, subject, line))
+		out = append(out, fmt.Sprintf("%s %s%s%s", f.Severity.String(), f.Check.ID, subject, line))
 	}
 	return out
 }
@@ -111,8 +111,8 @@ func TestInstallCommandIsCorrected(t *testing.T) {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
 		var left []string
 		for _, row := range judge(t, lint.Options{Command: corrected}).Report.Rows {
-			if row.State >= report.Warning {
-				left = append(left, string(row.ID)+" "+row.Subject)
+			if row.Severity >= check.Warning {
+				left = append(left, row.Check.ID+" "+row.Subject)
 			}
 		}
 		if diff := cmp.Diff([]string{"below-a-value validator.image"}, left); diff != "" {
@@ -343,9 +343,9 @@ func within(t *testing.T, text string, result *lint.Result) {
 	}
 	for _, f := range result.Report.Rows {
 		if f.Line < 0 || f.Line > lines {
-			t.Errorf("%s at line %d of %d", f.ID, f.Line, lines)
+			t.Errorf("%s at line %d of %d", f.Check.ID, f.Line, lines)
 		}
-		if f.ID == "" || f.Reason == "" {
+		if f.Check.ID == "" || f.Reason == "" {
 			t.Errorf("a finding without id or reason: %+v", f)
 		}
 	}
@@ -400,7 +400,7 @@ func TestMaskHidesPasswordsAndTokens(t *testing.T) {
 		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
 		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
 	} {
-		if got := report.Mask(script); got != want {
+		if got := check.Mask(script); got != want {
 			t.Errorf("%s became %s, want %s", script, got, want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
@@ -151,7 +151,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		done++
 		kinds[kind]++
 		got := judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "values.yaml", Data: out.Bytes()}}})
-		if !got.Report.AtLeast(report.Warning) {
+		if !got.Report.AtLeast(check.Warning) {
 			if kind != 3 || done-reported < 60 {
 				t.Logf("not reported: %s, kind %d: %s", v, kind, path)
 			}
@@ -160,7 +160,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		reported++
 		right := false
 		for _, f := range got.Report.Rows {
-			right = right || lines[f.Line] || f.State >= report.Warning && (f.Subject == path.String() || strings.HasPrefix(f.Subject, path.String()+"."))
+			right = right || lines[f.Line] || f.Severity >= check.Warning && (f.Subject == path.String() || strings.HasPrefix(f.Subject, path.String()+"."))
 		}
 		if right {
 			placed++

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
@@ -48,11 +48,11 @@ func apiServer(t *testing.T) *charts.Definitions {
 }
 
 // refused returns the errors of a report.
-func refused(r report.Report) []string {
+func refused(r check.Report) []string {
 	var out []string
 	for _, f := range r.Rows {
-		if f.State == report.Failed {
-			out = append(out, string(f.ID)+" "+f.Subject)
+		if f.Severity == check.Error {
+			out = append(out, f.Check.ID+" "+f.Subject)
 		}
 	}
 	return out
@@ -274,15 +274,15 @@ func TestScriptsAsBash(t *testing.T) {
 		var rest []string
 		shell := false
 		for _, f := range got.Report.Rows {
-			if f.ID == "broken-continuation" || f.ID == "brace-expansion" {
+			if f.Check.ID == "broken-continuation" || f.Check.ID == "brace-expansion" {
 				shell = true
 				continue
 			}
-			rest = append(rest, string(f.ID)+" "+f.Subject)
+			rest = append(rest, f.Check.ID+" "+f.Subject)
 		}
 		var whole []string
 		for _, f := range want.Report.Rows {
-			whole = append(whole, string(f.ID)+" "+f.Subject)
+			whole = append(whole, f.Check.ID+" "+f.Subject)
 		}
 		slices.Sort(rest)
 		slices.Sort(whole)

@@ -29,7 +29,7 @@ func TestPlantedMistakes(t *testing.T) {
 		options := lint.Options{Version: version, Files: []lint.Input{{Name: name, Data: []byte(input + "\n"), Script: strings.HasSuffix(name, ".sh")}}}
 		var got []string
 		for _, f := range judge(t, options).Report.Rows {
-			got = append(got, fmt.Sprintf("%s@%d", f.ID, f.Line))
+			got = append(got, fmt.Sprintf("%s@%d", f.Check.ID, f.Line))
 		}
 		if why, none := strings.CutPrefix(columns[1], "none: "); none {
 			missed++

@@ -37,7 +37,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 		}
 		dead := ""
 		for _, f := range result.Report.Rows {
-			if f.ID == "dead-setting" {
+			if f.Check.ID == "dead-setting" {
 				dead = f.Subject
 			}
 		}

@@ -50,7 +50,7 @@ func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	}
 	dead := func(text string) (out []string) {
 		for _, row := range judge(t, lint.Options{Files: []lint.Input{{Name: "values.yaml", Data: []byte(text)}}}).Report.Rows {
-			if row.ID == "dead-setting" {
+			if row.Check.ID == "dead-setting" {
 				out = append(out, row.Subject)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
@@ -88,7 +88,7 @@ func TestRulesWithoutDefinitions(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, known := set.Validate(object["apiVersion"].(string), object["kind"].(string), object)
-		if !known || got.AtLeast(report.Failed) != (len(want) > 0) {
+		if !known || got.AtLeast(check.Error) != (len(want) > 0) {
 			t.Errorf("%s\nthe API server says %v\ngpuop %v", text, want, brief(got))
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -69,8 +69,8 @@ func program(c *input.Command) string {
 }
 
 // at adds a finding about a word.
-func (s *script) at(w input.Word, id report.ID, severity report.State, subject, reason, fix string) {
-	s.add(s.file, report.Row{ID: id, State: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
+func (s *script) at(w input.Word, id *check.Check, severity check.Severity, subject, reason, fix string) {
+	s.add(s.file, check.Finding{Check: id, Severity: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // notJudged notes that the value of a word is unknown.
@@ -79,7 +79,7 @@ func (s *script) notJudged(w input.Word, subject string) {
 		s.add(s.file, filledIn)
 		return
 	}
-	s.at(w, "not-judged", report.Note, subject, "what it holds is not known here, so it is not judged", "")
+	s.at(w, input.Skipped, check.Note, subject, "what it holds is not known here, so it is not judged", "")
 }
 
 var (
@@ -94,11 +94,11 @@ var (
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
-			s.at(w, "placeholder", report.Failed, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in",
+			s.at(w, placeholder, check.Error, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in",
 				"write what it stands for")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
-			s.at(w, "brace-expansion", report.Failed, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
+			s.at(w, braceExpansion, check.Error, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)
@@ -112,7 +112,7 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.at(w, "lookalike", report.Failed, found, "a web page replaced an ASCII character with this one, which the shell does not interpret", "write "+input.Quote(value))
+			s.at(w, lookalike, check.Error, found, "a web page replaced an ASCII character with this one, which the shell does not interpret", "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)
@@ -137,7 +137,7 @@ func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
 		return false
 	}
-	s.at(w, "namespace", report.Failed, subject, "\""+w.Value+"\" looks like a slip for "+right+": everything else that names the namespace misses it", "write "+right)
+	s.at(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a slip for "+right+": everything else that names the namespace misses it", "write "+right)
 	return true
 }
 
@@ -263,8 +263,8 @@ var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.conf
 // nearestLabel returns the node label that was probably meant, or "".
 func nearestLabel(label string) string {
 	prefix, name, _ := strings.Cut(label, "/")
-	near := report.Nearest(name, writable)
-	if near == "" || prefix != "nvidia" && report.Nearest(prefix, []string{"nvidia.com"}) == "" {
+	near := check.Nearest(name, writable)
+	if near == "" || prefix != "nvidia" && check.Nearest(prefix, []string{"nvidia.com"}) == "" {
 		return ""
 	}
 	return labelPrefix + near

@@ -276,7 +276,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 	}, Command: "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"})
 	var got []string
 	for _, f := range result.Report.Rows {
-		got = append(got, f.File+" "+string(f.ID))
+		got = append(got, f.File+" "+f.Check.ID)
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"a.sh unknown-key", "b.sh unknown-field", "command unknown-label"}, got); diff != "" {

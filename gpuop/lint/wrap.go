@@ -10,10 +10,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // carrier checks the values for the operator's chart in another tool's file. It reports whether there are any.
@@ -31,7 +31,7 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 func (r *run) carried(d *doc, use input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
-		d.reader.Add("unknown-key", report.Failed, key, key.Value, "unknown field: nothing reads the values below it", "write "+use.Place)
+		d.reader.Add(fields.UnknownKey, check.Error, key, key.Value, "unknown field: nothing reads the values below it", "write "+use.Place)
 	}
 	in := newInstallation(r.table, r.orLatest(), nil)
 	at := use.Version
@@ -78,7 +78,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 }
 
 func notRead(d *doc, at *yaml.Node, what string) {
-	d.reader.Add("not-judged", report.Note, at, what, "these values are in another file or object, so they are not judged", "lint that file too")
+	d.reader.Add(input.Skipped, check.Note, at, what, "these values are in another file or object, so they are not judged", "lint that file too")
 }
 
 // parameter parses a dotted name with a value, as in --set.
@@ -99,7 +99,7 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 	list, err := model.Assignments(name.Value+"="+written, !text)
 	if err != nil {
-		d.reader.Add("set-syntax", report.Failed, name, name.Value, err.Error(), "")
+		d.reader.Add(model.SetSyntax, check.Error, name, name.Value, err.Error(), "")
 		return
 	}
 	for _, a := range list {

@@ -10,8 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Config is a mig-parted file: named configs, one of which the node label nvidia.com/mig.config selects.
@@ -62,22 +62,10 @@ func (c *Config) Config(name string) (Named, bool) {
 	return c.Named[i], true
 }
 
-// IDs of the findings of ParseConfig, besides those of package fields.
-const (
-	ruleVersion    = "mig-config-version"
-	ruleName       = "mig-config-name"
-	ruleMissing    = "mig-config-missing"
-	ruleProfile    = "mig-profile"
-	ruleFit        = "mig-does-not-fit"
-	ruleFilter     = "mig-device-filter"
-	ruleCoverage   = "mig-coverage"
-	ruleModeDevice = "mig-mode"
-)
-
 // ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
 // is unreadable, what the MIG manager would reject and what no board can hold. The config has everything that could be
 // parsed; it is nil only if the file is not a mapping. Findings have lines but no file.
-func ParseConfig(data []byte) (*Config, []report.Row) {
+func ParseConfig(data []byte) (*Config, []check.Finding) {
 	p := parser{fields.Reader{Unknown: "unknown key: the MIG manager rejects the file"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
@@ -89,10 +77,10 @@ func ParseConfig(data []byte) (*Config, []report.Row) {
 					c.Named = append(c.Named, p.named(named))
 				}
 				if len(c.Named) == 0 && f.Value.Kind == yaml.MappingNode {
-					p.Add(ruleMissing, report.Failed, f.Value, f.Name, "at least one config is required", "")
+					p.Add(configMissing, check.Error, f.Value, f.Name, "at least one config is required", "")
 				}
 			case f.Value.Value != "v1":
-				p.Add(ruleVersion, report.Failed, f.Value, f.Name, fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
+				p.Add(configVersion, check.Error, f.Value, f.Name, fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
 			}
 		}
 	}
@@ -107,7 +95,7 @@ func (p *parser) mapping(n *yaml.Node, path string, optional []string, required 
 	for _, name := range required {
 		missing := !slices.ContainsFunc(found, func(f fields.Field) bool { return f.Name == name })
 		if missing && n.Kind == yaml.MappingNode {
-			p.Add(ruleMissing, report.Failed, n, cmp.Or(path, name), "the field "+name+" is required", "")
+			p.Add(configMissing, check.Error, n, cmp.Or(path, name), "the field "+name+" is required", "")
 		}
 	}
 	return found
@@ -124,7 +112,7 @@ func (p *parser) named(f fields.Field) Named {
 		if plain := strings.ReplaceAll(f.Name, "+", "."); labelValue.MatchString(plain) {
 			fix = "write " + plain
 		}
-		p.Add(ruleName, report.Failed, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
+		p.Add(configName, check.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
 	}
 	before := len(p.Findings)
 	for i, e := range p.List(f.Value, path) {
@@ -133,7 +121,7 @@ func (p *parser) named(f fields.Field) Named {
 	switch {
 	case len(p.Findings) > before:
 	case len(n.Entries) == 0:
-		p.Add(ruleMissing, report.Failed, f.Key, path, "the config is empty; at least one entry is required", "")
+		p.Add(configMissing, check.Error, f.Key, path, "the config is empty; at least one entry is required", "")
 	default:
 		p.coverage(f.Key, path, n)
 	}
@@ -162,9 +150,9 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 	switch {
 	case enabled == nil || enabled.Tag != "!!bool":
 	case entry.Enabled && instances == nil:
-		p.Add(ruleModeDevice, report.Failed, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
+		p.Add(modeDevices, check.Error, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(ruleModeDevice, report.Failed, instances, path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
+		p.Add(modeDevices, check.Error, instances, path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(instances, path+".mig-devices", entry)
@@ -183,7 +171,7 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 	for _, e := range nodes {
 		id, ok := p.Text(e, path)
 		if ok && !pciID.MatchString(id) {
-			p.Add(ruleFilter, report.Failed, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's as mig-parted compares it, and matches no GPU", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
+			p.Add(deviceFilter, check.Error, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's as mig-parted compares it, and matches no GPU", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
 		}
 		ids = append(ids, id)
 	}
@@ -193,7 +181,7 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "all" {
-			p.Add(fields.RuleType, report.Failed, n, path, fmt.Sprintf("found %q, want all or a list of GPU indices", n.Value), "")
+			p.Add(fields.WrongType, check.Error, n, path, fmt.Sprintf("found %q, want all or a list of GPU indices", n.Value), "")
 		}
 		return n.Value == "all", nil
 	}
@@ -211,7 +199,7 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 		at := path + "." + f.Name
 		count, ok := p.Int(f.Value, at)
 		if ok && count < 0 {
-			p.Add(fields.RuleType, report.Failed, f.Value, at, fmt.Sprintf("the count %d is negative", count), "")
+			p.Add(fields.WrongType, check.Error, f.Value, at, fmt.Sprintf("the count %d is negative", count), "")
 			continue
 		}
 		if p.profile(f.Key, at) && ok {
@@ -224,17 +212,17 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 // profile checks a profile name as the MIG manager parses it.
 func (p *parser) profile(n *yaml.Node, path string) bool {
 	known := Profiles()
-	fix := report.Suggest(n.Value, known, "")
+	fix := check.Suggest(n.Value, known, "")
 	if _, ok := parseName(n.Value); ok {
 		if !slices.Contains(known, n.Value) {
-			p.Add(ruleProfile, report.Warning, n, path, "no known board has the profile "+n.Value, fix)
+			p.Add(unknownProfile, check.Warning, n, path, "no known board has the profile "+n.Value, fix)
 		}
 		return true
 	}
 	if canonical, ok := CanonicalProfile(n.Value); ok {
 		fix = "write " + strconv.Quote(canonical)
 	}
-	p.Add(ruleProfile, report.Failed, n, path, fmt.Sprintf("%q is not how the driver spells a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
+	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not how the driver spells a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
 	return false
 }
 
@@ -267,9 +255,9 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	filtered := len(e.DeviceFilter) > 0
 	switch {
 	case len(boards) == 0 && !filtered:
-		p.Add(ruleFit, report.Failed, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
+		p.Add(DoesNotFit, check.Error, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
 	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
-		p.Add(ruleFit, report.Failed, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
+		p.Add(DoesNotFit, check.Error, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
 	}
 }
 
@@ -280,7 +268,7 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	for _, e := range n.Entries {
 		for _, i := range e.Indices {
 			if named[i] && len(e.DeviceFilter) == 0 {
-				p.Add(ruleCoverage, report.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
+				p.Add(Coverage, check.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
 					fmt.Sprintf("GPU %d is in two entries; it cannot match both, so the change never completes", i), "name each GPU in one entry")
 				return
 			}
@@ -289,7 +277,7 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	}
 	for i := range len(named) {
 		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
-			p.Add(ruleCoverage, report.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
+			p.Add(Coverage, check.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
 				"add an entry for the others, for example devices: [0] with mig-enabled: false")
 			return
 		}

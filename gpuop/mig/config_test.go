@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -21,7 +21,7 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	}
 	c, findings := ParseConfig(data)
 	for _, f := range findings {
-		if f.State > report.Note {
+		if f.Severity > check.Note {
 			t.Errorf("line %d: %s: %s", f.Line, f.Subject, f.Reason)
 		}
 	}
@@ -109,11 +109,11 @@ func TestParseConfigFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, findings := ParseConfig([]byte(tc.file))
-			found := report.Report{Rows: findings}
+			found := check.Report{Rows: findings}
 			found.Sort()
 			var got []string
 			for _, f := range findings {
-				got = append(got, fmt.Sprintf("%d %s %s", f.Line, f.ID, f.Subject))
+				got = append(got, fmt.Sprintf("%d %s %s", f.Line, f.Check.ID, f.Subject))
 				if f.Reason == "" {
 					t.Errorf("finding without reason: %+v", f)
 				}
@@ -133,7 +133,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("- - -"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, findings := ParseConfig(data)
-		if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
+		if slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 			return
 		}
 		if c == nil {

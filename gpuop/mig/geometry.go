@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // Profile is a kind of GPU instance on a board.
@@ -161,7 +161,7 @@ func find(word string) (Board, error) {
 			begun = append(begun, all[0])
 		}
 	}
-	near := report.Nearest(word, names)
+	near := check.Nearest(word, names)
 	switch {
 	case length > 0:
 		return best, nil

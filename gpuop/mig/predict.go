@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // MIG strategies of the device plugin and GPU Feature Discovery.
@@ -69,18 +69,8 @@ type Prediction struct {
 	// at 0 until the kubelet restarts.
 	Resources map[string]int
 	// Findings are problems to expect.
-	Findings []report.Row
+	Findings []check.Finding
 }
-
-const (
-	ruleInvalid = "mig-single-invalid"
-	ruleHidden  = "mig-hidden"
-	ruleKinds   = "mixed-gpu-models"
-	ruleSuffix  = "mig-variant-resource"
-	ruleIdle    = "mig-enabled-empty"
-	ruleBeside  = "mig-beside-whole"
-	ruleMPS     = "mps-with-mig"
-)
 
 // Predict predicts the labels of GPU Feature Discovery and the resources of the device plugin for GPUs under a strategy
 // and a replication. It follows k8s-device-plugin v0.18. If v0.20 behaves differently, a finding says so.
@@ -119,7 +109,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	case strategy == StrategyNone || p.enabled == 0:
 		p.advertise(WholeGPU, len(gpus))
 		if p.enabled > 0 {
-			p.add(ruleHidden, report.Warning, "mig.strategy",
+			p.add(hidden, check.Warning, "mig.strategy",
 				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", p.enabled),
 				"use the strategy single or mixed, or disable MIG")
 		}
@@ -129,7 +119,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.mixed()
 	}
 	if replication.Strategy == "mps" && p.enabled > 0 {
-		p.add(ruleMPS, report.Failed, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG")
+		p.add(mpsWithMIG, check.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG")
 	}
 	return p.Prediction
 }
@@ -144,8 +134,8 @@ type predictor struct {
 	first GPU
 }
 
-func (p *predictor) add(rule report.ID, s report.State, subject, reason, fix string) {
-	p.Findings = append(p.Findings, report.Row{ID: rule, State: s, Subject: subject, Reason: reason, Fix: fix})
+func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fix string) {
+	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // wholeGPUs sets the nvidia.com/gpu.* labels. They describe one product: a GPU without MIG takes precedence over one in
@@ -160,7 +150,7 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 		}
 	}
 	if len(counts) > 1 {
-		p.add(ruleKinds, report.Warning, WholeGPU+".product",
+		p.add(mixedModels, check.Warning, WholeGPU+".product",
 			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
 			"select such a node by its name or a label of your own")
 	}
@@ -226,7 +216,7 @@ func (p *predictor) single() {
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
 		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(ruleInvalid, report.Failed, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix)
+		p.add(singleInvalid, check.Error, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix)
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")
@@ -238,7 +228,7 @@ func (p *predictor) single() {
 func (p *predictor) mixed() {
 	p.advertise(WholeGPU, p.disabled)
 	if p.disabled > 0 {
-		p.add(ruleBeside, report.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
+		p.add(besideWhole, check.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
 			"use another driver version, or partition every GPU")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
@@ -246,13 +236,13 @@ func (p *predictor) mixed() {
 		p.device(resource, name)
 		if n, _ := parseName(name); n.attribute != "" {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
-			p.add(ruleSuffix, report.Warning, resource,
+			p.add(variantResource, check.Warning, resource,
 				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices among %s, so a pod may get either", name, plain),
 				"use device plugin v0.20.0 or later where the difference matters")
 		}
 	}
 	if p.empty > 0 {
-		p.add(ruleIdle, report.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them")
+		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them")
 	}
 }
 
@@ -273,11 +263,11 @@ func (p *predictor) device(resource, profile string) {
 
 // Apply returns the GPUs, in node order, as the MIG manager leaves them after applying the config. Findings are entries
 // that do not fit their GPU, and GPUs that no entry covers.
-func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
+func (n Named) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	after := slices.Clone(gpus)
-	var findings []report.Row
-	add := func(rule report.ID, line int, reason, fix string) {
-		findings = append(findings, report.Row{ID: rule, State: report.Failed, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
+	var findings []check.Finding
+	add := func(rule *check.Check, line int, reason, fix string) {
+		findings = append(findings, check.Finding{Check: rule, Severity: check.Error, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
@@ -289,18 +279,18 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []report.Row) {
 			covered[i] = true
 			if err := e.apply(&after[i]); err != nil && !refused {
 				refused = true
-				add(ruleFit, e.Line, fmt.Sprintf("GPU %d%v", i, err), "")
+				add(DoesNotFit, e.Line, fmt.Sprintf("GPU %d%v", i, err), "")
 			}
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(ruleCoverage, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "")
+				add(Coverage, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "")
 			}
 		}
 	}
 	for i, ok := range covered {
 		if !ok {
-			add(ruleCoverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
+			add(Coverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
 				"add an entry for it, or widen the device-filter")
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
@@ -47,7 +47,7 @@ func lines(p Prediction) []string {
 		}
 	}
 	for _, f := range p.Findings {
-		out = append(out, f.State.Severity()+" "+string(f.ID))
+		out = append(out, f.Severity.String()+" "+f.Check.ID)
 	}
 	slices.Sort(out)
 	return out
@@ -114,7 +114,7 @@ func TestPredict(t *testing.T) {
 		})
 	}
 	mixedModels := append(node(t, "A100-40GB", ""), node(t, "H100-80GB", "")...)
-	if p := Predict(mixedModels, "none", Replication{}); len(p.Findings) != 1 || p.Findings[0].ID != "mixed-gpu-models" {
+	if p := Predict(mixedModels, "none", Replication{}); len(p.Findings) != 1 || p.Findings[0].Check.ID != "mixed-gpu-models" {
 		t.Errorf("two models on a node: findings %v", p.Findings)
 	}
 }
@@ -186,7 +186,7 @@ mig-configs:
       mig-enabled: true
       mig-devices: {1g.10gb: 7, 2g.20gb: 0}
 `))
-	if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
+	if slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 		t.Fatal(findings)
 	}
 	for _, tc := range []struct {

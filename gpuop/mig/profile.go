@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // name is a parsed profile name: 1g.10gb+me has compute 1, gigabytes 10 and the attribute "+me".
@@ -96,7 +96,7 @@ func Default(b Board, config string) (Entry, error) {
 		return e, nil
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	if near := report.Nearest(config, names); near != "" {
+	if near := check.Nearest(config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)

@@ -13,9 +13,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // MaxNodes limits how many nodes of a document are visited: nested aliases can expand exponentially.
@@ -86,7 +86,7 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 		if nodes++; nodes == MaxNodes+1 {
-			reader.Add("too-large", report.Failed, at, "", "the document has more values than any chart reads; the rest is skipped", "")
+			reader.Add(tooLarge, check.Error, at, "", "the document has more values than any chart reads; the rest is skipped", "")
 		}
 		n = fields.Resolve(n)
 		switch {
@@ -189,13 +189,13 @@ func (in *Values) Below(group string, except ...string) []*Setting {
 const OperatorNamespace = "gpu-operator"
 
 // Settings parses a values file, which may be empty, and applies --set arguments. Findings are parse errors.
-func Settings(name string, data []byte, sets []string) ([]chart.Setting, []report.Row) {
+func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check.Finding) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
 	if len(StripComments(data)) > 0 {
 		root := reader.Document(TrimBOM(data))
 		if inner, instead := ValuesOf(root); instead != "" {
-			reader.Add("no-values", report.Failed, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
+			reader.Add(noValues, check.Error, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
 		} else if root != nil {
 			for _, s := range Flatten(reader, "", 0, nil, inner) {
 				out = append(out, s.Setting)
@@ -208,7 +208,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []repor
 	for _, s := range sets {
 		settings, err := ParseSet(s)
 		if err != nil {
-			reader.Findings = append(reader.Findings, report.Row{ID: "set-syntax", State: report.Failed, Subject: "--set " + s, Reason: err.Error()})
+			reader.Findings = append(reader.Findings, check.Finding{Check: SetSyntax, Severity: check.Error, Subject: "--set " + s, Reason: err.Error()})
 		}
 		out = append(out, settings...)
 	}

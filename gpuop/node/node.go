@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ErrNoGPUs is returned if the labels do not describe the node's GPUs.
@@ -69,25 +69,16 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	return gpus, nil
 }
 
-// IDs of the findings of Check.
-const (
-	RuleNoResource = "node-no-gpu-resource"
-	RuleNoLabels   = "node-no-gpu-labels"
-	RuleState      = "node-mig-state"
-	RulePaused     = "node-operand-paused"
-	RuleCount      = "node-capacity-differs"
-)
-
 // Paused reports whether a deploy label's value pauses the operand. The driver manager appends its pause to an existing
 // one: paused-for-mig-change_paused-for-driver-upgrade.
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
 // Check reports labels and resources that contradict each other.
-func Check(n *corev1.Node) []report.Row {
-	var findings []report.Row
+func Check(n *corev1.Node) []check.Finding {
+	var findings []check.Finding
 	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)
-	add := func(id report.ID, s report.State, subject, reason, fix string) {
-		findings = append(findings, report.Row{ID: id, State: s, Subject: subject, Reason: reason, Fix: fix})
+	add := func(id *check.Check, s check.Severity, subject, reason, fix string) {
+		findings = append(findings, check.Finding{Check: id, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 	}
 	var deploys []string
 	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
@@ -99,7 +90,7 @@ func Check(n *corev1.Node) []report.Row {
 		case value == "true":
 			deploys = append(deploys, component)
 		case Paused(value):
-			add(RulePaused, report.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
+			add(OperandPaused, check.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
 				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state")
 		}
 	}
@@ -109,28 +100,28 @@ func Check(n *corev1.Node) []report.Row {
 		if len(deploys) > 0 {
 			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
 		}
-		add(RuleNoResource, report.Failed, subject, reason,
+		add(NoResource, check.Error, subject, reason,
 			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin")
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
-		add(RuleNoLabels, report.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
+		add(NoLabels, check.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
 			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node")
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(RuleState, report.Failed, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
+		add(MIGState, check.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
 			"partition every GPU alike, or use mig.strategy=mixed")
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
-		severity := report.Warning
+		severity := check.Warning
 		if state == "failed" {
-			severity = report.Failed
+			severity = check.Error
 		}
-		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
+		add(MIGState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
-			add(RuleCount, report.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
+			add(CapacityDiffers, check.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
 				"look for XID errors on the node")
 		}
 	}

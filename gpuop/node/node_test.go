@@ -52,7 +52,7 @@ func TestSeedDump(t *testing.T) {
 	}
 	var got []string
 	for _, f := range Check(n) {
-		got = append(got, f.State.Severity()+" "+string(f.ID))
+		got = append(got, f.Severity.String()+" "+f.Check.ID)
 	}
 	if diff := cmp.Diff([]string{"error node-no-gpu-resource", "warning node-no-gpu-labels"}, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
@@ -133,7 +133,7 @@ func TestCheck(t *testing.T) {
 		}
 		var got []string
 		for _, f := range Check(n) {
-			got = append(got, f.State.Severity()+" "+string(f.ID))
+			got = append(got, f.Severity.String()+" "+f.Check.ID)
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -8,10 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Specs finds the pod specs in an object by their shape: a mapping with a list of containers that have an image or
@@ -39,10 +39,10 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 }
 
 // Check checks the GPU requests of the pods in a manifest. Findings have lines but no file.
-func Check(root *yaml.Node) []report.Row {
+func Check(root *yaml.Node) []check.Finding {
 	j := &judge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		j.Add("no-pod-spec", report.Failed, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
+		j.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
@@ -77,16 +77,16 @@ func (j *judge) container(where string, c *yaml.Node) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			j.Add("gpu-limits", report.Failed, f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
+			j.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
 			j.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-			j.Add("gpu-limits", report.Failed, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
+			j.Add(gpuLimits, check.Error, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
 				"leave out the request")
 		}
 	}
 	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
-			j.Add("visible-devices", report.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
+			j.Add(visibleDevices, check.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
 				"the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
 		}
 	}
@@ -104,16 +104,16 @@ func whole(amount string) bool {
 // resource checks the name and amount of a GPU resource.
 func (j *judge) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
-		j.Add("gpu-integer", report.Failed, f.Value, subject, "found nothing, which is 0 to the API server: the pod gets no GPU", "write a whole number")
+		j.Add(gpuInteger, check.Error, f.Value, subject, "found nothing, which is 0 to the API server: the pod gets no GPU", "write a whole number")
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
 		}
-		j.Add("gpu-integer", report.Failed, f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
+		j.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		j.Add("gpu-resource", report.Failed, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
+		j.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
 	}
 }
 
@@ -135,7 +135,7 @@ func resourceName(name string) (fix string, ok bool) {
 	if slices.Contains(known, short) || slices.Contains(otherPlugins, name) {
 		return "", true
 	}
-	if near := report.Nearest(short, known); near != "" {
+	if near := check.Nearest(short, known); near != "" {
 		return "write " + prefix + near, false
 	}
 	return otherwise, otherwise == ""

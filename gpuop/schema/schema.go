@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Validator validates YAML against fields of a custom resource. It also validates values of the chart: those copied
@@ -38,12 +38,12 @@ type Validator struct {
 var Spec = &chart.Field{Path: "spec", Type: "object"}
 
 // Add adds an error.
-func (v *Validator) Add(id report.ID, at *yaml.Node, subject, reason, fix string) {
-	v.Reader.Add(id, report.Failed, at, subject, reason, fix)
+func (v *Validator) Add(id *check.Check, at *yaml.Node, subject, reason, fix string) {
+	v.Reader.Add(id, check.Error, at, subject, reason, fix)
 }
 
 // wrong reports a value of the wrong type.
-func (v *Validator) wrong(id report.ID, n *yaml.Node, where, want, fix string) {
+func (v *Validator) wrong(id *check.Check, n *yaml.Node, where, want, fix string) {
 	reason := "found " + fields.Describe(n) + ", want " + want
 	if !v.Printed {
 		reason += ": the API server refuses it"
@@ -63,11 +63,11 @@ func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 		if n.Kind == yaml.MappingNode {
 			v.group(f, where, n)
 		} else if !scalar || !v.Printed || n.Value != "" {
-			v.wrong("wrong-type", n, where, "a group of keys", "")
+			v.wrong(fields.WrongType, n, where, "a group of keys", "")
 		}
 	case "array":
 		if n.Kind != yaml.SequenceNode && (!scalar || !v.Printed || n.Value != "") {
-			v.wrong("wrong-type", n, where, "a list", "")
+			v.wrong(fields.WrongType, n, where, "a list", "")
 			return
 		}
 		for _, element := range v.below(f) {
@@ -109,9 +109,9 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	}
 	switch {
 	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a partial object, applied over the chart's object
-		v.Reader.Add("missing-field", report.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.Kind+" without", "")
+		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.Kind+" without", "")
 	case len(missing) > 0:
-		v.Add("missing-field", n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.Kind+" without", "")
+		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.Kind+" without", "")
 	}
 }
 
@@ -124,11 +124,11 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	for _, inner := range known {
 		names = append(names, inner.Name())
 	}
-	fix := report.Suggest(key.Name, names, "delete it")
+	fix := check.Suggest(key.Name, names, "delete it")
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	state := report.Failed
+	state := check.Error
 	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", v.Kind)
 	for _, other := range v.Table.Versions() {
 		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
@@ -136,11 +136,11 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 		}
 		reason = fmt.Sprintf("the %s of %s has no such field, that of %s has: the API server drops it", v.Kind, v.Version, other)
 		if v.Assumed {
-			state = report.Warning
+			state = check.Warning
 		}
 		break
 	}
-	v.Reader.Add("unknown-field", state, key.Key, subject, reason, fix)
+	v.Reader.Add(UnknownField, state, key.Key, subject, reason, fix)
 }
 
 // scalarTypes lists the YAML tags that each type accepts.
@@ -164,27 +164,27 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	// Kubernetes and Helm read YAML 1.1, which has more boolean words
 	right := slices.Contains(t.tags, tag) || v.Printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
 	if n.Kind != yaml.ScalarNode || !right {
-		id := report.ID("wrong-type")
+		id := fields.WrongType
 		if v.Printed && n.Kind == yaml.ScalarNode {
-			id = "wrong-value" // printed text has no type
+			id = WrongValue // printed text has no type
 		}
 		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
 		return
 	}
 	if enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]")); enum != nil && !slices.Contains(enum, n.Value) {
 		found, fix := fields.Describe(n), ""
-		if near := report.Nearest(n.Value, enum); near != "" {
+		if near := check.Nearest(n.Value, enum); near != "" {
 			found, fix = strconv.Quote(n.Value), "write "+near
 			v.Near = near
 		}
-		v.Add("wrong-value", n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
 		return
 	}
 	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
-		v.Add("wrong-value", n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
+		v.Add(WrongValue, n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
 	}
 	if want, err := regexp.Compile(f.Pattern); err == nil && tag == "!!str" && !want.MatchString(n.Value) {
-		v.Add("wrong-value", n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
 	}
 }
 
@@ -197,7 +197,7 @@ func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 	case "string":
 		return "write " + strconv.Quote(n.Value)
 	case "boolean":
-		meant := report.Nearest(n.Value, []string{"true", "false"})
+		meant := check.Nearest(n.Value, []string{"true", "false"})
 		if meant != "" && v.Printed {
 			v.Near = meant
 			return "write " + meant

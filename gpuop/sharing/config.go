@@ -15,9 +15,9 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/validation"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Config is a config file of the device plugin.
@@ -55,20 +55,6 @@ func (r *Replicated) shares() bool {
 	return false
 }
 
-// IDs of the findings of this package, besides those of package fields.
-const (
-	ruleValue    = "sharing-value"
-	ruleReplicas = "sharing-replicas"
-	ruleResource = "sharing-resource"
-	ruleBoth     = "sharing-both"
-	ruleIgnored  = "sharing-ignored"
-	ruleMPS      = "sharing-mps"
-	ruleDead     = "sharing-dead"
-	ruleChoice   = "sharing-choice"
-	ruleClients  = "sharing-clients"
-	ruleNoMemory = "sharing-no-isolation"
-)
-
 // MaxClients is the maximum number of MPS clients of a GPU.
 const MaxClients = 48
 
@@ -91,7 +77,7 @@ var keys = sync.OnceValue(func() (k key) {
 
 // Parse parses a device-plugin config. It reports misspelled keys, values that the plugin rejects, and settings without
 // effect under the GPU Operator. Findings have lines but no file. The config is nil only if the file is not a mapping.
-func Parse(data []byte) (*Config, []report.Row) {
+func Parse(data []byte) (*Config, []check.Finding) {
 	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
@@ -99,8 +85,8 @@ func Parse(data []byte) (*Config, []report.Row) {
 		p.mapping(keys().Keys, root, root, "")
 		_ = root.Decode(c) // wrong types have been reported
 		p.contradictions(root, c)
-		c.Refused = slices.ContainsFunc(p.Findings, func(f report.Row) bool {
-			return f.State == report.Failed && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
+		c.Refused = slices.ContainsFunc(p.Findings, func(f check.Finding) bool {
+			return f.Severity == check.Error && f.Check != fields.UnknownKey && f.Check != fields.Duplicate
 		})
 	}
 	return c, p.Findings
@@ -125,19 +111,19 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 			if f.Name == "migStrategy" {
 				fix = "set mig.strategy in the operator's values"
 			}
-			state := report.Warning
+			state := check.Warning
 			if f.Value.Value == k.Default { // a copied default
-				state = report.Note
+				state = check.Note
 			}
-			p.Add(ruleDead, state, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
+			p.Add(overridden, state, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
 		case k.Ignored != "" && f.Value.Value != "all":
-			p.Add(ruleIgnored, report.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
+			p.Add(ignoredKey, check.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
 		}
 		p.value(k, f, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if known[name].Needed && n.Kind == yaml.MappingNode {
-			p.Add(ruleReplicas, report.Failed, at, path, name+" is missing, and the device plugin refuses the file", "add "+name+":")
+			p.Add(badReplicas, check.Error, at, path, name+" is missing, and the device plugin refuses the file", "add "+name+":")
 		}
 	}
 }
@@ -147,7 +133,7 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	n := f.Value
 	switch {
 	case k.Keys != nil && path == "sharing.timeSlicing" && fields.IsNull(n):
-		p.Add(ruleReplicas, report.Failed, f.Key, path, "resources is missing, and the device plugin refuses the file", "add resources: with a name and replicas")
+		p.Add(badReplicas, check.Error, f.Key, path, "resources is missing, and the device plugin refuses the file", "add resources: with a name and replicas")
 	case k.Type == "resources":
 		for _, name := range []string{"gpus", "mig"} {
 			list := fields.Get(n, name)
@@ -168,7 +154,7 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	case k.Type == "bool":
 		value, ok := p.Bool(n, path)
 		if ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ruleIgnored, report.Warning, f.Key, path, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
+			p.Add(ignoredKey, check.Warning, f.Key, path, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
 		}
 	case k.Type == "text":
 		p.Text(n, path)
@@ -199,7 +185,7 @@ func (p *parser) refused(n *yaml.Node, path, want string) {
 	if n.Tag == "!!str" {
 		found = strconv.Quote(n.Value) // no key here is secret
 	}
-	p.Add(ruleValue, report.Failed, n, path, "found "+found+", want "+want+": the device plugin refuses to start", "")
+	p.Add(badValue, check.Error, n, path, "found "+found+", want "+want+": the device plugin refuses to start", "")
 }
 
 // device matches a device in a list: the index of a GPU or MIG device, or a UUID.
@@ -226,8 +212,8 @@ func (p *parser) word(n *yaml.Node, path string, words []string) {
 	if !ok || slices.Contains(words, text) {
 		return
 	}
-	p.Add(ruleValue, report.Failed, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text),
-		report.Suggest(text, words, "want "+strings.Join(words, ", ")))
+	p.Add(badValue, check.Error, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text),
+		check.Suggest(text, words, "want "+strings.Join(words, ", ")))
 }
 
 func isMPS(path string) bool { return strings.HasPrefix(path, "sharing.mps.") }
@@ -236,9 +222,9 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 	switch count, ok := p.Int(n, path); {
 	case !ok:
 	case count < 2:
-		p.Add(ruleReplicas, report.Failed, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
+		p.Add(badReplicas, check.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
 	case isMPS(path) && count > MaxClients:
-		p.Add(ruleClients, report.Failed, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
+		p.Add(tooManyClients, check.Error, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
 	}
 }
 
@@ -262,12 +248,12 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	switch {
 	case !ok:
 	case full == "":
-		p.Add(ruleResource, report.Failed, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
+		p.Add(badResource, check.Error, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
-		p.Add(ruleMPS, report.Failed, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
+		p.Add(mpsOnMIG, check.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case !slices.Contains(known, full):
-		p.Add(ruleResource, report.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full),
-			report.Suggest(full, known, "want nvidia.com/gpu or nvidia.com/mig-<profile>"))
+		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full),
+			check.Suggest(full, known, "want nvidia.com/gpu or nvidia.com/mig-<profile>"))
 	}
 }
 
@@ -279,10 +265,10 @@ func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	}
 	slicing, mps := blocks["timeSlicing"], blocks["mps"]
 	if slicing != nil && mps != nil {
-		p.Add(ruleBoth, report.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block has no effect", "keep one of the two")
+		p.Add(bothStrategies, check.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block has no effect", "keep one of the two")
 	}
 	if mps != nil && c.Flags.MIGStrategy == mig.StrategyMixed {
-		p.Add(ruleMPS, report.Failed, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
+		p.Add(mpsOnMIG, check.Error, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // ConfigLabel is the node label that selects a config.
@@ -17,23 +17,23 @@ const ConfigLabel = "nvidia.com/device-plugin.config"
 // Choose selects the config of a node as the operator's config manager does: by the label, then by the default. If name
 // is empty and ok is true, the node has no config. If ok is false, the config manager fails and the plugin does not
 // start. problem is a finding about the choice, or nil.
-func Choose(names []string, label, deflt string) (name string, ok bool, problem *report.Row) {
+func Choose(names []string, label, deflt string) (name string, ok bool, problem *check.Finding) {
 	const key = "devicePlugin.config.default"
-	row := report.Row{ID: ruleChoice, Subject: ConfigLabel}
+	row := check.Finding{Check: otherChoice, Subject: ConfigLabel}
 	wanted := label
 	if label == "" {
 		row.Subject, wanted = key, deflt
 	}
 	switch {
 	case wanted == "":
-		row.State, row.Reason = report.Warning, "no default and no node label: the operator's fallback is an empty config, so nothing will change"
+		row.Severity, row.Reason = check.Warning, "no default and no node label: the operator's fallback is an empty config, so nothing will change"
 		row.Fix = "set " + key + ", or label the node " + ConfigLabel + "=<name>"
 	case slices.Contains(names, wanted):
 		return wanted, true, nil
 	default:
-		row.State = report.Failed
+		row.Severity = check.Error
 		row.Reason = fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted)
-		row.Fix = report.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
+		row.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
 	}
 	return "", wanted == "", &row
 }
@@ -47,7 +47,7 @@ type Named struct {
 
 // ParseAny parses a device-plugin config, or a ConfigMap with several. A config that is not in a ConfigMap gets the
 // given name. Lines of findings refer to data.
-func ParseAny(data []byte, name string) ([]Named, []report.Row) {
+func ParseAny(data []byte, name string) ([]Named, []check.Finding) {
 	var doc struct {
 		Kind string               `yaml:"kind"`
 		Data map[string]yaml.Node `yaml:"data"`
@@ -57,9 +57,9 @@ func ParseAny(data []byte, name string) ([]Named, []report.Row) {
 		return []Named{{Name: name, Config: c}}, findings
 	}
 	var named []Named
-	var findings []report.Row
+	var findings []check.Finding
 	if len(doc.Data) == 0 {
-		return nil, []report.Row{{ID: fields.RuleType, State: report.Failed, Subject: "data", Reason: "the ConfigMap holds no data"}}
+		return nil, []check.Finding{{Check: fields.WrongType, Severity: check.Error, Subject: "data", Reason: "the ConfigMap holds no data"}}
 	}
 	for key, n := range doc.Data {
 		offset := n.Line

@@ -12,9 +12,9 @@ import (
 	yaml3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // seedFile is seed 001's file, with every field that it sets.
@@ -39,10 +39,10 @@ sharing:
       replicas: 2
 `
 
-func summary(findings []report.Row) []string {
+func summary(findings []check.Finding) []string {
 	var out []string
 	for _, f := range findings {
-		out = append(out, fmt.Sprintf("%d %s %s %s", f.Line, f.State.Severity(), f.ID, f.Subject))
+		out = append(out, fmt.Sprintf("%d %s %s %s", f.Line, f.Severity.String(), f.Check.ID, f.Subject))
 	}
 	slices.Sort(out)
 	return out
@@ -152,7 +152,7 @@ func TestChoose(t *testing.T) {
 		case name == "":
 			got = "empty"
 		}
-		bad := problem != nil && problem.State == report.Failed
+		bad := problem != nil && problem.Severity == check.Error
 		if got != tc.want || bad != (tc.want == "refused") || tc.want == "empty" && problem == nil {
 			t.Errorf("%+v: %q with %v, want %q", tc, got, problem, tc.want)
 		}
@@ -191,7 +191,7 @@ func TestPredict(t *testing.T) {
 	}
 	parse := func(file string) *Config {
 		c, findings := Parse([]byte(file))
-		if slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
+		if slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 			t.Fatal(findings)
 		}
 		return c
@@ -227,7 +227,7 @@ func TestPredict(t *testing.T) {
 			p := Predict(tc.gpus, mig.StrategyNone, parse(tc.file))
 			var findings []string
 			for _, f := range p.Findings {
-				findings = append(findings, f.State.Severity()+" "+string(f.ID))
+				findings = append(findings, f.Severity.String()+" "+f.Check.ID)
 			}
 			slices.Sort(findings)
 			if diff := cmp.Diff(tc.resources, p.Resources); diff != "" {
@@ -245,7 +245,7 @@ func TestPredict(t *testing.T) {
 		})
 	}
 	mixed := Predict(gpu("A100-40GB", 1), mig.StrategyMixed, parse("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"))
-	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f report.Row) bool { return f.ID == "sharing-mps" }) {
+	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f check.Finding) bool { return f.Check.ID == "sharing-mps" }) {
 		t.Errorf("mps with mixed: %v, %v", mixed.Resources, mixed.Findings)
 	}
 }
@@ -276,11 +276,11 @@ func FuzzParse(f *testing.F) {
 		c, findings := Parse(data)
 		var library spec.Config
 		err := yaml.Unmarshal(data, &library)
-		if err != nil && !slices.ContainsFunc(findings, func(f report.Row) bool { return f.State == report.Failed }) {
+		if err != nil && !slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 			t.Fatalf("no error, and the library says: %v", err)
 		}
-		unsure := func(f report.Row) bool { // of duplicate keys, or keys that differ in case, JSON takes one
-			return f.ID == fields.RuleDuplicate || f.ID == fields.RuleUnknown && strings.HasPrefix(f.Fix, "write ")
+		unsure := func(f check.Finding) bool { // of duplicate keys, or keys that differ in case, JSON takes one
+			return f.Check == fields.Duplicate || f.Check == fields.UnknownKey && strings.HasPrefix(f.Fix, "write ")
 		}
 		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, unsure) {
 			return

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // write renders values as YAML in the given order. The reason of each value is a comment above it; head is the comment
@@ -47,7 +47,7 @@ func put(n *yaml.Node, path chart.Path, value any, why string) error {
 		return put(leaf, path[1:], value, why)
 	}
 	if why != "" {
-		key.HeadComment = strings.Join(report.Fold(why, 96), "\n")
+		key.HeadComment = strings.Join(check.Fold(why, 96), "\n")
 	}
 	return leaf.Encode(value)
 }

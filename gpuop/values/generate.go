@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Errors of Generate.
@@ -88,7 +88,7 @@ func choose(what, name string, list []choice) (choice, error) {
 		}
 		names = append(names, c.Name)
 	}
-	if near := report.Nearest(name, names); near != "" {
+	if near := check.Nearest(name, names); near != "" {
 		return choice{}, fmt.Errorf("%w %s %q, did you mean %s?", ErrUnknown, what, name, near)
 	}
 	return choice{}, fmt.Errorf("%w %s %q, want %s", ErrUnknown, what, name, strings.Join(names, ", "))

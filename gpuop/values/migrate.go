@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 )
 
 // Migration is a values file for another release, with the list of changes.
@@ -25,7 +25,7 @@ type Migration struct {
 	// YAML is the new values file. It keeps comments, blank lines and order.
 	YAML string `json:"values"`
 	// Report has the problems that the user must decide.
-	Report report.Report `json:"-"`
+	Report check.Report `json:"-"`
 }
 
 // Change is a line of the list of changes.

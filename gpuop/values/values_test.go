@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
@@ -120,7 +120,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, f := range judged.Report.Rows {
-					t.Errorf("%s %s: %s\n%s", f.State.Severity(), f.Subject, f.Reason, text)
+					t.Errorf("%s %s: %s\n%s", f.Severity.String(), f.Subject, f.Reason, text)
 				}
 				if set != nil {
 					problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", policy(t, text))
@@ -261,10 +261,10 @@ mig:
 	}
 }
 
-func brief(r report.Report) (out []string) {
+func brief(r check.Report) (out []string) {
 	for _, f := range r.Rows {
-		if f.State >= report.Warning {
-			out = append(out, string(f.ID)+" "+f.Subject)
+		if f.Severity >= check.Warning {
+			out = append(out, f.Check.ID+" "+f.Subject)
 		}
 	}
 	return out

@@ -20,8 +20,8 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	gpuop "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
@@ -217,7 +217,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range result.Report.Rows {
-				if f.State > report.Note {
+				if f.Severity > gpuop.Note {
 					out = append(out, string(f.ID))
 				}
 			}

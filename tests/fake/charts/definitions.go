@@ -22,11 +22,17 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // ErrDefinition is returned for a file without a usable CustomResourceDefinition.
 var ErrDefinition = errors.New("unusable CustomResourceDefinition")
+
+// The checks of the API server.
+var (
+	unknownField = check.New("server-unknown-field", check.Error, "The schema has no such field.", "Remove it.", check.CRDs)
+	violated     = check.New("server-schema", check.Error, "The object violates the schema.", "Correct it.", check.CRDs)
+)
 
 // Definitions holds the schemas of custom resources by version and kind. Tests use it to validate objects with the API
 // server's own library.
@@ -102,7 +108,7 @@ func (s *Definitions) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 
 // Validate validates an object like an API server with strict validation. known is false if there is no definition for
 // the kind. Subjects of findings are dotted paths from the root of the object.
-func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []report.Row, known bool) {
+func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []check.Finding, known bool) {
 	schema, known := s.schemas[apiVersion+" "+kind]
 	if !known {
 		return nil, false
@@ -110,7 +116,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 	object = runtime.DeepCopyJSON(normalize(object).(map[string]any))
 	unknown := pruning.PruneWithOptions(object, schema.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		findings = append(findings, report.Row{ID: "unknown-field", State: report.Failed, Subject: path,
+		findings = append(findings, check.Finding{Check: unknownField, Severity: check.Error, Subject: path,
 			Reason: "the " + kind + " has no such field: the API server drops it, or rejects the object with strict validation", Fix: "delete it"})
 	}
 	defaulting.Default(object, schema.structural)
@@ -120,7 +126,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
-		findings = append(findings, report.Row{ID: "schema", State: report.Failed, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
+		findings = append(findings, check.Finding{Check: violated, Severity: check.Error, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
 	}
 	return findings, true
 }

@@ -1,26 +1,33 @@
-package report_test
+package check_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/report"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-func sample() report.Report {
-	return report.Report{Rows: []report.Row{
-		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
-		{ID: "c", State: report.Note, Reason: "by the way"},
-		{ID: "a", State: report.Failed, File: "f.yaml", Line: 2, Column: 3, Subject: "z", Reason: "breaks " + strings.Repeat("very ", 40) + "much"},
-		{ID: "b", State: report.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
+// named returns the check with an ID, and declares it the first time.
+func named(id string) *check.Check {
+	if c := check.Find(id); c != nil {
+		return c
+	}
+	return check.New(id, check.Error, "title of "+id, "help", "source")
+}
+
+func sample() check.Report {
+	return check.Report{Rows: []check.Finding{
+		{Check: named("b"), Severity: check.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
+		{Check: named("c"), Severity: check.Note, Reason: "by the way"},
+		{Check: named("a"), Severity: check.Error, File: "f.yaml", Line: 2, Column: 3, Subject: "z", Reason: "breaks " + strings.Repeat("very ", 40) + "much"},
+		{Check: named("b"), Severity: check.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
 	}}
 }
 
@@ -29,7 +36,7 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 	r.Sort()
 	var got []string
 	for _, f := range r.Rows {
-		got = append(got, string(f.ID))
+		got = append(got, f.Check.ID)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -37,7 +44,7 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 	if got, want := r.Summary(), "1 error, 1 warning, 1 note"; got != want {
 		t.Errorf("summary %q, want %q", got, want)
 	}
-	if !r.AtLeast(report.Failed) || (&report.Report{}).AtLeast(report.Note) {
+	if !r.AtLeast(check.Error) || (&check.Report{}).AtLeast(check.Note) {
 		t.Error("AtLeast")
 	}
 }
@@ -46,7 +53,7 @@ func TestText(t *testing.T) {
 	r := sample()
 	r.Sort()
 	var plain, colour bytes.Buffer
-	if err := r.WriteText(&plain, report.Style{}, false); err != nil {
+	if err := r.WriteText(&plain, check.Style{}, false); err != nil {
 		t.Fatal(err)
 	}
 	want := "f.yaml:2:3: error: z: breaks " + strings.Repeat("very ", 40) + "much [a]\n" +
@@ -54,15 +61,15 @@ func TestText(t *testing.T) {
 	if diff := cmp.Diff(want, plain.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := r.WriteText(&colour, report.Style{Color: true}, false); err != nil {
+	if err := r.WriteText(&colour, check.Style{Color: true}, false); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
 		t.Error("colour where none is wanted, or none where it is")
 	}
-	r = report.Report{Rows: []report.Row{{ID: "x", State: report.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
+	r = check.Report{Rows: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
-	if err := r.WriteText(&plain, report.Style{}, false); err != nil || strings.Contains(plain.String(), "\x1b") {
+	if err := r.WriteText(&plain, check.Style{}, false); err != nil || strings.Contains(plain.String(), "\x1b") {
 		t.Errorf("an input's escape sequence reaches the terminal: %q", plain.String())
 	}
 }
@@ -112,7 +119,7 @@ func TestSARIF(t *testing.T) {
 
 func TestEmptyReportsAreLists(t *testing.T) {
 	var out bytes.Buffer
-	if err := report.WriteJSON(&out, report.Report{}); err != nil || !strings.Contains(out.String(), `"findings": []`) {
+	if err := check.WriteJSON(&out, check.Report{}); err != nil || !strings.Contains(out.String(), `"findings": []`) {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 }
@@ -122,7 +129,7 @@ func TestNearest(t *testing.T) {
 	for _, tt := range []struct{ word, want string }{
 		{"drivr", "driver"}, {"dirver", "driver"}, {"driver", "driver"}, {"toolkits", "toolkit"}, {"deviceplugin", "devicePlugin"}, {"gf", "gfd"}, {"xyz", ""}, {"", ""}, {"operator", ""},
 	} {
-		if got := report.Nearest(tt.word, known); got != tt.want {
+		if got := check.Nearest(tt.word, known); got != tt.want {
 			t.Errorf("Nearest(%q) = %q, want %q", tt.word, got, tt.want)
 		}
 	}
@@ -130,17 +137,17 @@ func TestNearest(t *testing.T) {
 
 var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-func tree() report.Report {
-	t := report.Report{Judged: true, At: at}
+func tree() check.Report {
+	t := check.Report{Judged: true, At: at}
 	for i := range 5000 {
 		name := fmt.Sprintf("gpu-%04d", i)
-		t.Add(report.Row{ID: "allocatable", Node: name, Subject: "nvidia.com/gpu", Reason: "8 of 8 are allocatable on " + name + "."})
+		t.Add(check.Finding{Check: named("allocatable"), Node: name, Subject: "nvidia.com/gpu", Reason: "8 of 8 are allocatable on " + name + "."})
 	}
 	t.Add(
-		report.Row{ID: "mig-state", State: report.Waiting, Node: "gpu-0007", Subject: "nvidia.com/mig.config.state", Since: at.Add(-time.Hour),
+		check.Finding{Check: named("mig-state"), Severity: check.Waiting, Node: "gpu-0007", Subject: "nvidia.com/mig.config.state", Since: at.Add(-time.Hour),
 			Reason: "pending", Fix: "kubectl logs -n gpu-operator -l app=nvidia-mig-manager"},
-		report.Row{ID: "policy", State: report.Failed, Subject: "ClusterPolicy/cluster-policy", Reason: "not\x1b[31mready"},
-		report.Row{ID: "quota", State: report.Unknown, Subject: "resourcequotas", Reason: "may not list resourcequotas"},
+		check.Finding{Check: named("policy"), Severity: check.Error, Subject: "ClusterPolicy/cluster-policy", Reason: "not\x1b[31mready"},
+		check.Finding{Check: named("quota"), Severity: check.Unknown, Subject: "resourcequotas", Reason: "may not list resourcequotas"},
 	)
 	return t
 }
@@ -149,63 +156,36 @@ func TestTextSharesABranchAmongEqualNodes(t *testing.T) {
 	tr := tree()
 	var out bytes.Buffer
 	tr.Sort()
-	if err := tr.WriteText(&out, report.Style{}, false); err != nil {
+	if err := tr.WriteText(&out, check.Style{}, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `cluster
-  failed  ClusterPolicy/cluster-policy
-          not` + "\ufffd" + `[31mready
-  unknown resourcequotas
-          may not list resourcequotas
-gpu-0007
-  waiting nvidia.com/mig.config.state  for 1h0m0s
-          pending
-        → kubectl logs -n gpu-operator -l app=nvidia-mig-manager
-  ok      1 check as intended
-gpu-0000, gpu-0001 and 4997 more nodes
-  ok      1 check as intended
-`
+	want := "ClusterPolicy/cluster-policy: error: not\ufffd[31mready [policy]\n" +
+		"cluster: warning: resourcequotas: may not list resourcequotas [quota]\n" +
+		"Node/gpu-0007: warning: nvidia.com/mig.config.state: pending (for 1h0m0s) [mig-state]\n" +
+		"  → kubectl logs -n gpu-operator -l app=nvidia-mig-manager\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got, want := tr.Summary(), "1 failed, 1 unknown, 1 waiting, 5000 ok"; got != want {
+	if got, want := tr.Summary(), "1 error, 2 warnings, 5000 passed"; got != want {
 		t.Errorf("summary %q, want %q", got, want)
 	}
 }
 
 // A name from the input must not write control characters to the terminal.
 func TestHeadingsAreClean(t *testing.T) {
-	tr := report.Report{Judged: true, Rows: []report.Row{
-		{State: report.Failed, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {State: report.Failed, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
+	tr := check.Report{Judged: true, Rows: []check.Finding{
+		{Check: named("a"), Severity: check.Error, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {Check: named("a"), Severity: check.Error, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
 	}}
 	var out bytes.Buffer
-	if err := tr.WriteText(&out, report.Style{}, false); err != nil || strings.Contains(out.String(), "\x1b") {
+	if err := tr.WriteText(&out, check.Style{}, false); err != nil || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
 
-func TestSARIFLeavesOutWhatIsAsIntended(t *testing.T) {
-	tr := tree()
-	tr.Sort()
-	var out bytes.Buffer
-	if err := tr.WriteSARIF(&out, "gpuop", "1"); err != nil {
-		t.Fatal(err)
-	}
-	got := regexp.MustCompile(`"(?:text|level)": "[^"]+"`).FindAllString(out.String(), -1)
-	want := []string{
-		`"level": "error"`, `"text": "ClusterPolicy/cluster-policy: not\u001b[31mready"`,
-		`"level": "warning"`, `"text": "resourcequotas: may not list resourcequotas"`,
-		`"level": "warning"`, `"text": "gpu-0007: nvidia.com/mig.config.state: pending (fix: kubectl logs -n gpu-operator -l app=nvidia-mig-manager)"`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestStatesAreWrittenAsWords(t *testing.T) {
-	for s := report.OK; s <= report.Failed; s++ {
-		data, err := json.Marshal(report.Row{State: s})
-		if err != nil || !strings.Contains(string(data), `"state":"`+s.String()+`"`) {
+	for s := check.OK; s <= check.Error; s++ {
+		data, err := json.Marshal(check.Finding{Check: named("a"), Severity: s})
+		if err != nil || !strings.Contains(string(data), `"severity":"`+s.String()+`"`) {
 			t.Errorf("%s: %s, %v", s, data, err)
 		}
 		if strings.Contains(string(data), "since") {
@@ -213,11 +193,11 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"error", "warning", "note"} {
-		if s, err := report.AtSeverity(word); err != nil || s.Severity() != word {
-			t.Errorf("%s came back as %s, %v", word, s.Severity(), err)
+		if s, err := check.AtSeverity(word); err != nil || s.String() != word {
+			t.Errorf("%s came back as %s, %v", word, s, err)
 		}
 	}
-	if _, err := report.AtSeverity("fatal"); !errors.Is(err, report.ErrSeverity) {
+	if _, err := check.AtSeverity("fatal"); !errors.Is(err, check.ErrSeverity) {
 		t.Errorf("%v", err)
 	}
 }

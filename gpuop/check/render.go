@@ -1,4 +1,4 @@
-package report
+package check
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ func WriteJSON(w io.Writer, v any) error {
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
 	if r.Rows == nil {
-		r.Rows = []Row{}
+		r.Rows = []Finding{}
 	}
 	return json.Marshal(struct {
 		plain
@@ -30,14 +30,13 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.Summary()})
 }
 
-// MarshalJSON adds the severity and the URL of the documentation.
-func (r Row) MarshalJSON() ([]byte, error) {
-	type plain Row
+// MarshalJSON adds the source of the check.
+func (r Finding) MarshalJSON() ([]byte, error) {
+	type plain Finding
 	return json.Marshal(struct {
 		plain
-		Source   string `json:"source,omitempty"`
-		Severity string `json:"severity"`
-	}{plain(r), r.ID.code().Source, r.State.Severity()})
+		Source string `json:"source"`
+	}{plain(r), r.Check.Source})
 }
 
 // object is a JSON object.
@@ -46,19 +45,22 @@ type object = map[string]any
 // WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	rules, results := []object{}, []object{}
-	index := map[ID]int{}
+	index := map[*Check]int{}
 	for _, row := range r.Rows {
-		if row.State == OK {
+		if row.Severity == OK {
 			continue
 		}
-		at, known := index[row.ID]
+		at, known := index[row.Check]
 		if !known {
 			at = len(rules)
-			index[row.ID] = at
-			code := row.ID.code()
-			rules = append(rules, object{"id": row.ID, "shortDescription": object{"text": code.Meaning}, "help": object{"text": code.Next}})
+			index[row.Check] = at
+			rules = append(rules, object{
+				"id": row.Check, "shortDescription": object{"text": row.Check.Title}, "help": object{"text": row.Check.Help},
+			})
 		}
-		result := object{"ruleId": row.ID, "ruleIndex": at, "level": row.State.Severity(), "message": object{"text": row.sentence()}}
+		result := object{
+			"ruleId": row.Check, "ruleIndex": at, "level": row.Severity, "message": object{"text": row.sentence()},
+		}
 		if row.File != "" {
 			place := object{"artifactLocation": object{"uri": uriOf(row.File)}}
 			if row.Line > 0 {
@@ -83,7 +85,7 @@ func uriOf(name string) string {
 }
 
 // sentence returns the row as one message: nodes, subject, reason, fix and source.
-func (r *Row) sentence() string {
+func (r *Finding) sentence() string {
 	text := r.Reason
 	if r.Subject != "" {
 		text = r.Subject + ": " + text
@@ -94,8 +96,5 @@ func (r *Row) sentence() string {
 	if r.Fix != "" {
 		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(r.Fix, "\n", "; "))
 	}
-	if source := r.ID.code().Source; source != "" {
-		text += fmt.Sprintf(" [%s]", source)
-	}
-	return text
+	return text + fmt.Sprintf(" [%s]", r.Check.Source)
 }

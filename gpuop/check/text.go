@@ -1,4 +1,4 @@
-package report
+package check
 
 import (
 	"bufio"
@@ -30,75 +30,108 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// state colors word by the state's severity.
-func (s Style) state(v State, word string) string {
-	codes := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Failed: "31"}
+// severity colors word by severity.
+func (s Style) severity(v Severity, word string) string {
+	codes := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Error: "31"}
 	return s.paint(codes[v], word)
 }
 
-// textWidth is the width of text output, in runes.
-const textWidth = 112
-
 // WriteText writes the report for people.
 //
-// Findings in files have the form of compilers, "file:line:column: severity: message [check]", followed by the line with a
-// caret, and by the fix after an arrow. For a cluster, each node has a heading, and nodes with the same rows share one. Each
-// row has its state, subject, age, reason and fix. Unless verbose is set, passed checks are only counted. An empty report
-// writes nothing.
+// Each finding has the form of compilers: "place: severity: message [check]". The place is "file:line:column" or, in a
+// cluster, an object. The line with a caret, the event behind the finding and the fix follow. Nodes with the same
+// findings share them. Unless verbose is set, passed checks are left out. An empty report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
-	if first := r.first(); first != "" {
-		fmt.Fprintf(out, "%s %s\n\n", style.Bold("start here:"), OneLine(first))
-	}
 	if !r.Judged {
-		for _, row := range r.Rows {
-			writeFinding(out, style, row)
+		for _, f := range r.Rows {
+			r.writeFinding(out, style, f, f.filePlace())
 		}
 		return out.Flush()
 	}
+	first := r.first()
+	if first != nil {
+		r.writeFinding(out, style, *first, first.objectPlace(first.Node))
+	}
 	for _, b := range r.branches() {
-		fmt.Fprintln(out, style.Bold(OneLine(b.heading())))
-		ok := 0
-		for _, row := range b.rows {
-			if row.State == OK && !verbose {
-				ok++
-				continue
+		for _, f := range b.rows {
+			isFirst := first != nil && f.Check == first.Check && f.Subject == first.Subject && slices.Contains(b.nodes, first.Node)
+			isFirst = isFirst || first != nil && f == *first
+			if !isFirst && (verbose || f.Severity != OK) {
+				r.writeFinding(out, style, f, f.objectPlace(b.heading()))
 			}
-			r.writeRow(out, style, row)
-		}
-		if ok > 0 {
-			checks := "checks"
-			if ok == 1 {
-				checks = "check"
-			}
-			fmt.Fprintf(out, "  %s %s\n", style.state(OK, fmt.Sprintf("%-7s", OK)), style.Dim(fmt.Sprintf("%d %s as intended", ok, checks)))
 		}
 	}
 	return out.Flush()
 }
 
-// writeFinding writes a finding in a file or a command.
-func writeFinding(out *bufio.Writer, style Style, row Row) {
-	place := row.File
+// filePlace returns the place of a finding in a file, or "" for a command.
+func (f *Finding) filePlace() string {
 	switch {
-	case place == "":
-	case row.Line > 0 && row.Column > 0:
-		place = fmt.Sprintf("%s:%d:%d", place, row.Line, row.Column)
-	case row.Line > 0:
-		place = fmt.Sprintf("%s:%d", place, row.Line)
+	case f.Line > 0 && f.Column > 0:
+		return fmt.Sprintf("%s:%d:%d", f.File, f.Line, f.Column)
+	case f.Line > 0:
+		return fmt.Sprintf("%s:%d", f.File, f.Line)
 	}
+	return f.File
+}
+
+// objectPlace returns the object that a finding is about: its subject, or the nodes that it was found on.
+func (f *Finding) objectPlace(nodes string) string {
+	object, _ := f.object()
+	switch {
+	case object != "":
+		return object
+	case f.Nodes != "":
+		return "Node/" + f.Nodes
+	case nodes != "":
+		return "Node/" + nodes
+	}
+	return "cluster"
+}
+
+// object splits the subject into an object, such as ClusterPolicy/cluster-policy, and what of it the finding is about.
+func (f *Finding) object() (object, part string) {
+	object, part, _ = strings.Cut(f.Subject, " ")
+	kind, _, found := strings.Cut(object, "/")
+	if !found || kind == "" || !unicode.IsUpper(rune(kind[0])) || strings.Contains(object, "=") {
+		return "", f.Subject
+	}
+	return object, part
+}
+
+// writeFinding writes a finding with what belongs to it.
+func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place string) {
 	if place != "" {
 		fmt.Fprintf(out, "%s ", style.Bold(OneLine(place)+":"))
 	}
-	message := row.Reason
-	if row.Subject != "" {
-		message = row.Subject + ": " + message
+	message := f.Reason
+	object, part := "", f.Subject
+	if r.Judged {
+		object, part = f.object()
 	}
-	fmt.Fprintf(out, "%s %s %s\n", style.state(row.State, row.State.Severity()+":"), OneLine(message), style.Dim("["+string(row.ID)+"]"))
-	writeSource(out, style, row)
+	if part != "" {
+		message = part + ": " + message
+	}
+	if on := cmp.Or(f.Nodes, f.Node); on != "" && object != "" && !strings.HasPrefix(object, "Node/") {
+		message += "; on " + on
+	}
+	if age := r.At.Sub(f.Since); !f.Since.IsZero() && !r.At.IsZero() && age >= time.Second {
+		message += fmt.Sprintf(" (for %s)", age.Round(time.Second))
+	}
+	severity := style.severity(f.Severity, f.Severity.String()+":")
+	fmt.Fprintf(out, "%s %s %s\n", severity, OneLine(message), style.Dim("["+f.Check.ID+"]"))
+	writeSource(out, style, f)
+	if e := f.Evidence; e.Kind == "event" && !strings.Contains(f.Reason, e.Text) {
+		of := "event of " + e.Object
+		if age := r.At.Sub(e.Time); !e.Time.IsZero() && !r.At.IsZero() && age >= 0 {
+			of += fmt.Sprintf(", %s ago", age.Round(time.Second))
+		}
+		fmt.Fprintf(out, "  %s\n", style.Dim(OneLine(of+": "+e.Text)))
+	}
 	mark := style.Green("→")
-	for line := range strings.SplitSeq(strings.TrimRight(row.Fix, "\n"), "\n") {
-		if row.Fix != "" {
+	for line := range strings.SplitSeq(strings.TrimRight(f.Fix, "\n"), "\n") {
+		if f.Fix != "" {
 			fmt.Fprintf(out, "  %s %s\n", mark, OneLine(line))
 		}
 		mark = " "
@@ -109,7 +142,7 @@ func writeFinding(out *bufio.Writer, style Style, row Row) {
 const maxSource = 160
 
 // writeSource writes the line of a finding, with a caret below the column.
-func writeSource(out *bufio.Writer, style Style, row Row) {
+func writeSource(out *bufio.Writer, style Style, row Finding) {
 	text := strings.TrimRight(row.Text, " \t\r")
 	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > maxSource {
 		return
@@ -128,56 +161,20 @@ func inWord(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// writeRow writes one row about a cluster or node.
-func (r *Report) writeRow(out *bufio.Writer, style Style, row Row) {
-	lead := fmt.Sprintf("  %-8s", row.State)
-	margin := strings.Repeat(" ", len(lead))
-	after := ""
-	if !row.Since.IsZero() && !r.At.IsZero() {
-		after = "  for " + r.At.Sub(row.Since).Round(time.Second).String()
-	}
-	fmt.Fprintf(out, "%s%s%s\n", style.state(row.State, lead), style.Bold(OneLine(cmp.Or(row.Subject, string(row.ID)))), style.Dim(after))
-	say := func(text string, paint func(string) string) {
-		for _, line := range Fold(OneLine(text), textWidth-len(margin)) {
-			fmt.Fprintf(out, "%s%s\n", margin, paint(line))
-		}
-	}
-	plain := func(s string) string { return s }
-	say(row.Reason, plain)
-	if e := row.Evidence; e.Kind == "event" && !strings.Contains(row.Reason, e.Text) {
-		of := fmt.Sprintf("%s of %s", e.Kind, e.Object)
-		if age := r.At.Sub(e.Time); !e.Time.IsZero() && !r.At.IsZero() && age >= 0 {
-			of += fmt.Sprintf(", %s ago", age.Round(time.Second))
-		}
-		say(of+": "+e.Text, style.Dim)
-	}
-	if row.Nodes != "" {
-		say("on "+row.Nodes, plain)
-	}
-	if row.Fix == "" {
-		return
-	}
-	mark := style.Green("→")
-	for line := range strings.SplitSeq(strings.TrimRight(row.Fix, "\n"), "\n") {
-		fmt.Fprintf(out, "%s%s %s\n", margin[2:], mark, OneLine(line))
-		mark = " "
-	}
-}
-
 // branch holds the rows below one heading.
 type branch struct {
 	nodes []string // empty for files and for the cluster
-	rows  []Row
+	rows  []Finding
 }
 
 func (b branch) heading() string {
 	switch n := len(b.nodes); {
 	case n == 0:
-		return "cluster"
+		return ""
 	case n <= 3:
 		return strings.Join(b.nodes, ", ")
 	default:
-		return fmt.Sprintf("%s, %s and %d more nodes", b.nodes[0], b.nodes[1], n-2)
+		return fmt.Sprintf("%s, %s and %d more", b.nodes[0], b.nodes[1], n-2)
 	}
 }
 
@@ -214,7 +211,7 @@ func (r *Report) branches() []branch {
 }
 
 // alike returns a key that is equal for nodes whose rows look the same.
-func alike(rows []Row) string {
+func alike(rows []Finding) string {
 	var key strings.Builder
 	node := rows[0].Node
 	for _, row := range rows {
@@ -226,39 +223,35 @@ func alike(rows []Row) string {
 	return strings.ReplaceAll(key.String(), node, "\x00")
 }
 
-func worst(rows []Row) State {
-	return slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.State, b.State) }).State
+func worst(rows []Finding) Severity {
+	return slices.MaxFunc(rows, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity
 }
 
-// Summary counts the rows: "2 errors, 1 warning" for files, "2 failed, 1 warning, 40 ok" for a cluster.
+// Summary counts the findings by severity: "2 errors, 1 warning, 40 passed".
 func (r *Report) Summary() string {
-	var count [len(states)]int
-	for _, row := range r.Rows {
-		count[row.State]++
+	count := map[string]int{}
+	for _, f := range r.Rows {
+		count[f.Severity.String()]++
 	}
 	var parts []string
-	for s, word := range slices.Backward(states[:]) {
-		switch {
-		case count[s] == 0:
-		case r.Judged:
-			parts = append(parts, fmt.Sprintf("%d %s", count[s], word))
-		default:
-			parts = append(parts, Count(count[s], State(s).Severity()))
+	for _, word := range []string{"error", "warning", "note"} {
+		if count[word] > 0 {
+			parts = append(parts, Count(count[word], word))
 		}
+	}
+	if count["ok"] > 0 {
+		parts = append(parts, fmt.Sprintf("%d passed", count["ok"]))
+	}
+	if len(parts) == 0 && r.Judged {
+		return "nothing was checked"
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "no findings")
 	}
 	if r.Ignored > 0 {
-		if len(parts) == 0 {
-			parts = append(parts, "no findings")
-		}
 		parts = append(parts, fmt.Sprintf("%d ignored", r.Ignored))
 	}
-	switch {
-	case len(parts) > 0:
-		return strings.Join(parts, ", ")
-	case r.Judged:
-		return "nothing was judged"
-	}
-	return "no findings"
+	return strings.Join(parts, ", ")
 }
 
 // Count returns a number with its word: "1 input", "2 inputs".

@@ -1,23 +1,20 @@
-package report
+package check
 
 import (
 	"cmp"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 )
 
-// State is the result of a check. The zero value is OK.
-type State uint8
+// Severity is the result of a check. The zero value is OK.
+type Severity uint8
 
-// The states, ordered by severity.
+// The severities. Waiting and Unknown are warnings to the user.
 const (
 	// OK means that the check passed.
-	OK State = iota
+	OK Severity = iota
 	// Note means that the check passed, with something worth knowing.
 	Note
 	// Waiting means that the subject is not ready, and may become ready by itself.
@@ -26,54 +23,48 @@ const (
 	Unknown
 	// Warning means that the subject works, but not as intended, or will fail later.
 	Warning
-	// Failed means that an input is rejected, or that something is broken.
-	Failed
+	// Error means that an input is rejected, or that something is broken.
+	Error
 )
 
 // ErrSeverity is returned for unknown severities.
 var ErrSeverity = errors.New("unknown severity")
 
-var states = [...]string{OK: "ok", Note: "note", Waiting: "waiting", Unknown: "unknown", Warning: "warning", Failed: "failed"}
-
-// String returns "ok", "note", "waiting", "unknown", "warning" or "failed".
-func (s State) String() string { return states[s] }
-
-// Severity returns "error", "warning", "note" or "ok".
-func (s State) Severity() string {
+// String returns "error", "warning", "note" or "ok".
+func (s Severity) String() string {
 	switch s {
 	case OK:
 		return "ok"
 	case Note:
 		return "note"
-	case Failed:
+	case Error:
 		return "error"
 	}
 	return "warning"
 }
 
-// AtSeverity returns the least severe state that --fail-on word covers. For "never", no row has the state.
-func AtSeverity(word string) (State, error) {
+// AtSeverity returns the least severity that --fail-on word covers. No finding has that of "never".
+func AtSeverity(word string) (Severity, error) {
 	switch word {
 	case "note", "info":
 		return Note, nil
 	case "warning", "warn":
 		return Waiting, nil
 	case "error":
-		return Failed, nil
+		return Error, nil
 	case "never":
-		return Failed + 1, nil
+		return Error + 1, nil
 	}
 	return OK, fmt.Errorf("%w %q, want error, warning, note or never", ErrSeverity, word)
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Row is one finding: a mistake in a file, or the state of a part of a cluster or node.
-type Row struct {
-	// ID is the stable name of the check.
-	ID    ID    `json:"id"`
-	State State `json:"state"`
+// Finding is the result of a check: a mistake in a file, or the state of a part of a cluster or node.
+type Finding struct {
+	Check    *Check   `json:"id"`
+	Severity Severity `json:"severity"`
 	// File is the input as the user named it. It is empty for the command line and for clusters.
 	File string `json:"file,omitempty"`
 	// Line and Column are 1-based; 0 means unknown.
@@ -101,9 +92,9 @@ type Row struct {
 	Text string `json:"-"`
 }
 
-// Say sets the state and the reason.
-func (r *Row) Say(state State, format string, args ...any) {
-	r.State, r.Reason = state, fmt.Sprintf(format, args...)
+// Say sets the severity and the reason.
+func (r *Finding) Say(severity Severity, format string, args ...any) {
+	r.Severity, r.Reason = severity, fmt.Sprintf(format, args...)
 }
 
 // Evidence is an observation of an object.
@@ -134,13 +125,13 @@ func (e Evidence) At(t time.Time) Evidence {
 type Report struct {
 	// Judged is set for reports about a cluster or a node. They show passed checks too.
 	Judged bool `json:"-"`
-	// Start adds a line that says what to fix first.
+	// Start puts the finding to fix first before the others.
 	Start bool `json:"-"`
 	// Title names the API server, the folder or the node.
 	Title string `json:"title,omitempty"`
 	// At is when the state was read.
 	At   time.Time `json:"at,omitzero"`
-	Rows []Row     `json:"findings"`
+	Rows []Finding `json:"findings"`
 	// Ignored counts the findings that the user chose to ignore.
 	Ignored int `json:"ignored,omitempty"`
 	// Result is the command's result if it has one in addition to findings, such as a list of images.
@@ -148,11 +139,11 @@ type Report struct {
 }
 
 // Add appends rows.
-func (r *Report) Add(rows ...Row) { r.Rows = append(r.Rows, rows...) }
+func (r *Report) Add(rows ...Finding) { r.Rows = append(r.Rows, rows...) }
 
-// AtLeast reports whether a row has the state s or a more severe one.
-func (r *Report) AtLeast(s State) bool {
-	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.State >= s })
+// AtLeast reports whether a row has the severity s or a more severe one.
+func (r *Report) AtLeast(s Severity) bool {
+	return slices.ContainsFunc(r.Rows, func(row Finding) bool { return row.Severity >= s })
 }
 
 // Sort sorts the rows and drops duplicates. Rows about files are sorted by file (in order of appearance), line, column,
@@ -165,7 +156,7 @@ func (r *Report) Sort() {
 			order[row.File] = len(order)
 		}
 	}
-	slices.SortStableFunc(r.Rows, func(a, b Row) int {
+	slices.SortStableFunc(r.Rows, func(a, b Finding) int {
 		if r.Judged {
 			return cmp.Compare(a.Node, b.Node)
 		}
@@ -173,50 +164,11 @@ func (r *Report) Sort() {
 			cmp.Compare(order[a.File], order[b.File]),
 			cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Column, b.Column),
-			cmp.Compare(b.State, a.State),
-			cmp.Compare(a.ID, b.ID),
+			cmp.Compare(b.Severity, a.Severity),
+			cmp.Compare(a.Check.ID, b.Check.ID),
 			cmp.Compare(a.Subject, b.Subject),
 			cmp.Compare(a.Reason, b.Reason),
 		)
 	})
 	r.Rows = slices.Compact(r.Rows)
-}
-
-// ID is the name of a check in kebab case, such as "unknown-key". Every ID has a Code.
-type ID string
-
-// Code documents a check.
-type Code struct {
-	ID ID
-	// Commands are the gpuop commands that report it.
-	Commands []string
-	// Worst is the highest severity of its findings: "error", "warning" or "note".
-	Worst string
-	// Meaning says what a finding means, Next what to do.
-	Meaning, Next string
-	// Source is the URL of the documentation.
-	Source string
-}
-
-//go:embed codes.txt
-var codes string
-
-// Codes returns all codes in the order of codes.txt. Callers must not change the result.
-var Codes = sync.OnceValue(func() []Code {
-	var out []Code
-	for line := range strings.Lines(codes) {
-		// a test checks the format
-		if c := strings.Split(strings.TrimSpace(line), " | "); len(c) == 6 {
-			out = append(out, Code{ID(c[0]), strings.Fields(c[1]), c[2], c[3], c[4], c[5]})
-		}
-	}
-	return out
-})
-
-// code returns the Code of id, or the zero Code.
-func (id ID) code() Code {
-	if at := slices.IndexFunc(Codes(), func(c Code) bool { return c.ID == id }); at >= 0 {
-		return Codes()[at]
-	}
-	return Code{ID: id}
 }

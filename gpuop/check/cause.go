@@ -1,4 +1,4 @@
-package report
+package check
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ const maxSubjects = 4
 
 // Together merges rows with the same cause into one that lists their subjects and nodes, at the place of the first.
 // Rows without a cause are unchanged.
-func Together(rows []Row) []Row {
-	all := map[string][]Row{}
+func Together(rows []Finding) []Finding {
+	all := map[string][]Finding{}
 	for _, v := range rows {
 		if v.Cause != "" {
 			all[v.Cause] = append(all[v.Cause], v)
 		}
 	}
-	var out []Row
+	var out []Finding
 	for _, v := range rows {
 		if v.Cause == "" {
 			out = append(out, v)
@@ -31,26 +31,22 @@ func Together(rows []Row) []Row {
 	return out
 }
 
-// one merges rows with the same cause. It prefers the row of a node to the cluster's, and both to a first-broken-link
-// row.
-func one(all []Row) Row {
+// one merges rows with the same cause. It prefers the row of a node to the cluster's.
+func one(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
 	}
-	rank := func(v Row) int {
-		switch {
-		case v.ID == "first-broken-link":
+	rank := func(v Finding) int {
+		if v.Node == "" {
 			return 0
-		case v.Node == "":
-			return 1
 		}
-		return 2
+		return 1
 	}
-	v := slices.MaxFunc(all, func(a, b Row) int { return rank(a) - rank(b) })
+	v := slices.MaxFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
 	first := v.Node
 	var subjects, nodes []string
 	for _, row := range all {
-		v.State = max(v.State, row.State)
+		v.Severity = max(v.Severity, row.Severity)
 		if row.Node != "" && !slices.Contains(nodes, row.Node) {
 			nodes = append(nodes, row.Node)
 		}
@@ -72,40 +68,25 @@ func one(all []Row) Row {
 	return v
 }
 
-// first describes the first thing to fix: the most severe row, preferably one with a known cause, and its fix.
-func (r *Report) first() string {
-	rank := func(row Row) int {
+// first returns the finding to begin with: the most severe, preferably one with a known cause. It may be nil.
+func (r *Report) first() *Finding {
+	rank := func(f Finding) int {
 		switch {
-		case row.State == Waiting:
+		case f.Severity == Waiting:
 			return 1
-		case row.State != Failed:
+		case f.Severity != Error:
 			return 0
-		case row.Cause != "":
-			return 4
-		case row.ID == "first-broken-link":
+		case f.Cause != "":
 			return 3
 		}
 		return 2
 	}
 	if !r.Start || len(r.Rows) == 0 {
-		return ""
+		return nil
 	}
-	best := slices.MaxFunc(r.Rows, func(a, b Row) int { return rank(a) - rank(b) })
+	best := slices.MaxFunc(r.Rows, func(a, b Finding) int { return rank(a) - rank(b) })
 	if rank(best) == 0 {
-		return ""
+		return nil
 	}
-	for _, row := range r.Rows {
-		if best.ID == "first-broken-link" && row.ID == "operand" && row.Node == best.Node && row.Subject == best.Subject {
-			best = row // the operand's own row has more detail
-		}
-	}
-	text := best.Subject
-	if on := cmp.Or(best.Nodes, best.Node); on != "" {
-		text += " on " + on
-	}
-	text += ": " + best.Reason
-	if best.Fix != "" {
-		text += " → " + best.Fix
-	}
-	return text
+	return &best
 }

@@ -1,8 +1,9 @@
-package report
+package check
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,38 +12,38 @@ import (
 // ErrCheck is returned for unknown checks.
 var ErrCheck = errors.New("unknown check")
 
-// Ignore selects the findings to ignore: all with an ID, or those about one subject.
+// Ignore selects the findings to ignore: all of a check, or those about one subject.
 type Ignore struct {
-	ID      ID
+	Check   *Check
 	Subject string
 }
 
 // ParseIgnore parses ID or ID:SUBJECT.
 func ParseIgnore(text string) (Ignore, error) {
 	id, subject, _ := strings.Cut(text, ":")
-	var known []string
-	for _, c := range Codes() {
-		known = append(known, string(c.ID))
+	c := Find(id)
+	if c == nil {
+		known := slices.Collect(maps.Keys(registry))
+		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "see docs/gpuop/rows.md"))
 	}
-	if !slices.Contains(known, id) {
-		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "gpuop explain lists none of this name"))
-	}
-	return Ignore{ID(id), subject}, nil
+	return Ignore{c, subject}, nil
 }
 
 // matches reports whether a row is ignored.
-func (i Ignore) matches(row Row) bool {
-	return row.ID == i.ID && (i.Subject == "" || i.Subject == row.Subject)
+func (i Ignore) matches(row Finding) bool {
+	return row.Check == i.Check && (i.Subject == "" || i.Subject == row.Subject)
 }
 
 // Ignore removes the rows that match the list, and counts them. Passed checks stay.
 func (r *Report) Ignore(list []Ignore) {
-	r.drop(func(row Row) bool { return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(row) }) })
+	r.drop(func(row Finding) bool {
+		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(row) })
+	})
 }
 
-func (r *Report) drop(isIgnored func(Row) bool) {
+func (r *Report) drop(isIgnored func(Finding) bool) {
 	before := len(r.Rows)
-	r.Rows = slices.DeleteFunc(r.Rows, func(row Row) bool { return row.State != OK && isIgnored(row) })
+	r.Rows = slices.DeleteFunc(r.Rows, func(row Finding) bool { return row.Severity != OK && isIgnored(row) })
 	r.Ignored += before - len(r.Rows)
 }
 
@@ -53,11 +54,11 @@ var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, 
 // IgnoreComments removes the rows that a comment "# gpuop:ignore ID" in their file ignores, and counts them. lines has
 // the lines of each file.
 func (r *Report) IgnoreComments(lines map[string][]string) {
-	ignores := func(line string, id ID) bool {
+	ignores := func(line string, c *Check) bool {
 		m := ignoreComment.FindStringSubmatch(line)
-		return m != nil && slices.Contains(strings.FieldsFunc(m[1], func(c rune) bool { return c == ',' || c == ' ' }), string(id))
+		return m != nil && slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' }), c.ID)
 	}
-	r.drop(func(row Row) bool {
+	r.drop(func(row Finding) bool {
 		file := lines[row.File]
 		if row.Line < 1 || row.Line > len(file) {
 			return false
@@ -66,7 +67,7 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 		if row.Line > 1 {
 			above = strings.TrimSpace(file[row.Line-2])
 		}
-		return ignores(file[row.Line-1], row.ID) || strings.HasPrefix(above, "#") && ignores(above, row.ID)
+		return ignores(file[row.Line-1], row.Check) || strings.HasPrefix(above, "#") && ignores(above, row.Check)
 	})
 }
 

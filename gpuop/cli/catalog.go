@@ -1,0 +1,19 @@
+package cli
+
+import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+
+var (
+	notRead = check.New("not-read", check.Error, "The file cannot be read.", "The message says why.", check.Gpuop)
+
+	uncertainTag = check.New("image-tag", check.Note, "The tag is not certain.", "Describe the nodes with --os and --kernel.",
+		"GPU Operator component matrix")
+	placementsAssumed = check.New("mig-placements-assumed", check.Note,
+		"The placements of this board are derived from other boards.", "Compare with nvidia-smi mig -lgipp.",
+		"MIG User Guide, supported MIG profiles and placements")
+	waitEnded = check.New("wait", check.Error, "The wait ended before everything was ready.", "Run gpuop verify again later.",
+		check.Gpuop)
+	noServer = check.New("server", check.Error, "The API server did not answer while waiting.", "Check the connection.",
+		check.Gpuop)
+	migLabel = check.New("mig-label", check.Error, "Says whether the MIG label was written.", "Add --apply to write it.",
+		check.Gpuop)
+)

@@ -1,0 +1,87 @@
+package lint
+
+import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+
+const (
+	posix      = "POSIX shell command language"
+	templates  = "gpu-operator deployments/gpu-operator/templates"
+	operator   = "GPU Operator documentation"
+	nodeLabels = "gpu-operator controllers/state_manager.go"
+	configMgr  = "k8s-device-plugin cmd/config-manager"
+)
+
+// The checks of documents.
+var (
+	fileMissing = check.New("file-not-read", check.Note, "The input names a file that does not exist here, so it was not checked.",
+		"Run gpuop lint where the file is.", check.Gpuop)
+	unknownKind = check.New("unknown-kind", check.Note, "gpuop does not check this kind of document.",
+		"See gpuop lint --help for the kinds that it checks.", check.CRDs)
+	apiVersion = check.New("api-version", check.Error, "The kind has another API group or version.",
+		"Use the suggested apiVersion.", check.CRDs)
+	badConfigMap = check.New("config-map", check.Error,
+		"A ConfigMap that the values name is missing, is empty or lacks the config.", "Correct its name or data.",
+		check.ChartValues+"; "+configMgr)
+	configFallback = check.New("config-fallback", check.Note, "A node without a label gets no sharing config.",
+		"Set devicePlugin.config.default.", configMgr)
+	configLabel = check.New("config-label", check.Error, "A node's label names a config that its ConfigMap does not have.",
+		"Use the name of a config in the ConfigMap.", configMgr)
+)
+
+// The checks of the chart's values.
+var (
+	misspeltKey = check.New("misspelt-key", check.Warning,
+		"The name differs by one letter from a name in the chart, and adds an entry next to it.", "Use the suggested name.",
+		check.ChartValues)
+	keyGone = check.New("key-gone", check.Error, "The key was removed: the release ignores it.",
+		"Use its successor, or delete it.", check.ChartValues)
+	keyGoes = check.New("key-goes", check.Note, "The key works with this release, but a later release removed it.",
+		"Plan to use its successor.", check.ChartValues)
+	keyNotYet = check.New("key-not-yet", check.Error, "A later release added the key: this release ignores it.",
+		"Install that release, or delete the key.", check.ChartValues)
+	belowValue = check.New("below-a-value", check.Error, "The chart has a single value here, not a group of keys.",
+		"Set the value itself.", templates)
+	nullGroup = check.New("null-group", check.Error,
+		"An empty group makes Helm delete its defaults, and the templates fail with a nil pointer.",
+		"Delete the key, or write {}.", templates)
+	setTwice = check.New("set-twice", check.Warning, "A key is set twice. The last one wins.", "Keep one of them.",
+		check.HelmInstall)
+	deadSetting = check.New("dead-setting", check.Warning, "The setting has no effect because its component is disabled.",
+		"Delete it, or enable the component.", "gpu-operator controllers/object_controls.go")
+	excludes = check.New("excludes", check.Error, "Two settings exclude each other.", "Keep one of them.",
+		templates+"; "+operator)
+	oldDefault = check.New("old-default", check.Error, "The value is the default of an older release and hides the new one.",
+		"Delete it.", check.ChartValues)
+	operandVersion = check.New("operand-version", check.Warning,
+		"A component has another version than the chart was tested with.", "Delete it, unless you need this version.",
+		check.ChartValues)
+	precompiledVersion = check.New("precompiled-version", check.Error,
+		"Precompiled drivers are selected by their branch, and a full version is set.", "Use the branch, such as 580.", operator)
+	imageParts = check.New("image", check.Error, "The parts of the image do not form a valid image name.",
+		"Put the registry and path, the name and the tag into their own keys.", "gpu-operator controllers/object_controls.go")
+	chartVersion = check.New("chart-version", check.Error, "The chart has no such release, or gpuop does not know it.",
+		"Use an existing release, or add it with --chart.", check.ChartValues)
+)
+
+// The checks of commands.
+var (
+	escapedSpace = check.New("escaped-space", check.Error, `"\ " is an escaped space, not a line continuation.`,
+		`Break the line right after each \.`, posix)
+	braceExpansion = check.New("brace-expansion", check.Error, "The shell splits a word with braces and a comma in two.",
+		"Quote it.", "Bash manual: brace expansion")
+	lookalike = check.New("lookalike", check.Error, "A typographic character replaces an ASCII character.",
+		"Use the ASCII character.", posix)
+	placeholder = check.New("placeholder", check.Error, "The shell reads <name> as a file to open, not as a placeholder.",
+		"Replace it by the real value, or quote it.", posix)
+	namespace = check.New("namespace", check.Error, "The namespace looks misspelled.", "Use the suggested namespace.", operator)
+
+	unknownChart = check.New("unknown-chart", check.Error, "No chart has this name.", "Use nvidia/gpu-operator.",
+		check.HelmInstall)
+	staleRepository = check.New("stale-repository", check.Warning, "New releases are not published in this repository.",
+		"Use https://helm.ngc.nvidia.com/nvidia.", operator)
+	reuseValues = check.New("reuse-values", check.Warning,
+		"--reuse-values keeps the values of the old release and misses new defaults.",
+		"Use --reset-then-reuse-values, and set --version.", check.HelmInstall)
+	unknownLabel = check.New("unknown-label", check.Error, "Nothing reads this label.", "Use the suggested label.", nodeLabels)
+	overwrite    = check.New("overwrite", check.Warning, "kubectl does not change an existing label without --overwrite.",
+		"Add --overwrite.", nodeLabels)
+)
