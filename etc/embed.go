@@ -1,5 +1,6 @@
 // Package etc embeds the counters files that the exporter ships, which are installed in /etc/dcgm-exporter. The
-// exporter uses the embedded files if none is installed, and to tell whether a file is an unchanged shipped one.
+// exporter falls back to the embedded files if none is installed. It also compares files with them, to detect shipped
+// files that were not changed.
 package etc
 
 import (

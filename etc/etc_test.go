@@ -89,8 +89,8 @@ func switchOn(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each shipped file has the same names and types as NVIDIA's file of that name. The test reads NVIDIA's file only with
-// a CSV reader.
+// Each shipped file has the same names and types as NVIDIA's file of that name. NVIDIA's file is parsed with a plain
+// CSV reader.
 func TestShippedFilesMatchNVIDIA(t *testing.T) {
 	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {

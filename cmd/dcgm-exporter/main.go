@@ -50,7 +50,7 @@ func run() int {
 	case os.Args[1] == "version":
 		return serve(ctx, []string{"--version"})
 	}
-	// All settings are flags, so a word is a subcommand.
+	// Every setting is a flag, so an argument that is not a flag names a subcommand.
 	return command.Run(ctx, os.Args[1], command.Process{
 		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: new(app.Reader).ReadFile, In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 	})

@@ -45,7 +45,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 		uids, err := s.podsOf(p.PID)
 		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
-		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is as old as the processes
+		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is of the same time, so it is stale too
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
 		case err != nil:
 			e.noPods = err // without this process's pod, the other shares would look complete
@@ -238,7 +238,7 @@ func (s *Accountant) distribute(e *sharedDevice, m measure, device gpu.Value, la
 	}
 }
 
-// numberOf returns n, as an integer value if it is one, because a page writes all digits of bytes.
+// numberOf returns n as a Value: an integer if n is a whole number, so that the page shows byte counts with all digits.
 func numberOf(n float64) gpu.Value {
 	if n == math.Trunc(n) && n < 1<<53 {
 		return gpu.Int(int64(n))

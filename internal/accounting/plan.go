@@ -47,7 +47,7 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 		if indexOf(plan, x.id) >= 0 {
 			continue
 		}
-		entry, _ := catalog.ByID(x.id) // the catalog has them all, as a test checks
+		entry, _ := catalog.ByID(x.id) // always found; a test checks this
 		f := entry.Field()
 		f.Levels = x.levels
 		extended.Fields = append(extended.Fields, f)

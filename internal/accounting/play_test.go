@@ -32,7 +32,7 @@ type moment struct {
 	noPodOf        error
 	reopened       bool          // a new session begins with this cycle
 	top            *gpu.Topology // the new session's topology; nil means the play's
-	step           time.Duration // the wall clock is set by this much before the cycle
+	step           time.Duration // the wall clock is moved by this much before the cycle
 }
 
 // play is a node's history. GPU 2 is partitioned into three instances.

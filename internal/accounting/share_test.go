@@ -347,7 +347,7 @@ func TestContainersOfOnePod(t *testing.T) {
 	}
 }
 
-// An info series has all labels of an owner. Numbers of two digits are written as such.
+// An info series has all labels of an owner. GPU and instance numbers can have two digits.
 func TestInfoHasAllLabelsOfOwner(t *testing.T) {
 	list := []gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 11}, GPU: 11, UUID: "GPU-11"},

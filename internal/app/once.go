@@ -138,8 +138,8 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 	return &p
 }
 
-// lacksProfiling reports whether a profiling counter has no value yet: of a GPU that supports it, or of an entity
-// although others of its kind have one.
+// lacksProfiling reports whether a profiling counter still lacks values: it has none although the field is supported,
+// or some entities of a kind have one and others do not.
 func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
 	for i := range s.Columns {
 		if isPartial(plan, s, &s.Columns[i]) {
@@ -153,7 +153,7 @@ func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
 	})
 }
 
-// isPartial reports whether only some entities of a kind have a value of a profiling counter.
+// isPartial reports whether a profiling counter has a value for some entities of a kind but not for others.
 func isPartial(plan *gpu.Plan, s *gpu.Snapshot, c *gpu.Column) bool {
 	field := &plan.Fields[c.Counter.Field]
 	var with, without gpu.Kinds

@@ -39,8 +39,8 @@ func (p *profiled) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch) erro
 	return nil
 }
 
-// The page of "once" is the page of a scrape. It includes profiling, which has no value at first. If there is nothing
-// else, it has health series.
+// The subcommand "once" prints the page that a scrape would get. It waits for profiling fields, which have no value at
+// first. Without any data, the page still has the health series.
 func TestPageOfOnce(t *testing.T) {
 	const temp, prof = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 	counter := func(name string, field int) gpu.Counter {

@@ -56,6 +56,6 @@ func newPipeline(
 	return p
 }
 
-// window returns the length of a window for the event log. Zero would select the default there; a nanosecond holds no
-// event.
+// window returns the length of a window for the event log. A configured 0 becomes a nanosecond, a window that is always
+// empty, because the log reads 0 as its default.
 func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }

@@ -74,7 +74,7 @@ func (s *selfMetrics) appendRuntime(dst []byte) []byte {
 	if text := s.text.Load(); text != nil {
 		return append(dst, *text...)
 	}
-	if s.runtime == nil { // a single page has none
+	if s.runtime == nil { // the subcommand once does not collect them
 		return dst
 	}
 	return s.render(dst, s.runtime)

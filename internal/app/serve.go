@@ -28,7 +28,7 @@ type exporter struct {
 	log     *slog.Logger
 
 	registry  *prometheus.Registry
-	watch     fileWatch // files whose change is a reload
+	watch     fileWatch // a change of these files triggers a reload
 	plan      *gpu.Plan
 	hash      uint64 // hash of the configuration
 	pending   bool   // the ConfigMap could not be read yet, and the counters file is used
@@ -68,7 +68,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read *Reader) err
 
 // openSource reads the counters and returns the source of the configuration.
 func (e *exporter) openSource(ctx context.Context) (source Backend, err error) {
-	e.watch.follow(watched(e.config)) // from here on, a change of these files is a reload
+	e.watch.follow(watched(e.config)) // from here on, a change of these files triggers a reload
 	e.plan, e.hash, e.pending, err = startingPlan(ctx, e.config, e.read.ReadFile, e.log)
 	if err != nil {
 		return Backend{}, err

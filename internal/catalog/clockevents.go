@@ -2,11 +2,11 @@ package catalog
 
 import "iter"
 
-// A ClockEvent is a reason that limits the clocks: a bit of FieldClockEvents.
+// A ClockEvent is a reason why the clocks are limited: a bit of FieldClockEvents.
 type ClockEvent struct {
 	Mask int64
 	Name string // value of the clock_event label
-	// Slows says whether the reason can slow down work. The low clocks of an idle GPU or its display cannot.
+	// Slows says whether the reason can slow down work. Lower clocks for an idle GPU or a display cannot.
 	Slows bool
 }
 

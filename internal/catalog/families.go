@@ -51,7 +51,7 @@ const (
 	SampleAge        = "dcgm_exporter_sample_age_seconds"
 )
 
-// A Group says which setting serves a family.
+// A Group says which setting enables a family.
 type Group uint8
 
 // Values of Group.

@@ -53,7 +53,7 @@ const (
 	xidUnused  = xidCatalog + ": unused"
 	xidNoWord  = xidCatalog + ", which names no action"
 
-	// The actions, as these buckets suggest.
+	// The actions that these buckets suggest.
 	nothing       = "nothing"
 	restartApp    = "restart the program"
 	resetGPU      = "reset the GPU"

@@ -25,8 +25,8 @@ type attribution struct {
 
 	running chan attributed // the pending request; nil if there is none
 	since   time.Time       // when the pending request began
-	about   *gpu.Topology   // the topology that the pending request is about
-	first   *gpu.Topology   // the latest topology whose first page was delayed for its owners
+	about   *gpu.Topology   // the topology of the pending request
+	first   *gpu.Topology   // the latest topology whose first page waited for owners
 	until   time.Time       // when the cycle stops waiting for an answer
 	took    time.Duration   // how long the latest answer took
 

@@ -36,8 +36,8 @@ Exit code: 0 every line can be used; 1 a line cannot be used, or the source does
 not open; 2 the check could not be done.
 `
 
-// Profiling fields have no value before their second sample, so check reads a few times, at short intervals because a
-// person waits.
+// Profiling fields have no value before their second sample, so check reads a few times. The intervals are short
+// because a person is waiting.
 const (
 	checkCycles   = 4
 	checkInterval = time.Second

@@ -62,9 +62,9 @@ func probe(ctx context.Context, p *Process) int {
 	}
 }
 
-// endpoint parses the arguments of a subcommand that reads the page of a running exporter, and returns a client
-// for it. If there is no address argument, it uses otherwise, unless that is empty. If client is nil, the
-// caller returns code.
+// endpoint parses the arguments of a subcommand that reads the page of a running exporter, and returns a client for it.
+// The address is the argument, or otherwise if there is none. If otherwise is empty, the argument is required. If
+// client is nil, the caller returns code.
 func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.Client, url string, code int) {
 	flags.SetOutput(io.Discard)
 	var options promconfig.HTTPClientConfig

@@ -183,7 +183,7 @@ func TestOwnValueOfInstance(t *testing.T) {
 	}
 }
 
-// These quirks do not exist by default.
+// By default, pages have none of these quirks.
 func TestWithoutStrict(t *testing.T) {
 	page := page(compat.Options{Devices: flex}, world())
 	got := strings.Join(samples(page), "\n")
@@ -317,7 +317,7 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 }
 
-// The only pod on a time-sliced GPU is on the copy and not on the device's own series.
+// If one pod is alone on a time-sliced GPU, its labels are on the copy and not on the device's own series.
 func TestVirtualGPUOfOnePod(t *testing.T) {
 	a := gpu.Owner{Namespace: "ns", Pod: "a", Container: "c", Replica: "0"}
 	for _, strict := range []bool{false, true} {

@@ -36,7 +36,7 @@ func (s *scalar) UnmarshalYAML(n *yaml.Node) error {
 	return text.NotText(n)
 }
 
-// applyDocument sets the options without a flag and a variable.
+// applyDocument sets the options for which neither a flag nor a variable was given.
 func (p *parser) applyDocument(doc *document) {
 	c := p.config
 	for i := range p.options {

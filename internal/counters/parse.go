@@ -32,7 +32,7 @@ var (
 	ErrEncoding   = errors.New("not UTF-8 text")
 )
 
-// A line holds the columns of a line.
+// A line holds the columns of one line of the file.
 type line struct{ Field, Type, Help string }
 
 // Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text ends with its

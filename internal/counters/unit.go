@@ -10,7 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// unitSpellings lists how help texts write units. No field has a unit that is not in the catalog, but help texts name it.
+// unitSpellings lists how help texts write units. Units that are not in the catalog belong to no field, but help texts
+// name them by mistake.
 var unitSpellings = map[gpu.Unit][]string{
 	catalog.Nanoseconds:        {"ns", "nsec", "nanosecond", "nanoseconds"},
 	"us":                       {"us", "µs", "μs", "usec", "microsecond", "microseconds"},
@@ -68,7 +69,7 @@ var units = func() map[string]gpu.Unit {
 }()
 
 // unitPattern matches units in help texts: "(in W)", "(W)" and "in W". Longer spellings come first, so that "bytes per
-// second" is not "bytes". The "(s)" of a plural follows a letter, and is no unit.
+// second" is not "bytes". The "(s)" of a plural follows a letter, so it is not taken for seconds.
 var unitPattern = func() *regexp.Regexp {
 	var words []string
 	for _, spellings := range unitSpellings {

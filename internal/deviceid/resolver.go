@@ -30,8 +30,8 @@ func (r *Resolver) Topology() *gpu.Topology { return r.topology }
 // Rows returns the rows that id names. It returns nil if the topology has none, or if two entities share the UUID. A
 // compute instance is named only by its path, and stands for its GPU instance.
 //
-// Two forms name nothing for a GPU with MIG. A device file does not say which instance came with it, and the order of
-// MIG devices by index is the driver's own.
+// Two forms match nothing on a GPU with MIG: a device file does not show which instance was assigned with it, and the
+// order of MIG device indexes is up to the driver.
 func (r *Resolver) Rows(id ID) []int {
 	rows := r.matches(id)
 	if len(rows) > 1 && id.Form != FormAll {

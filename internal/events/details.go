@@ -34,7 +34,7 @@ func compareSXIDs(a, b gpu.SXID) int {
 		cmp.Compare(len(a.Link), len(b.Link)), cmp.Compare(a.Link, b.Link))
 }
 
-// sxidLabels returns the labels of an SXID. The number of the switch is the driver's, as in the kernel log.
+// sxidLabels returns the labels of an SXID. The switch has the driver's number, as in the kernel log.
 func sxidLabels(s gpu.SXID) []gpu.Label {
 	nvswitch := "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)
 	if s.Code == otherXIDs {

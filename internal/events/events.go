@@ -38,7 +38,7 @@ type Log struct {
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
-	every         []time.Duration // by field: how often its state counts in the window; 0 if it has no window
+	every         []time.Duration // by field: interval at which its samples count in the window; 0 if it has no window
 }
 
 // New returns a Log that has counted nothing.

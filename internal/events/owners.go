@@ -30,7 +30,8 @@ func (x xid) compare(y xid) int {
 	return cmp.Or(cmp.Compare(x.code, y.code), x.instance.compare(y.instance))
 }
 
-// An instance is the GPU instance that an XID names. The zero value is the whole GPU: the XID names none.
+// An instance is the GPU instance that an XID names. The zero value stands for the whole GPU: the XID names no
+// instance.
 type instance struct {
 	named bool
 	id    uint32
@@ -88,7 +89,7 @@ type owners struct {
 
 // set records that the device has this owner since the given time.
 func (o *owners) set(owner []gpu.Label, at int64) {
-	for i := range o.ownerships { // an ownership begins later only if the clock was set back
+	for i := range o.ownerships { // a start after this time means that the clock was set back
 		o.ownerships[i].from = min(o.ownerships[i].from, at)
 	}
 	if len(o.ownerships) == 0 || !slices.Equal(o.present(), owner) {

@@ -303,8 +303,8 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 	}
 }
 
-// looseBlock renders the labels of a series without an entity. Series that share the slice, such as those of one owner,
-// share the result, also with the next page.
+// looseBlock renders the labels of a series without an entity. Series with the same slice, such as those of one owner,
+// share the result, and so does the next page.
 func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}

@@ -235,8 +235,8 @@ func (l *labels) model(name string) string {
 	return name
 }
 
-// counterLabels appends the label-typed counters of a row. A counter without a value for the row has that of the
-// instance's GPU, or that of the node, which may be on any entity.
+// counterLabels appends the label-typed counters of a row. If a counter has no value in the row, the value of the
+// instance's GPU is used, then that of the node.
 func (l *labels) counterLabels(row, node int) {
 	parent, kind := -1, l.topology.Devices[row].Entity.Kind
 	if kind == gpu.KindGPUInstance {
@@ -253,8 +253,8 @@ func (l *labels) counterLabels(row, node int) {
 	}
 }
 
-// any returns a row whose value holds for the whole machine and so for entities of kind k. It returns -1 if
-// there is none. NVIDIA's dcgm-exporter shows such values on switches, links, CPUs and cores too.
+// any returns a row with a value that applies to the whole machine, if entities of kind k show such values. It returns
+// -1 if there is none. NVIDIA's dcgm-exporter shows such values on switches, links, CPUs and cores too.
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:

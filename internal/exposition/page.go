@@ -31,13 +31,14 @@ func newPage(body []byte, c *compressor, spare chan<- []byte) *Page {
 	return p
 }
 
-// Hold makes the caller another holder of the page, which it must hold already through someone else.
+// Hold adds a holder to the page and returns the page. Someone must hold the page during the call, so that it cannot be
+// released meanwhile.
 func (p *Page) Hold() *Page {
 	p.holders.Add(1)
 	return p
 }
 
-// tryHold is Hold for a page that may have been released already. It reports whether it was not.
+// tryHold is like Hold for a page that may have been released already. It returns false if it was.
 func (p *Page) tryHold() bool {
 	for {
 		n := p.holders.Load()

@@ -1,4 +1,4 @@
-// Package gauge has a gauge for states, whose series are replaced together.
+// Package gauge provides a gauge for states: all of its series are replaced at once.
 package gauge
 
 import (

@@ -46,10 +46,10 @@ type XIDDetail struct {
 
 // An SXID is an error of an NVSwitch in the kernel log.
 type SXID struct {
-	Switch   uint32 // the driver's number of the switch: 3 for nvidia-nvswitch3
+	Switch   uint32 // the driver's number for the switch: 3 for nvidia-nvswitch3
 	Code     int64  // 1 to MaxSXID
 	Severity string // "fatal" or "nonfatal"
-	Link     string // link number; empty if the error is not of a link
+	Link     string // link number; empty if the error does not concern a link
 	// Time is when the error happened, in Unix nanoseconds of this machine's clock. A parsed line has no time yet.
 	Time int64
 	// Past means that the line was logged before this process started to read the kernel log. It updates the

@@ -50,7 +50,7 @@ func (m *Mapper) Name() string { return "hpc" }
 
 // Attribute returns the jobs on the GPUs and GPU instances of t, with the label hpc_job. An instance without a file
 // belongs to the jobs of its GPU. The error wraps gpu.ErrUnavailable if the folder does not exist, or gpu.ErrPermission
-// if it is not readable. The failure of a single file is no error.
+// if it is not readable. If only some files cannot be read, it returns no error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

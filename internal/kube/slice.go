@@ -15,8 +15,8 @@ import (
 )
 
 // Device is a device of a ResourceSlice. NVIDIA's driver sets the attributes uuid and type ("gpu" or "mig"), and for
-// MIG devices parentUUID and profile. A MIG device that is created when a pod starts has no uuid. Its name has its
-// place: gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
+// MIG devices parentUUID and profile. A MIG device that is created when a pod starts has no uuid. Its name contains its
+// position: gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
 type Device = podmapper.ClaimDevice
 
 // deviceKey identifies a device as in a claim's allocation. A share has an id of its own.

@@ -94,8 +94,8 @@ type Options struct {
 	// ClaimsRead waits until every claim that Claimed was asked about was read or failed, or ctx is done. A nil
 	// ClaimsRead does not wait.
 	ClaimsRead func(context.Context)
-	// Ready are closed once Pod and Device have data. The first Attribute waits for them for up to 1.5 s, so that the
-	// first page has all labels.
+	// Ready are channels that are closed once Pod and Device have data. The first Attribute waits for them for up to
+	// 1.5 s, so that the first page has all labels.
 	Ready []<-chan struct{}
 	// Revision changes whenever Pod, Device or Claimed may return something else.
 	Revision func() uint64
@@ -135,7 +135,7 @@ type inputs struct {
 	topology    *gpu.Topology
 	allocations []Allocation
 	doubted     []Allocation // allocations in doubt: others may hold their devices
-	known       bool         // no other device may be held
+	known       bool         // devices that are not listed are known to be free
 	revision    uint64
 	replicated  gpu.Sharing
 	since       time.Time          // if stale, since when the API server has not answered

@@ -30,8 +30,8 @@ const (
 //	just started not listed, seen within validFor                      held
 //	just started not listed, seen earlier                              in doubt, and so is its device
 //
-// The owners of all devices are known once a kubelet that has been up for long has answered, and
-// until an answer takes longer than validFor. The zero value remembers nothing.
+// The owners of all devices are known from the first answer of a kubelet that has been up for a while, until there is
+// no answer for longer than validFor. The zero value remembers nothing.
 type memory struct {
 	seen  map[Allocation]time.Time // when each allocation was last listed
 	at    time.Time                // time of the latest answer

@@ -11,7 +11,8 @@ import (
 // several, for example if a node is itself a pod. The UID of a static pod is the hash of its manifest, which the API
 // server shows as the annotation kubernetes.io/config.hash.
 func Pods(text string) []string {
-	// Version 1 has a line per controller. Some controllers may be elsewhere, if systemd or no runtime uses them.
+	// Version 1 has a line per controller. The process may be outside the pod's cgroup in controllers that the runtime
+	// does not manage.
 	for path := range paths(text) {
 		if uids := podsIn(path); len(uids) > 0 {
 			return uids

@@ -42,8 +42,8 @@ var entityLabels = []string{
 	"container", "namespace", "pod", "pod_uid", "job", "instance",
 }
 
-// Check returns what is wrong with a query, one sentence each, without duplicates. The checks are few and certain: what
-// cannot be judged passes.
+// Check returns what is wrong with a query, one sentence each, without duplicates. It reports only certain mistakes:
+// whatever cannot be decided passes.
 func (c *Checker) Check(expr string) []string {
 	expr = withoutVariables(expr)
 	root, err := metricsql.Parse(expr)
@@ -90,7 +90,8 @@ func nameOf(m *metricsql.MetricExpr) string {
 	return ""
 }
 
-// lookup returns the request of a metric, or one like it if the file lacks it, and whether it is requested.
+// lookup returns the request of a metric and whether the file has it. If not, it returns the request that the file
+// would have.
 func (c *Checker) lookup(name string) (r counters.Request, known, requested bool) {
 	if r := c.requested[name]; r != nil {
 		return *r, true, true
@@ -133,8 +134,9 @@ func (c *Checker) metric(m *metricsql.MetricExpr) (found []string) {
 	return found
 }
 
-// lacking returns which metrics nothing collects, and whether an expression has one that is collected. Where one side of
-// an "or" is collected, the other may be missing: queries name a metric in both vocabularies.
+// lacking returns a sentence for each metric that nothing collects, and whether the expression has a metric that is
+// collected. If one side of an "or" is collected, the other may be missing, because queries name a metric in both
+// vocabularies.
 func (c *Checker) lacking(e metricsql.Expr) (sentences []string, served bool) {
 	var parts []metricsql.Expr
 	switch e := e.(type) {
@@ -174,7 +176,7 @@ func (c *Checker) lacking(e metricsql.Expr) (sentences []string, served bool) {
 	return sentences, served
 }
 
-// missing returns that nothing collects a metric, and what to do.
+// missing returns a sentence that says that nothing collects a metric, and what to do about it.
 func (c *Checker) missing(r counters.Request) string {
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
 		if _, to, ok := catalog.Rename(r.Name, v); ok && c.requested[to.Name] != nil {
@@ -212,7 +214,7 @@ func (c *Checker) label(r counters.Request, label string) string {
 	return fmt.Sprintf("%s has no label %s", r.Name, label)
 }
 
-// Functions by what they need.
+// Functions whose argument must be a counter, and functions whose argument can be a gauge.
 var (
 	ofCounters = []string{"rate", "irate", "increase", "resets"}
 	ofChanges  = []string{"changes", "delta", "idelta", "deriv"}

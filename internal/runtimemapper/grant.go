@@ -74,7 +74,7 @@ func requested(r *deviceRequest) []string {
 	return first
 }
 
-// maxCount is the maximum number of devices of a container. No machine has as many.
+// maxCount is the maximum number of devices of a container. No machine has that many.
 const maxCount = 256
 
 // onlyMonitors reports whether a container has only the utility capability of the driver, which cannot run work on a

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Runtimes mount a file from the container's own folder at these paths: …/containers/ID/hostname for Docker,
-// …/overlay-containers/ID/userdata/hostname for Podman.
+// Runtimes mount files at these paths from the container's own folder, whose path contains the ID:
+// …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
 var (
 	mountedFiles = regexp.MustCompile(`^/etc/(hostname|hosts|resolv\.conf)$`)
 	containerID  = regexp.MustCompile(`(?:^|/)([0-9a-f]{64})(?:/|$)`)

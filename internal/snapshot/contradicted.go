@@ -7,8 +7,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A broken profiler keeps returning zeros that are fresh and plausible. Utilization is measured separately. If it is at
-// least busyPercent while a field that proves work is 0, contradictions times in a row, the zeros are dropped.
+// A broken profiler keeps returning zeros that look fresh and plausible. Utilization does not depend on the profiler,
+// so it reveals them: the zeros are dropped after utilization was at least busyPercent, while a field that proves work
+// was 0, for as many times in a row as contradictions says.
 const (
 	busyPercent    = 90
 	contradictions = 3

@@ -72,7 +72,7 @@ func (l *Facts) linkConditions(c *Cycle) []linkCondition {
 			l.linksDown[d.UUID] = true
 		}
 	}
-	// After a fallback to NVML, DCGM's watch ends the condition.
+	// NVML may have reported the condition during a fallback. A passing watch of DCGM ends it.
 	for i := range c.Batch.Health {
 		h := &c.Batch.Health[i]
 		d := &l.topology.Devices[h.Row]

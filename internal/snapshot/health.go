@@ -183,7 +183,7 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 }
 
 // withoutIMEX returns why the machine needs no IMEX daemon of its own, or "" if it may need one. DCGM cannot see a
-// daemon that runs in a pod. If DCGM has seen one ready, it is the machine's, and its end is a fault.
+// daemon that runs in a pod. A daemon that DCGM has seen ready belongs to the machine; if it stops, that is a fault.
 func (l *Facts) withoutIMEX(c *Cycle) string {
 	seen, expected, stopped := false, false, false
 	for _, row := range l.gpus {

@@ -48,7 +48,7 @@ func TestIMEXCorrections(t *testing.T) {
 	}
 }
 
-// A daemon that was once ready belongs to the machine. That it stops is a fault.
+// A daemon that was once ready belongs to the machine. If it stops, that is a fault.
 func TestIMEXDaemonThatWasReady(t *testing.T) {
 	var facts snapshot.Facts
 	passes := gpu.HealthCheck{Row: 0, Watch: "IMEX"}

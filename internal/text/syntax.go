@@ -5,7 +5,7 @@ import "strconv"
 // A SyntaxError is an error in a line of a file.
 type SyntaxError struct {
 	File string // "" if the caller knows the file
-	Line int    // 0 if the whole file is meant
+	Line int    // 0 if the error concerns the whole file
 	Msg  string
 }
 

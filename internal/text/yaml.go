@@ -110,7 +110,7 @@ type place struct {
 	path   string       // of the value; for a key, of its mapping
 	typ    reflect.Type // into which the value is decoded; for a key, its mapping; nil if unknown
 	isKey  bool
-	isUsed bool // an error names it
+	isUsed bool // an error already names it
 }
 
 // keysOf returns the type of each key of a struct. There are none for another type.
@@ -194,8 +194,8 @@ func (e *yamlErrors) translate(message string) {
 	e.errs = append(e.errs, YAMLError(e.file, errors.New(message)))
 }
 
-// find returns the first place on a line that is. It prefers a place of the named type. If there is no place, it
-// returns a new one.
+// find returns the first unused place on a line for which is returns true, and marks it as used. It prefers a place of
+// the named type. If there is no such place, it returns a new one.
 func (e *yamlErrors) find(line, typeName string, is func(*place) bool) *place {
 	n, _ := strconv.Atoi(line)
 	found := &place{node: &yaml.Node{Line: n}}

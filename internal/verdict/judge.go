@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// NoCounters is the reason of Unknown if the counters file lacks a family of the table.
+// NoCounters is the reason for Unknown if the counters file lacks a family that the table needs.
 const NoCounters = "no_counters"
 
 const (

@@ -65,8 +65,9 @@ func (ws *watchSet) reportFaults() {
 	var fields grouping[want, string]
 	for _, fault := range ws.faults[ws.reported:] {
 		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
-		// Counters files for a fleet name fields of other nodes. An engine loads no module for devices that the machine
-		// lacks, such as Grace CPUs. Accounting works without its fields.
+		// These faults are expected, so they are only logged at level info. A counters file for a fleet names fields
+		// that this machine lacks, and the engine does not load modules for missing devices, such as Grace CPUs. Fields
+		// that only accounting requested are optional.
 		isElsewhere := errors.Is(fault.Err, errNoEntity) || fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
 		if isElsewhere || !ws.plan.Requests(fault.Field) {
 			w.level = slog.LevelInfo

@@ -152,8 +152,8 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 	b.Health = append(b.Health, c)
 }
 
-// checks reports whether a row without findings passes. A lost GPU does not. Neither does the machine if the engine has
-// no machine check (before 4.5).
+// checks reports whether a row without findings passes. A lost GPU does not pass. The machine does not pass if the
+// engine cannot check it (before 4.5).
 func (s *Session) checks(row int) bool {
 	if s.members[row].group != groupNone {
 		return !s.gpus.lost[row]

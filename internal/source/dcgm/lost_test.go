@@ -239,7 +239,7 @@ func TestStrays(t *testing.T) {
 		s := open(t, e, plan, dcgm.Options{})
 		for range 3 {
 			for _, x := range read(t, s).Samples {
-				if x.Value == gpu.Int(7) && x.Field != 1 { // a stray value of field 112 is a requested one
+				if x.Value == gpu.Int(7) && x.Field != 1 { // the plan requests field 112, so its stray values may be shown
 					t.Errorf("%v was not requested", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
 				}
 			}

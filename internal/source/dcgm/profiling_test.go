@@ -281,8 +281,7 @@ func TestProfilingAfterFreeze(t *testing.T) {
 	}
 }
 
-// When another profiler stops, its fields are watched separately if necessary, so that only an unknown field is
-// missing.
+// When another profiler stops, the rejected watch is split if necessary, so that only the unknown field is missing.
 func TestHeldFieldsAreIsolated(t *testing.T) {
 	e := fakedcgm.New(t, world("unknown 1004", "profiler -34")...)
 	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)), dcgm.Options{}.RetryRefused(interval))

@@ -84,7 +84,7 @@ func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
 	case severityOf(err) == reopen:
 		return err
 	case severityOf(err) == skip:
-		// Part of it may be watched now, which splitting finds out.
+		// The engine may accept a part of the watch now. watchChunks splits it to find out.
 		return ws.watchChunks(h.rows, h.fields, h.sampling)
 	}
 	h.err, h.next = ws.withVersions(err), now.Add(ws.retryAfter)
@@ -92,8 +92,9 @@ func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
 	return nil
 }
 
-// follow records which watches had a new value or a fault in this Read. A new watch would not help against a fault. If no
-// watch had a new value for long, the engine was frozen. Profiling then needs two more readings for its first value.
+// follow records which watches had a new value or a fault in this Read. A new watch would not help against a fault. If
+// no watch had a new value for a long time, the engine was frozen. Profiling then needs two more readings for its first
+// value.
 func (ws *watchSet) follow(now time.Time) {
 	before, usual := ws.advanced, time.Duration(0) // usual is the time between two new values
 	for _, w := range ws.list {

@@ -67,9 +67,9 @@ func (s *Session) openHealth() error { return reopenOnly(s.watchHealth()) }
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
 
-// Read appends the current samples. It makes one call for each kind of entity, and one more for fields of which all
-// samples are requested, if there was more than one. Occasionally it also inspects the entities. Fields that cannot be
-// read become faults. It returns an error if the engine is gone or nothing could be read.
+// Read appends the current samples. It makes one call for each kind of entity. If every sample of a field is requested
+// and several are new, it makes another call for them. Occasionally it also inspects the entities. Fields that cannot
+// be read become faults. It returns an error if the engine is gone or nothing could be read.
 func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) error {
 	if s.closed {
 		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)

@@ -170,8 +170,8 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// capability returns the profiling fields that the GPU of a row has, and adds faults for the others. If the engine does
-// not know, the watch will show.
+// capability returns the profiling fields that the GPU of a row has, and adds faults for the others. If the query fails
+// and may succeed later, it returns all fields: watching them shows which ones are supported.
 func (ws *watchSet) capability(row int, fields []int, key sampling) (has []int, err error) {
 	id := ws.top.Devices[row].GPU
 	ids, err := ws.engine.profiling(id)

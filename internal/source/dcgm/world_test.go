@@ -23,7 +23,7 @@ const deadline = 20 * time.Second
 // versions are the first lines of every script.
 var versions = []string{"library 4.6.0", "engine 4.6.0", "driver 580.95.05", "nvml 13.580.95.05"}
 
-// gpuLine returns the script line of a GPU. Index and minor number differ from the ID, which is possible.
+// gpuLine returns the script line of a GPU. Index and minor number differ from the ID, as they can on real machines.
 func gpuLine(id int, more string) string {
 	return fmt.Sprintf(`gpu %d uuid=GPU-%d name="NVIDIA H100 80GB HBM3" bus=00000000:%02X:00.0 index=%d minor=%d %s`,
 		id, id, 0x1b+0x11*id, id+1, id+2, more)

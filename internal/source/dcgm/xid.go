@@ -189,9 +189,10 @@ func (x *xidWatch) finish(due []entity, now time.Time, whole bool) {
 	}
 }
 
-// due returns the entities whose histories must be read, and the earliest time from which. If whole is set, these are
-// all entities from the beginning. The history of a lost row is read from the beginning in every Read, because the next
-// session may not have the row. If repeats is true, XIDs that were reported before will be reported again.
+// due returns the entities whose histories must be read, and the earliest time from which to read them. If whole is
+// set, these are all entities from the beginning. The history of a lost row is read from the beginning in every Read,
+// because the next session may not have the row. If repeats is true, XIDs that were reported before will be reported
+// again.
 func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, from int64, repeats bool) {
 	from = -1
 	for _, e := range x.order {
@@ -286,7 +287,7 @@ func (s *Session) eachXID(r readout, do func(*xidHistory, xidReport)) {
 			continue
 		}
 		if h := s.xids.histories[entity{x.group, x.entity}]; h != nil {
-			v, _ := decode(&s.plan.Fields[f], x, nil) // a blank is no error here
+			v, _ := decode(&s.plan.Fields[f], x, nil) // ignore the error: xidCode recognizes a blank
 			do(h, xidReport{x.at, xidCode(v)})
 		}
 	}

@@ -63,7 +63,7 @@ type Source struct {
 	missing      atomic.Pointer[requirement] // what the last attempt to open did not find; nil if nothing or unknown
 	onFallback   atomic.Bool                 // NVML is read because DCGM is unavailable
 
-	dcgmOpened, nvmlOpened atomic.Bool   // a session of it was opened before
+	dcgmOpened, nvmlOpened atomic.Bool   // the source has opened a session of the driver before
 	replaced               chan struct{} // has room for the one report of a replaced library
 }
 

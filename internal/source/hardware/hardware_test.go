@@ -165,7 +165,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := &fakeEngine{begin: time.Now(), takes: 5 * time.Second, err: gpu.ErrUnavailable} // DCGM itself takes so long if nothing listens
+			e := &fakeEngine{begin: time.Now(), takes: 5 * time.Second, err: gpu.ErrUnavailable} // DCGM takes this long to fail if nothing listens
 			s := newSource(Options{Engine: address, Fallback: true}, e, emptySession{})
 			stop := collect(t, s)
 			synctest.Wait()

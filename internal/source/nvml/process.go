@@ -262,9 +262,8 @@ func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean gpu.V
 }
 
 // means appends the mean of every process over an interval. Some drivers report each process once, with its mean.
-// Others report a process once per sampling period in which it ran, which repeated processes show; its sum is then
-// divided by the number of periods, so that idle periods count. If the device has no samples, the number of distinct
-// times is the number of periods.
+// Others report a process once for each sampling period in which it ran. If a process is repeated, every sum is divided
+// by the number of periods, so that idle periods count. If that number is 0, the number of distinct times is used.
 func means(list []busyProcess, samples []gonvml.ProcessUtilizationSample, periods int) []busyProcess {
 	counts, times, most := map[uint32]int{}, map[uint64]struct{}{}, 0
 	for i := range samples {

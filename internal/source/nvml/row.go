@@ -271,7 +271,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	return nil
 }
 
-// valuesReturn returns the first return code that is not success: that of the call, or of a value.
+// valuesReturn returns the first return code that is not SUCCESS: that of the call, or else that of a value.
 func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
 		all = gonvml.Return(values[i].NvmlReturn)

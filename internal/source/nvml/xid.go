@@ -51,7 +51,7 @@ type queued struct {
 	since, time int64
 }
 
-// An eventQueue is a session's view of a queue. A GPU without XIDs has no fault either.
+// An eventQueue is a session's view of a queue. It is nil if the XIDs of the GPU are not requested.
 type eventQueue struct {
 	queues   *queues
 	queue    *queue // nil while the driver refuses to register events

@@ -37,7 +37,7 @@ type Session struct {
 // A cell is a field of a row, with the generator of its value and the faults that affect it.
 type cell struct {
 	row, field int
-	gen        generator // none if there is no value, for the reason in err
+	gen        generator // empty if there is no value; err says why
 	n          int
 	integer    bool // an integer in the catalog's unit
 	factor     float64

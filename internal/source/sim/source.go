@@ -189,7 +189,7 @@ func (s *Source) bindings(elapsed time.Duration) (n int) {
 	return n
 }
 
-// bind unbinds and binds GPUs as the scenario says at a time since the start.
+// bind sets which GPUs are bound to the driver at a time since the start, according to the scenario.
 func (s *Source) bind(elapsed time.Duration) {
 	for i := range s.world.gpus {
 		g := &s.world.gpus[i]
