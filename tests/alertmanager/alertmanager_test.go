@@ -22,7 +22,7 @@ import (
 
 var deployment = filepath.Join("..", "..", "deployment")
 
-// load returns the shipped configuration. Alertmanager fails for an unknown key or receiver.
+// load returns the shipped configuration. An unknown key or receiver fails the test.
 func load(t *testing.T) *config.Config {
 	t.Helper()
 	c, err := config.LoadFile(filepath.Join(deployment, "alertmanager", "alertmanager.yml"))

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// strictPackages are the packages that know --compatibility=strict: compat implements it, config parses it, app passes
-// it on, and command explains it.
+// strictPackages are the packages that may mention --compatibility=strict: compat implements it, config parses it, app
+// passes it on, and command explains it.
 var strictPackages = []string{"internal/compat", "internal/config", "internal/app", "internal/command"}
 
 // strictWord matches the word in identifiers and in prose, but not in "restrict".
 var strictWord = regexp.MustCompile(`(^|[^a-z])strict|Strict`)
 
-// Only the packages of strictPackages know strict mode. Other packages have options that are named for what they do, such
-// as snapshot.Facts.AsReported.
+// Only strictPackages may mention strict mode. Other packages name their options by their effect, such as
+// snapshot.Facts.AsReported.
 func TestStrictModeIsInOnePlace(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {

@@ -30,7 +30,7 @@ var layers = []struct {
 	{[]string{"cmd/dcgm-exporter"}, "main"},
 }
 
-// apart lists the folders outside the exporter's layers: the other program, tests, and tools of the build.
+// apart lists the folders outside the exporter's layers: gpuop, the tests and the build tools.
 var apart = []string{"gpuop", "tests", "tools"}
 
 // foreign lists modules of one program that must not be linked into the other.
@@ -94,7 +94,7 @@ func packages(t *testing.T) []pkg {
 	return listed
 }
 
-// within reports whether path is one of rooms or below one.
+// within reports whether path is one of the folders in rooms, or below one of them.
 func within(path string, rooms []string) bool {
 	return slices.ContainsFunc(rooms, func(room string) bool {
 		return path == room || strings.HasPrefix(path, room+"/")

@@ -75,8 +75,8 @@ var waits = map[string]string{
 	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
 }
 
-// TestSourceRules checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the encoder
-// formats only by appending.
+// TestSourceRules checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the
+// encoder appends instead of calling fmt.
 func TestSourceRules(t *testing.T) {
 	documented, waiting := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {

@@ -40,8 +40,8 @@ func dense(tb testing.TB) *sim.Source {
 	return source
 }
 
-// requested returns a plan of 76 numeric fields: those that attribution needs, and others for every instance. What they
-// mean does not matter here.
+// requested returns a plan of 76 numeric fields: those that attribution needs, and others for every instance. Their
+// meaning does not affect the cost.
 func requested() *gpu.Plan {
 	// Cycles follow each other without a pause, and samples never get stale.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
@@ -76,7 +76,7 @@ type stepped struct {
 	done   chan struct{} // receives when a page was published
 	ended  chan error
 	lines  int // lines of the latest page
-	shares int // lines of the latest page about pods
+	shares int // number of lines about pods on the latest page
 }
 
 // newStepped starts a Loop on the dense node. The Loop waits for turn after every page.

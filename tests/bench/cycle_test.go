@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
 // plan returns a plan with the given number of numeric fields for every GPU instance. The meaning of a field does not
-// affect its cost, so if there are too few fields of instances, fields of whole GPUs are read for instances too.
+// affect its cost. If there are too few instance fields, GPU fields are read for instances too.
 func plan(fields int) *gpu.Plan {
 	// Cycles follow each other without a pause, and samples never get stale.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
@@ -39,7 +39,7 @@ func plan(fields int) *gpu.Plan {
 		}
 		f.Levels = gpu.KindsOf(gpu.KindGPUInstance)
 		f.Interval = time.Hour
-		f.Range = nil // values of the test library are not plausible
+		f.Range = nil // the test library's values are out of range
 		p.Counters = append(p.Counters, gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
 		p.Fields = append(p.Fields, f)
 	}
@@ -130,7 +130,7 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkSoak runs 10,000 cycles with 56 instances × 100 fields, whatever b.N is. It reports the resident memory at
+// BenchmarkSoak runs 10,000 cycles with 56 instances × 100 fields, regardless of b.N. It reports the resident memory at
 // the end, and its growth in the second half.
 func BenchmarkSoak(b *testing.B) {
 	for _, s := range sources() {

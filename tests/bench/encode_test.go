@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// A customary exporter collects the series of a page as const metrics.
+// customary is a prometheus.Collector that returns the series of a page as const metrics, as most exporters do.
 type customary struct {
 	descs  []*prometheus.Desc
 	series []func() prometheus.Metric

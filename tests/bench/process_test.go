@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// The node has 110 pods with three replicas each of eight GPUs, and one process for each replica.
+// The benchmarked node has eight time-sliced GPUs and 110 pods. Each pod has three replicas, and one process on each.
 const (
 	crowdGPUs     = 8
 	crowdPods     = 110

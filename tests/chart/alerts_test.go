@@ -114,7 +114,7 @@ alerts:
 	}
 }
 
-// Each threshold must be the number at the end of the expression of its alert.
+// Each threshold in the chart's values must equal the number that its alert's expression compares with.
 func TestThresholdsAreThoseOfTheRules(t *testing.T) {
 	c := load(t, folder)
 	thresholds := c.Values["alerts"].(map[string]any)["thresholds"].(map[string]any)

@@ -27,8 +27,8 @@ import (
 
 var update = flag.Bool("update", false, "write the rendered files of testdata")
 
-// maxLines is the length from which on golden files refer to a file of the repository (rules, dashboards, counters)
-// instead of repeating it.
+// maxLines limits the objects in golden files. Longer objects are left out, except the DaemonSet: they hold files of
+// the repository (rules, dashboards, counters).
 const maxLines = 90
 
 // varies matches the parts of a rendering that differ each time: certificates and salted hashes.
@@ -76,7 +76,7 @@ func TestRendered(t *testing.T) {
 
 func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return one[*apps.DaemonSet](t, r) }
 
-// check checks that the exporter accepts the settings of a rendering and has exactly the rights that they need.
+// check checks that the exporter accepts the settings of a rendering and has exactly the permissions that they need.
 func check(t *testing.T, values string, r *rendering) {
 	t.Helper()
 	var set struct {
@@ -104,7 +104,7 @@ func check(t *testing.T, values string, r *rendering) {
 		paths[m.MountPath] = true
 	}
 
-	// The exporter must accept arguments and environment.
+	// The exporter must accept the arguments and the environment.
 	lookedUp := map[string]bool{}
 	cfg, err := config.Parse(container.Args, func(name string) (string, bool) {
 		lookedUp[name] = true

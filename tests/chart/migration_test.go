@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestMigration follows docs/migration.md with values of three generations of NVIDIA's chart, on three simulated
-// nodes. Every metric of the file that the values select is served, or the node's hardware lacks it and a series says so.
+// TestMigration follows docs/migration.md with values of three generations of NVIDIA's chart, on three simulated nodes.
+// Every metric of the selected counters file must be served, unless the node's hardware lacks it and a series says so.
 func TestMigration(t *testing.T) {
 	const mounted = `
 extraConfigMapVolumes:
@@ -93,7 +93,7 @@ func withStrict(values string) string {
 	return values + "extraEnv: [" + setting + "]\n"
 }
 
-// isServed reports whether a page has series of a counter, or its label.
+// isServed reports whether a page has series of the counter. For a counter of type label, it looks for the label.
 func isServed(page string, r *counters.Request) bool {
 	if r.Type == gpu.MetricLabel {
 		return strings.Contains(page, ","+r.Name+`="`)

@@ -49,15 +49,15 @@ func TestValues(t *testing.T) {
 
 		// YAML and Helm parse unquoted digits as floating-point numbers. A number that loses digits must be an error.
 		{values: "image: {tag: 4.8}", has: []string{`dcgm-exporter:4.8"`}},
-		{values: "image: {tag: 1.10}", has: []string{`dcgm-exporter:1.1"`}}, // so YAML has it
+		{values: "image: {tag: 1.10}", has: []string{`dcgm-exporter:1.1"`}}, // YAML reads 1.1
 		{values: "basicAuth: {users: {ann: 12345678}}", has: []string{`password: "12345678"`}},
 		{values: "basicAuth: {users: {ann: true}}", has: []string{`password: "true"`}},
 		{values: "basicAuth: {users: {ann: \"12345678901234567890\"}}", has: []string{`password: "12345678901234567890"`}},
 		{values: "basicAuth: {users: {ann: 12345678901234567890}}", refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"}, // the error must not contain the password
 		{values: "podLabels: {a: 12345678901234567890}", refused: "1.2345678901234567e+19"},
 
-		// Values of a parent chart must not get in the way. NVIDIA's repository of an older chart without a tag selects
-		// that chart's tag. Unknown keys must be named.
+		// Values of a parent chart must be ignored. If an older release of NVIDIA's chart selects NVIDIA's image
+		// without a tag, the image gets that chart's tag. The notes must name keys that have no effect.
 		{values: "global: {imageRegistry: x}\nenabled: true"},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true", has: []string{
 			"nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", "mapPodsMetrics has no effect"}},
@@ -94,8 +94,9 @@ func TestValues(t *testing.T) {
 		{values: "profiling: {enabled: true}\nsecurityContext: {privileged: true}", lacks: mayNot},
 		{values: "profiling: {enabled: true}\nsecurityContext: {capabilities: {add: null}}", has: []string{mayNot}},
 
-		// As with NVIDIA's chart, the default image has DCGM, and the container has the capability without which DCGM
-		// reads no profiling metrics before Hopper. Only a root user can use it, and only if such metrics are collected.
+		// As in NVIDIA's chart, the default image has DCGM, and the container has CAP_SYS_ADMIN: without it, DCGM reads
+		// no profiling metrics before Hopper. The capability is left out if the user is not root, or if no such metrics
+		// are collected.
 		{values: "{}", has: []string{image + `v0.1.0"`, sysAdmin}},
 		{values: "image: {variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
 		{values: "image: {variant: dcgm}", refused: "variant"},
@@ -120,7 +121,7 @@ func TestValues(t *testing.T) {
 		// No privileged container is needed if the runtime passes the device in.
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
 
-		// Whoever installs the alerts must learn where the configuration of Alertmanager is.
+		// If alerts are installed, the notes must say where the Alertmanager configuration is.
 		{values: "prometheusRule: {enabled: true}", has: []string{"files/alertmanager.yml"}},
 		{values: "{}", lacks: "files/alertmanager.yml"},
 
@@ -158,8 +159,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// YAML makes a boolean or number of some values where the API wants a string, and so does --set with "true" and "9400".
-// The API server would reject such objects. The chart must write strings with all digits.
+// YAML and --set turn unquoted values such as true and 9400 into booleans and numbers. The API server rejects these
+// where it expects strings. The chart must write strings with all digits.
 func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	c := load(t, folder)
 	for _, meant := range []string{
@@ -222,7 +223,7 @@ func TestNullValues(t *testing.T) {
 	}
 	walk(nil, c.Values)
 
-	// This chart must render without everything that NVIDIA's chart renders without.
+	// NVIDIA's chart renders without these keys, so this chart must too.
 	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources", "tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes", "extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
 		if _, err := render(c, key+": null"); err != nil {
 			t.Errorf("%s: null: error %v, want none", key, err)
@@ -230,9 +231,9 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// "helm upgrade --reuse-values" renders a chart with the old release's values in place of the chart's defaults. A release
-// of NVIDIA's chart lacks whole sections, and one of an older version of this chart lacks single keys. Keys that the
-// templates need must get the chart's defaults.
+// "helm upgrade --reuse-values" renders a chart with the values of the previous release instead of the chart's
+// defaults. Values of NVIDIA's chart lack whole sections, and those of an older version of this chart lack single keys.
+// Keys that the templates need must get the chart's defaults.
 func TestReusedValues(t *testing.T) {
 	want := mustRender(t, load(t, folder), "").docs
 	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName", "resources", "rollingUpdate",
@@ -273,8 +274,8 @@ func TestReusedValues(t *testing.T) {
 	}
 }
 
-// A counters file and a configuration must be in the ConfigMap exactly as written. A block scalar would take an
-// indented first line as its indentation.
+// A counters file and a configuration must be in the ConfigMap exactly as written. In a YAML block scalar, the
+// indentation of the first line would be lost.
 func TestFilesAsTheyAre(t *testing.T) {
 	c := load(t, folder)
 	for _, content := range []string{

@@ -90,7 +90,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{t: t, pages: map[string][][]byte{}, times: map[string][]time.Time{}, worlds: map[string]*world{}}
 }
 
-// world returns the Prometheus data for a kind of node, scraped in the given way and with remedies.
+// world returns the Prometheus data for a kind of node, scraped in the given way, with the given remedies.
 func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	r.t.Helper()
 	var args, rules []string
@@ -193,8 +193,8 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	return nil
 }
 
-// addsUp reports whether the answers add up to the values of the devices. If the answers are of owners, only the parts
-// of devices that pods hold are counted.
+// addsUp reports whether the answers add up to the values of the devices. If there is an answer per owner, only the
+// shares of pods are counted.
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
 	if u.Per == "owner" {
@@ -310,7 +310,8 @@ pods:
 	}
 }
 
-// If device series have no owner, OpenCost's bill must equal that of the recording rules.
+// With --owner-labels=info, the recording rules must still give OpenCost a bill that adds up to the values of the
+// devices.
 func TestOpenCostOfOwnersApart(t *testing.T) {
 	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {
@@ -321,7 +322,7 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	}
 }
 
-// cell returns what a use needs for a kind, as a table cell.
+// cell returns the remedies that a use needs for a kind of node, as a table cell.
 func (r *rig) cell(u *use, k *kind) string {
 	if !u.asksOf(k) {
 		return ""
@@ -340,7 +341,7 @@ func (r *rig) cell(u *use, k *kind) string {
 	return strings.Join(names, " and ")
 }
 
-// kindsOf returns the kinds for which a use is answered under a setting.
+// kindsOf returns the kinds of nodes for which a use is answered with the given setting, as a table cell.
 func (r *rig) kindsOf(u *use, arg string) string {
 	var have, lack []string
 	for i := range kinds {

@@ -46,8 +46,8 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 	return all
 }
 
-// From DCGM's values of a machine, in either vocabulary, the rules must record the page that nvidia_gpu_exporter
-// publishes for it.
+// Given a machine's DCGM values in either vocabulary, the rules must record what nvidia_gpu_exporter publishes for that
+// machine.
 func TestFromNVIDIASMI(t *testing.T) {
 	text, err := os.ReadFile("nvidia-smi.yaml")
 	if err != nil {

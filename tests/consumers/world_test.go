@@ -148,8 +148,8 @@ var (
 	target      = map[string]string{"job": "dcgm-exporter", "instance": "10.0.0.1:9400", "node": nodeName}
 )
 
-// scrape returns a world with the pages, scraped as the row of the data file says, and with the series of
-// kube-state-metrics that queries join.
+// scrape returns a world with the pages, scraped in the given way, and with the series of kube-state-metrics that
+// queries join.
 func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
 	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
 	for i, page := range pages {

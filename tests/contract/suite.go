@@ -365,8 +365,8 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 // trailed holds the trail samples that a session has returned.
 type trailed map[gpu.Sample]bool
 
-// checkTrails reports violations of the contract in the trails of b. They must be of fields with AllSamples. Each sample
-// must be returned once per session, in order within its cell, and the last one must be the newest.
+// checkTrails reports violations of the contract in the trails of b. Only fields with AllSamples may have trails. A
+// session must return each sample once, in time order within a cell. The last one must be the newest sample.
 func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen trailed) {
 	t.Helper()
 	latest := map[cell]gpu.Sample{}

@@ -57,7 +57,8 @@ func fleet(t *testing.T) []machine {
 	}
 }
 
-// ofApp has series that package app registers, with faults. A simulated machine only has those of the collector.
+// ofApp has series that show faults of the exporter and a firing alert. A simulated machine has no such series, because
+// package app registers them.
 const ofApp = `dcgm_exporter_config_last_reload_successful 0
 dcgm_exporter_attribution_success{attributor="kubernetes"} 0
 dcgm_exporter_source_fallback 1

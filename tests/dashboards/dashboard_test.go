@@ -119,7 +119,7 @@ func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, q := range d.queries() {
 			for _, s := range selectors(t, q) {
-				// Alerts on GPUs have no label instance. They are joined by the host name.
+				// Alerts about GPUs have no instance label, so queries join them by host name.
 				if !strings.Contains(s.String(), `instance=~"some"`) && s.Name != "ALERTS" {
 					t.Errorf("%s: %s: selector %s lacks instance=~\"$instance\"", file, q.where, s)
 				}

@@ -46,7 +46,7 @@ type world struct {
 	begin, end time.Time
 }
 
-// play scrapes machines for a time, with a fake clock.
+// play scrapes machines for the given time, with a fake clock.
 func play(t *testing.T, length time.Duration, machines ...machine) *world {
 	t.Helper()
 	w := &world{Storage: prom.NewStorage()}

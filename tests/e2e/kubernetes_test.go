@@ -144,7 +144,7 @@ func TestOwnersOfDevices(t *testing.T) {
 	// The labels of a deleted pod are removed at the first cycle after the kubelet has forgotten the pod.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
 	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
-	started := func(p page) float64 { // a cycle that started after now
+	started := func(p page) float64 { // start of the latest successful cycle
 		return p["dcgm_exporter_collect_last_success_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue()
 	}
 	first := started(e.scrape())

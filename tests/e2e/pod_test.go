@@ -78,8 +78,8 @@ func (n *node) label(t *testing.T, key, value string) {
 	t.Cleanup(func() { n.must(t, "", "label", "node", nodeName, key+"-") })
 }
 
-// The exporter runs as a pod, deployed as in deployment/ and docs/. The replicas of the node use MPS. The API server
-// restarts.
+// TestExporterPod deploys the exporter as a pod, as in deployment/ and docs/. The node shares GPUs with MPS, and the
+// API server restarts.
 func TestExporterPod(t *testing.T) {
 	n := theNode(t)
 	n.image(t)

@@ -35,7 +35,7 @@ type node struct {
 	pages       exposition.Pages
 	run         func(context.Context) error
 	handler     http.Handler
-	read        chan struct{} // closed after the GPUs have been read
+	read        chan struct{} // closed after the first page with GPUs
 }
 
 func newNode(i int) (*node, error) {
@@ -77,7 +77,7 @@ func newNode(i int) (*node, error) {
 	return n, nil
 }
 
-// A fleet serves all nodes on one listener, each under its name, and the list of them.
+// A fleet serves the pages of all nodes below their names, and the list of targets.
 type fleet struct {
 	nodes []*node
 	http.ServeMux

@@ -47,8 +47,8 @@ func serve(t *testing.T, nodes int) (*fleet, *httptest.Server) {
 	return f, server
 }
 
-// Every target in the list is the page of one node. It has eight GPUs with their own UUIDs, its own host name and its
-// own pods.
+// Every target serves the page of one node. The page has eight GPUs with their own UUIDs, its own host name and its own
+// pods.
 func TestTargetsAreNodes(t *testing.T) {
 	_, server := serve(t, 3)
 	var groups []struct {

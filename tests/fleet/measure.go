@@ -27,7 +27,7 @@ scrape_configs:
 rule_files: [%s]
 `
 
-// warmup is the time before the measurement. Each node is scraped at least once in it.
+// warmup is the time before the measurement. Each node is scraped at least once during it.
 const warmup = time.Minute
 
 // A measurement holds the results for one Prometheus and the nodes that it scraped.
@@ -41,7 +41,7 @@ type measurement struct {
 	rules, missed     float64         // duration of the latest rule evaluation in seconds; missed evaluations
 	ownCPU, ownMemory float64         // CPU and memory of all nodes
 	took              []time.Duration // duration of each dashboard query
-	instead           []time.Duration // duration of the recorded query that answers the same
+	instead           []time.Duration // duration of the recorded query with the same answer
 }
 
 // measure runs the measurement and prints the tables.

@@ -145,7 +145,7 @@ func number(answer model.Value) (sum float64) {
 	return sum
 }
 
-// block describes the two-hour block on disk that has a Prometheus server's samples.
+// block describes the two-hour block on disk that contains a Prometheus server's samples.
 type block struct {
 	Stats         struct{ NumSamples, NumSeries float64 }
 	chunks, index float64 // in bytes

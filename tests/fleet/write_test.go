@@ -68,7 +68,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// A Prometheus with each configuration scrapes three nodes and writes to VictoriaMetrics, which answers the query.
+// For each configuration, a Prometheus scrapes three nodes and writes to VictoriaMetrics, which must answer the query.
 func TestVictoriaMetricsAnswers(t *testing.T) {
 	rules, err := filepath.Abs("../../deployment/rules/recording.yml")
 	if err != nil {

@@ -68,7 +68,7 @@ type session struct {
 	podOf       accounting.PodOf
 	virtual     bool
 	args        []string // arguments that affect labels
-	own         bool     // whether the page has the metrics of the loop itself
+	own         bool     // whether the page includes the collector's own metrics
 	cycle       int      // number of the cycle whose page is taken
 }
 

@@ -278,7 +278,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 				continue
 			}
 			known++
-			// The driver counts in steps, and one step may have been due.
+			// The driver updates the counter in steps, so it may grow by one more step than the elapsed time.
 			if grown, most := after-before, float64(second.at.Sub(first.at)+time.Second); grown < 0 || grown > most {
 				t.Errorf("%v: field %d grew by %v ns within %v", d.Entity, id, grown, second.at.Sub(first.at))
 			}

@@ -181,7 +181,7 @@ var comparisons = []comparison{
 	{391, "retired_pages.double_bit.count", 0},
 }
 
-// nothing reports whether nvidia-smi has no value.
+// nothing reports whether value is what nvidia-smi prints instead of a missing value.
 func nothing(value string) bool {
 	return value == "" || strings.Contains(value, "N/A") || strings.Contains(value, "Not Supported") ||
 		strings.Contains(value, "Unknown Error")
@@ -232,8 +232,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 	}
 }
 
-// between reports whether a value lies between two texts of nvidia-smi, within slack. Strings must be equal except for
-// case.
+// between reports whether a number lies between two values that nvidia-smi printed, or at most slack outside. Other
+// values must equal the first text, ignoring case.
 func between(v gpu.Value, a, b string, slack float64) bool {
 	n, ok := v.Number()
 	x, errX := strconv.ParseFloat(a, 64)

@@ -47,7 +47,7 @@ func TestBuildsLeaveNoIndex(t *testing.T) {
 	}
 }
 
-// Only the image without DCGM may lack its library, and its tag says so.
+// Every image contains libdcgm, except those whose tag ends in -nvml.
 func TestDefaultImageHasDCGM(t *testing.T) {
 	for suffix, want := range map[string]bool{"": true, "-nvml": false} {
 		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {

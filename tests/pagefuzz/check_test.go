@@ -103,7 +103,7 @@ type checker struct {
 
 	counters map[string]seen             // last value of each counter by series
 	totals   map[string]map[string]total // latest totals by family and series
-	energy0  map[string]float64          // energy of a GPU when it first appeared, minus what was counted by then
+	energy0  map[string]float64          // energy of a GPU when it first appeared, minus the energy counted until then
 	weights  map[key]float64             // devices and their fraction of a GPU
 	seconds  map[key]float64             // GPU seconds since the device appeared
 	at       time.Time                   // time of the latest page with data
@@ -213,7 +213,7 @@ func (c *checker) parse(text string, at time.Time) *page {
 // forgotten is how long a series must be absent before it may start at zero again.
 const forgotten = 15 * time.Minute
 
-// counterRules: counters of the exporter do not fall. Counters of a driver may.
+// counterRules checks that counters of the exporter do not decrease. Those of the driver may.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
@@ -230,7 +230,7 @@ func (c *checker) counterRules(p *page) {
 	}
 }
 
-// healthRules: an entity that is down has no current values.
+// healthRules checks that an entity that is down has no current values.
 func (c *checker) healthRules(p *page) {
 	down := map[key]bool{}
 	for _, s := range p.samples[entityUp] {
@@ -262,24 +262,25 @@ func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
 
-// within calls yield with every moment of the truth that a page may show.
+// within calls yield with every recorded moment that a page may show, newest first, until yield returns false.
 func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
 		if !yield(m) || at.Sub(m.at) > c.window() {
-			return // include the state at the beginning of the window, which started earlier
+			return // stop after the moment that was current when the window began
 		}
 	}
 }
 
-// could reports whether the function is returned true for some moment in the window.
+// could reports whether is returns true for any moment within the window.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })
 	return found
 }
 
-// ownerRules: the owner on a device's series holds it exclusively, and a pod with a share holds a share.
+// ownerRules checks that each pod on a page held the device: exclusively if it is on the device's own series, at least
+// a share otherwise.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {
@@ -332,7 +333,8 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners: if neither the truth nor the kubelet has changed during the window, the page lists all owners.
+// exactOwners checks that the page lists all owners, if neither the owners nor the kubelet's answers have changed for
+// two windows.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -376,10 +378,10 @@ func (c *checker) exactOwners(p *page) {
 	}
 }
 
-// momentRules: current shares and the unattributed remainder add up to the device's value.
+// momentRules checks that current shares and the unattributed remainder add up to the device's value.
 func (c *checker) momentRules(p *page) {
 	if c.w.readAt != c.w.steps {
-		return // the page is late: the truth has changed since the read
+		return // the page is late: the world has changed since the read
 	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
@@ -411,8 +413,8 @@ func (c *checker) momentRules(p *page) {
 	})
 }
 
-// shared returns the possible utilization of a GPU that several pods share: that of the interval of its processes if
-// the driver reports it, or the sum of the processes if that exceeds the current sample.
+// shared returns the possible totals of the utilization of a GPU that several pods share. They are the mean over the
+// interval of the processes, the current sample, and the sum of the processes if it exceeds the current sample.
 func (d *device) shared(moment float64, there bool) []float64 {
 	values := []float64{d.reported.mean}
 	if there {
@@ -421,8 +423,9 @@ func (d *device) shared(moment float64, there bool) []float64 {
 	return values
 }
 
-// parts compares the shares of a device with its possible total. A device without a value has no shares. With virtual
-// GPUs, the page has no value of a shared device.
+// parts checks that the shares and the remainder of each device add up to one of its possible totals. If the remainder
+// is unknown, the sum must not exceed them. A device without a total must have no shares. With virtual GPUs nothing is
+// checked, because the page has no value for a shared device.
 func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
@@ -448,7 +451,7 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 	return all
 }
 
-// totalRules: counted seconds and joules do not exceed the real ones, and equal them while nothing changes.
+// totalRules checks that counted seconds and joules do not exceed the real ones, and equal them while nothing changes.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {
@@ -463,7 +466,8 @@ func (c *checker) totalRules(p *page) {
 	c.secondRules(p)
 }
 
-// counted returns the sum of counters so far for the devices that of selects, including pods that have ended.
+// counted returns the sum of all counters seen so far for the devices that of selects. It includes pods that have
+// ended.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for _, t := range c.totals[name] {
@@ -545,16 +549,16 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules: counted seconds of a device do not exceed the elapsed time. They equal the active time if that is known
-// for all pods.
+// secondRules checks that counted seconds of a device do not exceed the elapsed time. They must equal the active time
+// if that is known for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}
 	for _, d := range c.w.devices() {
 		now[d.key()] = d.weight()
-		now[key{uuid: d.gpu.uuid}] = 1 // include partitioned GPUs, which may be whole on the next page
+		now[key{uuid: d.gpu.uuid}] = 1 // include partitioned GPUs: the next page may have them as a single device
 	}
-	for k := range union(c.weights, now) { // the time since the previous page counts as the current state
+	for k := range union(c.weights, now) { // assume the larger weight for the time since the previous page
 		if _, ok := c.weights[key{uuid: k.uuid}]; ok {
 			c.seconds[k] += passed * max(c.weights[k], now[k])
 		}
@@ -580,7 +584,7 @@ func (c *checker) secondRules(p *page) {
 	}
 }
 
-// gpuSeconds: the seconds of a GPU and all of its instances do not exceed the elapsed time.
+// gpuSeconds checks that the seconds of a GPU and all of its instances do not exceed the elapsed time.
 func (c *checker) gpuSeconds() {
 	for k := range c.weights {
 		if k.instance != "" {
@@ -595,8 +599,8 @@ func (c *checker) gpuSeconds() {
 	}
 }
 
-// unknownRules: if a pod's share of an active device is unknown on two consecutive pages, its seconds are not counted
-// and the remainder is unknown too.
+// unknownRules checks pods whose share of an active device is unknown on two consecutive pages. Their seconds must not
+// be counted, and the remainder must be unknown too.
 func (c *checker) unknownRules(p *page) {
 	devices, before := p.by(deviceUtilization), c.unknown
 	if c.reopened {
@@ -627,8 +631,8 @@ func (c *checker) unknownRules(p *page) {
 // firstAnswer is how long the first page of a session waits for owners (collector.Options.AttributeTimeout).
 const firstAnswer = 2 * time.Second
 
-// paceRules: a page follows shortly after its read began, and reads are an interval apart. Only the first page of a
-// session may wait for owners, which may also delay the next read.
+// paceRules checks that a page follows shortly after its read began, and that reads are an interval apart. Only the
+// first page of a session may wait for owners, which may also delay the next read.
 func (c *checker) paceRules(p *page) {
 	const most = 100 * time.Millisecond
 	allowed := most

@@ -44,7 +44,7 @@ func planOf(t *testing.T, file string, interval time.Duration) *gpu.Plan {
 	return counters.NewPlan(requests, counters.PlanOptions{Interval: interval, Devices: gpu.Selector{Flex: true}})
 }
 
-// play simulates the world of a seed and returns the number of pages.
+// play simulates the world of a seed, checks its pages and returns their number.
 func play(t *testing.T, seed uint64) (pages int) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -87,7 +87,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		begin := time.Now()
 		cycles := 4 + rng.IntN(20)
 		for cycle := range cycles {
-			// Shortly before the next tick, or half an interval before.
+			// Change the world shortly before the next tick, or half an interval before it.
 			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
 			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
 			synctest.Wait()

@@ -34,8 +34,8 @@ const (
 	moods
 )
 
-// filling is how long after its start a kubelet does not list all pods. Version v1.36.3 lists none for a second, and
-// then one after the other.
+// filling is the time after its start until a kubelet lists all pods. Kubelet v1.36.3 lists none for a second, and then
+// one after the other.
 const filling = 3 * time.Second
 
 const (
@@ -51,7 +51,7 @@ type node struct {
 	socket string // a file as old as the kubelet, like its socket; nothing connects to it
 
 	mu       sync.Mutex
-	rng      *rand.Rand // separate generator, since calls come while the world is read
+	rng      *rand.Rand // not the world's generator, because calls come while the world is read
 	boot     int
 	started  time.Time
 	server   *grpc.Server
@@ -125,7 +125,7 @@ func (n *node) turn() mood {
 	return k.mood
 }
 
-// known returns how many pods the kubelet knows at a time after its start.
+// known returns how many of the pods a kubelet lists at the given time since its start.
 func known(pods int, since time.Duration) int {
 	const empty = time.Second
 	if since >= filling {
@@ -153,7 +153,7 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// answer decides how a list request is answered. It holds no lock while it waits.
+// answer decides how a list request is answered. Any delay is up to the caller, so that no lock is held during it.
 func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()

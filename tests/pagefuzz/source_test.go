@@ -120,7 +120,7 @@ func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 			if w.rng.IntN(4) > 0 {
 				continue
 			}
-			// A failing engine may still return old samples.
+			// An engine may still return samples of a lost GPU.
 		}
 		for f := range s.plan.Fields {
 			s.sample(b, i, f, r, at)

@@ -137,7 +137,7 @@ type world struct {
 	generation int       // generation of the topology
 	revision   uint64    // revision of what the API server knows
 	history    []moment  // the truth at each change, oldest first
-	trusted    time.Time // time since which the kubelet lists everything
+	trusted    time.Time // since when the kubelet has listed everything
 
 	engine struct {
 		down      bool
@@ -182,7 +182,7 @@ func newWorld(rng *rand.Rand) *world {
 	return w
 }
 
-// shape gives a GPU another mode and its devices.
+// shape sets the mode of a GPU and creates its devices.
 func (w *world) shape(c *card, m mode) {
 	c.mode, c.devices = m, nil
 	if m != cut {
@@ -310,7 +310,8 @@ func (w *world) measure() {
 				d.util, d.engine = float64(w.rng.IntN(101))/100, w.rng.Float64()
 			}
 			d.mean = min(max(d.util+w.rng.Float64()/4-1./8, 0), 1)
-			// Values of processes are from other times than the device's, so their sum may be smaller or larger.
+			// Processes are sampled at other times than the device, so their sum may be smaller or larger than its
+			// value.
 			for i := range d.processes {
 				x := &d.processes[i]
 				x.busy, x.memory = w.rng.Float64()*[...]float64{0, 0.3, 1}[w.rng.IntN(3)], int64(w.rng.IntN(20<<30))
@@ -410,7 +411,7 @@ func (w *world) flip() {
 	w.arrive()
 }
 
-// either returns one of the errors, or nil.
+// either returns one of the errors or nil, each about half of the time.
 func (w *world) either(errs ...error) error {
 	if w.rng.IntN(2) == 0 {
 		return nil

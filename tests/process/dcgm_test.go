@@ -37,9 +37,9 @@ func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	}
 }
 
-// A GPU that is lost at the start is reported as lost, and the other seven are served. It is served again when it
-// returns, including profiling. The same holds at a reload and later. The engine may restart, and a stop leaves nothing
-// open in it.
+// A GPU may be lost when the program starts or reloads, or at any later time. It is reported as lost and the other
+// seven are served. When it returns, it is served again, including its profiling fields. An engine restart does no
+// harm, and the program leaves no handle open when it exits.
 func TestOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {remote}} {
@@ -139,8 +139,8 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// In a storm of XIDs with reloads, each XID is counted once. An engine repeats its history to each session. While the
-// kernel log is read, the engine reports the same XIDs too. XID_STORM=1 runs a full-size storm.
+// In a storm of XIDs with reloads, each XID is counted once. An engine repeats its history to each session, and it
+// reports the XIDs that are in the kernel log too. XID_STORM=1 runs a full-size storm.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()
 	const gpus, apart = 4, 10 * time.Millisecond

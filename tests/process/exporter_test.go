@@ -79,7 +79,7 @@ func TestDemoNode(t *testing.T) {
 	}
 }
 
-// Without GPU, driver and file, no values are served, and the log says what was tried.
+// Without a driver and a counters file, no values are served, and the log says what was tried.
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {

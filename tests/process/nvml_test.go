@@ -8,7 +8,7 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// counters is the counters file of these tests. It has a line for each thing that they break.
+// counters is the counters file of these tests. It has a line for each field that they break.
 const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, T
 DCGM_FI_DEV_POWER_USAGE, gauge, P
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, E
@@ -116,7 +116,7 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, partitioned...)
 		r.matching(append(first, `dcgm_exporter_entity_up\{gpu="1",UUID=".*",GPU_I_ID="9"\} 1`)...)
 	})
-	// Counts from before continue after lost sessions and a reload.
+	// XID counts continue over lost sessions and a reload.
 	world.Play(t, append(partitioned, "xid 0 45")...)
 	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
 	replace(t, file, counters+"DCGM_FI_DEV_SM_CLOCK, gauge, C\n")

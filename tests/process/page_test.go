@@ -210,7 +210,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	}
 }
 
-// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. Its verb is the time of the
+// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. Its %d stands for the time of the
 // collection.
 const hostile = `# HELP DCGM_FI_DEV_GPU_TEMP x{gpu="9"} 1
 dcgm_exporter_collect_success 1

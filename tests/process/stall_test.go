@@ -61,8 +61,8 @@ func (r *running) endsSoon() int {
 	return code
 }
 
-// withholds waits until only health series are served and /health returns a status. It checks that this does not take
-// longer than a page may be served at an interval of 200 ms.
+// withholds waits until only health series are served and /health returns the status health. It checks that the last
+// page is not served for longer than allowed.
 func (r *running) withholds(reason string, health int) {
 	r.t.Helper()
 	begin := time.Now()
@@ -79,7 +79,7 @@ func (r *running) withholds(reason string, health int) {
 	}
 }
 
-// Standard error is a full pipe that is never drained. The collection blocks when it logs, and its last page must not
+// Standard error is a full pipe that nobody reads, so the collection blocks as soon as it logs. Its last page must not
 // be served as fresh. The pipe is full from the start, or becomes full later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestStalledStandardError(t *testing.T) {
 				r.collected()
 				fill(t, stderr)
 				r.until("dcgm_exporter_collect_success 0") // the collection logs a line
-			} else { // the first log line, or the one about the fault
+			} else { // blocked at the first log line, or at the one about the fault
 				r.until(`dcgm_exporter_collect_unavailable{reason="stalled"} 1`)
 			}
 			r.withholds("stalled", http.StatusServiceUnavailable)
@@ -137,7 +137,7 @@ func TestStalledDriver(t *testing.T) {
 			r.collected()
 			engine.Add("block "+call, "block dcgmGetLatestValues_v2")
 			if name == "read" {
-				r.withholds("timeout", http.StatusOK) // until the hang limit
+				r.withholds("timeout", http.StatusOK) // the status changes only at the hang limit
 			} else {
 				request("DCGM_FI_DEV_POWER_USAGE")
 				r.signal(syscall.SIGHUP)
@@ -153,7 +153,7 @@ func TestStalledDriver(t *testing.T) {
 	}
 }
 
-// Values delayed by a slow GPU are served, together with other GPUs', until they are three intervals old.
+// If one GPU is slow, the values of all GPUs are served until they are three intervals old.
 func TestSlowGPU(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -182,7 +182,7 @@ func TestSlowGPU(t *testing.T) {
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
 }
 
-// A stop succeeds while DCGM tries to connect to an engine that is down, which takes five seconds.
+// The program can exit while DCGM tries to connect to an engine that is down, which takes five seconds.
 func TestStopWhileAConnectBlocks(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -229,7 +229,7 @@ func silentServer(t *testing.T) (address string, called func() bool) {
 	return l.Addr().String(), func() bool { return calls.Load() > 0 }
 }
 
-// A stop is not delayed by settings that cannot be read.
+// If reading a settings file hangs, the program still exits in time.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
 	address, called := silentServer(t)
@@ -271,8 +271,8 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	}
 }
 
-// A stop may arrive as two signals. timeout(1), for example, signals the process and then its group. The exit code is
-// that of a single signal.
+// A stop request may arrive as two signals. timeout(1), for example, signals the process and then its group. The exit
+// code is that of a single signal.
 func TestStopWithTwoSignals(t *testing.T) {
 	for range 3 {
 		engine, env := fakedcgm.NewFor(t, node()...)

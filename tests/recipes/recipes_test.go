@@ -33,7 +33,7 @@ type recipe struct {
 	tests    map[string]string // pattern of the tests that fail until the recipe is done, by package
 }
 
-// recipeOf reads the recipe with a heading.
+// recipeOf reads the recipe under the given heading.
 func recipeOf(t *testing.T, heading string) (r recipe) {
 	t.Helper()
 	_, section, ok := strings.Cut(read(t, filepath.Join(root, "docs", "contributing.md")), "\n### "+heading+"\n")
@@ -185,8 +185,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Whoever follows a recipe must not need anything else. The tests that the recipe lists must fail before its last steps
-// and pass after them.
+// Each recipe must be complete. The tests that it lists must fail before its last steps and pass after them.
 func TestRecipes(t *testing.T) {
 	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert", "Add a fault of the simulator"} {
 		t.Run(heading, func(t *testing.T) {

@@ -70,15 +70,15 @@ func imex(domain, daemon string) string {
 	return fmt.Sprintf(`%s, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: %s}, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: %s}`, noIMEX, domain, daemon)
 }
 
-// healthCases are machines that DCGM reports as unhealthy, correctly or not. Each has the form of an engine script, a
-// simulator scenario, or both. A finding has entity, watch, code, reason of the correction or treatment, and result.
-// All other watches pass.
+// healthCases are machines and their health findings, correct and false ones. A machine is given as an engine script, a
+// simulator scenario, or both. A finding consists of entity, watch, error code, corrected or treatment label, and
+// result. Watches without a finding pass.
 var healthCases = []struct {
 	name         string
 	engine       []string
 	node, faults string
 	boots        bool // the machine boots when the watch starts
-	noCheck      bool // the engine does not check the machine
+	noCheck      bool // the engine has no health check of the machine
 	findings     []string
 	alerts       []string
 }{

@@ -69,7 +69,8 @@ func collected(t *testing.T, file []byte) map[string]bool {
 	return have
 }
 
-// isHost reports whether a recording names the hosts of exporters. It has a series for each exporter, with any counters file.
+// isHost reports whether a recording names the hosts of exporters. Such a recording has a series for each exporter,
+// whatever its counters file.
 func isHost(name string) bool { return strings.HasSuffix(name, ":host:info") }
 
 // answers reports whether an expression can have a result with a counters file. One operand of "or" is enough. The

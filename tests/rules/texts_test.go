@@ -98,7 +98,7 @@ func TestTextsOfRecoveryActions(t *testing.T) {
 	}
 }
 
-// The alerts on a few XIDs each must print the meaning of each of their codes.
+// Alerts on certain XIDs must print the meaning of each of these XIDs.
 func TestTextsOfXIDs(t *testing.T) {
 	with, printed := maps.Clone(someLabels), 0
 	for _, class := range catalog.XIDClasses() {
@@ -188,7 +188,7 @@ func TestGPULostNamesPods(t *testing.T) {
 	}
 }
 
-// named returns the alert with a name.
+// named returns the alert with the given name.
 func named(t *testing.T, name string) rule {
 	t.Helper()
 	list := alerts(t)

@@ -191,7 +191,7 @@ var shown = map[string][]check{
 	"Rows to remap and pages to retire": {
 		is(value("DCGM_FI_DEV_ROW_REMAP_PENDING", "gpu", "1"), 0, 1, 0),
 		is(value("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "gpu", "1"), 0, 1, 0),
-		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1), // the board only has retired pages because of the scenario
+		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1), // this board reports retired pages only in the scenario
 	},
 	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
 	"A GPU unbound and bound": {

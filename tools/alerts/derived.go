@@ -48,12 +48,12 @@ func derived() ([]part, error) {
 //go:embed gpu-xids.yml
 var xidTemplate string
 
-// An alert is an alert on XIDs of the template.
+// An alert holds what the template needs for an alert on XIDs.
 type alert struct {
 	Name     string
 	Severity catalog.AlertSeverity
-	Matcher  string // template for annotations: the meaning of the XID in the label xid
-	Meanings string // template for annotations: the meaning of the label xid
+	Matcher  string // label matcher for its XIDs
+	Meanings string // part of an annotation that prints the meaning of its XID
 }
 
 // xidGroup returns the rule group about XIDs.

@@ -111,7 +111,7 @@ func bare(v any) {
 // A tree maps paths to file contents.
 type tree map[string][]byte
 
-// put adds a file with an object and comment lines about it.
+// put adds a YAML file with an object, below the comment lines about it.
 func (f tree) put(name string, object any, about ...string) error {
 	text, err := yaml.Marshal(object)
 	if err != nil {

@@ -228,7 +228,7 @@ func to(file string, c column, variables ...string) column {
 	return c
 }
 
-// address returns the URL that the cells of a column link to. Grafana knows a field by the title of its
+// address returns the URL that the cells of a column link to. Grafana identifies a field by the title of its
 // column. A hidden field keeps the name of its label.
 func (c column) address(columns []column) string {
 	var set []string

@@ -80,8 +80,8 @@ func named(query string) string {
 	return relabel(query, `"node", "$1", "instance", "(.*)"`, `"node", "$1", "hostname", "(.+)"`)
 }
 
-// hosted is named for series without a host name, such as those of accounting. It takes the host name from
-// the GPU temperatures of the same instance.
+// hosted is like named, but for series without a host name, such as those of accounting. It takes the host name
+// from the GPU temperatures of the same instance.
 func hosted(query string) string {
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + "}" })
 	return named(query + " * on (instance) group_left (hostname) (group by (instance, hostname) (" + hosts + ")" +
@@ -111,7 +111,7 @@ func owned(metric, matchers, function, window string) string {
 		`"namespace", "", "", ""`, `"pod", "", "", ""`, `"container", "", "", ""`) + ")"
 }
 
-// everyOwner is owned for a dashboard without the variables namespace and pod.
+// everyOwner is like owned, but for a dashboard without the variables namespace and pod.
 func everyOwner(metric, matchers, function, window string) string {
 	return strings.NewReplacer(
 		`, exported_namespace=~"$namespace", exported_pod=~"$pod"`, "",
@@ -154,8 +154,8 @@ func withXID(matchers string) string {
 func orZero(query string) string { return query + " or vector(0)" }
 
 // owners returns a query of the owners of devices: pods from dcgm_pod_gpu_info, and batch jobs outside pods
-// from their accounts. A batch job inside a pod counts as that pod. The series have labels, and those in
-// more, such as ", sharing", if they are pods.
+// from their accounts. A batch job inside a pod counts as that pod. labels are the labels of the result, and
+// more has additional ones for pods, such as ", sharing".
 func owners(owner owner, matchers, labels, more string) string {
 	pods := owner("dcgm_pod_gpu_info", matchers+`, hpc_job=""`, "", "")
 	accounts := owner("dcgm_pod_gpu_allocated_seconds_total", matchers, "", "")
@@ -184,8 +184,8 @@ func stragglers(owner owner) string {
 		" and on (" + job + ") count by (" + job + ") (" + busy + ") >= 4)"
 }
 
-// firing returns a query of the alerts from deployment/rules that fire for the chosen nodes. Alerts without
-// the label instance, such as those about GPUs, are selected by their host name.
+// firing returns a query of the alerts from deployment/rules that fire for the chosen nodes. Alerts without an
+// instance label, such as those about GPUs, are selected by host name.
 func firing(offset string) string {
 	const alerts = `ALERTS{alertstate="firing", alertname=~"(GPU|DCGMExporter|NVSwitch|NetworkCard|Rack).+", `
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
@@ -209,7 +209,8 @@ func withoutData() string {
 		" or on (instance) " + relabel("max by (instance) ("+failing+")", `"reason", "error", "", ""`) + ")"
 }
 
-// lately is named for nodes whose exporter may be gone. It takes the host name from the last six hours.
+// lately is like named, but for nodes whose exporter may be gone. It takes the host name from the last six
+// hours.
 func lately(query string) string {
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
 		return "last_over_time(" + name + "{" + ofNode + "}[6h])"

@@ -62,7 +62,7 @@ func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
 		r = row{"gauge", w.strings(call.Args[2:])}
 		return w.literal(call.Args[0]), r
 	case from.Name == "prometheus" && function.Sel.Name == "NewDesc": // name, help, labels, constant labels
-		if _, ok := call.Args[0].(*ast.BasicLit); ok { // otherwise it is the one of package gauge
+		if _, ok := call.Args[0].(*ast.BasicLit); ok { // in package gauge, the name is a parameter
 			return w.literal(call.Args[0]), row{"gauge", w.list(call.Args[2])}
 		}
 	case from.Name == "prometheus" && len(call.Args) > 0:

@@ -30,7 +30,7 @@ var (
 	// all names with the prefix.
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
-	// others matches build arguments of the images, and names of DCGM that are neither metrics nor variables.
+	// others matches build arguments of the images, and DCGM's own names that are neither metrics nor variables.
 	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
 	codeSpan  = regexp.MustCompile("`([^`]+)`")

@@ -475,8 +475,8 @@ func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	return out
 }
 
-// containers lists the containers that another section of the ClusterPolicy configures than their operand's. A +
-// stands for the operand's own section. operand compares the list with the sections that the code reads.
+// containers lists the containers whose image or condition does not come from their operand's section of the
+// ClusterPolicy. A + stands for that section. operand compares the list with the sections that the code reads.
 var containers = []struct {
 	name, image string
 	when        chart.Condition

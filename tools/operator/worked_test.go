@@ -19,7 +19,8 @@ var (
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// The recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md work. The test follows them in a copy.
+// TestWorkedExamples follows the recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md, in a copy of
+// the repository.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

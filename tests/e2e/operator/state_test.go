@@ -51,7 +51,7 @@ type state struct {
 	Pods []podState
 	// PodsSince is the time since the pods were started.
 	PodsSince time.Duration `yaml:"podsSince"`
-	// LabelsSince is the time since the labels of nodes were written.
+	// LabelsSince is the time since the node labels were written.
 	LabelsSince time.Duration `yaml:"labelsSince"`
 	// User is the user who runs gpuop; by default the administrator.
 	User string

@@ -87,7 +87,7 @@ func BuildWith(compiler string, without ...string) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("gcc: %w\n%s", err, out)
 	}
-	// Several test binaries may build at the same time. Renaming makes the library appear complete.
+	// Several test binaries may build at the same time. A rename makes sure that none of them loads a partial library.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}

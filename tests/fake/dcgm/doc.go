@@ -38,7 +38,7 @@
 //	peer GPU GPU STATE                         state of NVLink between two GPUs; 5 if not set
 //	profiler CODE                              watches of profiling fields fail with CODE
 //	unknown FIELD...                           field IDs that the engine rejects
-//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not requested; numbers; TYPE is i, d, s or a number
+//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not requested; all numbers, TYPE also i, d or s
 //	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error; TIMES -1 means always
 //	block FUNCTION                             calls that block
 //

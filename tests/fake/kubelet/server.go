@@ -149,7 +149,7 @@ func (s *Server) Start() {
 	v1.RegisterPodResourcesListerServer(s.server, &current{s: s})
 	server := s.server
 	go func() {
-		// Serve returns when Stop was called, so its error has no receiver.
+		// Serve returns after Stop, and its error does not matter then.
 		_ = server.Serve(mortal{Listener: listener, server: s})
 	}()
 }

@@ -80,7 +80,8 @@ func compile(gcc string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	// Several test binaries may compile at the same time. Renaming makes the object file appear complete.
+	// Several test binaries may compile at the same time. A rename makes sure that none of them links a partial object
+	// file.
 	work, err := os.MkdirTemp(dir, "work-")
 	if err != nil {
 		return "", err
