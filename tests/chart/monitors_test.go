@@ -24,8 +24,8 @@ func relabeled(configs []monitoring.RelabelConfig) string {
 	return strings.Join(steps, " ")
 }
 
-// Every target has the label node, even if the values add relabelings. With honorLabels, the target drops its own
-// labels. Otherwise idle GPUs would get the labels of the exporter's pod.
+// Every target has a node label, even if the values add relabelings. With honorLabels, the target must drop its own
+// namespace, pod and container labels, or else idle GPUs would get those of the exporter's pod.
 func TestMonitorsRelabel(t *testing.T) {
 	const node, honored = "node<__meta_kubernetes_pod_node_name", " exporter_pod<pod"
 	c := load(t, folder)

@@ -139,7 +139,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 			}
 			delete(got, key)
 		}
-		for key := range got { // a pod without a device
+		for key := range got { // answers for pods that hold no device
 			if u.Per == "owner" && strings.Trim(key, " ") != "" {
 				return false
 			}
@@ -294,8 +294,8 @@ func TestConsumers(t *testing.T) {
 	written(t, "modes", found.String())
 }
 
-// Under MIG, the driver does not report which process ran on an instance that pods share. OpenCost's bill must still
-// add up to the value of the instance.
+// Under MIG, the driver does not report which process uses an instance that pods share. OpenCost's bill must still add
+// up to the value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
 	k := kind{"replicas of an instance", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]

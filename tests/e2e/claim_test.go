@@ -27,7 +27,7 @@ const (
 	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
 )
 
-// A driver allocates claimed devices as a DRA driver does. It prepares nothing in the containers.
+// A driver allocates claimed devices as a DRA driver does. It injects nothing into the containers.
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer

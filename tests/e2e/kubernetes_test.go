@@ -126,8 +126,8 @@ func TestOwnersOfDevices(t *testing.T) {
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
-	// GPUs and instances with one owner have it on their series. GPU 2 is time-sliced between two pods, so its series
-	// have no owner. All owners are in the info series.
+	// If a GPU or an instance has one owner, its series name the owner. GPU 2 is time-sliced between two pods, so its
+	// series have no owner. All owners are in the info series.
 	p := e.showing(want)
 	infos := []string{
 		"0 ml/train/main nvidia.com/gpu none",

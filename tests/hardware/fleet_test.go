@@ -161,7 +161,7 @@ func TestNVMLPlacement(t *testing.T) {
 			t.Logf("%v: not compared with the kernel: %v", d.Entity, err)
 			continue
 		}
-		// With a single NUMA node the kernel may report -1, where NVML reports 0.
+		// If there is only one NUMA node, the kernel may report -1 and NVML 0.
 		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 && d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
 			t.Errorf("%v: NUMA node = %d, the kernel reports %d", d.Entity, d.Place.NUMANode, want)
 		}

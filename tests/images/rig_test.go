@@ -47,7 +47,7 @@ func TestMain(m *testing.M) { os.Exit(folder.Run(m, "images", prepare)) }
 
 // prepare builds the images with a fake of NVIDIA's package repository.
 func prepare(work string) error {
-	// Debian's default runtime and limits for podman do not work where CI runs.
+	// Debian's default runtime and limits for podman do not work on the CI machines.
 	conf := filepath.Join(work, "containers.conf")
 	if err := os.WriteFile(conf, []byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
 		return err

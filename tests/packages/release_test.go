@@ -31,7 +31,8 @@ func clone(t *testing.T) string {
 
 func release(at string, settings ...string) (string, error) {
 	cmd := exec.Command("make", append([]string{"-C", at, "release"}, settings...)...)
-	// Build no image with DCGM; tests/images builds that with a fake package.
+	// Make the DCGM packages unavailable, so that no image with DCGM is built. tests/images builds it with a fake
+	// package.
 	cmd.Env = append(os.Environ(), "REPOSITORY_OF_DCGM=https://127.0.0.1:1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -514,7 +514,7 @@ func (c *checker) energyRules(p *page) {
 	}
 }
 
-// entities returns the number of entities of a GPU that have a remainder: itself and its instances.
+// entities returns the number of entities of a GPU that have unattributed usage: itself and its instances.
 func (c *checker) entities(uuid string) int {
 	for _, x := range c.w.cards {
 		if x.uuid == uuid && x.mode == cut {

@@ -139,7 +139,7 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// In a storm of XIDs with reloads, each XID is counted once. An engine repeats its history to each session, and it
+// Each XID is counted once, even in a storm of XIDs and reloads. An engine repeats its history to each session, and it
 // reports the XIDs that are in the kernel log too. XID_STORM=1 runs a full-size storm.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func TestDemoNode(t *testing.T) {
 	}
 }
 
-// Without a driver and a counters file, no values are served, and the log says what was tried.
+// If there is no driver, no values are served. The log names the libraries and the counters file that were tried.
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {

@@ -152,7 +152,7 @@ func closedPort(t *testing.T) string {
 	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
 }
 
-// otherServer returns a TCP port of 127.0.0.1 on which a server listens that is not a host engine.
+// otherServer returns a TCP port of 127.0.0.1 whose server is not a host engine.
 func otherServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())

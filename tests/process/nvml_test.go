@@ -26,7 +26,7 @@ func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, f
 }
 
 // TestNVMLFaults breaks the driver in one way after another and checks the page each time. What is broken is reported
-// with its reason, and everything else is served. A stop leaves nothing open.
+// with its reason, and everything else is served. The program leaves no handle open when it exits.
 func TestNVMLFaults(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 2")
@@ -133,7 +133,7 @@ func TestNVMLFaults(t *testing.T) {
 	}
 }
 
-// Without a driver, the page says so. The driver is used as soon as it is installed.
+// If there is no driver, the page says so. Once a driver is installed, it is used.
 func TestLateNVML(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

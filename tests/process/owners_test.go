@@ -134,7 +134,7 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	}
 }
 
-// With --owner-labels=info only info series name the owners: the series of a job and of an XID.
+// With --owner-labels=info, device series do not name owners. Separate series have the owner of a device and of an XID.
 func TestOwnerLabelsInfo(t *testing.T) {
 	t.Parallel()
 	const job = "hpc_job"

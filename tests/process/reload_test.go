@@ -213,7 +213,7 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	}
 }
 
-// Findings of an engine carry the label that tells alerts and the verdict how to treat them. Codes added by a setting
+// Findings of an engine carry the label that determines how alerts and the verdict treat them. Codes added by a setting
 // do too.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()

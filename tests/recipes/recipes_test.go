@@ -20,7 +20,7 @@ var (
 	commands = regexp.MustCompile("(?s)```sh\n(.*?)```")
 	// output matches what the last command prints.
 	output = regexp.MustCompile("(?s)```text\n(.*?)```")
-	// needed matches a package and its tests that fail until a recipe is done.
+	// needed matches a package and the names of its tests that fail until the recipe is done.
 	needed = regexp.MustCompile("`(etc|tests/\\w+)` \\(([^)]+)\\)")
 	named  = regexp.MustCompile("Test\\w+")
 )

@@ -84,7 +84,7 @@ func TestTextsOfAlerts(t *testing.T) {
 	}
 }
 
-// A recovery action must be in words, and a code that the rules do not know must be named.
+// The summary must describe each recovery action in words. For a code that is not in the rules, it must print the code.
 func TestTextsOfRecoveryActions(t *testing.T) {
 	summary := named(t, "GPURecoveryActionRequired").Annotations["summary"]
 	for value, want := range map[float64]string{

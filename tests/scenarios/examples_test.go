@@ -299,7 +299,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// A GPU that shares the machine's memory has no memory values, with a reason. It has all other values.
+// A GPU that shares the machine's memory has no memory values, and the page gives the reason. It has all other values.
 func TestUnifiedMemory(t *testing.T) {
 	perform(t, "gb10", "faults: []", func(s *stage) {
 		p := s.at(35 * time.Second)

@@ -224,8 +224,7 @@ func queried(name, label, query, regex string) sdk.VariableModel {
 	}
 }
 
-// clusterVariable lists the values of the label cluster. If no series has the label, the only choice is
-// All.
+// clusterVariable lists the values of the cluster label. If no series has the label, the only choice is All.
 func clusterVariable() sdk.VariableModel {
 	const names = "dcgm_exporter_build_info|DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"
 	return queried("cluster", "Cluster", `label_values({__name__=~"`+names+`", cluster!=""}, cluster)`, "")

@@ -40,7 +40,8 @@ func (s *server) gather(t *testing.T) string {
 	labels := ""
 	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present", "-oname")) {
 		labels += strings.TrimPrefix(node, "node/") + "\n"
-		// The script converts the JSON to lines with sed and tr, and colons to equals signs.
+		// Like the script, which uses sed and tr, write each label on its own line and replace colons with equals
+		// signs.
 		list := strings.Trim(kubectl("get", node, "-ojsonpath={.metadata.labels}"), "{}")
 		for _, label := range regexp.MustCompile(`,"`).Split(list, -1) {
 			labels += "- " + strings.ReplaceAll(strings.ReplaceAll(label, `"`, ""), ":", "=") + "\n"
