@@ -138,7 +138,7 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 		}
 	case hash == r.last:
 		r.setActiveHash(hash)
-		r.log.Info("Configuration reloaded without changes. Flags and environment variables need a restart", "why", why)
+		r.log.Info("Configuration reloaded; nothing changed. Changed flags or environment variables need a restart", "why", why)
 	default:
 		r.setActiveHash(hash)
 		r.log.Info("Configuration reloaded", "why", why)

@@ -210,7 +210,7 @@ var families = [...]Family{
 	},
 	{
 		Name: FabricState, Type: gpu.MetricGauge, Extra: true, Experimental: true,
-		Help:   "Whether the condition of the GPU in the NVLink fabric holds",
+		Help:   "Whether the NVLink fabric condition holds for the GPU",
 		Labels: []string{"condition"},
 		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
 		Needs:  NeedsLinks,

@@ -249,7 +249,7 @@ func (e *examination) engine(ctx context.Context) row {
 		return row{warn, "host engine", address.String() + " accepts connections, but over TCP each larger reply stalls for 40 to 120 ms",
 			"A unix socket takes less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
-		return row{good, "host engine", address.String() + " accepts connections; see the source check for whether it answers", ""}
+		return row{good, "host engine", address.String() + " accepts connections; the source check shows whether it answers", ""}
 	case errors.Is(err, fs.ErrPermission):
 		r.advice = "Allow the process to use the socket."
 	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
@@ -374,7 +374,7 @@ func opened(s *gpu.Snapshot) row {
 	r := row{good, "source", describe(s.Topology), ""}
 	switch {
 	case s.Health.Err != nil:
-		r.state, r.advice = fail, "It opens but cannot be read: "+s.Health.Err.Error()+"."
+		r.state, r.advice = fail, "The source opens, but it cannot be read: "+s.Health.Err.Error()+"."
 	case gpus == 0:
 		r.state, r.advice = warn, "No GPU is visible. "+inContainer
 	case lost > 0:

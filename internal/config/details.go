@@ -25,7 +25,7 @@ var details = map[string]string{
 	"devices":      "f watches every GPU, and the instances of GPUs that MIG partitions.",
 	"sim-fallback": "make run sets it. Never use it in production: simulated values look real.",
 	"sim-node":     "The default is a node with eight H100 GPUs, two of them partitioned by MIG.",
-	"owner-labels": "series: the series of a device that one pod, job or container holds, as in NVIDIA's " +
+	"owner-labels": "series: only series of devices with exactly one owner, as in NVIDIA's " +
 		"exporter. copies: as series, and the series of a GPU that several HPC jobs hold are repeated for each " +
 		"job. Sums then count the device several times. This is the default under --compatibility=strict. info: " +
 		"only dcgm_pod_gpu_*, so that pods and jobs that come and go create no new device series; join them with " +

@@ -30,7 +30,7 @@ type scalar struct {
 	line int
 }
 
-// UnmarshalYAML accepts any value that stands for a text.
+// UnmarshalYAML accepts strings, and other scalars such as numbers as the text in the file.
 func (s *scalar) UnmarshalYAML(n *yaml.Node) error {
 	*s = scalar{n.Value, n.Line}
 	return text.NotText(n)

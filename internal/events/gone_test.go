@@ -109,7 +109,7 @@ func TestNoZeroWithoutSource(t *testing.T) {
 	}
 }
 
-// A storm of XIDs uses bounded memory, and the counter still includes all of them.
+// Memory is bounded even in a storm of XIDs, and the counter still includes all of them.
 func TestStormInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()

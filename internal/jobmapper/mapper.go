@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Dir is the folder of the job files; it need not exist yet. Required.
 	Dir string
-	// Metrics holds the Mapper's metrics, which its successor continues. Required.
+	// Metrics are shared by all Mappers of the process. Required.
 	Metrics *Metrics
 	// Log gets a line when a file becomes unreadable or readable again. Nil discards.
 	Log *slog.Logger

@@ -10,7 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Metrics holds the metrics of a process's Mappers, of which one is active at a time.
+// Metrics holds the package's metrics. A process registers them once, and its Mappers share them. Only one Mapper is
+// active at a time.
 type Metrics struct {
 	failed      *prometheus.CounterVec
 	dropped     prometheus.Gauge

@@ -133,9 +133,9 @@ func (a *assignment) addOwner(h *Allocation, rows []int) {
 	}
 }
 
-// markIncomplete marks the entities that may have unknown owners. These are the entities in doubt, and those without an
-// owner while the kubelet may not know all pods or an owner's device is unknown. If that owner is HAMi's, shared
-// entities are marked too.
+// markIncomplete marks the entities that may have unknown owners. These are entities in doubt, and entities without an
+// owner while the kubelet may not know all pods or the device of a claim is unknown. While the device of a HAMi pod is
+// unknown, shared entities are marked too.
 func (a *assignment) markIncomplete() {
 	for _, h := range a.allocated(a.inputs.doubted) {
 		rows, _ := a.match(&h)

@@ -180,7 +180,7 @@ func (c *Checker) lacking(e metricsql.Expr) (sentences []string, served bool) {
 func (c *Checker) missing(r counters.Request) string {
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
 		if _, to, ok := catalog.Rename(r.Name, v); ok && c.requested[to.Name] != nil {
-			return fmt.Sprintf("nothing serves %s; its name here is %s (--vocabulary)", r.Name, to.Name)
+			return fmt.Sprintf("nothing serves %s; with this --vocabulary, it is called %s", r.Name, to.Name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.requested)) {

@@ -23,7 +23,7 @@ type Options struct {
 	Socket string
 	// LabelAllowed lists the keys of container labels to add; none by default.
 	LabelAllowed []*regexp.Regexp
-	// Metrics holds the Mapper's metrics, which its successor continues. Required.
+	// Metrics are shared by all Mappers of the process. Required.
 	Metrics *Metrics
 	// Log gets a line when a container can no longer be inspected. Nil discards.
 	Log *slog.Logger
@@ -143,7 +143,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		case err != nil:
 			m.metrics.failed.WithLabelValues(gpu.Reason(err)).Inc()
 			if !m.uninspectable[id] {
-				m.log.Warn("Container cannot be inspected; it owns no GPU", "container", nameOf(&running[i]), "error", err)
+				m.log.Warn("Container cannot be inspected; no GPU is attributed to it", "container", nameOf(&running[i]), "error", err)
 				m.uninspectable[id] = true
 			}
 			continue

@@ -6,7 +6,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
-// Metrics holds the metrics of a process's Mappers, of which one is active at a time.
+// Metrics holds the package's metrics. A process registers them once, and its Mappers share them. Only one Mapper is
+// active at a time.
 type Metrics struct {
 	failed    *prometheus.CounterVec
 	unmatched *gauge.State
@@ -19,7 +20,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_container_inspect_failures_total",
-			Help: "Failed inspections of containers, by reason. Such a container owns no GPU meanwhile.",
+			Help: "Failed inspections of containers, by reason. Meanwhile, no GPU is attributed to the container.",
 		}, []string{"reason"}),
 		unmatched: gauge.NewState("dcgm_exporter_container_devices_unmatched",
 			"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.", "form"),

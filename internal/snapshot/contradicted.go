@@ -27,7 +27,7 @@ type doubts struct {
 	of          []doubt // by row, then by proof
 }
 
-// A proof is a field of a plan that proves work.
+// A proof is a field of the plan that is above 0 whenever the GPU works.
 type proof struct {
 	field  int
 	window int64 // period that a sample covers, in nanoseconds

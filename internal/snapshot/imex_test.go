@@ -66,7 +66,8 @@ func TestIMEXDaemonThatWasReady(t *testing.T) {
 	}
 }
 
-// imex returns the label corrected of a check of the machine, which has GPUs as TestIMEXCorrections describes them.
+// imex returns the value of the label corrected after a health check of the machine. The machine has the given GPUs, in
+// the notation of TestIMEXCorrections.
 func imex(t *testing.T, facts *snapshot.Facts, model string, h gpu.HealthCheck, gpus ...string) (corrected string) {
 	t.Helper()
 	requests, _, err := counters.Parse(strings.NewReader("DCGM_EXP_NODE_HEALTH_STATUS, gauge,"), "f")

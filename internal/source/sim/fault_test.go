@@ -188,7 +188,7 @@ faults:
 	events := func(row int) (list []event) {
 		for _, x := range r.b.XIDs {
 			if x.ID != x.Time {
-				t.Errorf("%+v: ID is not its time", x)
+				t.Errorf("%+v: ID and time differ", x)
 			}
 			if x.Row == row {
 				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - simulated.Epoch.UnixNano())})

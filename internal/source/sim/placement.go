@@ -20,7 +20,7 @@ func (w *world) home(g *worldGPU) (socket, first, last int) {
 	return socket, socket * cores, (socket+1)*cores - 1
 }
 
-// locate sets the places of the GPUs and how each two of them are connected.
+// locate sets the place of each GPU and the connection of each pair of GPUs.
 func (w *world) locate(t *gpu.Topology) {
 	for a := range t.Devices {
 		d := &t.Devices[a]
