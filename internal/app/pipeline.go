@@ -56,6 +56,6 @@ func newPipeline(
 	return p
 }
 
-// window returns the length of a window for the event log. A configured 0 becomes a nanosecond, a window that is always
-// empty, because the log reads 0 as its default.
+// window returns the length of a window for the event log. A configured 0 becomes a nanosecond, because the log takes 0
+// for its default. A window of a nanosecond is always empty.
 func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }

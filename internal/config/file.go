@@ -30,7 +30,7 @@ type scalar struct {
 	line int
 }
 
-// UnmarshalYAML accepts strings, and other scalars such as numbers as the text in the file.
+// UnmarshalYAML accepts strings, and unquoted numbers and the like as they are written.
 func (s *scalar) UnmarshalYAML(n *yaml.Node) error {
 	*s = scalar{n.Value, n.Line}
 	return text.NotText(n)

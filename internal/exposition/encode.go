@@ -304,7 +304,7 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 }
 
 // looseBlock renders the labels of a series without an entity. Series with the same slice, such as those of one owner,
-// share the result, and so does the next page.
+// share the result. The next page reuses it.
 func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}

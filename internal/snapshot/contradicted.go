@@ -7,12 +7,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A broken profiler keeps returning zeros that look fresh and plausible. Utilization does not depend on the profiler,
-// so it reveals them: the zeros are dropped after utilization was at least busyPercent, while a field that proves work
-// was 0, for as many times in a row as contradictions says.
+// A broken profiler keeps returning zeros that look fresh and plausible. They are dropped if the utilization, which is
+// measured separately, shows that the GPU works.
 const (
-	busyPercent    = 90
-	contradictions = 3
+	busyPercent    = 90 // lowest utilization that contradicts a 0
+	contradictions = 3  // number of contradictions in a row after which zeros are dropped
 	// lookback is the longest period over which the driver averages utilization. If the profiling window is shorter,
 	// work may have ended before it while utilization is still high.
 	lookback = time.Second
