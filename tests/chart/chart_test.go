@@ -218,7 +218,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 			}
 			for _, f := range result.Report.Rows {
 				if f.Severity > gpuop.Note {
-					out = append(out, string(f.ID))
+					out = append(out, f.Check.ID)
 				}
 			}
 		}
