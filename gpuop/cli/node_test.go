@@ -37,7 +37,7 @@ func TestNodeRefuses(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--root " + empty + "/missing": "no such file",
-		"--root " + file:               "is no folder",
+		"--root " + file:               "is not a folder",
 		"--root " + empty:              "has none of the folders",
 		"gpu-1":                        "want no arguments",
 	} {

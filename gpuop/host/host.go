@@ -44,11 +44,11 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	if info, err := os.Stat(r.path); err != nil {
 		return check.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
 	} else if !info.IsDir() {
-		return check.Report{}, fmt.Errorf("%w: %s is no folder", ErrRoot, r.path)
+		return check.Report{}, fmt.Errorf("%w: %s is not a folder", ErrRoot, r.path)
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !r.hasAny(known...) {
-		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: give the folder in which / of the node is mounted", ErrRoot, r.path, known)
+		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: pass the folder where / of the node is mounted", ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // without it, the title is the root
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}

@@ -110,7 +110,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		v.Severity, v.Fix = state, next
-		v.Reason = "no node is to run it, and the operator takes that for ready: " + fmt.Sprintf(format, args...)
+		v.Reason = "no node should run it, which the operator counts as ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {

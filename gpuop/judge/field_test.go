@@ -234,7 +234,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "nvidia.com/gpu.deploy.device-plugin", both, "nvidia.com/gpu.deploy.client", both)
 			scheduled(s)
 		}, []row{
-			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"},
 			{"node-operand-paused", "gpu-1", check.Waiting, "k8s-driver-manager"},
 			{"node-operand-paused", "gpu-1", check.Waiting, "2 operands are paused this way"},
 		}, []row{{id: "operand", node: "gpu-1", words: both}}},
@@ -253,7 +253,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 		"a value before the pause": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			scheduled(s)
-		}, []row{{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"}}, nil},
+		}, []row{{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"}}, nil},
 		"paused for vGPU devices, which failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "paused-for-vgpu-change", "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "failed")
 			scheduled(s)

@@ -376,7 +376,7 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 		detail := strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
 		v := check.Finding{
 			Check: NotRead, Severity: check.Unknown, Subject: "list " + string(kind),
-			Reason:   fmt.Sprintf("%s; nothing is said of what depends on %s", detail, kind),
+			Reason:   fmt.Sprintf("%s; checks that need %s were skipped", detail, kind),
 			Evidence: check.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
 		switch m.Why {

@@ -113,19 +113,19 @@ func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
 	under := state == "pending" || state == "rebooting"
-	switch already := fmt.Sprintf("the label is %q already, and the MIG manager acts on a change of it alone: ", config); {
+	switch already := fmt.Sprintf("the label is %q already, and the MIG manager only reacts to changes: ", config); {
 	case under:
 		p.report(check.Error, migUnderWay, labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
-			"or stands still for good; a second one would mix with it", config, state), "gpuop verify --node "+p.kube.Name)
+			"or is stuck; wait before you start another", config, state), "gpuop verify --node "+p.kube.Name)
 	case config != p.config:
 	case state == "success":
 		p.report(check.Note, migSame, LabelMIG, already+"nothing will happen", "")
 	default:
-		p.report(check.Error, migSame, LabelMIG, already+"take it away first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
+		p.report(check.Error, migSame, LabelMIG, already+"remove it first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
 		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
-			"it takes the same operands away", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
+			"it pauses the same operands", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
@@ -256,7 +256,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	}
 	mode := ""
 	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
-		mode = "; the MIG mode changes, for which no program at all may use the GPUs"
+		mode = "; the MIG mode changes: every program that uses the GPUs must stop"
 	}
 	now := map[string]int{}
 	for name, q := range p.kube.Status.Allocatable {
@@ -299,7 +299,7 @@ func (p *planner) holders() {
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.Check = migPod
-			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q))
+			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not evict it, and an instance in use cannot be destroyed", held(q))
 			v.Evidence.Text = "limits: " + held(q)
 			v.Fix = p.evict(q, owner)
 			if !daemon {
@@ -316,7 +316,7 @@ func (p *planner) holders() {
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
-			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing takes it away: %s", how, why)
+			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing evicts it: %s", how, why)
 			v.Fix = p.evict(q, owner)
 		}
 		free = free && v.Severity == check.OK

@@ -138,7 +138,7 @@ func (w *nodeJudge) discovered() {
 	case labels[labelOperands] == "false":
 		w.add(check.Finding{
 			Check: operandsOff, Severity: check.Note, Subject: labelOperands,
-			Reason: "the label is false: the operator keeps every operand off the node, and nothing else is judged",
+			Reason: "the label is false: the operator keeps every operand off the node; the other checks are skipped",
 			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-",
 		})
 		w.off = true
@@ -186,7 +186,7 @@ func (w *nodeJudge) upgrade() {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is under way", ""
 	case none != "":
-		v.Say(check.Warning, "%s is left over: %s, and the upgrade controller looks at nodes with a driver pod alone", state, none)
+		v.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod", state, none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
@@ -241,7 +241,7 @@ func (w *nodeJudge) mig() {
 		return
 	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
 		v.Severity, w.changing, v.Since = check.Waiting, "the MIG change", requested
-		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
+		v.Reason = fmt.Sprintf("the MIG config %q is requested, but the state %s is from the previous change", config, state)
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
 	case state == "failed":
@@ -337,7 +337,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return
 	default:
 		v.Severity, v.Fix = check.Error, w.operatorLog()
-		v.Reason = "the label is absent: the operator has not said that the node is to run the operand"
+		v.Reason = "the label is absent: the operator has not assigned the operand to the node"
 	}
 	v = w.own(v)
 	w.links = append(w.links, link{component: set.component, podState: podState{Finding: v}})
@@ -364,7 +364,7 @@ func (w *nodeJudge) paused(key, value string) {
 	if upgrading {
 		change = "the driver upgrade"
 	}
-	v.Reason = fmt.Sprintf("the label is %s: the pod is away until %s is over", value, change)
+	v.Reason = fmt.Sprintf("the label is %s: the pod is paused until %s ends", value, change)
 	switch {
 	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
 		v.Say(check.Error, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
@@ -373,7 +373,7 @@ func (w *nodeJudge) paused(key, value string) {
 		w.changing = change
 		v.Fix = "kubectl logs -n " + w.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
-		v.Say(check.Error, "the label is %s, and %s has ended (%s): nothing takes the pause back", value, change, state)
+		v.Say(check.Error, "the label is %s, and %s has ended (%s): nothing resumes it", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case change == "the MIG change" && w.stuck != "":
 		return // follows from the stuck change
@@ -558,7 +558,7 @@ func (w *nodeJudge) ownDriver(first int) {
 	}
 	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so that the node is to bring its own driver, and %s finds none", why, w.links[waits].component)
+		v.Reason = fmt.Sprintf("%s, so the node must bring its own driver, but %s finds none", why, w.links[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
 			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node "+

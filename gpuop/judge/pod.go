@@ -51,7 +51,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	}
 	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		s.Severity, s.Since = check.Error, c.LastTransitionTime.Time
-		s.Reason = "no node takes the pod" + because(c.Reason, c.Message)
+		s.Reason = "the pod cannot be scheduled" + because(c.Reason, c.Message)
 		s.Evidence = check.Seen("condition", "Pod/"+p.Name, "PodScheduled=False: %s: %s", c.Reason, c.Message)
 		return s
 	}

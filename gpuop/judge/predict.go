@@ -77,7 +77,7 @@ func (w *nodeJudge) stale() {
 	}
 	v := check.Finding{Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
 	v.Say(check.Error, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
-		"the node offers what the old form specified", w.shares.changed.Sub(read).Round(time.Second))
+		"the node still offers what the old config specified", w.shares.changed.Sub(read).Round(time.Second))
 	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
 	v.Evidence = check.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
 	w.add(v)

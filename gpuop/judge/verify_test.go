@@ -448,7 +448,7 @@ func TestStates(t *testing.T) {
 		"operands kept off": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-2"), "nvidia.com/gpu.deploy.operands", "false")
 		},
-			[]row{{"operands-off", "gpu-2", check.Note, "nothing else is judged"}}},
+			[]row{{"operands-off", "gpu-2", check.Note, "the other checks are skipped"}}},
 
 		"driver crashes, the others wait": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready")
@@ -489,7 +489,7 @@ func TestStates(t *testing.T) {
 		"pod without a node": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "gpu-feature-discovery", "gpu-2")
 			p.Status = corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "Too many pods."}}}
-		}, []row{{"operand", "gpu-2", check.Error, "no node takes the pod (Unschedulable): Too many pods"}}},
+		}, []row{{"operand", "gpu-2", check.Error, "the pod cannot be scheduled (Unschedulable): Too many pods"}}},
 		"pod has failed": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed"}
 		}, []row{{"operand", "gpu-2", check.Error, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", check.Error, "kubectl delete pod"}}},
@@ -614,7 +614,7 @@ func TestStates(t *testing.T) {
 			offers(n, nil)
 		}, []row{
 			{"driver-upgrade", "gpu-1", check.Waiting, "the node is being drained"},
-			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade is over"},
+			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"},
 		}},
 		"driver upgrade failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
@@ -640,7 +640,7 @@ func TestStates(t *testing.T) {
 			wrote(n, "nvidia.com/mig.config", at.Add(-30*time.Second))
 			n.ManagedFields = slices.Concat(before, n.ManagedFields)
 		}, []row{
-			{"node-mig-state", "gpu-1", check.Waiting, "the state success is that of the change before"},
+			{"node-mig-state", "gpu-1", check.Waiting, "the state success is from the previous change"},
 		}},
 		"MIG config requested, and nothing reacts": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -662,7 +662,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"node-mig-state", "gpu-1", check.Waiting, "since when is not known"}}},
 		"MIG failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "failed", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "could not be applied"}, {"node-operand-paused", "gpu-1", check.Error, "nothing takes the pause back"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "could not be applied"}, {"node-operand-paused", "gpu-1", check.Error, "nothing resumes it"}}},
 		"MIG restarts the node": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "rebooting")
 		},
@@ -795,7 +795,7 @@ func TestStates(t *testing.T) {
 			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
 			offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "16"})
-		}, []row{{"stale-config", "gpu-2", check.Error, "the node offers what the old form specified"}}},
+		}, []row{{"stale-config", "gpu-2", check.Error, "the node still offers what the old config specified"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)

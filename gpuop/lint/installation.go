@@ -239,7 +239,7 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
 			return check.Finding{}
 		}
 		row.Check, row.Fix = fields.UnknownKey, "delete it, unless something of yours reads it"
-		row.Reason = fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.Version)
+		row.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
 		if isNested(s.Path) {
 			row.Reason, row.Fix = nested(s.Path)
 		} else if in.modified {
@@ -304,7 +304,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *che
 	c := in.correct(s)
 	c.Drop = true
 	if in.Version.Before(v.Key.Since()) {
-		return keyNotYet, state, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.Version),
+		return keyNotYet, state, fmt.Sprintf("came with %s; %s silently ignores it", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
 	}
 	if state == check.Error && strings.HasPrefix(advice, "drop it") { // the new release needs no setting

@@ -78,7 +78,7 @@ var keys = sync.OnceValue(func() (k key) {
 // Parse parses a device-plugin config. It reports misspelled keys, values that the plugin rejects, and settings without
 // effect under the GPU Operator. Findings have lines but no file. The config is nil only if the file is not a mapping.
 func Parse(data []byte) (*Config, []check.Finding) {
-	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"}}
+	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin silently ignores it"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
 		c = &Config{}
