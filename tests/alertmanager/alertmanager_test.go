@@ -79,12 +79,12 @@ func TestRoutes(t *testing.T) {
 		}
 		for _, label := range []model.LabelName{"cluster", "node", "hostname", "Hostname", "gpu"} {
 			if _, ok := routes[0].RouteOpts.GroupBy[label]; !ok || len(routes[0].RouteOpts.GroupBy) != 5 {
-				t.Errorf("%s is grouped by %v", name, routes[0].RouteOpts.GroupBy)
+				t.Errorf("%s is grouped by %v, want the cluster, host and gpu labels", name, routes[0].RouteOpts.GroupBy)
 			}
 		}
 	}
 	if routes := root.Match(model.LabelSet{"alertname": "KubePodCrashLooping", "severity": "critical"}); len(routes) != 1 || routes[0] != root {
-		t.Errorf("an alert of something else goes to %v", routes)
+		t.Errorf("an alert that is not in deployment/rules goes to %v, want the root route", routes)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestStrictModeIsInOnePlace(t *testing.T) {
 				continue
 			}
 			if used[filepath.ToSlash(filepath.Dir(s.path))] = true; !allowed {
-				t.Errorf("%s:%d: only %v know strict mode: %s", s.path, line, strictPackages, strings.TrimSpace(text))
+				t.Errorf("%s:%d: only %v may mention strict mode: %s", s.path, line, strictPackages, strings.TrimSpace(text))
 			}
 		}
 	}

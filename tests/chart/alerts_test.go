@@ -78,7 +78,7 @@ alerts:
 `))
 	for _, name := range []string{"GPUAllocatedIdle", "GPUStraggler"} {
 		if _, ok := changed[name]; ok {
-			t.Errorf("%s is disabled and was rendered", name)
+			t.Errorf("%s was rendered although it is disabled", name)
 		}
 		delete(shipped, name)
 	}
@@ -98,7 +98,7 @@ alerts:
 	}
 	everyIdle := "prometheusRule: {enabled: true}\nalerts: {disabled: [GPUAllocatedIdle]}"
 	if g, ok := rulesOf(t, mustRender(t, c, everyIdle))["gpu-use-hourly"]; !ok || len(g.Rules) == 0 {
-		t.Error("the recordings of gpu-use-hourly are gone")
+		t.Error("group gpu-use-hourly has no recording rules")
 	}
 	for values, want := range map[string]string{
 		"alerts: {disabled: [GPUHott]}":                     "alerts.disabled: there is no alert GPUHott",
@@ -139,6 +139,6 @@ func TestThresholdsAreThoseOfTheRules(t *testing.T) {
 		}
 	}
 	if len(left) > 0 {
-		t.Errorf("the expressions of %q end with no number", left)
+		t.Errorf("alerts with a threshold whose expression compares with no number: %q", left)
 	}
 }

@@ -146,7 +146,7 @@ func check(t *testing.T, values string, r *rendering) {
 	own(set.Kubernetes.ReadNode, "/nodes get")
 	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
-		t.Errorf("service account token mounted = %v, with needed rights %q", token, want)
+		t.Errorf("service account token mounted = %v, needed permissions = %q", token, want)
 	}
 	if !create { // the user grants the permissions separately
 		want = nil
@@ -156,7 +156,7 @@ func check(t *testing.T, values string, r *rendering) {
 	}
 	slices.Sort(want)
 	if d := cmp.Diff(slices.Compact(want), granted, cmpopts.EquateEmpty()); d != "" {
-		t.Errorf("rights (-needed +granted):\n%s", d)
+		t.Errorf("permissions (-needed +granted):\n%s", d)
 	}
 }
 

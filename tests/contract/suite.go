@@ -68,7 +68,7 @@ func Run(t *testing.T, f Fixture) {
 		}
 	}
 	if f.Lose != nil {
-		t.Run("a lost GPU is a fault of its row only", f.losing)
+		t.Run("a lost GPU affects only its own row", f.losing)
 	}
 	if f.Change != nil {
 		t.Run("a changed topology ends the session", f.changing)
@@ -355,7 +355,7 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	bad(field.ID == xidField, "XID returned as a sample")
 	bad(s.Value.IsAbsent(), "absent value returned as a sample")
 	bad(s.Value.IsText() != field.Text, "value %q, text is %t, want %t", s.Value, s.Value.IsText(), field.Text)
-	bad(!field.Levels.Has(dev.Entity.Kind), "the field does not exist at this level")
+	bad(!field.Levels.Has(dev.Entity.Kind), "this kind of entity does not have the field")
 	bad(number && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792), "sentinel value %v", n)
 	bad(s.Time <= 0, "sample has no time")
 	ahead := time.Unix(0, s.Time).Sub(f.Now())

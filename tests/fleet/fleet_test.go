@@ -83,7 +83,7 @@ func TestTargetsAreNodes(t *testing.T) {
 		}
 	}
 	if pods := len(seen) - 3*8 - 3; pods < 3 {
-		t.Errorf("pods on three nodes = %d", pods)
+		t.Errorf("pods on three nodes = %d, want at least 3", pods)
 	}
 }
 

@@ -331,7 +331,7 @@ func until(t *testing.T, url, line string) string {
 		select {
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("page never had the line %s:\n%s", line, page)
+			t.Fatalf("timed out: page does not have the line %s:\n%s", line, page)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestDefaultImageHasDCGM(t *testing.T) {
 				has = has || path.Base(at) == "libdcgm.so.4"
 			}
 			if has != want {
-				t.Errorf("dcgm-exporter%s for %s: libdcgm is there: %t, want %t", suffix, i.arch, has, want)
+				t.Errorf("dcgm-exporter%s for %s: has libdcgm: %t, want %t", suffix, i.arch, has, want)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func TestContract(t *testing.T) {
 func (i *image) checkConfig(t *testing.T) {
 	c := i.config
 	if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
-		t.Errorf("entry point = %v, command = %v", c.Entrypoint, c.Cmd)
+		t.Errorf("entry point = %v, command = %v, want only the exporter as entry point", c.Entrypoint, c.Cmd)
 	}
 	for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
 		if !slices.Contains(c.Env, want) {
@@ -201,7 +201,7 @@ func TestDCGMInTheImage(t *testing.T) {
 			}
 			for line := range strings.Lines(grep(page, "DCGM_FI_DEV_GPU_TEMP{")) {
 				if !strings.HasSuffix(line, " 41\n") {
-					t.Errorf("temperature is not 41, the engine's value: %s", line)
+					t.Errorf("want the temperature of the engine, 41: %s", line)
 				}
 			}
 			if got := grep(page, "dcgm_exporter_library_missing"); got != "" {

@@ -135,7 +135,7 @@ func TestUnitAllowsLateDriver(t *testing.T) {
 		key, _, _ := strings.Cut(line, "=")
 		switch key {
 		case "DevicePolicy", "DeviceAllow", "PrivateDevices", "ProtectClock":
-			t.Errorf("%s restricts devices to those at the start", strings.TrimSpace(line))
+			t.Errorf("%s restricts devices to those that exist when the service starts", strings.TrimSpace(line))
 		}
 	}
 }

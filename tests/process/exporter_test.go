@@ -44,7 +44,7 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 			samples++
 		}
 		if samples < 50 {
-			t.Errorf("%s with %s: %d samples, want more", node, file, samples)
+			t.Errorf("%s with %s: %d samples, want at least 50", node, file, samples)
 		}
 	}
 }

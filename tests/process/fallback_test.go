@@ -124,7 +124,7 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 			page := r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="unavailable",stage="open"} 3`)
 			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, fallenBack) {
-				t.Errorf("GPUs of this machine on the page of a remote engine:\n%s", page)
+				t.Errorf("page of a remote engine has GPUs of this machine:\n%s", page)
 			}
 			if n := strings.Count(r.logged(), "--fallback=nvml"); n != 1 {
 				t.Errorf("log lines that suggest --fallback=nvml = %d, want 1:\n%s", n, r.logged())

@@ -283,7 +283,7 @@ func TestContainers(t *testing.T) {
 	r := simulate(t, "a100-mig", nil, "--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
 	p := r.collected()
 	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
-		t.Error("unreachable runtime is reported as answering")
+		t.Error("attribution_success is 1 although the container runtime does not answer")
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestStrictPage(t *testing.T) {
 		}
 	}
 	if len(instances) == 0 || len(whole) == 0 {
-		t.Fatalf("the node must have GPUs with and without instances: %v, %v", instances, whole)
+		t.Fatalf("want GPUs with and without instances: instances %v, GPUs without %v", instances, whole)
 	}
 	text := once(t, "a100-mig", "--compatibility=strict")
 	strict := parse(t, text)

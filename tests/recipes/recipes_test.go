@@ -43,7 +43,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	section, _, _ = strings.Cut(section, "\n### ")
 	steps, tests, ok := strings.Cut(section, " until you are done: ")
 	if !ok {
-		t.Fatalf("%s: the tests that fail until you are done are missing", heading)
+		t.Fatalf("%s: no list of tests that fail \"until you are done: \"", heading)
 	}
 	steps = strings.ReplaceAll(steps, "\n   ", "\n") // blocks are indented below their steps
 	for _, m := range edit.FindAllStringSubmatch(steps, -1) {
@@ -60,7 +60,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 		r.tests[m[1]] = "^(" + strings.Join(named.FindAllString(m[2], -1), "|") + ")$"
 	}
 	if len(r.edits) < 2 || len(r.commands) == 0 || len(r.tests) == 0 {
-		t.Fatalf("%s: found %d edits, commands %q and tests %q", heading, len(r.edits), r.commands, r.tests)
+		t.Fatalf("%s: found %d edits, commands %q and tests %q; want at least two edits, and some of each", heading, len(r.edits), r.commands, r.tests)
 	}
 	return r
 }

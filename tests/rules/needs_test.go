@@ -221,7 +221,7 @@ func TestXIDs(t *testing.T) {
 	}
 	for _, code := range catalog.AlertXIDs() {
 		if catalog.XIDOf(code).Class == catalog.XIDApplication {
-			t.Errorf("XID %d starts at zero although applications cause it", code)
+			t.Errorf("XID %d is in catalog.AlertXIDs although applications cause it", code)
 		}
 	}
 }

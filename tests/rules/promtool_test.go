@@ -89,7 +89,7 @@ func TestUnitTests(t *testing.T) {
 	}
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: has a test in which it fires: %t, and one in which it does not: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
+			t.Errorf("%s: a test in which it fires: %t; a test in which it does not fire: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
 		}
 	}
 	if !t.Failed() {

@@ -124,7 +124,7 @@ func TestAlertsAreComplete(t *testing.T) {
 		}
 		reason := strings.Contains(read(t, "deployment", "rules", a.file), "# No \"for\": the expression stays true for minutes after the event.\n      - alert: "+a.Alert+"\n")
 		if (a.For == 0) != reason {
-			t.Errorf("%s: for = %v, comment that says why there is none: %t; want exactly one", a.Alert, a.For, reason)
+			t.Errorf("%s: for = %v, has a comment that explains a missing for: %t; want one or the other", a.Alert, a.For, reason)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestTextsOfAlerts(t *testing.T) {
 			}
 			for _, m := range printedLabel.FindAllStringSubmatch(text, -1) {
 				if _, ok := someLabels[m[1]]; !ok && !slices.Contains([]string{"hostname", "Hostname", "instance"}, m[1]) {
-					t.Errorf("%s: the %s prints the label %s, which this test does not know", a.Alert, name, m[1])
+					t.Errorf("%s: the %s prints the label %s, which is not in someLabels", a.Alert, name, m[1])
 				}
 			}
 			for _, value := range []float64{0, 0.004, 0.5, 1, 2, 3.75, 88} {
@@ -115,7 +115,7 @@ func TestTextsOfXIDs(t *testing.T) {
 		}
 	}
 	if printed < 30 {
-		t.Errorf("%d codes have their meaning", printed)
+		t.Errorf("found %d codes with their meaning, want at least 30", printed)
 	}
 }
 
