@@ -118,7 +118,7 @@ func TestValues(t *testing.T) {
 		{values: "podSecurityContext: {runAsUser: 1000}", lacks: sysAdmin},
 		{values: "securityContext: {runAsUser: 0}", has: []string{sysAdmin}},
 
-		// No privileged container is needed if the runtime passes the device in.
+		// The container need not be privileged if the container runtime gives it the device.
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
 
 		// If alerts are installed, the notes must say where the Alertmanager configuration is.

@@ -272,7 +272,7 @@ func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	}
 }
 
-// could reports whether is returns true for any moment within the window.
+// could reports whether the function returns true for any moment within the window.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })
