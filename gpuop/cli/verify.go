@@ -22,12 +22,11 @@ func newVerifyCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the operator, its operands and each GPU node",
-		Long: `verify reads a cluster, or what was gathered of one, and shows a row for each thing that it looked at: the
-custom resources, the DaemonSet of each operand, and on each node with a GPU the operands in the order in which they
-depend on each other, the states of a driver upgrade and of a MIG change, and what the node offers against what its
-configuration predicts. A row that is not as intended says what was found, what was expected, and the next step.
+		Long: `verify reads a cluster, or a folder with its objects, and checks the custom resources, the DaemonSet of each operand, and
+each node with a GPU: its operands, driver upgrade, MIG change and resources. The first finding is the one to fix
+first. What only waits for it is counted there, not listed.
 
-Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 bad input, 3 the cluster cannot be reached.`,
+Exit codes: 0 everything is ready, 1 something is not (or the deadline has passed), 2 bad input, 3 the cluster cannot be reached.`,
 		Example: `  gpuop verify
   gpuop verify --from must-gather/
   gpuop verify --wait --wait-timeout 30m
@@ -70,9 +69,9 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		r.Start = true
 		return e.answer(answer{Report: r})
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until no row is waiting or failed, and show the changes")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until everything is ready, and show the changes")
 	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute, "timeout for --wait; when it expires, the exit code is 1")
-	cmd.Flags().StringVar(&node, "node", "", "only the rows of this `node`")
+	cmd.Flags().StringVar(&node, "node", "", "only the findings of this `node`")
 	e.verboseFlag(cmd)
 	return cmd
 }

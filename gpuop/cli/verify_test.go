@@ -155,7 +155,7 @@ func TestVerifyWaits(t *testing.T) {
 		}
 	})
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "300ms", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitFindings || !strings.Contains(out, "300ms have passed, and 1 row is waiting or failed") || strings.Count(errOut, "\n") != 1 {
+	if code != exitFindings || !strings.Contains(out, "300ms have passed, and 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

@@ -92,7 +92,7 @@ func show(out io.Writer, before map[string]check.Finding, rows []check.Finding) 
 	return present
 }
 
-// waited calls look until no row is waiting or failed. If it ends early, the last row says why.
+// waited calls look until every finding is resolved. If it ends early, the last finding says why.
 func (e *env) waited(
 	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (check.Report, error),
 ) (check.Report, error) {
@@ -122,9 +122,9 @@ func (e *env) waited(
 	default:
 		return last, err
 	}
-	left := "1 row is waiting or failed"
+	left := "1 finding is not resolved"
 	if n := len(unsettled(last.Rows)); n != 1 {
-		left = fmt.Sprintf("%d rows are waiting or failed", n)
+		left = fmt.Sprintf("%d findings are not resolved", n)
 	}
 	last.Add(check.Finding{
 		Check: waitEnded, Severity: check.Error, Subject: "--wait", Reason: why + ", and " + left, Fix: again,
