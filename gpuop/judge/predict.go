@@ -75,7 +75,9 @@ func (w *nodeJudge) stale() {
 	if read.IsZero() || !read.Before(w.shares.changed) {
 		return
 	}
-	v := check.Finding{Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed}
+	v := check.Finding{
+		Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Cause: "stale " + w.shares.name,
+	}
 	v.Say(check.Error, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
 		"the node still offers what the old config specified", w.shares.changed.Sub(read).Round(time.Second))
 	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
