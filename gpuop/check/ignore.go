@@ -3,7 +3,6 @@ package check
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +22,10 @@ func ParseIgnore(text string) (Ignore, error) {
 	id, subject, _ := strings.Cut(text, ":")
 	c := Find(id)
 	if c == nil {
-		known := slices.Collect(maps.Keys(registry))
+		var known []string
+		for _, c := range registry {
+			known = append(known, c.ID)
+		}
 		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "see docs/gpuop/rows.md"))
 	}
 	return Ignore{c, subject}, nil

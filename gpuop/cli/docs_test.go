@@ -105,6 +105,9 @@ func TestChecksPage(t *testing.T) {
 	b.WriteString("# Checks\n\n`gpuop explain ID` prints an entry of this list. The severity is the highest of a check's findings.\n\n" +
 		"| check | severity | what it means | what to do | documented in |\n|---|---|---|---|---|\n")
 	for _, c := range check.All() {
+		if check.Find(c.ID) != c {
+			t.Errorf("two checks have the ID %s", c.ID)
+		}
 		cells := []string{"`" + c.ID + "`", c.Severity.String(), c.Title, c.Help, c.Source}
 		for i, cell := range cells[2:] {
 			cells[2+i] = strings.NewReplacer("<", "\\<", "|", "\\|", "*", "\\*").Replace(cell)
