@@ -45,6 +45,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx := untilTerminated()
 	switch {
+	// The arguments of a container may begin with the name of the program.
 	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") || config.IsProgramName(os.Args[1]):
 		return serve(ctx, os.Args[1:])
 	case os.Args[1] == "version":

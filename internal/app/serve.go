@@ -19,25 +19,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// An exporter is a running exporter. Its parts are in the order of the data flow.
+// An exporter is a running exporter. After the first group, its parts are in the order of the data flow.
 type exporter struct {
 	process Process
 	config  *config.Config
-	read    *Reader
-	lines   *startLog
+	read    *Reader   // reads configuration files
+	lines   *startLog // keeps log lines until the server listens
 	log     *slog.Logger
 
-	registry  *prometheus.Registry
-	watch     fileWatch // a change of these files triggers a reload
+	registry  *prometheus.Registry // the exporter's own metrics
+	watch     fileWatch            // a change of these files triggers a reload
 	plan      *gpu.Plan
 	hash      uint64 // hash of the configuration
 	pending   bool   // the ConfigMap could not be read yet, and the counters file is used
 	sources   *sources
 	kernelLog *kernellog.Reader // nil if it is not read
-	pipeline  *pipeline
-	pages     exposition.Pages
-	dumps     *dumper
-	loop      *collector.Loop
+	pipeline  *pipeline         // makes pages of snapshots
+	pages     exposition.Pages  // the latest page
+	dumps     *dumper           // writes pages to files if configured
+	loop      *collector.Loop   // reads the source once per interval
 	reloads   *reloader
 	server    *server.Server
 }
@@ -81,9 +81,9 @@ func (e *exporter) openSource(ctx context.Context) (source Backend, err error) {
 func (e *exporter) buildPipeline(source Backend) {
 	e.kernelLog = newKernelLog(e.config.Collection, e.registry, e.log, e.sources)
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
-	e.pipeline.self.runtime = newRuntimeRegistry()
+	e.pipeline.self.runtime = newRuntimeRegistry() // metrics of the Go runtime, which the subcommand once leaves out
 	e.dumps = newDumper(e.config.Dump, e.log)
-	first := e.pipeline.derived.change(e.plan, source)
+	first := e.pipeline.derived.change(e.plan, source) // the parts that a reload replaces
 	e.loop = collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -102,6 +102,7 @@ func (e *exporter) buildPipeline(source Backend) {
 
 // buildServer makes the HTTP server and the reloader.
 func (e *exporter) buildServer() (err error) {
+	// On a reload, next.apply changes the parts that were built before.
 	next := &change{
 		process: e.process, read: e.read.ReadFile, watch: &e.watch, sources: e.sources, derived: e.pipeline.derived,
 		loop: e.loop, log: e.log, config: e.config, plan: e.plan,
@@ -142,7 +143,7 @@ func (e *exporter) buildServer() (err error) {
 	if err != nil {
 		return err
 	}
-	next.server, e.read.started = e.server, true
+	next.server, e.read.started = e.server, true // started: a reload must not wait for the writer of a pipe
 	e.watch.follow(append(watched(e.config), e.server.WebFiles()...))
 	return nil
 }

@@ -5,5 +5,6 @@
 //
 // An XID has one source (docs/adr/0022): the kernel log while it is read, otherwise the session's driver. An xidCounter
 // counts each XID of its source once. The type reports recognizes XIDs that an engine reports again to each session,
-// owners records who had a GPU when, and reasons counts how often and how long each clock event reason was set.
+// owners records who had a GPU when, and reasons counts how often and how long each clock event reason was set. The
+// counts become series in families.go.
 package events

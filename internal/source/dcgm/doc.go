@@ -8,7 +8,8 @@
 //
 // A session has these parts: the connection (conn.go), the inventory of its entities (inventory.go, entities.go), the
 // watch set with what the engine samples (watch.go, renew.go, readers.go), and the inspector, which finds lost GPUs and
-// changes of the entities (inspect.go). read.go turns samples into a batch.
+// changes of the entities (inspect.go). read.go turns samples into a batch, and xid.go adds the XIDs, which are events.
+// result.go decides which errors of the engine end the session.
 //
 // Blanks, sentinels, status codes and C structures do not leave this package. It does not read live values and does not
 // judge samples: it reports the engine's values with the engine's times.
