@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 			// The log tells users who changed the unit's environment that a restart is needed.
 			r.signal(syscall.SIGHUP)
 			r.wait("a log line that nothing changed", func() bool {
-				return strings.Contains(r.logged(), "Flags and environment variables need a restart")
+				return strings.Contains(r.logged(), "Changed flags or environment variables need a restart")
 			})
 		})
 	}
