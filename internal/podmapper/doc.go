@@ -5,7 +5,7 @@
 // rows of the topology. Functions in Options provide the API server's data: UIDs, labels and phases of pods, and the
 // devices of dynamic claims. The package itself never queries the API server.
 //
-// A query goes through these files: mapper.go (Attribute), kubelet.go (the list), memory.go and assigned.go (devices
+// A query goes through these files: mapper.go (Attribute), kubelet.go (the list), memory.go and listing.go (devices
 // that a restarted kubelet does not list yet), and assign.go (from devices to owners). labels.go is only about the
 // labels that users put on their pods.
 //
