@@ -155,12 +155,12 @@ var families = [...]Family{
 		Labels: healthLabels, Values: []gpu.FieldID{MIGMode}, Health: gpu.KindsOf(gpu.KindGPU),
 	},
 	{
-		Name: NVSwitchHealth, Type: gpu.MetricGauge, Extra: true,
+		Name: NVSwitchHealth, Type: gpu.MetricGauge, Extra: true, Experimental: true,
 		Help:   "Result of DCGM's health watches of NVSwitches, by watch",
 		Labels: healthLabels, Health: gpu.KindsOf(gpu.KindNVSwitch),
 	},
 	{
-		Name: NodeHealth, Type: gpu.MetricGauge, Extra: true,
+		Name: NodeHealth, Type: gpu.MetricGauge, Extra: true, Experimental: true,
 		Help:   "Result of DCGM's health watches of the machine and its ConnectX cards, by watch",
 		Labels: healthLabels, Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
 		Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX),
