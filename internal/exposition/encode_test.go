@@ -66,11 +66,6 @@ func column(name string, typ gpu.MetricType, values map[int]gpu.Value) gpu.Colum
 	return c
 }
 
-// errorLabels returns the labels of an XID.
-func errorLabels(code, message string) []gpu.Label {
-	return []gpu.Label{{Name: "err_code", Value: code}, {Name: "err_msg", Value: message}}
-}
-
 // everywhere returns a value for every row.
 func everywhere(v gpu.Value) map[int]gpu.Value {
 	values := map[int]gpu.Value{}

@@ -22,7 +22,7 @@ var (
 	output = regexp.MustCompile("(?s)```text\n(.*?)```")
 	// needed matches a package and the names of its tests that fail until the recipe is done.
 	needed = regexp.MustCompile("`(etc|tests/\\w+)` \\(([^)]+)\\)")
-	named  = regexp.MustCompile("Test\\w+")
+	named  = regexp.MustCompile(`Test\w+`)
 )
 
 // A recipe is a section of docs/contributing.md.
