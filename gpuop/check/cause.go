@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxSubjects limits how many subjects a merged row lists.
+// maxSubjects limits how many subjects a merged finding lists.
 const maxSubjects = 4
 
-// Together merges rows with the same cause into one that lists their subjects and nodes, at the place of the first.
-// Rows without a cause are unchanged.
+// Together merges findings with the same cause into one that lists their subjects and nodes, at the place of the first.
+// Findings without a cause are unchanged.
 func Together(rows []Finding) []Finding {
 	all := map[string][]Finding{}
 	for _, v := range rows {
@@ -31,7 +31,7 @@ func Together(rows []Finding) []Finding {
 	return out
 }
 
-// one merges rows with the same cause. It prefers the row of a node to the cluster's.
+// one merges findings with the same cause. If one of them is about a node, its text is used instead of the cluster's.
 func one(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]

@@ -74,7 +74,7 @@ type Finding struct {
 	Node string `json:"node,omitempty"`
 	// Nodes lists several nodes, separated by ", ". If it is set, Node is empty.
 	Nodes string `json:"nodes,omitempty"`
-	// Subject is the key, label, flag, resource, operand or object (kind/name) that the row is about.
+	// Subject is the key, label, flag, resource, operand or object (kind/name) that the finding is about.
 	Subject string `json:"subject,omitempty"`
 	// Reason is one sentence: what was found and, if the check did not pass, what it means.
 	Reason string `json:"reason"`
@@ -82,9 +82,9 @@ type Finding struct {
 	Since time.Time `json:"since,omitzero"`
 	// Evidence is the observation behind the finding. Without it, Reason must not claim more than "likely".
 	Evidence Evidence `json:"evidence,omitzero"`
-	// Cause identifies the root cause. Rows with the same cause are merged. It may be empty.
+	// Cause identifies the root cause. Findings with the same cause are merged. It may be empty.
 	Cause string `json:"-"`
-	// Together replaces Reason after rows were merged. It may be empty.
+	// Together replaces Reason after findings were merged. It may be empty.
 	Together string `json:"-"`
 	// Fix is the next step: a corrected text or a command. It may be empty.
 	Fix string `json:"fix,omitempty"`
@@ -121,7 +121,7 @@ func (e Evidence) At(t time.Time) Evidence {
 	return e
 }
 
-// Report is a list of rows. The zero value is an empty report about files.
+// Report is a list of findings. The zero value is an empty report about files.
 type Report struct {
 	// Judged is set for reports about a cluster or a node. They show passed checks too.
 	Judged bool `json:"-"`
@@ -138,17 +138,17 @@ type Report struct {
 	Result any `json:"result,omitempty"`
 }
 
-// Add appends rows.
+// Add appends findings.
 func (r *Report) Add(rows ...Finding) { r.Rows = append(r.Rows, rows...) }
 
-// AtLeast reports whether a row has the severity s or a more severe one.
+// AtLeast reports whether a finding has the severity s or a more severe one.
 func (r *Report) AtLeast(s Severity) bool {
 	return slices.ContainsFunc(r.Rows, func(row Finding) bool { return row.Severity >= s })
 }
 
-// Sort sorts the rows and drops duplicates. Rows about files are sorted by file (in order of appearance), line, column,
-// severity, ID and subject. Rows about a cluster come before the rows of its nodes, which are sorted by node. Within a
-// node the order is kept: it is the order of dependence.
+// Sort sorts the findings and drops duplicates. Findings about files are sorted by file (in order of appearance), line,
+// column, severity, ID and subject. Findings about a cluster come before those of its nodes, which are sorted by node.
+// Within a node the order is kept: it is the order of dependence.
 func (r *Report) Sort() {
 	order := map[string]int{}
 	for _, row := range r.Rows {

@@ -31,12 +31,12 @@ func ParseIgnore(text string) (Ignore, error) {
 	return Ignore{c, subject}, nil
 }
 
-// matches reports whether a row is ignored.
+// matches reports whether a finding is ignored.
 func (i Ignore) matches(row Finding) bool {
 	return row.Check == i.Check && (i.Subject == "" || i.Subject == row.Subject)
 }
 
-// Ignore removes the rows that match the list, and counts them. Passed checks stay.
+// Ignore removes the findings that match the list, and counts them. Passed checks stay.
 func (r *Report) Ignore(list []Ignore) {
 	r.drop(func(row Finding) bool {
 		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(row) })
@@ -53,8 +53,8 @@ func (r *Report) drop(isIgnored func(Finding) bool) {
 // next.
 var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, -]*)`)
 
-// IgnoreComments removes the rows that a comment "# gpuop:ignore ID" in their file ignores, and counts them. lines has
-// the lines of each file.
+// IgnoreComments removes the findings that a comment "# gpuop:ignore ID" in their file ignores, and counts them. lines
+// has the lines of each file.
 func (r *Report) IgnoreComments(lines map[string][]string) {
 	ignores := func(line string, c *Check) bool {
 		m := ignoreComment.FindStringSubmatch(line)
@@ -73,7 +73,7 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 	})
 }
 
-// ShowLines adds the lines of files to the rows about them.
+// ShowLines adds the lines of files to the findings about them.
 func (r *Report) ShowLines(lines map[string][]string) {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Line >= 1 && row.Line <= len(lines[row.File]) {

@@ -315,7 +315,7 @@ func Mask(text string) string {
 	return out.String() + text[at:]
 }
 
-// Mask removes the secrets from every row.
+// Mask removes the secrets from every finding.
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
 	for i := range r.Rows {

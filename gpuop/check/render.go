@@ -18,7 +18,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// MarshalJSON encodes a report without rows as an empty list instead of null.
+// MarshalJSON encodes a report without findings as an empty list instead of null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
 	if r.Rows == nil {
@@ -42,7 +42,7 @@ func (r Finding) MarshalJSON() ([]byte, error) {
 // object is a JSON object.
 type object = map[string]any
 
-// WriteSARIF writes the rows that are not OK as a SARIF 2.1.0 log.
+// WriteSARIF writes the findings that are not OK as a SARIF 2.1.0 log.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	rules, results := []object{}, []object{}
 	index := map[*Check]int{}
@@ -84,7 +84,7 @@ func uriOf(name string) string {
 	return (&url.URL{Path: name}).EscapedPath()
 }
 
-// sentence returns the row as one message: nodes, subject, reason, fix and source.
+// sentence returns the finding as one message: nodes, subject, reason, fix and source.
 func (r *Finding) sentence() string {
 	text := r.Reason
 	if r.Subject != "" {

@@ -161,7 +161,7 @@ func inWord(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// branch holds the rows below one heading.
+// branch holds the findings below one heading.
 type branch struct {
 	nodes []string // empty for files and for the cluster
 	rows  []Finding
@@ -178,11 +178,11 @@ func (b branch) heading() string {
 	}
 }
 
-// branches groups the sorted rows by file or by node. Nodes with the same rows share a branch. The cluster comes first,
-// then the nodes with problems.
+// branches groups the sorted findings by file or by node. Nodes with the same findings share a branch. The cluster comes
+// first, then the nodes with problems.
 func (r *Report) branches() []branch {
 	var all []branch
-	known := map[string]int{} // maps the text of the rows to an index in all
+	known := map[string]int{} // maps the text of the findings to an index in all
 	for rows := r.Rows; len(rows) > 0; {
 		first, n := rows[0], 1
 		for n < len(rows) && rows[n].Node == first.Node && rows[n].File == first.File {
@@ -210,7 +210,7 @@ func (r *Report) branches() []branch {
 	return all
 }
 
-// alike returns a key that is equal for nodes whose rows look the same.
+// alike returns a key that is equal for nodes whose findings look the same.
 func alike(rows []Finding) string {
 	var key strings.Builder
 	node := rows[0].Node

@@ -258,8 +258,9 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 	}
 }
 
-// endSession closes a session that is over and returns the cause of the next one. It closes first because the driver
-// must be released. After a topology change the page is kept until the next one; after a loss it is replaced at once.
+// endSession closes a session that is over and returns the cause of the next one. The next session opens only after
+// that, because the driver must be released. After a topology change, the page is kept until the next one. After a
+// loss, it is replaced at once.
 func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err error) {
 	l.opt.Log.Warn("Session ended", "error", reason)
 	cause = causeTopology
@@ -307,6 +308,9 @@ func (l *Loop) cycle(ctx context.Context) error {
 }
 
 // publishBatch publishes the batch. A panic fails only this cycle.
+//
+// Both times are the start of the cycle. began is from time.Now, for its duration. begin is from Options.Now, for the
+// ages of samples and the times of events.
 func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	err := recovered(func() error {
 		l.serveBatch(ctx, began, begin)
@@ -433,7 +437,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next s
 	}
 }
 
-// close closes the session if there is one.
+// close reads the session once more for its last events, and closes it. Without a session it does nothing.
 func (l *Loop) close(ctx context.Context) error {
 	if l.session == nil {
 		return nil

@@ -190,7 +190,8 @@ func (tab *Builder) applyFault(f *gpu.Fault) {
 	}
 }
 
-// addSample stores the newest sample of a cell if it is fresh and plausible.
+// addSample stores a sample in its cell. A stale or implausible sample is counted instead. A sample is ignored if its
+// entity does not have the field or is lost.
 func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	if !tab.serves(s) {
 		return
@@ -253,7 +254,8 @@ func (tab *Builder) unavailable() []gpu.FieldHealth {
 // existence says whether any entity has a field, and whether any has a value.
 type existence struct{ exists, found bool }
 
-// unavailableBelow does the same for one root: a GPU with its instances and links.
+// unavailableBelow checks the rows of one root: a GPU with its instances and links. It appends the counter if some of
+// them are up but none has a value. It also returns whether any has the field, and whether any has a value.
 func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
 	reason, of := "", existence{}
 	field := &tab.plan.Fields[counter.Field]
