@@ -178,8 +178,8 @@ func (b branch) heading() string {
 	}
 }
 
-// branches groups the sorted findings by file or by node. Nodes with the same findings share a branch. The cluster comes
-// first, then the nodes with problems.
+// branches groups the sorted findings by file or by node. Nodes with the same findings share a branch. The cluster
+// comes first, then the nodes with problems.
 func (r *Report) branches() []branch {
 	var all []branch
 	known := map[string]int{} // maps the text of the findings to an index in all
