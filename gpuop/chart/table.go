@@ -380,7 +380,7 @@ func (t *Table) addValue(columns []string, in []int) error {
 func (t *Table) addRead(columns []string, in []int) error {
 	use := slices.Index(useNames[:], columns[2])
 	if use < 1 {
-		return fmt.Errorf("use %q, want %s", columns[2], strings.Join(useNames[1:], ", "))
+		return fmt.Errorf("use %q, expected %s", columns[2], strings.Join(useNames[1:], ", "))
 	}
 	k := t.key(ParsePath(columns[0]))
 	for _, i := range in {

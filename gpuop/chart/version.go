@@ -79,14 +79,14 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	}
 	want, ok := parseVersion(s)
 	if !ok {
-		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s", ErrVersion, s, t.Latest())
+		return Version{}, false, fmt.Errorf("%w %q: expected a release such as %s", ErrVersion, s, t.Latest())
 	}
 	i, exact := t.find(want)
 	switch {
 	case exact:
 		return want, true, nil
 	case i == 0:
-		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.releases[0].version, t.Latest())
+		return Version{}, false, fmt.Errorf("%w %q: gpuop supports %s to %s", ErrVersion, s, t.releases[0].version, t.Latest())
 	}
 	v = t.releases[i-1].version
 	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil

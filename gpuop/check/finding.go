@@ -55,7 +55,7 @@ func AtSeverity(word string) (Severity, error) {
 	case "never":
 		return Error + 1, nil
 	}
-	return OK, fmt.Errorf("%w %q, want error, warning, note or never", ErrSeverity, word)
+	return OK, fmt.Errorf("%w %q, expected error, warning, note or never", ErrSeverity, word)
 }
 
 // MarshalText implements encoding.TextMarshaler.

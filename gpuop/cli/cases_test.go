@@ -107,7 +107,7 @@ func TestCopyOfOldValues(t *testing.T) {
 	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
 		text := valuesOf(t, release)
 		code, out, _ := call(text, "lint", "-", "--version", "v26.7.0")
-		if code != 0 || !strings.Contains(out, "these are the defaults of "+release[:3]) || !strings.Contains(out, "1 warning") || strings.Contains(out, "error") {
+		if code != 0 || !strings.Contains(out, "the file contains the defaults of "+release[:3]) || !strings.Contains(out, "1 warning") || strings.Contains(out, "error") {
 			t.Errorf("%s: exit %d\n%s", release, code, out)
 		}
 	}

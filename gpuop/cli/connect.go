@@ -24,8 +24,8 @@ func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: KUBECONFIG, else ~/.kube/config)")
-	flags.StringVar(&c.context, "context", "", "the kubeconfig's `context`; its current one by default")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace`; found where it runs by default")
+	flags.StringVar(&c.context, "context", "", "kubeconfig `context` (default: the current context)")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace` (default: detected)")
 	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
 	flags.StringVar(&c.from, "from", "", "check gathered files instead of a live cluster: the `folder` of NVIDIA's "+
 		"must-gather.sh, or files of kubectl get -o yaml")
@@ -36,13 +36,13 @@ func connect(cmd *cobra.Command) *connection {
 func (e *env) source(c *connection) (cluster.Source, error) {
 	if c.from == "" {
 		if c.timeout <= 0 {
-			return nil, fmt.Errorf("%w: --timeout %s: want more than 0", errUsage, c.timeout)
+			return nil, fmt.Errorf("%w: --timeout %s must be greater than 0", errUsage, c.timeout)
 		}
 		return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace,
 			Timeout: c.timeout, ManagedFields: c.managed})
 	}
 	if c.kubeconfig != "" || c.context != "" {
-		return nil, fmt.Errorf("%w: --from and --kubeconfig or --context: name the folder or the cluster", errUsage)
+		return nil, fmt.Errorf("%w: --from cannot be combined with --kubeconfig or --context", errUsage)
 	}
 	e.inputs = append(e.inputs, c.from)
 	folder, err := cluster.OpenFolder(c.from)

@@ -42,9 +42,9 @@ Without -f and --set the release is the intention. It reads, and never writes.`,
 	}
 	c = connect(cmd)
 	c.managed = true
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; "+
-		"may be repeated, and the last wins")
-	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as in helm upgrade; - for standard input; "+
+		"may be repeated; the last one wins")
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
 	e.verboseFlag(cmd)
 	return cmd
 }
@@ -79,7 +79,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		}
 		var m map[string]any
 		if err := yaml.Unmarshal(data, &m); err != nil {
-			return opt, fmt.Errorf("%w: %s: want a map of the chart's values: %w", errValues, inputName(file), err)
+			return opt, fmt.Errorf("%w: %s: expected a mapping of chart values: %w", errValues, inputName(file), err)
 		}
 		merge(merged, m)
 		names, flags = append(names, inputName(file)), append(flags, "-f "+file)

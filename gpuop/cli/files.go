@@ -58,7 +58,7 @@ func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	case len(data) > maxInput:
 		return nil, fmt.Errorf("read %s: %w: more than %d MiB", name, errTooLarge, maxInput>>20)
 	case *total > maxInputs:
-		return nil, fmt.Errorf("read %s: %w: more than %d MiB together", name, errInputsTooLarge, maxInputs>>20)
+		return nil, fmt.Errorf("read %s: %w: more than %d MiB in total", name, errInputsTooLarge, maxInputs>>20)
 	}
 	e.secrets.LearnYAML(data)
 	return data, nil

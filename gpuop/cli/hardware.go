@@ -20,8 +20,8 @@ type hardware struct {
 }
 
 func (h *hardware) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&h.gpu, "gpu", "", "the `model` of GPU: A100-40GB, T4, or the value of the nvidia.com/gpu.product label")
-	cmd.Flags().IntVar(&h.count, "gpus", 1, "how `many` GPUs the node has")
+	cmd.Flags().StringVar(&h.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().IntVar(&h.count, "gpus", 1, "`number` of GPUs of the node")
 	cmd.Flags().StringVar(&h.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
 }
 
@@ -29,7 +29,7 @@ func (h *hardware) flags(cmd *cobra.Command) {
 func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
 	n = &corev1.Node{}
 	if h.count < 1 || h.count > 256 {
-		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)
+		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, expected 1 to 256", errUsage, h.count)
 	}
 	if h.nodeFile != "" {
 		data, err := e.read(h.nodeFile)
@@ -53,10 +53,10 @@ func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []chec
 		gpus = slices.Repeat([]mig.GPU{g}, h.count)
 	case h.nodeFile != "":
 		if gpus, err = node.GPUs(n); err != nil {
-			return nil, nil, nil, fmt.Errorf("%s: %w; name them with --gpu and --gpus", inputName(h.nodeFile), err)
+			return nil, nil, nil, fmt.Errorf("%s: %w; specify them with --gpu and --gpus", inputName(h.nodeFile), err)
 		}
 	default:
-		return nil, nil, nil, fmt.Errorf("%w: say which GPUs, with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
+		return nil, nil, nil, fmt.Errorf("%w: specify the GPUs with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
 	}
 	return n, gpus, findings, nil
 }

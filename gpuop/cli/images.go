@@ -51,18 +51,18 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
 				findings = append(findings, check.Finding{Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
-					Reason: "drivers come from NVIDIADrivers: the images of those that the chart does not write are not listed"})
+					Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside the chart are not listed"})
 			}
 			return e.answer(imagesAnswer(list, findings, long))
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&version, "version", "latest", "chart `release`")
-	flags.StringArrayVar(&sets, "set", nil, "a `key=value` on top of the values; may be repeated")
+	flags.StringArrayVar(&sets, "set", nil, "override a value: `key=value`; may be repeated")
 	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
 	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
-	flags.BoolVar(&all, "all", false, "also list the images of disabled operands: every image that the chart names")
-	flags.BoolVarP(&long, "long", "l", false, "name the operand before each image")
+	flags.BoolVar(&all, "all", false, "also list the images of disabled operands")
+	flags.BoolVarP(&long, "long", "l", false, "print the operand before each image")
 	return cmd
 }
 

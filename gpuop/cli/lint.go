@@ -38,8 +38,8 @@ Exit code 2: nothing could be checked. Otherwise skipped inputs are counted in a
 		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
-	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
+	flags.StringVar(&o.options.Version, "version", "", "chart `release` to check against: v26.7.0, v26.7 or latest (default: the command's --version, else the newest)")
+	flags.StringVarP(&o.options.Command, "command", "c", "", "check this shell `text`; - for standard input")
 	flags.BoolVar(&o.fix, "fix", false, "print the command with all unambiguous corrections; findings go to standard error")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
@@ -63,7 +63,7 @@ type lintFlags struct {
 
 func (e *env) lint(o *lintFlags, path string, args []string) error {
 	if len(args) == 0 && o.options.Command == "" {
-		return fmt.Errorf("%w: nothing to lint: name a file or --command (see %s --help)", errUsage, path)
+		return fmt.Errorf("%w: nothing to lint: specify a file or --command (see %s --help)", errUsage, path)
 	}
 	if o.options.Command == "-" {
 		text, err := e.read("-")
@@ -79,7 +79,7 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		return err
 	}
 	if o.fix && o.options.Command == "" {
-		return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
+		return fmt.Errorf("%w: --fix needs --command or a script", errUsage)
 	}
 	o.options.Table, o.options.Fix, o.options.Read = e.table, o.fix, e.fileReader(o.script, o.folders)
 	isScript := func(f lint.Input) bool { return f.Script }
@@ -182,7 +182,7 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 		text = e.secrets.Mask(text)
 	}
 	if text != result.Corrected && e.format == "text" {
-		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
+		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; add --show-secrets to print them")
 	}
 	return e.answer(answer{
 		Report: result.Report, Document: true, KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text}, Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
@@ -224,7 +224,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case errors.Is(err, errInputsTooLarge) && found:
 				left := check.Count(len(paths)-len(names)+1, "file")
 				o.unread = append(o.unread, check.Finding{Check: notRead, Severity: check.Note, File: arg,
-					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its folders one by one"})
+					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its subfolders one at a time"})
 				break reading
 			case err != nil:
 				row := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "it is not judged: " + err.Error()}
@@ -233,7 +233,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 				}
 				o.unread = append(o.unread, row)
 			case script && o.fix && o.options.Command != "":
-				return fmt.Errorf("%w: --fix corrects one script at a time: give it %s and the rest apart", errUsage, cmp.Or(o.script, name))
+				return fmt.Errorf("%w: --fix corrects one script at a time: run it for %s, then for each of the others", errUsage, cmp.Or(o.script, name))
 			case script && o.fix:
 				o.options.Command, o.script = string(data), name
 			default:

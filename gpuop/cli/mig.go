@@ -18,7 +18,7 @@ import (
 func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
-		Short: "Fit, predict and apply MIG partitions",
+		Short: "Plan, predict and apply MIG partitions",
 		Long: `mig answers without a GPU which MIG instances a board can hold and where, and predicts the labels and allocatable
 resources that a node will show. On a cluster it says what blocks a change, and makes it. gpuop lint judges a configuration
 for the MIG manager.`,
@@ -38,7 +38,7 @@ type boardResult struct {
 func newMIGProfilesCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "profiles [MODEL]",
-		Short: "List the boards, or one board's profiles and complete layouts",
+		Short: "List the boards, or the profiles and layouts of one board",
 		Example: `  gpuop mig profiles
   gpuop mig profiles A100-40GB -o json`,
 		Args: cobra.MaximumNArgs(1),
@@ -66,7 +66,7 @@ func allBoards() answer {
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(w, style.Dim("\nOne board: gpuop mig profiles MODEL. Attested placements were printed by a driver; assumed ones follow their pattern."))
+		_, err := fmt.Fprintln(w, style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements were printed by a driver; assumed ones are derived."))
 		return err
 	}}
 }
@@ -94,7 +94,7 @@ func oneBoard(b mig.Board) answer {
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "\n%d complete layouts (nothing can be added; standard profiles):\n  %s\n", len(result.Maximal), strings.Join(result.Maximal, "\n  "))
+		fmt.Fprintf(w, "\n%d complete layouts of standard profiles:\n  %s\n", len(result.Maximal), strings.Join(result.Maximal, "\n  "))
 		_, err := fmt.Fprintf(w, "\nall-balanced means %s here.\n\n%s\n", result.Balanced, style.Dim("placements "+b.Evidence+": "+b.Source))
 		return err
 	}}
@@ -146,7 +146,7 @@ gpuop mig profiles MODEL lists what fits. The driver may choose another placemen
 			return e.answer(a)
 		},
 	}
-	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().StringVar(&gpu, "gpu", "", "GPU `model`: A100-40GB, or the value of the nvidia.com/gpu.product label")
 	_ = cmd.MarkFlagRequired("gpu")
 	return cmd
 }
@@ -158,7 +158,7 @@ func assumed(b mig.Board) check.Report {
 	}
 	return check.Report{Rows: []check.Finding{{
 		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
-		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
+		Reason: "the placements of this board are derived from other boards; nvidia-smi mig -lgipp prints the actual ones",
 	}}}
 }
 
@@ -223,7 +223,7 @@ func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []
 	case file == "":
 		entry, err := mig.Default(*gpu.Board, config)
 		if err != nil {
-			return none, "", nil, fmt.Errorf("%w; for a config of your own add -f FILE", err)
+			return none, "", nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
 		}
 		title := config + " of the default configuration, each " + cmp.Or(entry.Devices.String(), "without an instance")
 		return mig.Named{Name: config, Entries: []mig.Entry{entry}}, title, nil, nil
@@ -252,7 +252,7 @@ func checkStrategy(flag, word string) error {
 	if slices.Contains([]string{"", mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, word) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s %q, want none, single or mixed", errUsage, flag, word)
+	return fmt.Errorf("%w: %s %q, expected none, single or mixed", errUsage, flag, word)
 }
 
 func predicted(gpus []mig.GPU, title, strategy string, found check.Report) answer {

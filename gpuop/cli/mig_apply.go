@@ -33,14 +33,14 @@ Exit codes: 0 nothing stands in the way, 1 something does, 2 bad input, 3 the cl
 	}
 	c := connect(cmd)
 	cmd.Flags().BoolVar(&a.apply, "apply", false, "write the label")
-	cmd.Flags().BoolVar(&a.force, "force", false, "write the label despite the problems found")
+	cmd.Flags().BoolVar(&a.force, "force", false, "set the label even if problems were found")
 	e.verboseFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.force && !a.apply {
 			return fmt.Errorf("%w: --force is for --apply", errUsage)
 		}
 		if a.apply && c.from != "" {
-			return fmt.Errorf("%w: --from and --apply: what was gathered cannot be changed", errUsage)
+			return fmt.Errorf("%w: --apply cannot be combined with --from: it needs a live cluster", errUsage)
 		}
 		return e.migApply(cmd.Context(), c, a, args[0], args[1])
 	}
@@ -68,14 +68,14 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	tree := judged(s, rows)
 	row := check.Finding{
 		Check: migLabel, Severity: check.Note, Node: node, Subject: judge.LabelMIG,
-		Reason: "nothing was written: --apply writes the label",
+		Reason: "dry run: add --apply to set the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
 	to, live := source.(nodeLabeler)
 	switch {
 	case !a.apply || !live:
 	case tree.AtLeast(check.Error) && !a.force:
-		row.Severity, row.Reason, row.Fix = check.Error, "nothing was written because of the problems above; add --force to write the label anyway", ""
+		row.Severity, row.Reason, row.Fix = check.Error, "the label was not set because of the problems above; add --force to set it anyway", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err

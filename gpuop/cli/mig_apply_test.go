@@ -71,7 +71,7 @@ func TestMIGApply(t *testing.T) {
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig}, 2, `patch`},
 		{[]string{"mig", "apply", "gpu-1"}, 2, "a node and the name of a MIG config"},
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--force"}, 2, "--force is for --apply"},
-		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml")}, 2, "cannot be changed"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml")}, 2, "cannot be combined with --from"},
 	} {
 		code, out, errOut := call("", c.args...)
 		if code != c.code || !strings.Contains(out+errOut, c.says) {

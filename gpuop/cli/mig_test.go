@@ -44,7 +44,7 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 	}{
 		{[]string{"mig", "fit", "1g.5gb"}, `"gpu" not set`},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB"}, "no profile given"},
-		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "want a MIG profile"},
+		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "expected a MIG profile"},
 		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "did you mean H100-80GB?"},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, `"config" not set`},
 		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "all-1g.6gb"}, "did you mean all-1g.5gb?"},

@@ -12,7 +12,7 @@ func newNodeCommand(e *env) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
-		Short: "Check a GPU node by its own files",
+		Short: "Check a GPU node from its files",
 		Long: `node reads the files of the node that it runs on, in the order in which they depend on each other, and names the
 first broken link: GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric
 manager, the operator's validation files, the container runtime's configuration, CDI specifications.
@@ -31,7 +31,7 @@ with --root; a copy of the files works as well. What may not be read is unknown,
 			return e.answer(answer{Report: tree})
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "/", "`folder` in which / of the node is mounted, or to which its files were copied")
+	cmd.Flags().StringVar(&root, "root", "/", "`folder` with the node's root file system, mounted or copied")
 	e.verboseFlag(cmd)
 	return cmd
 }

@@ -39,7 +39,7 @@ func TestNodeRefuses(t *testing.T) {
 		"--root " + empty + "/missing": "no such file",
 		"--root " + file:               "is not a folder",
 		"--root " + empty:              "has none of the folders",
-		"gpu-1":                        "want no arguments",
+		"gpu-1":                        "expected no arguments",
 	} {
 		code, out, errOut := call("", append([]string{"node"}, strings.Fields(args)...)...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, want) || strings.Count(errOut, "\n") != 1 {

@@ -30,7 +30,7 @@ func (e *env) verboseFlag(cmd *cobra.Command) {
 // check validates the common flags of a command.
 func (e *env) check(command string) error {
 	if known := formats(command); !slices.Contains(known, e.format) {
-		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(known, ", "))
+		return fmt.Errorf("%w: unknown output format %q, expected %s", errUsage, e.format, strings.Join(known, ", "))
 	}
 	for _, text := range e.ignore {
 		i, err := check.ParseIgnore(text)
@@ -103,7 +103,7 @@ func (e *env) notAnInput() error {
 	}
 	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
 		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%w: --out %s is the input %s: name another file", errUsage, e.outPath, path)
+			return fmt.Errorf("%w: --out %s would overwrite the input %s: choose another file", errUsage, e.outPath, path)
 		}
 	}
 	return nil

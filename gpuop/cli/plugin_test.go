@@ -44,7 +44,7 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 
 func TestBoardsOfTheirOwn(t *testing.T) {
 	for _, gpu := range []string{"NVIDIA-H20-3e", "NVIDIA-H100-SXM5-94GB", "NVIDIA-RTX-PRO-5000-Blackwell", "NVIDIA-RTX-PRO-4500-Blackwell", "NVIDIA-GH200-120GB"} {
-		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "not known") {
+		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "gpuop has no MIG profiles") {
 			t.Errorf("%s: exit %d, %s%s, want it said to be unknown", gpu, code, out, errOut)
 		}
 	}

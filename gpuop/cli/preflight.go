@@ -50,10 +50,10 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 	}
 	where = connect(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&version, "version", "", "the chart's `release`; the one that is installed, or the newest, by default")
-	flags.StringArrayVarP(&files, "file", "f", nil, "an intended values `file`, as for helm upgrade; - for standard "+
-		"input; may be repeated, and the last wins")
-	flags.StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
+	flags.StringVar(&version, "version", "", "chart `release` (default: the installed one, else the newest)")
+	flags.StringArrayVarP(&files, "file", "f", nil, "a values `file`, as in helm upgrade; - for standard "+
+		"input; may be repeated; the last one wins")
+	flags.StringArrayVar(&sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
 	e.verboseFlag(cmd)
 	return cmd
 }
@@ -65,7 +65,7 @@ func (e *env) resolve(version string) (chart.Version, error) {
 		return v, fmt.Errorf("%w: --version: %w", errUsage, err)
 	}
 	if !exact {
-		fmt.Fprintf(e.Err, "gpuop does not know %s and judges by %s\n", version, v)
+		fmt.Fprintf(e.Err, "unknown release %s: checking against %s\n", version, v)
 	}
 	return v, nil
 }

@@ -53,11 +53,11 @@ func TestPreflightFaults(t *testing.T) {
 		"no kubeconfig":    {nil, exitBadInput, "no kubeconfig at"},
 		"unreachable":      {[]string{"--kubeconfig", refused}, exitNoAnswer, "connection refused"},
 		"no such folder":   {[]string{"--from", "/nowhere/at/all"}, exitBadInput, "/nowhere/at/all"},
-		"both":             {[]string{"--from", "testdata", "--kubeconfig", refused}, exitBadInput, "name the folder or the cluster"},
+		"both":             {[]string{"--from", "testdata", "--kubeconfig", refused}, exitBadInput, "cannot be combined with --kubeconfig"},
 		"no time":          {[]string{"--kubeconfig", refused, "--timeout", "0s"}, exitBadInput, "--timeout 0s"},
 		"unknown release":  {[]string{"--kubeconfig", refused, "--version", "newest"}, exitBadInput, "unknown chart version"},
 		"broken values":    {[]string{"--kubeconfig", refused, "-f", values}, exitBadInput, "values.yaml"},
-		"unknown argument": {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
+		"unknown argument": {[]string{"gpu-1"}, exitBadInput, "expected no arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := call("", append([]string{"preflight"}, c.args...)...)

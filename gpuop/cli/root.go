@@ -132,7 +132,7 @@ which nothing was checked; 3 the cluster does not answer.`,
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
-	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: its chart as `folder` or archive of helm pull; may be repeated")
+	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: the `folder` or archive that helm pull wrote; may be repeated")
 	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default error; warning for clusters)")
 	flags.StringArrayVar(&e.ignore, "ignore", nil, "ignore findings of a `check[:subject]`; may be repeated")
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
@@ -168,7 +168,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		if len(args) == n {
 			return nil
 		}
-		return fmt.Errorf("%w: want %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
+		return fmt.Errorf("%w: expected %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
 	}
 }
 

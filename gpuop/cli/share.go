@@ -134,7 +134,7 @@ func writeShare(w io.Writer, style check.Style, gpus []mig.GPU, r shareResult, b
 	fmt.Fprintln(w, style.Bold(title))
 	switch {
 	case !starts:
-		_, err := fmt.Fprintln(w, style.Red("with this configuration the device plugin will not start, and no GPU will be allocatable"))
+		_, err := fmt.Fprintln(w, style.Red("the device plugin will not start with this configuration, and no GPU will be allocatable"))
 		return err
 	case r.Config == "":
 		_, err := fmt.Fprintln(w, "the node gets an empty config: nothing changes")

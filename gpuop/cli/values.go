@@ -43,8 +43,8 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen PLATFORM [FEATURE…]",
 		Short: "Write a values file and the helm command for a platform and features",
-		Long: "gen writes a values file with the reason for each value; the helm command and the steps before and\n" +
-			"after it are in comments at the top.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
+		Long: "gen writes a values file with the reason for each value. Comments at the top contain the helm command\n" +
+			"and the steps before and after it.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
 		Example: `  gpuop values gen eks time-slicing=4 --out values.yaml
   gpuop values gen generic gds rdma=host-mofed mig-mixed
   gpuop values gen air-gapped --registry registry.example.com:5000/nvidia-mirror --pull-secret registry-key`,
@@ -84,9 +84,9 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&version, "version", "latest", "chart `release` to write for")
-	flags.StringVar(&request.Registry, "registry", "", "private `registry`, with a path if it has one, to pull every image from")
+	flags.StringVar(&request.Registry, "registry", "", "private `registry` for all images, with an optional path")
 	flags.StringVar(&request.PullSecret, "pull-secret", "", "`name` of the Secret for that registry")
-	flags.StringVar(&request.Exporter, "exporter-image", values.ExporterImage, "`image` of the feature exporter, with its tag")
+	flags.StringVar(&request.Exporter, "exporter-image", values.ExporterImage, "`image` of the exporter feature, with its tag")
 	return cmd
 }
 
@@ -146,7 +146,7 @@ Exit code 1: a setting was dropped, takes effect, or has an error.`,
 			}
 			m, err := values.Migrate(e.table, inputName(args[0]), data, a, b, downgrade)
 			if errors.Is(err, values.ErrDowngrade) {
-				return fmt.Errorf("%w: --downgrade allows it: the custom resources of %s stay in the cluster", err, a)
+				return fmt.Errorf("%w: add --downgrade to allow it; the custom resources of %s stay in the cluster", err, a)
 			}
 			if err != nil {
 				return err
@@ -159,7 +159,7 @@ Exit code 1: a setting was dropped, takes effect, or has an error.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")
 	cmd.Flags().StringVar(&to, "to", "latest", "the `release` to write for")
-	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "write for an older release too")
+	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "allow an older target release")
 	_ = cmd.MarkFlagRequired("from")
 	return cmd
 }
@@ -175,6 +175,6 @@ func changeList(m *values.Migration) string {
 	for _, c := range m.Changes {
 		fmt.Fprintf(&b, "%s %-*s  %s\n", marks[c.Kind], width, c.Path, c.Text)
 	}
-	b.WriteString("(~ defaults that the file leaves to the chart)\n\n")
+	b.WriteString("(~ changed chart defaults that the file does not set)\n\n")
 	return b.String()
 }

@@ -37,9 +37,9 @@ Exit codes: 0 everything is ready, 1 something is not (or the deadline has passe
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case c.from != "" && wait:
-			return fmt.Errorf("%w: --from and --wait: what was gathered does not change", errUsage)
+			return fmt.Errorf("%w: --wait cannot be combined with --from: it needs a live cluster", errUsage)
 		case deadline <= 0:
-			return fmt.Errorf("%w: --wait-timeout %s: want more than 0", errUsage, deadline)
+			return fmt.Errorf("%w: --wait-timeout %s must be greater than 0", errUsage, deadline)
 		}
 		source, err := e.source(c)
 		if err != nil {
@@ -69,9 +69,9 @@ Exit codes: 0 everything is ready, 1 something is not (or the deadline has passe
 		r.Start = true
 		return e.answer(answer{Report: r})
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until everything is ready, and show the changes")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until everything is ready, and print changes")
 	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute, "timeout for --wait; when it expires, the exit code is 1")
-	cmd.Flags().StringVar(&node, "node", "", "only the findings of this `node`")
+	cmd.Flags().StringVar(&node, "node", "", "show only the findings of this `node`")
 	e.verboseFlag(cmd)
 	return cmd
 }

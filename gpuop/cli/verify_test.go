@@ -38,10 +38,10 @@ func TestVerifyRefuses(t *testing.T) {
 		want string
 	}{
 		"no such folder":               {[]string{"--from", filepath.Join(empty, "gone")}, exitBadInput, "no such file"},
-		"an empty folder":              {[]string{"--from", empty}, exitBadInput, "holds no Kubernetes objects"},
-		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--from and --wait"},
-		"no time to wait":              {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "want more than 0"},
-		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
+		"an empty folder":              {[]string{"--from", empty}, exitBadInput, "contains no Kubernetes objects"},
+		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--wait cannot be combined with --from"},
+		"no time to wait":              {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "must be greater than 0"},
+		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "expected no arguments"},
 		"no kubeconfig":                {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
 		"no server answers":            {[]string{"--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
 		"no server answers the waiter": {[]string{"--wait", "--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
@@ -145,7 +145,7 @@ func TestVerifyWaits(t *testing.T) {
 	}
 	// the timeout expires before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "nothing was read in 1ns") {
+	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "nothing could be read within 1ns") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 	// the timeout ends the wait

@@ -114,7 +114,7 @@ func (e *env) waited(
 	case err == nil:
 		return last, nil
 	case !last.Judged && errors.Is(err, errDeadline):
-		return last, fmt.Errorf("%w: nothing was read in %s", cluster.ErrUnreachable, deadline)
+		return last, fmt.Errorf("%w: nothing could be read within %s", cluster.ErrUnreachable, deadline)
 	case last.Judged && errors.Is(err, errDeadline):
 		why = deadline.String() + " have passed"
 	case last.Judged && errors.Is(err, context.Canceled):

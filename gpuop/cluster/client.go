@@ -118,17 +118,17 @@ func load(opt Options) (*rest.Config, error) {
 		if near := check.Nearest(opt.Context, known); near != "" {
 			hint = fmt.Sprintf(", did you mean %q?", near)
 		}
-		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (it has: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (available: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))
 	}
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		where := strings.Join(rules.Precedence, ", ")
 		if len(raw.Contexts) > 0 {
-			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: name one with --context (it has: %s)", ErrInput, where,
+			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: choose one with --context (available: %s)", ErrInput, where,
 				strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
 		}
-		return nil, fmt.Errorf("%w: no kubeconfig at %s: name one with --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
+		return nil, fmt.Errorf("%w: no kubeconfig at %s: set --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
 	case err != nil:
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
 	}
@@ -194,10 +194,10 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w: %s does not accept the credentials of the kubeconfig: they are wrong or have expired, log "+
+		return fmt.Errorf("%w: %s rejected the kubeconfig's credentials: they are wrong or have expired, log "+
 			"in again", ErrUnreachable, c.Server())
 	case errors.Is(err, context.DeadlineExceeded) && c.config.ExecProvider != nil:
-		return fmt.Errorf("%w: %s did not answer in time, nor did the kubeconfig's credential plugin %s before it",
+		return fmt.Errorf("%w: timed out waiting for %s or for the kubeconfig's credential plugin %s",
 			ErrUnreachable, c.Server(), c.config.ExecProvider.Command)
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
 		return fmt.Errorf("%w: %s did not answer within %s", ErrUnreachable, c.Server(), c.opt.Timeout)

@@ -60,7 +60,7 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 		return nil, err
 	}
 	if len(g.files) == 0 && len(g.broken) == 0 {
-		return nil, fmt.Errorf("%w: %s holds no Kubernetes objects: want the folder of NVIDIA's must-gather.sh, "+
+		return nil, fmt.Errorf("%w: %s contains no Kubernetes objects: expected the output of NVIDIA's must-gather.sh, "+
 			"or files of kubectl get -o yaml", ErrInput, f.path)
 	}
 	return g.finish(kinds), nil
@@ -195,7 +195,7 @@ func (g *gathering) object(root map[string]any, name string) error {
 	for _, each := range items {
 		item, ok := each.(map[string]any)
 		if !ok {
-			return fmt.Errorf("want an object, found %v", each)
+			return fmt.Errorf("expected an object, found %v", each)
 		}
 		// items of a typed list do not repeat the kind
 		if item["kind"] == nil {
@@ -291,7 +291,7 @@ func (g *gathering) describedNodes(name string, data []byte) {
 		g.state.Nodes = append(g.state.Nodes, *n)
 	}
 	if g.partial[Nodes] == "" {
-		g.partial[Nodes] = name + " holds the nodes with nvidia.com/gpu.present=true alone"
+		g.partial[Nodes] = name + " lists only nodes with nvidia.com/gpu.present=true"
 	}
 }
 
@@ -367,13 +367,13 @@ func (g *gathering) finish(kinds []Kind) *State {
 	}
 	s.findNamespace()
 	if one := onlyNamespace(s.Pods, func(p *corev1.Pod) string { return p.Namespace }); one != "" {
-		g.partial[Pods] = "the folder holds the pods of the namespace " + one + " alone"
+		g.partial[Pods] = "the folder contains only the pods of the namespace " + one + " alone"
 		if s.Namespace == "" && g.files[ClusterPolicies] != "" {
 			s.Namespace = one
 		}
 	}
 	if one := onlyNamespace(s.DaemonSets, func(d *appsv1.DaemonSet) string { return d.Namespace }); one != "" {
-		g.partial[DaemonSets] = "the folder holds the DaemonSets of the namespace " + one + " alone"
+		g.partial[DaemonSets] = "the folder contains only the DaemonSets of the namespace " + one + " alone"
 	}
 	g.trim.learn(s)
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return !g.trim.keeps(&p) })

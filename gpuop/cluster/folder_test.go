@@ -142,7 +142,7 @@ func TestHalfAFolder(t *testing.T) {
 		"pods break off":          {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml: line 1"},
 		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
 		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
-		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: want an object, found 7"},
+		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: expected an object, found 7"},
 		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder holds no pods"},
 		"no ClusterPolicy":        {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {
@@ -174,7 +174,7 @@ func TestFolderThatIsNone(t *testing.T) {
 		says string
 	}{
 		"absent":      {"/nowhere/at/all", "no such file"},
-		"empty":       {t.TempDir(), "holds no Kubernetes objects"},
+		"empty":       {t.TempDir(), "contains no Kubernetes objects"},
 		"of no names": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml: line 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {

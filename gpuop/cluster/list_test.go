@@ -160,7 +160,7 @@ func TestBadKubeconfig(t *testing.T) {
 	}{
 		"none":          {cluster.Options{}, "no kubeconfig at"},
 		"absent file":   {cluster.Options{Kubeconfig: "/nowhere/config"}, "/nowhere/config"},
-		"wrong context": {cluster.Options{Kubeconfig: path, Context: "production"}, `no context "production" (it has: test)`},
+		"wrong context": {cluster.Options{Kubeconfig: path, Context: "production"}, `no context "production" (available: test)`},
 		"near context":  {cluster.Options{Kubeconfig: path, Context: "tesst"}, `did you mean "test"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,8 +203,8 @@ func TestUnreachable(t *testing.T) {
 		want   string
 	}{
 		"refused":       {refused, "connection refused"},
-		"token expired": {expired, "does not accept the credentials"},
-		"token expires": {late, "does not accept the credentials"},
+		"token expired": {expired, "rejected the kubeconfig's credentials"},
+		"token expires": {late, "rejected the kubeconfig's credentials"},
 		"a web page":    {page, "is not a Kubernetes API server"},
 		"hangs":         {hangs, "did not answer within 300ms"},
 	} {

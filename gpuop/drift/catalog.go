@@ -8,10 +8,10 @@ var (
 	releaseState = check.New("drift-release", check.Error, "The Helm release is pending, failed or superseded.",
 		"Roll it back, or run helm again.", releaseStates)
 	noRelease = check.New("drift-no-release", check.Warning, "There is no Helm release to compare with.",
-		"Set its namespace with -n, or ask Argo CD.", releaseStates)
+		"Set its namespace with -n, or compare in Argo CD.", releaseStates)
 	unreadableRelease = check.New("drift-release-unreadable", check.Warning, "The Helm release could not be read.",
 		"Grant get for its Secret.", releaseStates)
-	otherValue = check.New("drift-value", check.Error, "The release has another value than the file.",
+	otherValue = check.New("drift-value", check.Error, "The release and the file have different values.",
 		"Run helm upgrade with the file.", releaseStates)
 	extraValue = check.New("drift-value-extra", check.Warning, "The release has a value that is not in the file.",
 		"Add it to the file, or remove it from the release.", releaseStates)

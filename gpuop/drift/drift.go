@@ -76,10 +76,10 @@ func (j *judging) unread(k cluster.Kind) bool {
 // withoutRelease adds a row for an installation without a Helm release.
 func (j *judging) withoutRelease() {
 	state, next := check.Warning, "helm list -A --all"
-	reason := "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster"
+	reason := "no Helm release of the chart found: the operator was installed by other means (OLM, kubectl apply) or in another cluster"
 	if j.controller.kind == "Application" {
 		state, next = check.Note, "argocd app diff "+j.controller.name
-		reason = "Argo CD renders the chart itself and leaves no Helm release to compare with"
+		reason = "Argo CD renders the chart itself, without a Helm release to compare with"
 	}
 	j.add(check.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(j.At), state, noRelease, "Helm release", reason, next)
 }

@@ -255,7 +255,7 @@ func TestReleaseStates(t *testing.T) {
 			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 		}, []string{"warning unread list secrets"}, "kubectl auth can-i list secrets"},
 		{"no ClusterPolicy", func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
-			[]string{"error drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
+			[]string{"error drift-object-missing ClusterPolicy/cluster-policy"}, "no longer in the cluster"},
 		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "no"}}
@@ -279,7 +279,7 @@ func TestKeyThatTheReleaseDoesNotHave(t *testing.T) {
 	o := intended(t)
 	o.Intended["mig"].(map[string]any)["stratgey"] = "mixed"
 	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
-	if len(rows) != 1 || rows[0].Check.ID != "drift-value" || rows[0].Subject != "mig.stratgey" || !strings.Contains(rows[0].Reason, "has no such value") {
+	if len(rows) != 1 || rows[0].Check.ID != "drift-value" || rows[0].Subject != "mig.stratgey" || !strings.Contains(rows[0].Reason, "does not have this value") {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -292,13 +292,13 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		want string
 		says string
 	}{
-		{"Flux", func(p *unstructured.Unstructured) { p.SetLabels(flux) }, "note drift-owner HelmRelease/flux-system/gpu", "it owns the installation"},
+		{"Flux", func(p *unstructured.Unstructured) { p.SetLabels(flux) }, "note drift-owner HelmRelease/flux-system/gpu", "it manages the installation"},
 		{"Argo CD", func(p *unstructured.Unstructured) {
 			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
-		}, "note drift-owner Application/gpu", "it owns the installation"},
+		}, "note drift-owner Application/gpu", "it manages the installation"},
 		{"Argo CD, in another namespace", func(p *unstructured.Unstructured) {
 			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "apps_gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
-		}, "note drift-owner Application/apps/gpu", "it owns the installation"},
+		}, "note drift-owner Application/apps/gpu", "it manages the installation"},
 		{"Argo CD before v3", func(p *unstructured.Unstructured) {
 			p.SetLabels(map[string]string{"app.kubernetes.io/instance": "gpu"})
 			p.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "argocd-controller"}})

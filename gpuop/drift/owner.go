@@ -94,7 +94,7 @@ func (c controller) row() check.Finding {
 	return check.Finding{
 		Check: otherOwner, Severity: check.Note, Subject: c.kind + "/" + c.name,
 		Evidence: check.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
-		Reason:   "it owns the installation: it will undo changes made with helm or kubectl",
+		Reason:   "it manages the installation and will undo changes made with helm or kubectl",
 		Fix:      c.change(),
 	}
 }

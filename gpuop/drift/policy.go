@@ -25,8 +25,8 @@ func (j *judging) policy(r *Release) {
 		i := slices.IndexFunc(j.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
 		if i < 0 {
 			j.add(check.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), check.Error, missingObject, subject,
-				r.id()+" wrote it, and it is not in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
-					"kubectl apply the ClusterPolicy of it", r.Name, r.Namespace, r.revision()))
+				r.id()+" created it, but it is no longer in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
+					"kubectl apply its ClusterPolicy", r.Name, r.Namespace, r.revision()))
 			continue
 		}
 		d := &fieldDiff{judging: j, release: r, subject: subject, live: &j.ClusterPolicies[i]}
@@ -36,7 +36,7 @@ func (j *judging) policy(r *Release) {
 		if d.agreed > 0 {
 			fields := counted(d.agreed, "field")
 			j.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
-				fmt.Sprintf("as %s wrote it, in %s", r.id(), fields), "")
+				fmt.Sprintf("unchanged since %s wrote it, in %s", r.id(), fields), "")
 		}
 	}
 }
@@ -79,22 +79,22 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if empty(want) && d.defaulted(path, owner) {
 		return
 	}
-	reason := fmt.Sprintf("%s set %s, and the cluster has %s", d.release.id(), shown(name, want), shown(name, have))
+	reason := fmt.Sprintf("%s set %s, but the cluster has %s", d.release.id(), shown(name, want), shown(name, have))
 	switch {
 	case empty(want):
-		reason = fmt.Sprintf("the cluster has %s, and %s does not set it", shown(name, have), d.release.id())
+		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", shown(name, have), d.release.id())
 	case empty(have) && owner.Manager == "":
-		reason += ": it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed (operator.upgradeCRD)"
+		reason += ": it was removed, or the installed CRD lacks the field because Helm does not upgrade CRDs (operator.upgradeCRD)"
 	}
 	switch {
 	case owner.Manager != "":
 		reason += "; owner: " + owner.String()
 	case len(fields) == 0:
-		reason += "; owner: unknown, as the object has no managedFields (kubectl get --show-managed-fields keeps them)"
+		reason += "; owner unknown: the object has no managedFields (export it with kubectl get --show-managed-fields)"
 	}
 	value, found, _ := unstructured.NestedFieldNoCopy(d.Intended, path[1:]...)
 	if found && same(value, have) {
-		reason += fmt.Sprintf("; it is what %s says", d.From)
+		reason += fmt.Sprintf("; %s has this value", d.From)
 	}
 	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))

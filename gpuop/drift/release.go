@@ -26,7 +26,7 @@ func (j *judging) status(h history) {
 	compared := ""
 	if base != last {
 		rollback = fmt.Sprintf("helm rollback %s %s -n %s", last.Name, base.revision(), last.Namespace)
-		compared = fmt.Sprintf("; the rows below compare with revision %d, the last that was deployed", base.Version)
+		compared = fmt.Sprintf("; the findings below compare with revision %d, the last deployed one", base.Version)
 	}
 	say := func(state check.Severity, next, format string, args ...any) {
 		reason := last.id() + fmt.Sprintf(format, args...) + compared
@@ -39,11 +39,11 @@ func (j *judging) status(h history) {
 	case status.IsPending() && !began.IsZero() && j.At.Sub(began) < helmTimeout:
 		say(check.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		say(check.Error, rollback, " is %s, longer than an operation of helm takes: it was interrupted, and until it is "+
+		say(check.Error, rollback, " is %s for too long: helm was interrupted; until it is "+
 			"rolled back helm refuses another with %q", status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
 		why := strings.TrimSuffix(cmp.Or(last.Info.Description, "helm gives no reason"), ".")
-		say(check.Error, rollback, " has failed, and may have been applied in part: %s", why)
+		say(check.Error, rollback, " failed and may be partially applied: %s", why)
 	default:
 		say(check.Warning, rollback, " is %s, expected deployed", status)
 	}
@@ -66,9 +66,9 @@ func (j *judging) values(r *Release) {
 			agreed++
 			return
 		}
-		reason := fmt.Sprintf("%s says %s, and %s has %s", j.From, shown(path, want), r.id(), shown(path, have))
+		reason := fmt.Sprintf("%s sets %s, but %s has %s", j.From, shown(path, want), r.id(), shown(path, have))
 		if !found {
-			reason = fmt.Sprintf("%s says %s, and %s has no such value", j.From, shown(path, want), r.id())
+			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", j.From, shown(path, want), r.id())
 		}
 		j.add(r.seen("%s: %s", path, shown(path, have)), check.Error, otherValue, path.String(), reason, j.upgrade(r))
 	})
@@ -78,12 +78,12 @@ func (j *judging) values(r *Release) {
 			return
 		}
 		j.add(r.seen("%s: %s", path, shown(path, have)), check.Warning, extraValue, path.String(),
-			fmt.Sprintf("%s was given %s, which %s does not name: without it the chart's default is %s",
+			fmt.Sprintf("%s sets %s, but %s does not; the chart's default is %s",
 				r.id(), shown(path, have), j.From, shown(path, deflt)),
-			"add it to the values, or: "+j.upgrade(r))
+			"add it to the values, or run: "+j.upgrade(r))
 	})
 	if agreed > 0 {
-		reason := fmt.Sprintf("%s agrees with %s of %s", r.id(), counted(agreed, "value"), j.From)
+		reason := fmt.Sprintf("%s matches %s of %s", r.id(), counted(agreed, "value"), j.From)
 		j.add(r.seenStatus(), check.OK, otherValue, "values", reason, "")
 	}
 }

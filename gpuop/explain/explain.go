@@ -172,10 +172,10 @@ func model(word string) []Entry {
 		return nil
 	}
 	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product", Source: "nvidia-smi on such a board; CUDA GPUs list"}
-	e.Meaning = fmt.Sprintf("A GPU without MIG: %d MiB of memory on a typical board, family %s, compute capability %s.", g.MemoryMiB, g.Family, g.ComputeCapability)
+	e.Meaning = fmt.Sprintf("A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s.", g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {
 		e.Words[1], e.Source = b.Name, b.Source
-		e.Meaning = fmt.Sprintf("A GPU with MIG: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
+		e.Meaning = fmt.Sprintf("A GPU with MIG support: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
 	}
 	entries := []Entry{e}
 	for _, ending := range []string{"-SHARED", "-MIG-INVALID"} {

@@ -8,7 +8,7 @@ const specYAML = "YAML 1.2"
 var (
 	Syntax = check.New("yaml-syntax", check.Error, "The file is not valid YAML.", "Correct the line.", specYAML)
 
-	Ellipsis = check.New("yaml-ellipsis", check.Error, `A line is "...", left over from a shortened example.`,
+	Ellipsis = check.New("yaml-ellipsis", check.Error, `A line contains only "...", left over from a shortened example.`,
 		"Write the missing lines.", specYAML)
 
 	Aliases = check.New("yaml-aliases", check.Error, "Aliases expand to too many values or refer to themselves.",

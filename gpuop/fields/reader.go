@@ -72,12 +72,12 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if tooLarge(&doc) {
-		r.Add(Aliases, check.Error, nil, "", fmt.Sprintf("aliases expand to more than %d values, or never end; not checked", maxExpanded), "write the values out")
+		r.Add(Aliases, check.Error, nil, "", fmt.Sprintf("aliases expand to more than %d values or refer to themselves; skipped", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		r.Add(WrongType, check.Error, root, "", "the file holds "+Describe(root)+", want a mapping of keys to values", "")
+		r.Add(WrongType, check.Error, root, "", "the file holds "+Describe(root)+", expected a mapping of keys to values", "")
 		return nil
 	}
 	return root
@@ -122,7 +122,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want a mapping of keys to values", "")
+		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected a mapping of keys to values", "")
 		return nil
 	}
 	var fields []Field
@@ -136,10 +136,10 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 				content = slices.Concat(content, merged(value))
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
-			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, want a word", "")
+			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, expected a word", "")
 		case at >= 0 && i < own:
 			r.Add(Duplicate, check.Error, key, join(path, key.Value),
-				fmt.Sprintf("the key is written twice, first on line %d; only the last one counts", fields[at].Key.Line), "keep one")
+				fmt.Sprintf("duplicate key, first set on line %d; only the last value is used", fields[at].Key.Line), "keep one")
 			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
 		case at >= 0:
 		case len(known) > 0 && !slices.Contains(known, key.Value):
@@ -176,13 +176,13 @@ func index(fields []Field, name string) int {
 
 func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	fix := check.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
-	r.Add(UnknownKey, check.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
+	r.Add(UnknownKey, check.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected"), fix)
 }
 
 // List returns the elements of a sequence.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
-		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want a list", "")
+		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected a list", "")
 	}
 	return Items(n)
 }
@@ -214,7 +214,7 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		fix = "write " + strconv.Quote(n.Value)
 	}
-	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", want "+want, fix)
+	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected "+want, fix)
 	return false
 }
 

@@ -85,7 +85,7 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%w: a setting to delete has an anchor that others use; replace the aliases with values", ErrEdit)
+		return nil, fmt.Errorf("%w: a setting to delete has an anchor that other settings use; replace the aliases with values", ErrEdit)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode || otherBreaks.Match(data) {
 		return nil, fmt.Errorf("%w: no keys, or line breaks other than line feeds", ErrEdit)

@@ -9,7 +9,7 @@ const (
 
 // The checks of a node, in dependency order.
 var (
-	firstBroken = check.New("first-broken-link", check.Error, "The first broken component: the later ones wait for it.",
+	firstBroken = check.New("first-broken-link", check.Error, "The first broken component; later ones wait for it.",
 		"Start here.", "gpu-operator assets/")
 	gpuOnPCI = check.New("gpu-on-pci", check.Error, "GPUs or NVSwitches on the PCI bus are not bound to the nvidia driver.",
 		"Bind them to nvidia.", "PCI codes: vendor 10de, classes 03 and 0680, as NVIDIA's go-nvlib pkg/nvpci reads them")
@@ -19,7 +19,7 @@ var (
 		"The NVIDIA kernel module is not loaded: wrong kernel, missing headers or Secure Boot.", "Do what the message says.",
 		"NVIDIA driver README, using the /proc file system interface")
 	driverLibraries = check.New("driver-libraries", check.Error,
-		"The driver libraries are missing, installed twice, or of another version than the module.", "Remove one of the two drivers.",
+		"The driver libraries are missing, installed twice, or do not match the kernel module's version.", "Remove one of the two drivers.",
 		"gpu-operator internal/driver/root.go, cmd/nvidia-validator/main.go")
 	deviceNodes = check.New("device-nodes", check.Error, "Device nodes are missing, or left over from an unloaded module.",
 		"sudo nvidia-modprobe -u -c 0", "NVIDIA driver README, the kernel module's device files")

@@ -48,7 +48,7 @@ func (n *inspection) cdi() {
 		n.add(cdiFiles, state, file, reason, next)
 	}
 	if len(n.rows) == before && n.hasAny("/etc/cdi", "/run") {
-		n.add(cdiFiles, check.Note, "CDI", "no specification of NVIDIA's is in /etc/cdi or /var/run/cdi: GPUs are given to containers by the nvidia runtime alone, as intended only with cdi.enabled=false", "")
+		n.add(cdiFiles, check.Note, "CDI", "no NVIDIA specification in /etc/cdi or /var/run/cdi: containers get GPUs only from the nvidia runtime, which is expected only with cdi.enabled=false", "")
 	}
 }
 
@@ -89,12 +89,12 @@ func (n *inspection) judgeSpec(file string, spec cdiSpec) (state check.Severity,
 		if more := len(gone) - 3; more > 0 {
 			gone = append(gone[:3], fmt.Sprintf("%d more", more))
 		}
-		return check.Error, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so that no container with one of its devices starts; " +
+		return check.Error, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so containers with these devices cannot start; " +
 			"the driver or the MIG geometry has changed since the file was written", again
 	case len(spec.Devices) == 0:
 		return check.Warning, what + ": it was generated while the driver had no GPU", again
 	case notJudged > 0:
-		return check.Unknown, fmt.Sprintf("%s; %d of the files and device nodes that it names are not judged: their folders may not be read, or are not in the copy", what, notJudged), ""
+		return check.Unknown, fmt.Sprintf("%s; %d of its files and device nodes were not checked: their folders are not readable or not in the copy", what, notJudged), ""
 	}
-	return check.OK, what + ": every file and device node that it names exists", ""
+	return check.OK, what + ": all its files and device nodes exist", ""
 }

@@ -64,7 +64,7 @@ func (n *inspection) devices() (check.Severity, string, string) {
 		}
 	}
 	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
-		return check.Unknown, "not judged: " + n.path + " has no device nodes, not even /dev/null: it is a copy of the files", ""
+		return check.Unknown, "not checked: " + n.path + " is a copy without device nodes", ""
 	}
 	var missing, wrong []string
 	for _, w := range all {
@@ -82,11 +82,11 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	case len(missing) > 0:
 		return check.Error, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		return check.Error, strings.Join(wrong, "; ") + ": left from a module that is no longer loaded", "sudo rm the node, then " + next
+		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module", "sudo rm the node, then " + next
 	case known < n.count && !n.vfio:
-		return check.Error, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
+		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: one has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs exist, with the kernel's numbers", known), ""
+		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %d GPUs exist and match the kernel", known), ""
 	}
 }
 
@@ -96,11 +96,11 @@ func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 	major, minor, ok := device(info)
 	switch {
 	case i < 0:
-		return []string{w.path + " is there, and the kernel has no device " + w.major[0]}
+		return []string{w.path + " exists, but the kernel has no device " + w.major[0]}
 	case !ok:
-		return []string{w.path + " is no device"}
+		return []string{w.path + " is not a device"}
 	case major != majors[w.major[i]] || minor != w.minor:
-		return []string{fmt.Sprintf("%s is %d:%d, want %d:%d", w.path, major, minor, majors[w.major[i]], w.minor)}
+		return []string{fmt.Sprintf("%s is %d:%d, expected %d:%d", w.path, major, minor, majors[w.major[i]], w.minor)}
 	}
 	return nil
 }
@@ -121,12 +121,12 @@ func (n *inspection) fabric() (check.Severity, string, string) {
 		name, err := n.read("/proc/" + p + "/comm")
 		seen = seen || err == nil
 		if oneLine(name) == "nv-fabricmanage" { // the kernel truncates process names to 15 bytes
-			return check.OK, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), ""
+			return check.OK, fmt.Sprintf("running, for %d NVSwitches", n.switches), ""
 		}
 	}
 	if !seen {
-		return check.Unknown, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), ""
+		return check.Unknown, fmt.Sprintf("not checked: the node has %d NVSwitches, but /proc in %s lists no processes", n.switches, n.path), ""
 	}
-	return check.Error, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
-		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
+	return check.Error, fmt.Sprintf("the node has %d NVSwitches, but nv-fabricmanager is not running: CUDA fails with cudaErrorSystemNotReady", n.switches),
+		"systemctl status nvidia-fabricmanager; with a driver container: kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 }

@@ -47,23 +47,23 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	case first < 0 && n.version == "":
 		return check.OK, "", "" // reported with the kernel module
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
-		return check.Unknown, "not judged: neither a folder of libraries nor " + driverDir + " is in " + n.path, ""
+		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
 	case first < 0:
-		return check.Error, "the kernel module " + n.version + " is loaded, and no libcuda.so is on the node, neither in / nor in " + driverDir + ": the driver container's root is not mounted there",
+		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " + driverDir + ": the driver container's root is not mounted",
 			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
 	}
 	at, found := roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
-		return check.Error, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
-			"unload the module with all its clients stopped, or reboot the node"
+		return check.Error, fmt.Sprintf("the libraries in %s are %s, but the loaded kernel module is %s: CUDA programs fail with a driver/library version mismatch", at, found, n.version),
+			"stop all GPU processes and reload the module, or reboot the node"
 	case versions[0] != "" && versions[1] != "":
-		return check.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", versions[0], versions[1], driverDir),
-			"set driver.enabled=false, or remove the node's own driver"
+		return check.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s from a driver container in %s; the validator uses the node's driver", versions[0], versions[1], driverDir),
+			"set driver.enabled=false, or uninstall the node's driver"
 	case len(roots) > 2 && roots[2] != at:
-		return check.Warning, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
+		return check.Warning, fmt.Sprintf("driver-ready contains the root %s, but the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
 			fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
 	}
-	whose := []string{"installed on the node", "of the driver container", "where driver-ready says"}[first]
+	whose := []string{"installed on the node", "of the driver container", "at the root in driver-ready"}[first]
 	return check.OK, fmt.Sprintf("%s in %s, %s", found, at, whose), ""
 }

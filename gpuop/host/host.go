@@ -48,7 +48,7 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !r.hasAny(known...) {
-		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: pass the folder where / of the node is mounted", ErrRoot, r.path, known)
+		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: specify the folder with the node's root file system", ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // without it, the title is the root
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
@@ -88,7 +88,7 @@ func unread(err error) (state check.Severity, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
 	}
-	return check.Unknown, "not judged: " + err.Error(), next
+	return check.Unknown, "not checked: " + err.Error(), next
 }
 
 // chain inserts a row that names the first broken link. Later failures may follow from it.
@@ -97,14 +97,14 @@ func (n *inspection) chain() {
 	row := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
 	switch unread := slices.IndexFunc(n.rows, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
 	case at >= 0:
-		row.Subject, row.Reason = n.rows[at].Subject, "the first broken link is "+n.rows[at].Subject+": fix it first; the failures after it may be consequences"
+		row.Subject, row.Reason = n.rows[at].Subject, "the first broken component is "+n.rows[at].Subject+": fix it first; later failures may be consequences"
 		if unread >= 0 && unread < at {
-			row.Reason += "; " + n.rows[unread].Subject + " before it was not judged"
+			row.Reason += "; " + n.rows[unread].Subject + " before it was not checked"
 		}
 	case unread >= 0:
-		row.Reason = "no broken link was found, and " + n.rows[unread].Subject + " was not judged"
+		row.Reason = "no broken component found, but " + n.rows[unread].Subject + " was not checked"
 	default:
-		row.Severity, row.Reason = check.OK, "every checked link is intact"
+		row.Severity, row.Reason = check.OK, "all checked components work"
 	}
 	n.rows = slices.Insert(n.rows, 0, row)
 }

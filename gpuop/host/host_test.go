@@ -262,8 +262,8 @@ func TestRowsInOrderOfDependence(t *testing.T) {
 // The reason why the module is not loaded comes from the installed files.
 func TestWhyNotLoaded(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
-		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, and the running kernel is 6.8.0-60-generic"},
-		"this kernel":    {"/lib/modules/6.8.0-60-generic/modules.dep", "and not loaded"},
+		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, but the running kernel is 6.8.0-60-generic"},
+		"this kernel":    {"/lib/modules/6.8.0-60-generic/modules.dep", "but not loaded"},
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
 		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))

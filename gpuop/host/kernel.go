@@ -42,11 +42,11 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 	case n.count == 0:
 		return check.Error, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
 	case n.vfio:
-		return check.Note, words + ", all bound to vfio-pci: they are for virtual machines, and no container can use them", ""
+		return check.Note, words + ", all bound to vfio-pci: virtual machines can use them, containers cannot", ""
 	case bound["nouveau"] > 0:
 		return check.Error, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
 	case virtual > 0:
-		return check.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: only the others are for containers", words, virtual), ""
+		return check.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: containers can use only the others", words, virtual), ""
 	case bound[""] > 0:
 		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
@@ -68,7 +68,7 @@ func (n *inspection) nouveau() (check.Severity, string, string) {
 	case err != nil && !n.has("/sys/module"):
 		return unread(err)
 	case n.has("/sys/module/nouveau") || strings.Contains("\n"+modules, "\nnouveau "):
-		return check.Error, "the nouveau kernel module is loaded, and holds the GPUs that the NVIDIA driver needs", blacklist
+		return check.Error, "the nouveau kernel module is loaded and blocks the NVIDIA driver", blacklist
 	}
 	return check.OK, "not loaded", ""
 }
@@ -83,7 +83,7 @@ func (n *inspection) driver() (check.Severity, string, string) {
 	m := nvrm.FindStringSubmatch(text)
 	switch {
 	case err == nil && m == nil:
-		return check.Unknown, fmt.Sprintf("%s does not name a version: its first line is %.80q", file, oneLine(text)), ""
+		return check.Unknown, fmt.Sprintf("%s contains no version: its first line is %.80q", file, oneLine(text)), ""
 	case err == nil:
 		n.version = m[2]
 		if m[1] == "" {
@@ -117,14 +117,14 @@ func (n *inspection) whyNotLoaded() (reason, next string) {
 	})
 	switch {
 	case slices.Contains(kernels, running):
-		return "the NVIDIA kernel module is installed for the running kernel " + running + ", and not loaded", "sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
+		return "the NVIDIA kernel module is installed for the running kernel " + running + " but not loaded", "sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
 	case len(kernels) > 0:
-		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, and the running kernel is %s", strings.Join(kernels, ", "), running),
-			"sudo apt-get install linux-headers-" + running + " or the like, then sudo dkms autoinstall and sudo modprobe nvidia"
+		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, but the running kernel is %s", strings.Join(kernels, ", "), running),
+			"sudo apt-get install linux-headers-" + running + " (or your distribution's equivalent), then sudo dkms autoinstall and sudo modprobe nvidia"
 	}
-	reason = "the NVIDIA kernel module is not loaded, and the node has none: the driver container has not built it for " + running
+	reason = "the NVIDIA kernel module is not installed: the driver container has not built it for " + running
 	if !n.hasAny("/lib/modules/"+running+"/build", "/usr/src/linux-headers-"+running) {
-		reason += "; the kernel's headers are not on the node either, and the driver container must be able to download them"
+		reason += "; the kernel headers are missing too, so the driver container must be able to download them"
 	}
 	return reason, container
 }

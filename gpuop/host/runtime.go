@@ -64,18 +64,18 @@ func (n *inspection) runtimes() {
 		})
 	}
 	if at < 0 {
-		reason := "found neither a configuration nor a socket of containerd, CRI-O, k3s, RKE2 or MicroK8s"
+		reason := "no configuration or socket of containerd, CRI-O, k3s, RKE2 or MicroK8s found"
 		if !n.has("/etc") || !n.has("/run") {
 			reason = n.path + " lacks /etc or /run"
 		}
-		n.add(runtimeConfig, check.Unknown, "container runtime", "not judged: "+reason, "")
+		n.add(runtimeConfig, check.Unknown, "container runtime", "not checked: "+reason, "")
 		return
 	}
 	r := kubeRuntimes[at]
 	c, err := n.configuration(r)
 	switch {
 	case absent(err):
-		n.add(runtimeConfig, check.Error, r.name, r.config+" is not there: the container toolkit has not configured "+r.name, toolkitLog)
+		n.add(runtimeConfig, check.Error, r.name, r.config+" does not exist: the container toolkit has not configured "+r.name, toolkitLog)
 		return
 	case err != nil:
 		state, reason, next := unread(err)
@@ -90,9 +90,9 @@ func (n *inspection) runtimes() {
 	}
 	// k3s and RKE2 detect NVIDIA's runtime themselves, so a stray configuration is harmless
 	if r.next != "" && n.hasAny(mainConfig, dropIn) {
-		state, reason, next = check.Warning, r.name+" reads "+r.config+", and the toolkit has written to /etc/containerd, which has no effect", r.next
+		state, reason, next = check.Warning, r.name+" reads "+r.config+", but the toolkit has written to /etc/containerd, which has no effect", r.next
 		if found {
-			state, reason, next = check.Note, reason+"; the RuntimeClass "+handler+" has its handler all the same", ""
+			state, reason, next = check.Note, reason+"; the RuntimeClass "+handler+" has a handler anyway", ""
 		}
 		n.add(runtimeStray, state, "/etc/containerd", reason, next)
 	}
@@ -107,14 +107,14 @@ func (n *inspection) judgeRuntime(r kubeRuntime, c configured) (state check.Seve
 		state, next = check.Error, toolkitLog
 		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, strings.Join(c.files, " and "), handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
-			state, reason = check.Warning, reason+"; toolkit-ready is there, so that this is as intended only with cdi.nriPluginEnabled"
+			state, reason = check.Warning, reason+"; toolkit-ready exists, so this is expected only with cdi.nriPluginEnabled"
 		}
 		if r.next != "" {
 			next = r.next
 		}
 		return state, reason, next
 	case path.IsAbs(h.binary) && absent(err):
-		return check.Error, fmt.Sprintf("the runtime %q in %s runs %s, which is not there: the toolkit was removed, or installs to another folder", handler, h.file, h.binary), toolkitLog
+		return check.Error, fmt.Sprintf("the runtime %q in %s runs %s, which does not exist: the toolkit was removed or is installed in another folder", handler, h.file, h.binary), toolkitLog
 	case path.IsAbs(h.binary) && err != nil:
 		return unread(err)
 	}
@@ -130,7 +130,7 @@ func (n *inspection) devChar() {
 	majors, _ := n.majors() // missing majors are reported with the device nodes
 	for _, name := range frontend {
 		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
-			n.add(devChar, check.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is not there, and systemd manages cgroups: systemctl daemon-reload takes the GPUs away from running containers", major),
+			n.add(devChar, check.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is missing and systemd manages cgroups: after systemctl daemon-reload running containers lose their GPUs", major),
 				"sudo nvidia-ctk system create-dev-char-symlinks --create-all")
 			return
 		}
@@ -172,8 +172,8 @@ func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 		if version, _ := tree["version"].(int64); tree["imports"] == nil && version >= 3 {
 			state, when = check.Warning, "containerd before v2.2 does not read it"
 		}
-		n.add(runtimeImports, state, dropIn, fmt.Sprintf("imports in %s does not name it: %s, and the RuntimeClass %s has no handler", mainConfig, when, handler),
-			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", and sudo systemctl restart containerd")
+		n.add(runtimeImports, state, dropIn, fmt.Sprintf("not listed in imports of %s: %s, so the RuntimeClass %s has no handler", mainConfig, when, handler),
+			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", then sudo systemctl restart containerd")
 	}
 	return c, nil
 }

@@ -53,20 +53,20 @@ var operands = []operand{
 	{name: "toolkit", check: newValidation("toolkit", "Containers do not see the GPUs.", "Read the toolkit's log."),
 		workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
 	{name: "cuda", check: newValidation("cuda", "No CUDA program has run.", "Read the log of cuda-validation."),
-		workload: "container", missing: "no CUDA program has run on the node"},
+		workload: "container", missing: "CUDA has not been validated on the node"},
 	{name: "plugin", check: newValidation("plugin", "The node offers no GPUs, or no pod with a GPU has run.", "Read the log of plugin-validation."),
 		workload: "container",
-		missing:  "the node offers no nvidia.com resource, or no pod with one has run; as intended only where devicePlugin.enabled is false"},
+		missing:  "the node offers no nvidia.com resource, or no pod with one has run; expected only if devicePlugin.enabled is false"},
 	{name: "vfio-pci", check: newValidation("vfio-pci", "GPUs are not bound to vfio-pci for virtual machines.", "Read the VFIO manager's log."),
-		workload: "vm-passthrough", missing: "no GPU can be passed to a virtual machine"},
+		workload: "vm-passthrough", missing: "virtual machines cannot use the GPUs"},
 	{name: "vgpu-manager", check: newValidation("vgpu-manager", "The vGPU manager does not run.", "Read its log."),
 		other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
 	{name: "host-vgpu-manager", check: newValidation("host-vgpu-manager", "The host's own vGPU manager does not run.", "Check it on the host."),
 		missing: "no vGPU can be created"},
 	{name: "vgpu-devices", check: newValidation("vgpu-devices", "No vGPUs are created.", "Read the vGPU device manager's log."),
-		workload: "vm-vgpu", missing: "no vGPU can be given to a virtual machine"},
+		workload: "vm-vgpu", missing: "virtual machines cannot use vGPUs"},
 	{name: "cc-manager", check: newValidation("cc-manager", "The confidential computing mode is not set.", "Read the CC manager's log."),
-		missing: "the mode of confidential computing is not set"},
+		missing: "the confidential computing mode is not set"},
 }
 
 // early reports whether an operand is validated before the container runtime is needed.
@@ -132,7 +132,7 @@ func (n *inspection) validation() (check.Severity, string, string) {
 	case err == nil:
 		return check.OK, "", ""
 	case absent(err) && n.has("/run"):
-		return check.Error, "the folder is not there: the operator's validator has not run on the node since it was booted",
+		return check.Error, "the folder does not exist: the operator's validator has not run since the node booted",
 			"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName=" + n.name
 	default:
 		return unread(err)
@@ -161,7 +161,7 @@ func (n *inspection) validated(early bool) {
 			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// another root is hostPaths.driverInstallDir, where some clouds install their driver
 				row.Severity = check.Warning
-				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + v.driverRoot
+				row.Reason = "it refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
 				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case !absent(err):

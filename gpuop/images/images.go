@@ -173,12 +173,12 @@ var (
 func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
-			return nil, fmt.Errorf("%w: --os %q, want a name and version such as ubuntu24.04 or rhel9.6", ErrNodes, s)
+			return nil, fmt.Errorf("%w: --os %q, expected a name and version such as ubuntu24.04 or rhel9.6", ErrNodes, s)
 		}
 	}
 	for _, k := range nodes.Kernels {
 		if !kernelName.MatchString(k) {
-			return nil, fmt.Errorf("%w: --kernel %q, want a version such as 6.8.0-60-generic", ErrNodes, k)
+			return nil, fmt.Errorf("%w: --kernel %q, expected a version such as 6.8.0-60-generic", ErrNodes, k)
 		}
 	}
 	w := view{t, v, settings}
@@ -199,7 +199,7 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {
 	case c.Version == "":
-		return []Image{{c.Operand, base, "the chart names no version: set " + c.Operand + ".version"}}
+		return []Image{{c.Operand, base, "the chart sets no version: set " + c.Operand + ".version"}}
 	case strings.HasPrefix(c.Version, "sha256:"):
 		return []Image{{c.Operand, base + "@" + c.Version, ""}}
 	}
@@ -208,16 +208,16 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	case !v.tagged(c.Operand):
 		return []Image{{c.Operand, base, ""}}
 	case len(nodes.Systems) == 0:
-		return []Image{{c.Operand, base, "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
+		return []Image{{c.Operand, base, "one image for each operating system: the tag ends in -<os>; specify them with --os"}}
 	}
 	kernels, note := []string{""}, ""
 	if c.Operand == "driver" && v.on("driver.usePrecompiled") {
 		kernels = nodes.Kernels
 		if len(kernels) == 0 {
-			kernels, note = []string{"<kernel>"}, "one for each kernel of the nodes: name them with --kernel"
+			kernels, note = []string{"<kernel>"}, "one image for each kernel: specify the kernels with --kernel"
 		}
 		if !chart.DriverBranch(c.Version) {
-			note = "driver.usePrecompiled=true wants a driver branch such as 580 in driver.version: no precompiled image has a full version in its tag"
+			note = "driver.usePrecompiled=true needs a driver branch such as 580 in driver.version: precompiled images are not tagged with full versions"
 		}
 	}
 	var out []Image

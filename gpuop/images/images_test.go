@@ -99,7 +99,7 @@ func TestPrecompiledWantsABranch(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, i := range list {
-			if wants := strings.Contains(i.Note, "wants a driver branch"); wants != (noted && i.Operand == "driver") {
+			if wants := strings.Contains(i.Note, "needs a driver branch"); wants != (noted && i.Operand == "driver") {
 				t.Errorf("version %q: %+v", version, i)
 			}
 		}

@@ -82,7 +82,7 @@ func argo(kind, at string) Carrier {
 
 func rancher(kind string) Carrier {
 	return Carrier{kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version", values: "valuesContent values", sets: "set",
-		asText: "write it below valuesContent, in quotes"}
+		asText: "write it as a quoted string below valuesContent"}
 }
 
 func kustomize(kind string) Carrier {

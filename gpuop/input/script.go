@@ -121,7 +121,7 @@ func ParseScript(text string, line int) *Script {
 		return s
 	}
 	if templated.MatchString(text) {
-		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "a template of a script; skipped"})
+		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "script template; skipped"})
 		return s
 	}
 	foreign := false
@@ -347,7 +347,7 @@ func (r *scriptReader) broken(last *Command, c Command) {
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
 	defer func() { r.Findings = append(r.Findings, f) }()
 	if last.End > c.Start || !between.MatchString(r.Text[last.End:c.Start]) {
-		f.Fix = "move it into the command before"
+		f.Fix = "move it into the command above"
 		return
 	}
 	if comment := strings.Trim(r.Text[last.End:c.Start], " \t\n\\"); comment != "" {

@@ -130,7 +130,7 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	}
 	for _, inner := range b.Body.Blocks {
 		if inner.Type == "dynamic" {
-			f.report(inner.Range(), Skipped, check.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged")
+			f.report(inner.Range(), Skipped, check.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings; skipped")
 		}
 		if slices.Contains(settings, inner.Type) {
 			setting := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}

@@ -28,14 +28,14 @@ var (
 	gpuNodes = check.New("gpu-nodes", check.Error, "The labels of NFD, the operator and the cloud show no node with a GPU.",
 		"Check that Node Feature Discovery runs.", stateManager)
 	driverOS = check.New("driver-os", check.Error,
-		"One driver image is used for all nodes, and some run another operating system.",
-		"Use NVIDIADrivers with a nodeSelector each.", stateManager)
+		"All nodes get the same driver image, but some run a different operating system.",
+		"Use one NVIDIADriver with a nodeSelector for each system.", stateManager)
 	containerRuntime = check.New("container-runtime", check.Error,
-		"The toolkit configures one runtime for all nodes, and some run another.", "Use one runtime on GPU nodes.", stateManager)
+		"The toolkit configures one runtime for all nodes, but some run a different one.", "Use one runtime on GPU nodes.", stateManager)
 	nfd = check.New("nfd", check.Error, "Node Feature Discovery is installed twice or not at all.",
 		"Set nfd.enabled as the message says.", gettingStart)
 	devicePlugin = check.New("device-plugin", check.Error,
-		"Two device plugins register nvidia.com/gpu: the kubelet uses the last to register.", "Delete one of the two.", gettingStart)
+		"Two device plugins register nvidia.com/gpu: the kubelet uses the one that registered last.", "Delete one of the two.", gettingStart)
 	podSecurity = check.New("pod-security", check.Error, "The namespace does not allow privileged pods.",
 		"Label it with the level privileged.", podAdmission)
 	priorityQuota = check.New("priority-quota", check.Error,
@@ -44,7 +44,7 @@ var (
 	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error,
 		"A ServiceMonitor is enabled without its CRD: before v26.7.0 the operator never becomes ready.",
 		"Install the Prometheus Operator, or disable the ServiceMonitor.", objectControl)
-	untainted = check.New("gpu-node-untainted", check.Note, "GPU nodes have no taint next to nodes without GPUs.",
+	untainted = check.New("gpu-node-untainted", check.Note, "GPU nodes have no taint, although other nodes have no GPUs.",
 		"Taint them if GPUs are scarce.", taintsPage)
 	untolerated = check.New("taint", check.Error, "Operands or pods do not tolerate a taint of the GPU nodes.", "Add the toleration.",
 		taintsPage)
@@ -64,7 +64,7 @@ var (
 var (
 	operatorPod = check.New("operator-pod", check.Error, "The operator's pod does not run, so nothing is installed.",
 		"Read its log.", policyControl)
-	clusterPolicy = check.New("cluster-policy", check.Error, "The ClusterPolicy is not ready, or another one is in force.",
+	clusterPolicy = check.New("cluster-policy", check.Error, "The ClusterPolicy is not ready, or the operator uses another one.",
 		"Fix the operands in the message.", policyControl)
 	nvidiaDriver = check.New("nvidia-driver", check.Error, "An NVIDIADriver is not ready.", "Fix what its condition says.",
 		policyControl)
@@ -74,24 +74,24 @@ var (
 		"Restart the operator, or correct the label.", stateManager)
 	daemonSet = check.New("daemonset", check.Error, "A DaemonSet is missing, desires no pods or has pods that are not ready.",
 		"Follow the label or the taint in the message.", objectControl)
-	operandState = check.New("operand", check.Error, "An operand's pod waits, crashes, is not scheduled or is rejected.",
+	operandState = check.New("operand", check.Error, "An operand's pod is waiting, crashing, unscheduled or rejected.",
 		"Run the command in the message.", stateManager)
 	operandsOff = check.New("operands-off", check.Note, "nvidia.com/gpu.deploy.operands=false keeps all operands off the node.",
 		"Delete the label.", stateManager)
 	driverUpgrade = check.New("driver-upgrade", check.Error,
-		"A driver upgrade is in progress, has failed, or left its state behind.", "Read the driver pod's log.",
+		"A driver upgrade is in progress or has failed, or its label is left over.", "Read the driver pod's log.",
 		"k8s-operator-libs pkg/upgrade/consts.go")
 	allocatable = check.New("allocatable", check.Error,
-		"The node offers another number of devices than its GPUs, MIG config and sharing config make.",
+		"The number of devices does not match the node's GPUs, MIG config and sharing config.",
 		"Read the device plugin's log.", pluginLabels)
 	sharingConfig = check.New("sharing-config", check.Error, "The device plugin's ConfigMap is missing or invalid.",
-		"Correct it as gpuop lint says.", configManager)
+		"Check it with gpuop lint.", configManager)
 	nodeSharing = check.New("node-sharing-config", check.Error, "The node selects a sharing config that does not exist.",
 		"Label the node with an existing config.", configManager)
 	staleConfig = check.New("stale-config", check.Error, "The device plugin started before its ConfigMap was changed.",
 		"Restart the device plugin.", "GPU Operator documentation, time-slicing GPUs")
 	migNoDevices = check.New("mig-success-without-devices", check.Error,
-		"The MIG change reports success, but the node has other devices than the config makes.", "Read the MIG manager's log.",
+		"The MIG change reports success, but the node's devices do not match the config.", "Read the MIG manager's log.",
 		pluginLabels)
 	migConfig = check.New("mig-config", check.Error, "The MIG config does not exist, or the MIG manager cannot read it.",
 		"Use an existing config.", "mig-parted config-default.yaml; cmd/nvidia-mig-manager/main.go")

@@ -25,15 +25,15 @@ func (j *judge) policies() {
 	case j.absent(cluster.ClusterPolicies):
 		j.add(check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
-			Reason: "the cluster does not know the resource: the GPU Operator is not installed, and nothing manages the GPUs " +
-				"but what was installed by hand",
+			Reason: "the CustomResourceDefinition is not installed: the GPU Operator is not installed " +
+				"in this cluster",
 			Fix:      "gpuop values gen",
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
 		j.add(check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
-			Reason:   "there is neither a ClusterPolicy nor a GPUCluster: the operator installs nothing",
+			Reason:   "no ClusterPolicy or GPUCluster exists: the operator installs nothing",
 			Fix:      "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR",
 			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		})
@@ -41,7 +41,7 @@ func (j *judge) policies() {
 	for i, p := range policies {
 		v := j.resource(clusterPolicy, "ClusterPolicy", p)
 		if i > 0 {
-			v.Say(check.Warning, "ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
+			v.Say(check.Warning, "the operator uses the older ClusterPolicy/%s and ignores this one", policies[0].GetName())
 			v.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		j.add(v)
@@ -49,7 +49,7 @@ func (j *judge) policies() {
 	for i := range j.GPUClusters {
 		v := j.resource(gpuCluster, "GPUCluster", &j.GPUClusters[i])
 		if len(policies) > 0 {
-			v.Say(check.Error, "GPUCluster and ClusterPolicy/%s exclude each other: the operator serves neither", policies[0].GetName())
+			v.Say(check.Error, "cannot be combined with ClusterPolicy/%s: the operator ignores both", policies[0].GetName())
 			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		j.add(v)
@@ -62,7 +62,7 @@ func (j *judge) policies() {
 		v := j.resource(nvidiaDriver, "NVIDIADriver", &j.NVIDIADrivers[i])
 		if j.policy != nil && !own {
 			v.Severity, v.Evidence = check.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
-			v.Reason = "the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true): this one does nothing"
+			v.Reason = "no effect: the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true)"
 			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		j.add(v)
@@ -70,7 +70,7 @@ func (j *judge) policies() {
 	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
 		j.add(check.Finding{
 			Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
-			Reason:   "the ClusterPolicy leaves the driver to NVIDIADriver resources, and there is none: no node gets a driver",
+			Reason:   "the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver",
 			Fix:      "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
 			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
 		})
@@ -98,8 +98,8 @@ func (j *judge) operator() {
 	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
 		return
 	default:
-		v.Say(check.Error, "no pod with the label app=gpu-operator runs in namespace %s: what the custom resources say "+
-			"is not carried out", j.Namespace)
+		v.Say(check.Error, "the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
+			"resources have no effect", j.Namespace)
 		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
 		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
 	}
@@ -122,7 +122,7 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 	if failed.Reason == "ConflictingNodeSelector" {
 		// operators before v26.7.0 do not update the state
 		v.Severity, v.Since = check.Error, failed.LastTransitionTime.Time
-		v.Reason = "the operator does not carry the resource out, whatever its state: " + cmp.Or(failed.Message, failed.Reason)
+		v.Reason = "the operator rejects the resource, whatever its state says: " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
@@ -131,11 +131,11 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 		v.Reason, v.Since = "the state is ready", ready.LastTransitionTime.Time
 		switch ready.Reason {
 		case "NFDLabelsMissing":
-			v.Say(check.Error, "the state is ready, and says nothing: no node has labels of Node Feature Discovery, so the "+
-				"operator knows of no GPU")
+			v.Say(check.Error, "the state is ready, but no node has labels of Node Feature Discovery, so the "+
+				"operator has found no GPU")
 			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
-			v.Say(check.Warning, "the state is ready, and says nothing: the operator found no node with a GPU")
+			v.Say(check.Warning, "the state is ready, but the operator found no node with a GPU")
 			v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
 		}
 	case "notReady":
@@ -149,7 +149,7 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 		}
 	case "ignored":
 		v.Severity, v.Fix = check.Warning, describe
-		v.Reason = "the state is ignored: another resource of the kind is in force"
+		v.Reason = "the state is ignored: the operator uses another resource of this kind"
 	case "disabled":
 		v.Severity, v.Fix = check.Warning, describe
 		v.Reason = "the state is disabled: the operator does not apply the resource"
@@ -159,7 +159,7 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 		v.Fix = j.operatorLog()
 	default:
 		v.Severity, v.Fix = check.Unknown, describe
-		v.Reason = fmt.Sprintf("the state is %q, want ready", state)
+		v.Reason = fmt.Sprintf("the state is %q, expected ready", state)
 	}
 	return v
 }
@@ -198,18 +198,18 @@ func (j *judge) gpuNodes() {
 	}
 	switch {
 	case gpus == 0 && j.by == preflight:
-		v.Say(check.Warning, "none of %d nodes has a label of NFD's, the operator's or a cloud's that says that it has "+
-			"NVIDIA GPUs: only the cluster is judged", len(j.Nodes))
+		v.Say(check.Warning, "none of %d nodes has a label from NFD, the operator or a cloud provider that shows "+
+			"NVIDIA GPUs: node checks were skipped", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
-		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, and none is known to have a GPU", len(j.Nodes))
+		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(check.Warning, "%d of %d nodes are labeled, and none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(check.Warning, "%d of %d nodes are labeled, but none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && j.by == verify:
-		v.Say(check.Warning, "no node has a label of Node Feature Discovery; the operator finds no new GPU node, and %d "+
-			"known ones stay as they are", gpus)
+		v.Say(check.Warning, "no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
+			"known ones are unaffected", gpus)
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	}
 	j.add(v)
@@ -246,7 +246,7 @@ func (j *judge) devicePlugins() {
 	}
 	v := check.Finding{
 		Check: devicePlugin, Subject: "device plugin",
-		Reason:   "no other than the operator's registers nvidia.com/gpu",
+		Reason:   "only the operator's plugin registers nvidia.com/gpu",
 		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
 	}
 	found := false
@@ -260,7 +260,7 @@ func (j *judge) devicePlugins() {
 		name := d.Namespace + "/" + d.Name
 		row := check.Finding{
 			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
-			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes beside the operator's own plugin: the kubelet knows "+
+			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes in addition to the operator's plugin: the kubelet uses "+
 				"the one that registered last", d.Status.DesiredNumberScheduled),
 			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
 			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
@@ -270,7 +270,7 @@ func (j *judge) devicePlugins() {
 		case !j.is("devicePlugin.enabled"):
 			row.Severity, row.Reason, row.Fix = check.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
 		case d.Status.DesiredNumberScheduled == 0:
-			row.Severity, row.Reason, row.Fix = check.Note, "is scheduled on no node", ""
+			row.Severity, row.Reason, row.Fix = check.Note, "not scheduled on any node", ""
 		case gke:
 			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
 		}
@@ -286,6 +286,6 @@ func (j *judge) devicePlugins() {
 // partial makes a row about something missing Unknown if the list is incomplete.
 func (j *judge) partial(v *check.Finding, k cluster.Kind) {
 	if m := j.Lacks(k); m != nil {
-		v.Severity, v.Reason, v.Fix = check.Unknown, "is not found, and that proves nothing: "+m.Detail, ""
+		v.Severity, v.Reason, v.Fix = check.Unknown, "not found, but the list is incomplete: "+m.Detail, ""
 	}
 }

@@ -57,7 +57,7 @@ func (j *judge) configs() {
 	if c.configs == nil {
 		j.add(check.Finding{
 			Check: sharingConfig, Severity: check.Error, Subject: "ConfigMap/" + c.name,
-			Reason: fmt.Sprintf("devicePlugin.config.name names it, and namespace %s does not hold it: the pods of the "+
+			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: in namespace %s the pods of the "+
 				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
 			Fix:      "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
 			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
@@ -68,12 +68,12 @@ func (j *judge) configs() {
 		strategy := c.configs[key].Strategy()
 		v := check.Finding{
 			Check: sharingConfig, Subject: "ConfigMap/" + c.name + " " + key,
-			Reason:   "the device plugin accepts it; it shares by " + strategy,
+			Reason:   "valid; strategy: " + strategy,
 			Evidence: check.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
 		}
 		v.Evidence.Time = c.changed
 		if strategy == "none" {
-			v.Reason = "the device plugin accepts it; it shares nothing"
+			v.Reason = "valid; shares no device"
 		}
 		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > check.Note {
 			f := findings[0]

@@ -61,7 +61,7 @@ func (j *judge) daemonSets() {
 		}
 		j.add(check.Finding{
 			Check: daemonSet, Severity: check.Error, Subject: o.Label,
-			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator "+
+			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: the operator "+
 				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
 			Fix:      j.operatorLog(),
 			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
@@ -83,7 +83,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.Say(check.Waiting, "the DaemonSet was changed, and its controller has not processed the change")
+		v.Say(check.Waiting, "the DaemonSet controller has not processed the latest change")
 	case s.DesiredNumberScheduled == 0:
 		j.desiresNone(&v, set, present)
 	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
@@ -93,7 +93,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 		j.waiting[v.Subject] = set.component
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.Say(check.Waiting, "%d of %d pods run the DaemonSet's present form; the others are replaced when the driver "+
+		v.Say(check.Waiting, "%d of %d pods run the current template; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
 		v.Fix = "kubectl get nodes -L " + labelUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
@@ -110,11 +110,11 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		v.Severity, v.Fix = state, next
-		v.Reason = "no node should run it, which the operator counts as ready: " + fmt.Sprintf(format, args...)
+		v.Reason = "it selects no node, which the operator counts as ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {
-		say(check.Unknown, "", "the nodes could not be read, so the cause is not known")
+		say(check.Unknown, "", "the cause is unknown because the nodes could not be read")
 		return
 	}
 	if len(present) == 0 {
@@ -124,9 +124,9 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
 	if len(meant) == 0 {
 		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
-			say(check.OK, "", "every GPU node brings its own driver")
+			say(check.OK, "", "every GPU node has a preinstalled driver")
 		} else {
-			say(check.OK, "", "every GPU node is for virtual machines")
+			say(check.OK, "", "every GPU node is reserved for virtual machines")
 		}
 		return
 	}
@@ -139,12 +139,12 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 	}
 	for _, n := range matching {
 		if taint := blocked(v, set, n); taint != "" {
-			say(v.Severity, v.Fix, "the taint %s keeps its pod off %s, and its tolerations do not cover it", taint, n.Name)
+			say(v.Severity, v.Fix, "its pods do not tolerate the taint %s of %s", taint, n.Name)
 			return
 		}
 	}
 	if len(matching) > 0 {
-		say(check.Error, describe, "%s has the labels that it selects: the DaemonSet controller may be "+
+		say(check.Error, describe, "%s matches the nodeSelector: the DaemonSet controller may be "+
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
@@ -171,19 +171,19 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
 			state, next = check.Waiting, ""
 		case key == "nvidia.com/mps.capable":
-			say(check.OK, "", "no node shares GPUs by MPS")
+			say(check.OK, "", "no node uses MPS")
 			return
 		case set.component == "mig-manager" && values["absent"] == len(meant):
-			say(check.OK, "", "no node has a GPU with MIG")
+			say(check.OK, "", "no node has a GPU with MIG support")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// for a kernel, system or pool without nodes; a missing driver has a row of its own
 			state, next = check.Note, ""
 		}
-		say(state, next, "it selects %s=%s, and the label of the GPU nodes is %s", key, wanted[key], some(found))
+		say(state, next, "it selects %s=%s, but GPU nodes have %s", key, wanted[key], some(found))
 		return
 	}
-	say(check.Error, describe, "no node has all labels that it selects: %s", join(wanted))
+	say(check.Error, describe, "no node has all labels of its nodeSelector: %s", join(wanted))
 }
 
 // meant reports whether a node should run a component. Nodes for virtual machines run no operands for containers, and
@@ -218,8 +218,8 @@ func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 		}
 		text := taint.ToString()
 		v.Severity, v.Cause, v.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
-		v.Together = fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", text)
-		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or cover it with daemonsets.tolerations in the operator's values",
+		v.Together = fmt.Sprintf("the pods do not tolerate the taint %s", text)
+		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add it to daemonsets.tolerations in the operator's values",
 			n.Name, taint.Key, taint.Effect)
 		return text
 	}

@@ -72,7 +72,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		}, "the container runtime of the node has no handler nvidia", "failed to find runtime handler", "gpu-1, gpu-2", nil},
 		"no RuntimeClass": {func(s *cluster.State) {
 			unborn(s, `Error creating: pods "nvidia-device-plugin-daemonset-" is forbidden: pod rejected: RuntimeClass "nvidia" not found`)
-		}, "the cluster has no RuntimeClass nvidia", `RuntimeClass "nvidia" not found`, "gpu-1, gpu-2", []string{"quota", "handler", "may arrive"}},
+		}, "the pods use the RuntimeClass nvidia, which does not exist", `RuntimeClass "nvidia" not found`, "gpu-1, gpu-2", []string{"quota", "handler", "may arrive"}},
 		"Pod Security": {func(s *cluster.State) {
 			unborn(s, `Error creating: pods "nvidia-driver-daemonset-" is forbidden: violates PodSecurity "baseline:latest": privileged (container "nvidia-driver-ctr" must not set securityContext.privileged=true)`)
 		}, "the namespace enforces baseline:latest", "violates PodSecurity", "gpu-1, gpu-2", []string{"quota", "RuntimeClass"}},
@@ -84,7 +84,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		}, "no ResourceQuota of the namespace allows the pods' PriorityClass", "insufficient quota", "gpu-1, gpu-2", []string{"used up"}},
 		"a webhook": {func(s *cluster.State) {
 			unborn(s, `Error creating: admission webhook "validate.kyverno.svc-fail" denied the request: no privileged pods`)
-		}, "the admission webhook validate.kyverno.svc-fail refuses the pods", "no privileged pods", "gpu-1, gpu-2", nil},
+		}, "the admission webhook validate.kyverno.svc-fail rejects the pods", "no privileged pods", "gpu-1, gpu-2", nil},
 		"an image that does not exist": {func(s *cluster.State) {
 			for _, on := range []string{"gpu-1", "gpu-2"} {
 				p := pod(s, plugin, on)
@@ -133,11 +133,11 @@ func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	sandboxless(s, plugin, "")
 	rows := verified(t, s)
 	for _, v := range rows {
-		if strings.Contains(v.Reason, "has no handler") && !strings.Contains(v.Reason, "likely the container runtime") {
+		if strings.Contains(v.Reason, "has no handler") && !strings.Contains(v.Reason, "probably the container runtime") {
 			t.Errorf("%+v", v)
 		}
 	}
-	if !strings.Contains(text(rows), "likely") {
+	if !strings.Contains(text(rows), "probably") {
 		t.Error(text(rows))
 	}
 }

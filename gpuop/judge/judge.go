@@ -389,7 +389,7 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 			v.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 		}
 		if kind == cluster.Events {
-			v.Severity, v.Reason = check.Note, detail+"; causes that they name are likely at most"
+			v.Severity, v.Reason = check.Note, detail+"; some causes can only be guessed"
 		}
 		rows = append(rows, v)
 	}

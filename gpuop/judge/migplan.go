@@ -34,7 +34,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding,
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
 		if m := s.Lacks(cluster.Nodes); m != nil {
-			return nil, fmt.Errorf("%w: %s: nodes were not read: %s", ErrNode, name, m.Detail)
+			return nil, fmt.Errorf("%w: %s: the nodes could not be read: %s", ErrNode, name, m.Detail)
 		}
 		return nil, fmt.Errorf("%w: %q among %d nodes%s", ErrNode, name, len(s.Nodes), Nearest(s, name))
 	}
@@ -80,12 +80,12 @@ func (p *planner) report(state check.Severity, id *check.Check, subject, reason,
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
-		p.report(check.Error, migCapable, labelCapable, "the node's GPUs have no MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
+		p.report(check.Error, migCapable, labelCapable, "the node's GPUs do not support MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
 	if value := p.kube.Labels[key]; value != "true" {
-		p.report(check.Error, migManager, key, fmt.Sprintf("the label is %q, want true: no MIG manager runs on the "+
-			"node, and nothing reacts to %s", value, LabelMIG),
+		p.report(check.Error, migManager, key, fmt.Sprintf("the label is %q, expected true: no MIG manager runs on the "+
+			"node, so changes of %s have no effect", value, LabelMIG),
 			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'")
 		return
 	}
@@ -94,9 +94,9 @@ func (p *planner) manager() {
 	}
 	v := check.Finding{
 		Check: migManager, Severity: check.Error, Subject: "nvidia-mig-manager",
-		Reason:   "the node has no pod of the MIG manager that is ready, and nothing reacts to the label",
+		Reason:   "no MIG manager pod is ready on the node, so changes of the label have no effect",
 		Fix:      fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
-		Evidence: p.listed(cluster.Pods, "none with app=nvidia-mig-manager is ready on %s", p.kube.Name),
+		Evidence: p.listed(cluster.Pods, "no ready pod with app=nvidia-mig-manager on %s", p.kube.Name),
 	}
 	for _, q := range p.operandPods {
 		c := podCondition(q, corev1.PodReady)
@@ -113,10 +113,10 @@ func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
 	under := state == "pending" || state == "rebooting"
-	switch already := fmt.Sprintf("the label is %q already, and the MIG manager only reacts to changes: ", config); {
+	switch already := fmt.Sprintf("the label is already %q, and the MIG manager reacts only to changes: ", config); {
 	case under:
-		p.report(check.Error, migUnderWay, labelMIGState, fmt.Sprintf("the config %q is %s: a change is under way, "+
-			"or is stuck; wait before you start another", config, state), "gpuop verify --node "+p.kube.Name)
+		p.report(check.Error, migUnderWay, labelMIGState, fmt.Sprintf("the config %q is %s: a change is in progress "+
+			"or stuck; do not start another one", config, state), "gpuop verify --node "+p.kube.Name)
 	case config != p.config:
 	case state == "success":
 		p.report(check.Note, migSame, LabelMIG, already+"nothing will happen", "")
@@ -124,13 +124,13 @@ func (p *planner) state() {
 		p.report(check.Error, migSame, LabelMIG, already+"remove it first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
-		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("the driver upgrade is in the state %s: "+
+		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("a driver upgrade is in the state %s: "+
 			"it pauses the same operands", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
-			p.report(check.Error, migPaused, key, fmt.Sprintf("the label is %s, and no MIG change is under way: the MIG "+
-				"manager would start the operand again only if it were", value),
+			p.report(check.Error, migPaused, key, fmt.Sprintf("the label is %s, but no MIG change is in progress: the MIG "+
+				"manager will not resume the operand", value),
 				fmt.Sprintf("kubectl label node %s %s=true --overwrite", p.kube.Name, key))
 		}
 	}
@@ -142,18 +142,18 @@ func (p *planner) file() bool {
 	if f == nil {
 		custom := p.text("migManager.config.name")
 		if custom == "" {
-			p.report(check.Warning, migConfig, "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not written "+
-				"the configs of this node's GPUs, so the name is judged by what the operator's defaults mean",
+			p.report(check.Warning, migConfig, "ConfigMap/"+p.kube.Name+"-mig-config", "the MIG manager has not yet written "+
+				"the configs of this node's GPUs; the check used the operator's defaults",
 				"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager")
 			return true
 		}
-		p.report(check.Error, migConfig, "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy names it in "+
-			"migManager.config.name, and the namespace %s has no such ConfigMap: the MIG manager does not start", p.Namespace),
+		p.report(check.Error, migConfig, "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy refers to it in "+
+			"migManager.config.name, but namespace %s does not have it: the MIG manager cannot start", p.Namespace),
 			"kubectl get configmaps -n "+p.Namespace)
 		return false
 	}
 	if f.text == "" {
-		p.report(check.Error, migConfig, f.name, "it has no key "+mig.ConfigKey+", and the MIG manager reads that alone",
+		p.report(check.Error, migConfig, f.name, "it has no key "+mig.ConfigKey+", the only one that the MIG manager reads",
 			"kubectl get -n "+p.Namespace+" "+strings.ToLower(f.name)+" -o yaml")
 		return false
 	}
@@ -181,7 +181,7 @@ func (p *planner) file() bool {
 	if near := check.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	p.report(check.Error, migConfig, f.name, fmt.Sprintf("it has no config %q: the MIG manager would say failed", p.config), hint)
+	p.report(check.Error, migConfig, f.name, fmt.Sprintf("it has no config %q: the change would fail", p.config), hint)
 	return false
 }
 
@@ -192,10 +192,10 @@ func (p *planner) partition() {
 	}
 	gpus, err := p.gpus()
 	if err == nil && (len(gpus) == 0 || gpus[0].Board == nil && p.migFile() == nil) {
-		err = errors.New("the board is not known")
+		err = errors.New("the GPU model is unknown")
 	}
 	if err != nil {
-		p.report(check.Unknown, migPredicted, labelProduct, "what the node will show is not predicted: "+err.Error(),
+		p.report(check.Unknown, migPredicted, labelProduct, "cannot predict the node's resources: "+err.Error(),
 			"kubectl get node "+p.kube.Name+" --show-labels")
 		return
 	}
@@ -231,8 +231,8 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 			return all, nil
 		}
 	}
-	return nil, fmt.Errorf("the labels count %s MIG devices, and the config in force (%q) does not say how many of "+
-		"them are one GPU", p.kube.Labels[mig.WholeGPU+".count"], config)
+	return nil, fmt.Errorf("the labels count %s MIG devices, but the active config (%q) does not tell how many of "+
+		"them each GPU has", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
 // predict adds rows with the predicted resources, unless the device plugin will not start.
@@ -299,7 +299,7 @@ func (p *planner) holders() {
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			v.Check = migPod
-			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not evict it, and an instance in use cannot be destroyed", held(q))
+			v.Reason = fmt.Sprintf("it holds %s: the MIG manager does not evict it, and cannot delete an instance that is in use", held(q))
 			v.Evidence.Text = "limits: " + held(q)
 			v.Fix = p.evict(q, owner)
 			if !daemon {
@@ -308,15 +308,15 @@ func (p *planner) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
-			v.Say(check.OK, "it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, labelClient)
+			v.Say(check.OK, "it uses the GPUs (%s); the MIG manager evicts it because its DaemonSet selects %s", how, labelClient)
 		default:
 			why := "the MIG manager only removes pods of DaemonSets"
 			if daemon && !p.evictsClients() {
-				why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.text("migManager.version"), firstEvicting)
+				why = fmt.Sprintf("MIG manager %s does not evict other pods; %s and later do", p.text("migManager.version"), firstEvicting)
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
-			v.Reason = fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing evicts it: %s", how, why)
+			v.Reason = fmt.Sprintf("it uses the GPUs without requesting one (%s), and nothing evicts it: %s", how, why)
 			v.Fix = p.evict(q, owner)
 		}
 		free = free && v.Severity == check.OK
@@ -354,7 +354,7 @@ func held(q *corev1.Pod) string {
 		}
 	}
 	if len(all) == 0 {
-		return "a ResourceClaim, or a device of nvidia.com"
+		return "a ResourceClaim or an nvidia.com device"
 	}
 	return amounts(all)
 }
@@ -376,7 +376,7 @@ func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	case owner == nil || owner.Kind != "DaemonSet":
 		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
 	case !p.evictsClients():
-		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace, owner.Name)
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # apply it again after the change", q.Namespace, owner.Name)
 	}
 	return fmt.Sprintf("kubectl label node %s %s=true && %s", p.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
 }

@@ -132,19 +132,19 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu, now 8 nvidia.com/gpu, under mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
-		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "does not hold it"},
+		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "not found, although devicePlugin.config.name"},
 		{"a sharing config that is refused", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			labeled("nvidia.com/device-plugin.config", "bad")(s)
 			s.ConfigMaps = append(s.ConfigMaps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin", Namespace: "gpu-operator"}, Data: map[string]string{"bad": "version: v2\n"}})
-		}, []string{"error sharing-config ConfigMap/plugin bad", "error node-sharing-config nvidia.com/device-plugin.config"}, "which the device plugin refuses"},
+		}, []string{"error sharing-config ConfigMap/plugin bad", "error node-sharing-config nvidia.com/device-plugin.config"}, "the device plugin rejects"},
 		{"a pod holds GPUs", config, with(holder("team", "train", whole)), []string{"error mig-pod Pod/team/train"}, "it holds 2 nvidia.com/gpu"},
 		{"a pod that has ended", config, with(holder("team", "train", func(p *corev1.Pod) { whole(p); p.Status.Phase = corev1.PodSucceeded })), nil, ""},
 		{"an agent without the label", config, with(holder("monitoring", "agent-x", daemon)), []string{"error mig-client Pod/monitoring/agent-x"}, "kubectl patch daemonset -n monitoring agent"},
 		{"an agent with the label", config, func(s *cluster.State) {
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
-		}, nil, "the MIG manager takes it away"},
+		}, nil, "the MIG manager evicts it"},
 		{"an agent with the label, and a MIG manager that does not know it", config, func(s *cluster.State) {
 			setPolicy("v0.14.2", "migManager", "version")(s)
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
@@ -158,7 +158,7 @@ func TestPrepare(t *testing.T) {
 		{"a device-filter for another board", "a100-only", nil, []string{"error mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
 		{"what does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
 		{"a misspelled config", "all-1g.10g", nil, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
-		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "has no such ConfigMap"},
+		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "does not have it"},
 		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
 		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
@@ -181,7 +181,7 @@ func TestPrepare(t *testing.T) {
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
 		{"pods forbidden", config, missing(cluster.Pods), []string{"warning unread list pods"}, "x may not list pods"},
 		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"warning unread list configmaps"}, "56 nvidia.com/gpu"},
-		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"warning mig-predicted nvidia.com/gpu.product"}, "is not predicted"},
+		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"warning mig-predicted nvidia.com/gpu.product"}, "cannot predict"},
 		{"time-sliced", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			setPolicy("two", "devicePlugin", "config", "default")(s)
@@ -190,7 +190,7 @@ func TestPrepare(t *testing.T) {
 		}, nil, "112 nvidia.com/gpu"},
 		{"labels of the change before", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-7g.80gb", "nvidia.com/gpu.count": "7", "nvidia.com/mig.config": config})
-		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not say how many of them are one GPU"},
+		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not tell how many of them each GPU has"},
 		{"from MIG back to whole GPUs", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "56", "nvidia.com/mig.config": config})
 			s.Nodes[0].Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("56")}

@@ -113,7 +113,7 @@ func (w *nodeJudge) ready() {
 	if !w.kube.Spec.Unschedulable {
 		return
 	}
-	v.Say(check.Note, "the node is cordoned: it takes no new pods except those of DaemonSets")
+	v.Say(check.Note, "the node is cordoned: it accepts only DaemonSet pods")
 	v.Fix = "kubectl uncordon " + w.kube.Name
 	if w.upgrading() {
 		v.Reason, v.Fix = "the node is cordoned by the driver upgrade, which uncordons it when it ends", ""
@@ -145,7 +145,7 @@ func (w *nodeJudge) discovered() {
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
 		w.add(check.Finding{
 			Check: gpuPresent, Severity: check.Error, Subject: labelPresent,
-			Reason: fmt.Sprintf("the label is %q, and Node Feature Discovery found a GPU: the operator has not labeled the node",
+			Reason: fmt.Sprintf("the label is %q although Node Feature Discovery found a GPU: the operator has not labeled the node",
 				labels[labelPresent]),
 			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
 		})
@@ -184,7 +184,7 @@ func (w *nodeJudge) upgrade() {
 	}
 	switch none, meaning := w.noDriverPod(), explain.Find(state); {
 	case state == "upgrade-done":
-		v.Reason, v.Fix = "no driver upgrade is under way", ""
+		v.Reason, v.Fix = "no driver upgrade is in progress", ""
 	case none != "":
 		v.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod", state, none)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
@@ -192,9 +192,9 @@ func (w *nodeJudge) upgrade() {
 		v.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
 	case len(meaning) == 0:
-		v.Say(check.Unknown, "the state %q is not one of the upgrade controller", state)
+		v.Say(check.Unknown, "unknown upgrade state %q", state)
 	case state == "upgrade-failed":
-		v.Say(check.Error, "the driver upgrade has failed: look at the driver pod, put it right, and remove the state label or restart the pod")
+		v.Say(check.Error, "the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	default:
 		w.changing = "the driver upgrade"
@@ -230,7 +230,7 @@ func (w *nodeJudge) mig() {
 		Check: node.MIGState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
 		Fix: w.migLog(), Evidence: label(w.kube, labelMIGState),
 	}
-	age := "since when is not known"
+	age := "for an unknown time"
 	if !v.Since.IsZero() {
 		age = "for " + w.At.Sub(v.Since).Round(time.Second).String()
 	}
@@ -241,20 +241,20 @@ func (w *nodeJudge) mig() {
 		return
 	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
 		v.Severity, w.changing, v.Since = check.Waiting, "the MIG change", requested
-		v.Reason = fmt.Sprintf("the MIG config %q is requested, but the state %s is from the previous change", config, state)
+		v.Reason = fmt.Sprintf("the MIG config %q is requested; the state %s is from the previous change", config, state)
 	case state == "success":
-		v.Reason, v.Fix = fmt.Sprintf("the MIG manager says that %q is applied", config), ""
+		v.Reason, v.Fix = fmt.Sprintf("the MIG manager has applied %q", config), ""
 	case state == "failed":
 		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.Say(check.Error, "the MIG config %q is pending %s, and the MIG manager waits for pods for %s at most: it has "+
-			"most likely given up, and the state stays", config, age, migPatience)
+		v.Say(check.Error, "the MIG config %q is pending %s; the MIG manager waits at most %s for pods, so it has "+
+			"probably given up and left the state", config, age, migPatience)
 		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
 		v.Severity, w.changing = check.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending for "+
-			"good when it stops waiting for a pod", config, age)
+		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending "+
+			"if it gives up waiting for a pod", config, age)
 	case state == "rebooting":
 		v.Severity, w.changing = check.Waiting, "the MIG change"
 		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
@@ -262,9 +262,9 @@ func (w *nodeJudge) mig() {
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
 		return
 	case state == "":
-		v.Say(check.Waiting, "the MIG config %q is requested, and the MIG manager has written no state", config)
+		v.Say(check.Waiting, "the MIG config %q is requested, but the MIG manager has not set a state", config)
 	default:
-		v.Say(check.Unknown, "the state %q is not one of the MIG manager", state)
+		v.Say(check.Unknown, "unknown MIG state %q", state)
 	}
 	w.add(v)
 }
@@ -320,17 +320,17 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		return // paused by a change that has a row of its own
 	case set.component == "driver" && value == preInstalled:
 		v.Severity, v.Fix = check.OK, ""
-		v.Reason = "the label is pre-installed: the driver manager found a driver of the node's own, and the node runs no driver container"
+		v.Reason = "the label is pre-installed: the node has its own driver and runs no driver container"
 		w.add(v)
 		return
 	case value == "false":
 		v.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
-		v.Reason = "the label is empty, which selects nothing: the driver manager writes that when it pauses an operand " +
-			"that was not there; releases before v26.7 leave it"
+		v.Reason = "the label is empty, so the operand does not run: " +
+			"releases before v26.7 leave it empty after pausing an operand that did not run"
 	case found:
-		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the operand stays away", value)
+		v.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: the operator does not correct it, and the operand does not run", value)
 	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
 		return
 	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
@@ -367,13 +367,13 @@ func (w *nodeJudge) paused(key, value string) {
 	v.Reason = fmt.Sprintf("the label is %s: the pod is paused until %s ends", value, change)
 	switch {
 	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
-		v.Say(check.Error, "the label is %s, and the driver upgrade has failed: the pod stays away", value)
+		v.Say(check.Error, "the label is %s, but the driver upgrade has failed: the operand stays paused", value)
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
 	case upgrading:
 		w.changing = change
 		v.Fix = "kubectl logs -n " + w.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
-		v.Say(check.Error, "the label is %s, and %s has ended (%s): nothing resumes it", value, change, state)
+		v.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case change == "the MIG change" && w.stuck != "":
 		return // follows from the stuck change
@@ -424,11 +424,11 @@ func (w *nodeJudge) pod(set operandSet) {
 	}
 	l.Check, l.Subject = operandState, set.component
 	if l.pod == nil {
-		l.Say(check.Waiting, "the node should run it, but has no pod of it")
+		l.Say(check.Waiting, "the node has no pod of this operand")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blocked(&l.Finding, set, w.kube); taint != "" {
-			l.Reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint, set.Name)
+			l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
 		} else if d := w.refused(set); d != nil {
 			d.explain(&l.Finding)
 		}
@@ -471,7 +471,7 @@ func (w *nodeJudge) sandbox(l *link) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
 			l.Severity = check.Error
-			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which namespace %s does not hold", m.Name, l.pod.Namespace)
+			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which does not exist in namespace %s", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
 			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among %d", m.Name, len(w.maps))
 			return
@@ -504,19 +504,19 @@ func (w *nodeJudge) sandbox(l *link) {
 		explain(d)
 		return
 	}
-	l.Fix += "  # its events name the cause"
+	l.Fix += "  # see its events"
 	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
-		l.Reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", class)
+		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: probably a volume or the network is missing", class)
 		return
 	}
-	l.Fix += "; on the node, sudo gpuop node reads the runtime's configuration"
-	l.Reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", class)
+	l.Fix += "; on the node, sudo gpuop node checks the runtime's configuration"
+	l.Reason += fmt.Sprintf(": probably the container runtime has no handler for the RuntimeClass %s, or was not restarted", class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case w.policy != nil && !w.is("toolkit.enabled"):
-		l.Reason += "; toolkit.enabled is false, so the node is to bring it"
+		l.Reason += "; toolkit.enabled is false, so the node must have its own toolkit"
 	case late:
 		l.Reason += ", though container-toolkit is ready"
 	}
@@ -558,11 +558,11 @@ func (w *nodeJudge) ownDriver(first int) {
 	}
 	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so the node must bring its own driver, but %s finds none", why, w.links[waits].component)
+		v.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, w.links[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
-			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # for the operator's driver; sudo gpuop node "+
-				"says what the node's own lacks", w.kube.Name, labelDriver)
+			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
+				"checks the node's own driver", w.kube.Name, labelDriver)
 			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]),
 				func(r check.Finding) bool { return r.Subject == labelDriver }))
 		} else {
@@ -588,7 +588,7 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	selector := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if have := w.kube.Labels[key]; have != selector[key] {
-			terms = append(terms, fmt.Sprintf("%s=%s, and the node has %q", key, selector[key], have))
+			terms = append(terms, fmt.Sprintf("%s=%s, but the node has %q", key, selector[key], have))
 		}
 	}
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
@@ -633,7 +633,7 @@ func (w *nodeJudge) resources() {
 		case f.Check == node.CapacityDiffers:
 			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = amount(w.kube.Status.Allocatable, f.Subject) == "0"; depends {
-				v.Say(check.Error, "none of %s is allocatable: the device plugin is away, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
+				v.Say(check.Error, "none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
 			}
 		}
 		if depends && follows {

@@ -237,12 +237,12 @@ type awaited struct{ what, component string }
 // assets/, and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
 	"driver-validation":         {"the driver to be loaded", "driver"},
-	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers see the GPU", "operator-validator"},
+	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers can use the GPU", "operator-validator"},
 	"cuda-validation":           {"a CUDA workload in a pod", "container-toolkit"},
 	"plugin-validation":         {"the node to offer a GPU as a resource", "device-plugin"},
-	"k8s-driver-manager":        {"the old driver to be unloaded, which no process on the node may hold", ""},
-	"config-manager-init":       {"the config that the node's label or the default names", ""},
-	"mofed-validation":          {"the network driver (MOFED) that the Network Operator or the host brings", ""},
+	"k8s-driver-manager":        {"processes to release the old driver", ""},
+	"config-manager-init":       {"the config in the node's label or the default", ""},
+	"mofed-validation":          {"the network driver (MOFED) of the Network Operator or the host", ""},
 	"nvidia-fs-validation":      {"the module nvidia-fs of GPUDirect Storage", "driver"},
 	"gdrcopy-validation":        {"the module gdrdrv of GDRCopy", "driver"},
 	"vgpu-manager-validation":   {"the vGPU host driver", "vgpu-manager"},

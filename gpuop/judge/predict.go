@@ -24,8 +24,8 @@ func (w *nodeJudge) sharing() {
 	v := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
 	if w.shares == nil {
 		if labeled && w.policy != nil {
-			v.Say(check.Warning, "the label names the config %q, and the ClusterPolicy names no ConfigMap "+
-				"(devicePlugin.config.name): nothing reads it", value)
+			v.Say(check.Warning, "the label selects the config %q, but the ClusterPolicy sets no ConfigMap "+
+				"(devicePlugin.config.name): the label has no effect", value)
 			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
 			w.add(v)
 		}
@@ -38,10 +38,10 @@ func (w *nodeJudge) sharing() {
 	case !ok && problem != nil:
 		v.Severity, v.Reason, v.Fix = check.Error, problem.Reason, problem.Fix
 	case !ok:
-		v.Say(check.Error, "the node gets the config %q, which the device plugin refuses: it does not start", name)
+		v.Say(check.Error, "the device plugin rejects the node's config %q and does not start", name)
 		v.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
 	case name == "":
-		v.Say(check.Note, "neither a label nor devicePlugin.config.default names a config: the node shares nothing")
+		v.Say(check.Note, "no label and no devicePlugin.config.default select a config: the node shares no GPU")
 		if problem != nil {
 			v.Fix = problem.Fix
 		}
@@ -78,8 +78,8 @@ func (w *nodeJudge) stale() {
 	v := check.Finding{
 		Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Cause: "stale " + w.shares.name,
 	}
-	v.Say(check.Error, "the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: "+
-		"the node still offers what the old config specified", w.shares.changed.Sub(read).Round(time.Second))
+	v.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
+		"the node still uses the old config", w.shares.changed.Sub(read).Round(time.Second))
 	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
 	v.Evidence = check.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
 	w.add(v)
@@ -175,10 +175,10 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
 			return nil, nil // nothing labels the node
 		}
-		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with")
+		return nil, unknown(mig.WholeGPU, "the labels do not show which GPUs the node has, so its resources cannot be checked")
 	}
 	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
-		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known")
+		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
 	}
 	_, config, ok, _ := w.chosen()
 	switch {
@@ -214,12 +214,12 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Fi
 	if !found {
 		doubt = &check.Finding{
 			Check: migConfig, Severity: check.Error, Subject: LabelMIG,
-			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
+			Reason: fmt.Sprintf("no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
 			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
 				w.kube.Name),
 		}
 		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.Say(check.Unknown, "what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
+			doubt.Say(check.Unknown, "the MIG config %q for %s is unknown: no ConfigMap that was read contains it", name, product)
 		}
 		return doubt
 	}
@@ -270,12 +270,12 @@ func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []
 	canonical, _ := mig.CanonicalProfile(profile)
 	switch {
 	case count == 0:
-		return nil, fmt.Sprintf("the config %q leaves no MIG device, and gpu.product says %s", named.Name, shown)
+		return nil, fmt.Sprintf("the config %q creates no MIG device, but gpu.product is %s", named.Name, shown)
 	case len(kinds) != 1 || kinds[0] != canonical:
 		slices.Sort(kinds)
-		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "), shown)
+		return nil, fmt.Sprintf("the config %q creates %s, but gpu.product is %s", named.Name, strings.Join(kinds, ", "), shown)
 	case have%count != 0:
-		return nil, fmt.Sprintf("the config %q makes %d %s of each GPU, and gpu.count is %d, which is no multiple of it",
+		return nil, fmt.Sprintf("the config %q creates %d %s on each GPU, but gpu.count is %d, not a multiple of it",
 			named.Name, count, canonical, have)
 	}
 	return slices.Repeat(after, have/count), ""

@@ -31,16 +31,16 @@ func (j *judge) kubernetes() {
 	case !ok:
 		v.Severity, v.Reason, v.Fix = check.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.Say(check.Unknown, "%s; gpuop knows of no support matrix for %s", version, j.Release)
-		v.Fix = "read the platform support page of " + j.Release.String()
+		v.Say(check.Unknown, "%s; gpuop has no support matrix for %s", version, j.Release)
+		v.Fix = "see the platform support page of " + j.Release.String()
 	case have < first:
-		v.Say(check.Error, "%s is older than what %s supports: 1.%d to 1.%d", version, j.Release, first, last)
-		v.Fix = "upgrade Kubernetes, or gpuop preflight --version with an older release"
+		v.Say(check.Error, "%s is too old: %s supports 1.%d to 1.%d", version, j.Release, first, last)
+		v.Fix = "upgrade Kubernetes, or try an older release with gpuop preflight --version"
 	case have > last:
-		v.Say(check.Warning, "%s is newer than what %s was validated with: 1.%d to 1.%d", version, j.Release, first, last)
+		v.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d", version, j.Release, first, last)
 		v.Fix = "gpuop preflight --version latest"
 	default:
-		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, j.Release)
+		v.Reason = fmt.Sprintf("%s is in the range 1.%d to 1.%d that %s supports", version, first, last, j.Release)
 	}
 	j.add(v)
 }
@@ -127,35 +127,35 @@ func (j *judge) driverOS() {
 	precompiled := j.is("driver.usePrecompiled")
 	switch {
 	case drivers == 0:
-		v.Reason = "every node with GPUs brings its own driver"
+		v.Reason = "every GPU node has its own driver"
 	case !j.is("driver.enabled"):
-		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes bring their drivers", counts(byOS)), j.setting("driver.enabled")
+		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)), j.setting("driver.enabled")
 	case j.is("driver.nvidiaDriverCRD.enabled"):
-		v.Reason = fmt.Sprintf("%s; each NVIDIADriver chooses the image of its own nodes", counts(byOS))
+		v.Reason = fmt.Sprintf("%s; each NVIDIADriver selects the image for its nodes", counts(byOS))
 		v.Evidence = j.setting("driver.nvidiaDriverCRD.enabled")
 	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
-		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
+		v.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
 	case os.id == "":
-		v.Say(check.Error, "the operating system of %s, the first node with GPUs, is not known, and the operator stops: "+
-			"NFD has set no %s", first.Name, labelID)
+		v.Say(check.Error, "the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
+			"NFD has not set %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
 		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
-		v.Reason = fmt.Sprintf("%s: the operator takes the system of the first, %s, for all: %d get the image of %s and should not",
+		v.Reason = fmt.Sprintf("mixed operating systems (%s): the operator uses that of %s for all nodes, so %d get the wrong driver image (%s)",
 			counts(byOS), first.Name, len(wrong), tag)
 		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
-			"each system, or install their driver and kubectl label node " + strings.Join(wrong, " ") + " " +
+			"each system; or install the driver yourself and kubectl label node " + strings.Join(wrong, " ") + " " +
 			labelDriver + "=false --overwrite"
 	default:
-		v.Reason = fmt.Sprintf("all %d nodes with GPUs get the driver image of %s", drivers, tag)
+		v.Reason = fmt.Sprintf("all %d GPU nodes get the driver image for %s", drivers, tag)
 		if drivers == 1 {
-			v.Reason = fmt.Sprintf("1 node with GPUs gets the driver image of %s", tag)
+			v.Reason = fmt.Sprintf("1 GPU node gets the driver image for %s", tag)
 		}
 		if precompiled {
 			v.Reason += ", one for each kernel"
 		}
 		if !labeled {
-			v.Reason += ", by their status: NFD has not labeled them yet"
+			v.Reason += ", according to their status: NFD has not labeled them yet"
 		}
 	}
 	j.add(v)
@@ -199,11 +199,11 @@ func (j *judge) containerRuntime() {
 	chosen = cmp.Or(chosen, "containerd")
 	v := check.Finding{
 		Check: containerRuntime, Subject: "container runtimes",
-		Reason: fmt.Sprintf("the toolkit configures %s on all %d nodes with GPUs", chosen,
+		Reason: fmt.Sprintf("the toolkit configures %s on all %d GPU nodes", chosen,
 			len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
 	}
 	if !j.is("toolkit.enabled") {
-		v.Reason = counts(by) + "; toolkit.enabled=false: the nodes' own runtimes are used as they are"
+		v.Reason = counts(by) + "; toolkit.enabled=false: the nodes' runtimes are not changed"
 		v.Evidence = j.setting("toolkit.enabled")
 		j.add(v)
 		return
@@ -216,7 +216,7 @@ func (j *judge) containerRuntime() {
 	}
 	if len(wrong) > 0 {
 		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
-		v.Reason = fmt.Sprintf("%s: the operator configures %s on all, wrong on %d", counts(by), chosen, len(wrong))
+		v.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong on %d", counts(by), chosen, len(wrong))
 		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}
 	j.add(v)
@@ -269,28 +269,28 @@ func (j *judge) workers() {
 	whole := j.Lacks(cluster.DaemonSets) == nil
 	switch {
 	case j.openShift() && len(all) > 0:
-		v.Reason = "DaemonSet " + all[0] + " is there; what OperatorHub installs of NVIDIA's brings none"
+		v.Reason = "DaemonSet " + all[0] + " is installed; NVIDIA's operator from OperatorHub does not include one"
 	case j.openShift() && !known && whole:
-		v.Say(check.Error, "no worker is there, and what OperatorHub installs of NVIDIA's brings none: without Red "+
-			"Hat's NFD Operator no node is found to have GPUs")
+		v.Say(check.Error, "no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
+			"Hat's NFD Operator the GPU nodes are not found")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy has no nfd.enabled; the DaemonSets tell
-		v.Reason = "DaemonSet " + other[0] + " is there, and the release that is installed has none beside it"
+		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release has no second one"
 	case wanted && len(other) > 0:
-		v.Say(check.Error, "DaemonSet %s runs already, and the chart would install a second one: two masters write the same labels", other[0])
+		v.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		v.Reason = "DaemonSet " + own[0] + " is the chart's"
 	case wanted:
-		v.Reason = "none is there, and the chart installs it"
+		v.Reason = "not installed; the chart installs it"
 		j.partial(&v, cluster.DaemonSets)
 	case len(all) > 0:
-		v.Reason = "DaemonSet " + all[0] + " is there, and nfd.enabled=false"
+		v.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
 	case known:
-		v.Say(check.Note, "nfd.enabled=false and no worker is there; nodes are labeled all the same")
+		v.Say(check.Note, "nfd.enabled=false and no NFD worker is installed; nodes are labeled anyway")
 	default:
-		v.Say(check.Error, "nfd.enabled=false and no worker is there: no node is found to have GPUs, and no operand is scheduled")
+		v.Say(check.Error, "nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
 		j.partial(&v, cluster.DaemonSets)
 	}
@@ -332,7 +332,7 @@ func (j *judge) podSecurity() {
 	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
 	if i < 0 {
-		v.Say(check.Note, "is not there yet; the operands are privileged and need the level privileged")
+		v.Say(check.Note, "does not exist yet; the operands need the Pod Security level privileged")
 		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
 		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
 		j.add(v)
@@ -342,13 +342,13 @@ func (j *judge) podSecurity() {
 	v.Evidence = check.Seen("label", v.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
-		v.Reason, v.Fix = "enforces privileged, as the operands need", ""
+		v.Reason, v.Fix = "enforces privileged, which the operands need", ""
 	case level == "":
-		v.Say(check.Note, "enforces no level; where the cluster's default is not privileged, the operands are refused")
+		v.Say(check.Note, "enforces no level; if the cluster's default is not privileged, the operands are rejected")
 	case j.is("psa.enabled"):
-		v.Severity, v.Reason, v.Fix = check.Note, fmt.Sprintf("enforces %s, which the operator changes to privileged: psa.enabled=true", level), ""
+		v.Severity, v.Reason, v.Fix = check.Note, fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
 	default:
-		v.Say(check.Error, "enforces %s: the operands are privileged, and their pods are refused", level)
+		v.Say(check.Error, "enforces %s: the operands' pods are privileged and will be rejected", level)
 	}
 	j.add(v)
 }
@@ -375,7 +375,7 @@ func (j *judge) quota() {
 		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
-		v.Say(check.Error, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for "+
+		v.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
 			"it, and %s has none", j.Namespace)
 		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # " +
 			"with scopeSelector system-node-critical, system-cluster-critical"
@@ -393,7 +393,7 @@ func (j *judge) quota() {
 		row.Evidence = check.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			row.Say(check.Error, "%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
+			row.Say(check.Error, "%s of %s pods are used: operands of another node would be rejected", used.String(), hard.String())
 			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			row.Reason = "does not limit pods with the operands' priority"
@@ -429,13 +429,13 @@ func (j *judge) serviceMonitor() {
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
 	case there:
-		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is there"
+		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is installed"
 	case j.Release.Before(monitorsOptional):
-		v.Say(check.Error, "is true without the CustomResourceDefinition %s: the ClusterPolicy never becomes ready", definition)
-		v.Fix = "install Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
+		v.Say(check.Error, "is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready", definition)
+		v.Fix = "install the Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		v.Say(check.Note, "is true without the CustomResourceDefinition %s: no ServiceMonitor is made", definition)
-		v.Fix = "install Prometheus Operator, or scrape dcgm-exporter by annotations"
+		v.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created", definition)
+		v.Fix = "install the Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
 	j.add(v)
 }
@@ -462,7 +462,7 @@ func (j *judge) clients() {
 		}
 		v := check.Finding{
 			Check: gpuClient, Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
-			Reason: how + ", and goes away during MIG changes and driver upgrades",
+			Reason: how + ", and is evicted during MIG changes and driver upgrades",
 		}
 		v.Evidence = check.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
@@ -470,7 +470,7 @@ func (j *judge) clients() {
 			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
 			v.Fix = makeClient(d.Namespace, d.Name)
 			if j.Release.Before(monitorsOptional) {
-				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s before a MIG change: %s evicts no client", d.Namespace, d.Name, j.Release)
+				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it", d.Namespace, d.Name, j.Release)
 			}
 		}
 		j.add(v)
@@ -518,11 +518,11 @@ func (w *nodeJudge) architecture() {
 	case arch == "":
 		v.Say(check.Unknown, "the node's architecture is unknown")
 	case !served:
-		v.Say(check.Error, "the operator's images are for amd64 and arm64, and the node is %s", arch)
+		v.Say(check.Error, "the node is %s; the operator's images support only amd64 and arm64", arch)
 		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
-		v.Say(check.Error, "the driver containers of RHEL 9 are for amd64 alone, and the node is arm64")
-		v.Fix = "install the driver on the node, and helm upgrade … --set driver.enabled=false"
+		v.Say(check.Error, "the node is arm64; the driver containers for RHEL 9 support only amd64")
+		v.Fix = "install the driver on the node, then helm upgrade … --set driver.enabled=false"
 	}
 	w.add(v)
 }
@@ -533,8 +533,8 @@ func (w *nodeJudge) supported() {
 	os, _ := systemOf(n)
 	v := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
 	if len(rows) == 0 {
-		v.Say(check.Unknown, "%s; gpuop knows of no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
-		v.Fix = "read the platform support page of " + w.Release.String()
+		v.Say(check.Unknown, "%s; gpuop has no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
+		v.Fix = "see the platform support page of " + w.Release.String()
 		w.add(v)
 		return
 	}
@@ -542,15 +542,15 @@ func (w *nodeJudge) supported() {
 	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
-		v.Severity, v.Reason = check.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
+		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status does not contain it")
 	case !known && !w.is("driver.enabled"):
-		v.Say(check.Note, "%s is not in the matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.Say(check.Note, "%s is not in the support matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:
-		v.Say(check.Warning, "%s is not in the matrix of %s, which names %s", os, w.Release, named(rows))
-		v.Fix = "gpuop explain driver.enabled # a driver of the node's own needs no image of its system"
+		v.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, w.Release, named(rows))
+		v.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, w.Version)
-		v.Fix = "gpuop preflight --version with a release that names both"
+		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, row.first, row.last, w.Version)
+		v.Fix = "try another release with gpuop preflight --version"
 	}
 	w.add(v)
 	runs := n.Status.NodeInfo.ContainerRuntimeVersion
@@ -564,7 +564,7 @@ func (w *nodeJudge) supported() {
 	case name == "docker":
 		v.Severity, v.Reason, v.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
 	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
-		v.Say(check.Warning, "%s is not validated on %s, which is with %s", name, os, strings.Join(row.runtimes, ", "))
+		v.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(row.runtimes, ", "))
 		v.Fix = "move the node to " + row.runtimes[0]
 	}
 	w.add(v)
@@ -582,7 +582,7 @@ type tolerant struct {
 // tolerants returns the operands and the NFD workers. They are as the chart creates them or, if the operator is
 // installed and no values are given, as they are in the cluster.
 func (j *judge) tolerants() []tolerant {
-	const what = "NFD's worker, so that the operator never learns of the GPUs"
+	const what = "the NFD worker, so the operator never finds the GPUs"
 	all := []tolerant{{
 		path: "daemonsets.tolerations", what: "the operands (DaemonSets show DESIRED 0)",
 		have: node.OperandTolerations(j.tolerations("daemonsets.tolerations")),
@@ -616,7 +616,7 @@ func (w *nodeJudge) taints() {
 				Check: untolerated, Severity: check.Error, Subject: who.path,
 				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
 				Evidence: check.Seen("taint", "Node/"+n.Name, "%s", taint.ToString()),
-				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint.ToString(), who.what),
+				Reason:   fmt.Sprintf("the taint %s is not tolerated by %s", taint.ToString(), who.what),
 				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}
@@ -625,7 +625,7 @@ func (w *nodeJudge) taints() {
 	if ok {
 		reason := "has no taint"
 		if kept {
-			reason = "all taints are tolerated by the operands"
+			reason = "the operands tolerate all taints"
 		}
 		w.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
 	}
@@ -635,7 +635,7 @@ func (w *nodeJudge) taints() {
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(check.Finding{
 			Check: untainted, Severity: check.Note, Subject: "taints", Evidence: spec,
-			Reason: "has no taint that keeps pods without GPUs away", Fix: "kubectl taint node " + n.Name +
+			Reason: "no taint keeps pods without GPU requests off the node", Fix: "kubectl taint node " + n.Name +
 				" nvidia.com/gpu=present:NoSchedule",
 		})
 	}

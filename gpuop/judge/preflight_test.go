@@ -171,7 +171,7 @@ func TestJudge(t *testing.T) {
 		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
 		"release without page": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "1 get the image of ubuntu22.04 and should not",
+		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "1 get the wrong driver image (ubuntu22.04)",
 			want: []string{"error driver-os"}},
 		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
 		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
@@ -185,7 +185,7 @@ func TestJudge(t *testing.T) {
 		"mixed systems, and the other node brings its driver": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
-		}, says: "1 node with GPUs gets the driver image of ubuntu22.04"},
+		}, says: "1 GPU node gets the driver image for ubuntu22.04"},
 		"mixed systems, and the next step was taken": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
@@ -194,7 +194,7 @@ func TestJudge(t *testing.T) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
 			rhel(of(s, "gpu-1"), "9.6")
 			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
-		}, want: []string{"error driver-os"}, says: "get the image of rhel9 and should not"},
+		}, want: []string{"error driver-os"}, says: "get the wrong driver image (rhel9)"},
 		"mixed runtimes, and the next step was taken": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
@@ -247,7 +247,7 @@ func TestJudge(t *testing.T) {
 			d.Spec.Template.Spec.Containers[0].Name, d.Spec.Template.Spec.Containers[0].Command = "mps-control-daemon-ctr", []string{"mps-control-daemon"}
 			d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "mps-control-daemon-sidecar", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", Command: []string{"config-manager"}})
 			s.DaemonSets = append(s.DaemonSets, d)
-		}, says: "no other than the operator's"},
+		}, says: "only the operator's plugin"},
 		"HAMi": {change: func(s *cluster.State) {
 			d := daemonSet("kube-system", "hami-device-plugin", "projecthami/hami:v2.6.1")
 			d.Spec.Template.Spec.Containers[0].Command = []string{"nvidia-device-plugin", "--config-file=/config/config.json"}
@@ -258,7 +258,7 @@ func TestJudge(t *testing.T) {
 		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
-		}, want: []string{"error driver-os"}, says: "get the image of ubuntu22.04 and should not"},
+		}, want: []string{"error driver-os"}, says: "get the wrong driver image (ubuntu22.04)"},
 		"precompiled": {values: values("driver.usePrecompiled", true), says: "one for each kernel"},
 		"unknown system": {change: func(s *cluster.State) {
 			n := of(s, "gpu-1")
@@ -274,9 +274,9 @@ func TestJudge(t *testing.T) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				of(s, n).Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "20.04"
 			}
-		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the matrix of v26.7.0"},
+		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the support matrix of v26.7.0"},
 		"mixed runtimes": {change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
-			want: []string{"error container-runtime"}, says: "configures containerd on all, wrong on 1"},
+			want: []string{"error container-runtime"}, says: "configures containerd on all nodes, which is wrong on 1"},
 		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
 			want: []string{"error container-runtime"}},
 		"CRI-O alone": {change: func(s *cluster.State) {

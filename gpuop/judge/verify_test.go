@@ -365,7 +365,7 @@ func TestStates(t *testing.T) {
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Absent})
 		}, []row{{"cluster-policy", "", check.Error, "not installed"}}},
 		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
-			[]row{{"cluster-policy", "", check.Error, "neither a ClusterPolicy nor a GPUCluster"}}},
+			[]row{{"cluster-policy", "", check.Error, "no ClusterPolicy or GPUCluster"}}},
 		"two ClusterPolicies": {func(_ *testing.T, s *cluster.State) {
 			younger := *s.ClusterPolicies[0].DeepCopy()
 			younger.SetName("a-second")
@@ -374,7 +374,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"cluster-policy", "", check.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", check.OK, "ClusterPolicy/cluster-policy"}}},
 		"ClusterPolicy beside GPUCluster": {func(_ *testing.T, s *cluster.State) {
 			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
-		}, []row{{"gpu-cluster", "", check.Error, "exclude each other"}}},
+		}, []row{{"gpu-cluster", "", check.Error, "cannot be combined with"}}},
 		"ClusterPolicy ready without NFD": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "ready", "Ready", "NFDLabelsMissing", "No NFD labels found")
 		},
@@ -417,7 +417,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"unread", "", check.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
-		}, []row{{"operator-pod", "", check.Error, "not carried out"}}},
+		}, []row{{"operator-pod", "", check.Error, "have no effect"}}},
 		"no NFD": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Nodes {
 				for name := range s.Nodes[i].Labels {
@@ -426,9 +426,9 @@ func TestStates(t *testing.T) {
 					}
 				}
 			}
-		}, []row{{"gpu-nodes", "", check.Warning, "finds no new GPU node"}}},
+		}, []row{{"gpu-nodes", "", check.Warning, "cannot find new GPU nodes"}}},
 		"no NFD and no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = []corev1.Node{{}} },
-			[]row{{"gpu-nodes", "", check.Error, "none is known to have a GPU"}}},
+			[]row{{"gpu-nodes", "", check.Error, "the operator has found no GPU"}}},
 		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
 			[]row{{"gpu-nodes", "", check.Warning, "PCI vendor 10de"}}},
 		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
@@ -507,7 +507,7 @@ func TestStates(t *testing.T) {
 		"pod is missing": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Spec.NodeName = "elsewhere"
 		},
-			[]row{{"operand", "gpu-2", check.Waiting, "has no pod of it"}}},
+			[]row{{"operand", "gpu-2", check.Waiting, "has no pod of this operand"}}},
 		"toleration is missing": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
@@ -518,13 +518,13 @@ func TestStates(t *testing.T) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"}, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"})
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node should run it, but has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node has no pod of this operand"}}},
 		"a toleration of everything": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
 			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
-		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node should run it, but has no pod of it"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node has no pod of this operand"}}},
 		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
@@ -546,7 +546,7 @@ func TestStates(t *testing.T) {
 			late := metav1.NewTime(at.Add(-time.Hour))
 			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
-		}, []row{{"stale-config", "gpu-1", check.Error, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
+		}, []row{{"stale-config", "gpu-1", check.Error, "the ConfigMap changed 1h55m0s after the device plugin read it"}}},
 		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "custom", "migManager", "config", "name")
@@ -563,13 +563,13 @@ func TestStates(t *testing.T) {
 				node(s, name).Spec.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Value: "true", Effect: "NoExecute"}}
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.Error, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
+		}, []row{{"daemonset", "", check.Error, "its pods do not tolerate the taint nvidia.com/gpu=true:NoExecute of gpu-1"}}},
 		"desired 0: label": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
+		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, but GPU nodes have "" on 2`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
 		"desired 0: paused": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
@@ -581,12 +581,12 @@ func TestStates(t *testing.T) {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "-", "nvidia.com/mig.capable", "false", "nvidia.com/mig.config", "-", "nvidia.com/mig.config.state", "-")
 			}
 			set(s, "nvidia-mig-manager").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.OK, "no node has a GPU with MIG"}}},
+		}, []row{{"daemonset", "", check.OK, "no node has a GPU with MIG support"}}},
 		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.Unknown, "the cause is not known"}, {"unread", "", check.Unknown, "kubectl auth can-i list nodes"}}},
+		}, []row{{"daemonset", "", check.Unknown, "the cause is unknown"}, {"unread", "", check.Unknown, "kubectl auth can-i list nodes"}}},
 		"desired 0: not explained": {func(_ *testing.T, s *cluster.State) {
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
 		}, []row{{"daemonset", "", check.Error, "an affinity excludes the node"}}},
@@ -606,7 +606,7 @@ func TestStates(t *testing.T) {
 		},
 			[]row{{"daemonset", "", check.Waiting, "when the driver upgrade reaches their node"}}},
 		"DaemonSet changed": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
-			[]row{{"daemonset", "", check.Waiting, "has not processed the change"}}},
+			[]row{{"daemonset", "", check.Waiting, "has not processed the latest change"}}},
 
 		"driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
@@ -618,7 +618,7 @@ func TestStates(t *testing.T) {
 		}},
 		"driver upgrade failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
-		}, []row{{"driver-upgrade", "gpu-1", check.Error, "look at the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "the pod stays away"}}},
+		}, []row{{"driver-upgrade", "gpu-1", check.Error, "fix the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "the operand stays paused"}}},
 		"driver upgrade unknown": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
 		}, []row{{"driver-upgrade", "gpu-1", check.Unknown, "coffee-required"}}},
@@ -654,21 +654,21 @@ func TestStates(t *testing.T) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has probably given up and left the state kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
 		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			n.ManagedFields = nil
 			label(n, "nvidia.com/mig.config.state", "pending")
-		}, []row{{"node-mig-state", "gpu-1", check.Waiting, "since when is not known"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Waiting, "for an unknown time"}}},
 		"MIG failed": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "failed", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "could not be applied"}, {"node-operand-paused", "gpu-1", check.Error, "nothing resumes it"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "could not be applied"}, {"node-operand-paused", "gpu-1", check.Error, "nothing resumes the operand"}}},
 		"MIG restarts the node": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "rebooting")
 		},
 			[]row{{"node-mig-state", "gpu-1", check.Waiting, "the node restarts"}}},
 		"MIG without a state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "-") },
-			[]row{{"node-mig-state", "gpu-1", check.Waiting, "has written no state"}}},
+			[]row{{"node-mig-state", "gpu-1", check.Waiting, "has not set a state"}}},
 		"MIG in an unknown state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "maybe") },
 			[]row{{"node-mig-state", "gpu-1", check.Unknown, "maybe"}}},
 		"MIG success without devices": {func(t *testing.T, s *cluster.State) {
@@ -683,11 +683,11 @@ func TestStates(t *testing.T) {
 		"MIG success with another profile, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-2g.20gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "56"})
-		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, `makes 2g.20gb, and gpu.product says`}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, `creates 2g.20gb, but gpu.product is`}}},
 		"MIG success with a device too few, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
-		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, which is no multiple of it"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, not a multiple of it"}}},
 		"MIG config of the node's ConfigMap": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
@@ -704,7 +704,7 @@ func TestStates(t *testing.T) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", "nvidia.com/gpu.count", "0", "nvidia.com/gpu.replicas", "0", "nvidia.com/gpu.memory", "0", "nvidia.com/gpu.sharing-strategy", "")
 			offers(n, map[string]string{"nvidia.com/gpu": "0"})
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "do not suit the strategy single"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "the strategy single does not support"}}},
 
 		"a GPU is unhealthy": {func(_ *testing.T, s *cluster.State) {
 			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("7")
@@ -729,15 +729,15 @@ func TestStates(t *testing.T) {
 			n.ManagedFields = slices.Concat(young, old, n.ManagedFields)
 		}, []row{{"node-mig-state", "gpu-1", check.Error, "pending for 1h0m0s"}}},
 		"sharing ConfigMap absent": {func(t *testing.T, s *cluster.State) { setting(t, s, "gone", "devicePlugin", "config", "name") },
-			[]row{{"sharing-config", "", check.Error, "namespace gpu-operator does not hold it"}}},
+			[]row{{"sharing-config", "", check.Error, "not found, although devicePlugin.config.name refers to it"}}},
 		"sharing ConfigMap refused": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
-		}, []row{{"sharing-config", "", check.Error, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", check.Error, "it does not start"}}},
+		}, []row{{"sharing-config", "", check.Error, "the device plugin requires at least 2"}, {"node-sharing-config", "gpu-1", check.Error, "does not start"}}},
 		"sharing ConfigMap with a dead setting": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = "flags:\n  migStrategy: mixed\n" + slicing
-		}, []row{{"sharing-config", "", check.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
+		}, []row{{"sharing-config", "", check.Warning, "line 2, flags.migStrategy: no effect with the GPU Operator"}}},
 		"sharing ConfigMap not read": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps = nil
@@ -746,15 +746,15 @@ func TestStates(t *testing.T) {
 		"sharing label names no config": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "amy")
-		}, []row{{"node-sharing-config", "gpu-1", check.Error, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
+		}, []row{{"node-sharing-config", "gpu-1", check.Error, `the ConfigMap has no config "amy": the config manager fails, and the device plugin does not start write any`}}},
 		"sharing label without a ConfigMap": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
 		},
-			[]row{{"node-sharing-config", "gpu-1", check.Warning, "nothing reads it"}}},
+			[]row{{"node-sharing-config", "gpu-1", check.Warning, "the label has no effect"}}},
 		"sharing without a default": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			setting(t, s, "", "devicePlugin", "config", "default")
-		}, []row{{"node-sharing-config", "gpu-1", check.Note, "the node shares nothing"}, {"allocatable", "gpu-1", check.Error, "offers 40, expected 8"}}},
+		}, []row{{"node-sharing-config", "gpu-1", check.Note, "the node shares no GPU"}, {"allocatable", "gpu-1", check.Error, "offers 40, expected 8"}}},
 		"stale ConfigMap": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, at.Add(-time.Hour))
 			for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -768,17 +768,17 @@ func TestStates(t *testing.T) {
 		}},
 		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
-		}, []row{{"node-no-gpu-labels", "gpu-1", check.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", check.Unknown, "nothing to compare"}}},
+		}, []row{{"node-no-gpu-labels", "gpu-1", check.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", check.Unknown, "its resources cannot be checked"}}},
 		"part of the pods, of another namespace": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder contains only the pods of the namespace default alone"})
 		}, []row{{"unread", "", check.Unknown, "the pods of the namespace default alone"}}},
 		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
-		}, []row{{"unread", "", check.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", check.Unknown, "the MIG strategy and the sharing config are not known"}}},
+		}, []row{{"unread", "", check.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", check.Unknown, "the MIG strategy and the sharing config are unknown"}}},
 		"label absent": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.driver", "-") },
 			[]row{{"operand", "gpu-1", check.Error, "nvidia.com/gpu.deploy.driver the label is absent"}}},
 		"label false": {func(_ *testing.T, s *cluster.State) {
@@ -795,7 +795,7 @@ func TestStates(t *testing.T) {
 			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
 			offers(node(s, "gpu-2"), map[string]string{"nvidia.com/gpu": "16"})
-		}, []row{{"stale-config", "gpu-2", check.Error, "the node still offers what the old config specified"}}},
+		}, []row{{"stale-config", "gpu-2", check.Error, "the node still uses the old config"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)

@@ -12,11 +12,11 @@ const (
 
 // The checks of documents.
 var (
-	fileMissing = check.New("file-not-read", check.Note, "The input names a file that does not exist here, so it was not checked.",
+	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that does not exist here, so it was not checked.",
 		"Run gpuop lint where the file is.", check.Gpuop)
 	unknownKind = check.New("unknown-kind", check.Note, "gpuop does not check this kind of document.",
 		"See gpuop lint --help for the kinds that it checks.", check.CRDs)
-	apiVersion = check.New("api-version", check.Error, "The kind has another API group or version.",
+	apiVersion = check.New("api-version", check.Error, "The apiVersion does not match the kind.",
 		"Use the suggested apiVersion.", check.CRDs)
 	badConfigMap = check.New("config-map", check.Error,
 		"A ConfigMap that the values name is missing, is empty or lacks the config.", "Correct its name or data.",
@@ -30,10 +30,10 @@ var (
 // The checks of the chart's values.
 var (
 	misspeltKey = check.New("misspelt-key", check.Warning,
-		"The name differs by one letter from a name in the chart, and adds an entry next to it.", "Use the suggested name.",
+		"The name differs by one letter from a chart entry, so it adds a new entry.", "Use the suggested name.",
 		check.ChartValues)
 	keyGone = check.New("key-gone", check.Error, "The key was removed: the release ignores it.",
-		"Use its successor, or delete it.", check.ChartValues)
+		"Use its replacement, or delete it.", check.ChartValues)
 	keyGoes = check.New("key-goes", check.Note, "The key works with this release, but a later release removed it.",
 		"Plan to use its successor.", check.ChartValues)
 	keyNotYet = check.New("key-not-yet", check.Error, "A later release added the key: this release ignores it.",
@@ -52,11 +52,11 @@ var (
 	oldDefault = check.New("old-default", check.Error, "The value is the default of an older release and hides the new one.",
 		"Delete it.", check.ChartValues)
 	operandVersion = check.New("operand-version", check.Warning,
-		"A component has another version than the chart was tested with.", "Delete it, unless you need this version.",
+		"A component's version differs from the one that the chart was tested with.", "Delete it, unless you need this version.",
 		check.ChartValues)
 	precompiledVersion = check.New("precompiled-version", check.Error,
-		"Precompiled drivers are selected by their branch, and a full version is set.", "Use the branch, such as 580.", operator)
-	imageParts = check.New("image", check.Error, "The parts of the image do not form a valid image name.",
+		"A full version is set, but precompiled drivers are selected by branch.", "Use the branch, such as 580.", operator)
+	imageParts = check.New("image", check.Error, "repository, image and version do not form a valid image name.",
 		"Put the registry and path, the name and the tag into their own keys.", "gpu-operator controllers/object_controls.go")
 	chartVersion = check.New("chart-version", check.Error, "The chart has no such release, or gpuop does not know it.",
 		"Use an existing release, or add it with --chart.", check.ChartValues)
@@ -71,7 +71,7 @@ var (
 	lookalike = check.New("lookalike", check.Error, "A typographic character replaces an ASCII character.",
 		"Use the ASCII character.", posix)
 	placeholder = check.New("placeholder", check.Error, "The shell reads <name> as a file to open, not as a placeholder.",
-		"Replace it by the real value, or quote it.", posix)
+		"Replace it with the real value, or quote it.", posix)
 	namespace = check.New("namespace", check.Error, "The namespace looks misspelled.", "Use the suggested namespace.", operator)
 
 	unknownChart = check.New("unknown-chart", check.Error, "No chart has this name.", "Use nvidia/gpu-operator.",

@@ -186,7 +186,7 @@ func (in *installation) precompiledVersion() {
 		reason = "driver.version is the chart's own " + version
 	}
 	in.add(precompiledVersion, check.Error,
-		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
+		fmt.Sprintf("driver.usePrecompiled=true needs a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
 }
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
@@ -251,7 +251,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	name := s.Text()
 	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
 	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
-		in.add(imageParts, check.Error, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, which cannot be pulled", name),
+		in.add(imageParts, check.Error, fmt.Sprintf("%q is more than the image's name: the operator combines repository/image:version, which cannot be pulled", name),
 			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
 	}
 }
@@ -278,11 +278,11 @@ func (in *installation) versions() {
 		case order < 0:
 			relation = "older than"
 		}
-		reason := fmt.Sprintf("%s is %s %s, which chart %s is made for", s.Text(), relation, made, in.Version)
-		fix := "delete it, unless you need this version: the chart brings the one it was tested with"
+		reason := fmt.Sprintf("%s is %s %s, the version for chart %s", s.Text(), relation, made, in.Version)
+		fix := "delete it, unless you need this version: the chart's default is the tested one"
 		for _, v := range slices.Backward(in.Table.Versions()) {
 			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
-				reason, fix = reason+": it is the default of "+v.String(), "delete it: the chart brings the version it was tested with"
+				reason, fix = reason+": it is the default of "+v.String(), "delete it: the chart's default is the tested version"
 				if order > 0 {
 					severity = check.Note
 				}
@@ -327,10 +327,10 @@ func (in *installation) oldDefaults() {
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
 				all = append(all, version)
 			}
-			in.add(oldDefault, check.Error, fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, current), "delete it", all...)
+			in.add(oldDefault, check.Error, fmt.Sprintf("was the chart's default before %s; in this release the image is %s", since, current), "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
 			in.correct(s).Drop = in.upgraded
-			in.add(oldDefault, check.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since), "delete it", s)
+			in.add(oldDefault, check.Warning, fmt.Sprintf("was the chart's default before %s; setting it disables the configs that the MIG manager generates for each node", since), "delete it", s)
 		}
 	}
 }
@@ -379,7 +379,7 @@ func (in *installation) kubernetes(s *model.Setting) {
 		if effect == nil || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
 			continue
 		}
-		in.add(schema.WrongValue, check.Error, fmt.Sprintf("found the effect %q; the API server refuses it", effect.Value),
+		in.add(schema.WrongValue, check.Error, fmt.Sprintf("unknown effect %q; the API server rejects it", effect.Value),
 			check.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute"), s)
 		m := &in.mistakes[len(in.mistakes)-1]
 		m.Line, m.Column = effect.Line+s.Shift, effect.Column
@@ -465,7 +465,7 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false
 	}
-	in.add(fields.WrongType, check.Error, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", s)
+	in.add(fields.WrongType, check.Error, `found the text "false", expected the boolean: Helm treats any non-empty text as true, so the setting stays enabled`, "write false without quotes", s)
 	return true
 }
 
@@ -474,12 +474,12 @@ func (r *run) resource(d *doc) {
 	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
 		Assumed: r.version == (chart.Version{}), Reader: d.reader}
 	if found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api; found != want && !(d.partial && found == "") {
-		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s is of %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
+		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s has %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.Value(schema.Spec, "spec", spec)
 		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-			v.Add(excludes, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+			v.Add(excludes, selector, "spec.nodeSelector", "the API server rejects it: the default driver selects the nodes that no other driver selects", "delete nodeSelector, or default: true")
 		}
 		r.rulesOf(d, spec, v.Assumed)
 	}

@@ -48,7 +48,7 @@ func (s *script) helmRepo(words []input.Word) {
 	for _, w := range words {
 		judged = judged || strings.Contains(w.Value, "nvidia")
 		if strings.TrimSuffix(w.Value, "/") == "https://nvidia.github.io/gpu-operator" {
-			s.at(w, staleRepository, check.Warning, w.Value, "the old repository of the chart; new releases are not published there", "write "+current)
+			s.at(w, staleRepository, check.Warning, w.Value, "old chart repository; new releases are not published there", "write "+current)
 			s.replace(w, current)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *script) helmInstall(h *call) {
 	}
 	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
-		s.at(w, unknownChart, check.Error, w.Value, "there is no chart of this name", "write "+fixed)
+		s.at(w, unknownChart, check.Error, w.Value, "unknown chart", "write "+fixed)
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
@@ -163,7 +163,7 @@ func (s *script) reusedValues(h *call) {
 		return
 	}
 	s.at(f.value, reuseValues, check.Warning, "--reuse-values",
-		"keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer",
+		"keeps the installed values without the new chart's defaults: new groups of keys are missing, and templates can fail with a nil pointer",
 		"write --reset-then-reuse-values, and --version")
 	s.replace(f.words[0], "--reset-then-reuse-values")
 	if h.flag("--version") == nil && s.version == (chart.Version{}) {
@@ -320,7 +320,7 @@ func (s *script) label(h *call) (judged bool) {
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
-		s.at(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite")
+		s.at(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl does not change an existing label without --overwrite", "add --overwrite")
 	}
 	return judged
 }

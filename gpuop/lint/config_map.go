@@ -25,7 +25,7 @@ func (in *installation) configs() {
 			in.add(badConfigMap, check.Error, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
 		}
 		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
-			in.add(badConfigMap, check.Warning, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", create)
+			in.add(badConfigMap, check.Warning, c+".config.create=true needs "+c+".config.data, otherwise no ConfigMap is created", "set "+c+".config.data", create)
 		}
 	}
 	fallback, name := in.Explicit("devicePlugin.config.default"), in.given("devicePlugin.config.name")
@@ -81,7 +81,7 @@ func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 		return false
 	}
 	r.add("", check.Finding{Check: badConfigMap, Severity: check.Error, File: d.file, Line: f.Key.Line + d.line, Column: f.Key.Column, Subject: "data." + f.Name,
-		Reason: "found a mapping, want text: the API server rejects the ConfigMap", Fix: "write |- after " + f.Name + ":"})
+		Reason: "found a mapping, expected a string: the API server rejects the ConfigMap", Fix: "write |- after " + f.Name + ":"})
 	return true
 }
 
@@ -111,7 +111,7 @@ func (r *run) embeddedData(in *installation) {
 		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, want a text: a ConfigMap holds texts alone", "write | behind it"
+			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, expected a string: a ConfigMap contains only strings", "write | behind it"
 			r.add("", at) // merges equal rows of several keys
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
@@ -163,13 +163,13 @@ func (r *run) joinConfigs() {
 		row.Check, row.Severity = badConfigMap, check.Error
 		switch {
 		case len(configs) == 0 && use.config == "" && near != "":
-			row.Reason, row.Fix = fmt.Sprintf("no ConfigMap here has the name %q: the device plugin's pods wait for it", use.configMap), "write "+near
+			row.Reason, row.Fix = fmt.Sprintf("ConfigMap %q not found: the device plugin's pods cannot start without it", use.configMap), "write "+near
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
 		default:
-			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager of every node exits", use.configMap, use.config)
+			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager fails on every node", use.configMap, use.config)
 			if use.label {
-				row.Check, row.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.config)
+				row.Check, row.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager fails on the node", use.config)
 			}
 			row.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		}

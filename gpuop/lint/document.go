@@ -124,7 +124,7 @@ func (r *run) parseOne(d *doc) {
 	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
 	case noYAML && (d.holes || d.open):
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
-			Reason: "the script fills in parts of this document; skipped", Fix: "check the result: run the script up to here and pipe its output to gpuop lint -"})
+			Reason: "the script fills in parts of this document; skipped", Fix: "run the script up to here, and pipe its output to gpuop lint -"})
 	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note,
 			Reason: "not valid YAML before templating; skipped", Fix: "check the rendered result: helm template … | gpuop lint -"})
@@ -353,7 +353,7 @@ func (r *run) document(d *doc) {
 			return
 		}
 		if !r.found[d.file] {
-			r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line, Fix: "see gpuop lint --help for what it reads",
+			r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line, Fix: "see gpuop lint --help for the kinds of files",
 				Reason: "unknown kind of document: not chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
 		}
 		if r.found[d.file] {

@@ -159,7 +159,7 @@ func operatorOf(references ...string) string {
 
 // nested returns the row for values that are nested below the chart's own name.
 func nested(path chart.Path) (reason, fix string) {
-	return "the values of the chart itself are not below its name; everything below this key is ignored",
+	return "the chart's own values are not nested below its name; everything below this key is ignored",
 		"write the keys without " + path[0] + ": above them"
 }
 

@@ -99,8 +99,8 @@ func (in *installation) foldCopy() {
 	})
 	if len(in.mistakes) < before {
 		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
-			Reason: fmt.Sprintf("these are the defaults of %s; %d of them differ from those of %s", release, before-len(in.mistakes), in.Version),
-			Fix:    fmt.Sprintf("check them for their release: --version %s; for the next one: gpuop values migrate --from %s", release, release)}})
+			Reason: fmt.Sprintf("the file contains the defaults of %s; %d of them differ from the defaults of %s", release, before-len(in.mistakes), in.Version),
+			Fix:    fmt.Sprintf("to check them for their release, add --version %s; to upgrade, use gpuop values migrate --from %s", release, release)}})
 	}
 }
 
@@ -238,7 +238,7 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
 		if isAnchor(s) {
 			return check.Finding{}
 		}
-		row.Check, row.Fix = fields.UnknownKey, "delete it, unless something of yours reads it"
+		row.Check, row.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
 		row.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
 		if isNested(s.Path) {
 			row.Reason, row.Fix = nested(s.Path)
@@ -253,9 +253,9 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
 		}
 	case chart.Misspelt:
 		row.Check, row.Severity, row.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
-		row.Reason = fmt.Sprintf("the chart has %s here; this adds a second entry", suggestion(s, v))
+		row.Reason = fmt.Sprintf("did you mean %s? this adds a second entry", suggestion(s, v))
 	case chart.BelowList:
-		row.Check, row.Reason = fields.WrongType, "found a group of keys, want a list"
+		row.Check, row.Reason = fields.WrongType, "found a group of keys, expected a list"
 	case chart.TooDeep:
 		path := v.Key.Path.String()
 		row.Check, row.Reason, row.Fix = belowValue, path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
@@ -269,7 +269,7 @@ func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
 			next, _ := in.Table.Next(until)
 			row.Check, row.Severity, row.Fix = keyGoes, check.Note, chart.Advice(s.Path)
-			row.Reason = fmt.Sprintf("works with %s, but went with %s", in.Version, next)
+			row.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, next)
 		}
 	case chart.Group:
 		in.valueOfGroup(s, &row)
@@ -304,10 +304,10 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *che
 	c := in.correct(s)
 	c.Drop = true
 	if in.Version.Before(v.Key.Since()) {
-		return keyNotYet, state, fmt.Sprintf("came with %s; %s silently ignores it", v.Key.Since(), in.Version),
+		return keyNotYet, state, fmt.Sprintf("added in %s; %s silently ignores it", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
 	}
-	if state == check.Error && strings.HasPrefix(advice, "drop it") { // the new release needs no setting
+	if state == check.Error && strings.HasPrefix(advice, "delete it:") { // the new release needs no setting
 		state = check.Warning
 	}
 	if advice == "" {
@@ -328,7 +328,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *che
 			}
 		}
 	}
-	return keyGone, state, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.Version), advice
+	return keyGone, state, fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version), advice
 }
 
 // valueOfGroup checks a value at the path of a group. If all keys of the group are commented out, Helm removes the
@@ -350,9 +350,9 @@ func (in *installation) valueOfGroup(s *model.Setting, row *check.Finding) {
 			return
 		}
 		row.Check, row.Fix = nullGroup, "delete the key, or write one of its keys, for example "+example
-		row.Severity, row.Reason = check.Note, "it is empty, for which Helm deletes the chart's defaults below it"
+		row.Severity, row.Reason = check.Note, "it is empty, so Helm deletes the chart's defaults below it"
 		if in.Table.Needed(in.Version, s.Path) {
-			row.Severity, row.Reason = check.Error, row.Reason+", and the templates end in a nil pointer"
+			row.Severity, row.Reason = check.Error, row.Reason+", and the templates fail with a nil pointer"
 		}
 		return
 	}
@@ -360,7 +360,7 @@ func (in *installation) valueOfGroup(s *model.Setting, row *check.Finding) {
 	row.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
 	var doc yaml.Node
 	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
-		row.Reason = fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.Name(), in.Version)
+		row.Reason = fmt.Sprintf("found a string that contains the settings; %s is a group of settings in %s", s.Name(), in.Version)
 		row.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
 			row.Severity = check.Warning // another release has a string here
@@ -378,6 +378,6 @@ func (in *installation) twice() {
 			continue
 		}
 		in.correct(before).Drop = true
-		in.add(setTwice, check.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.Text(), before.Text()), "keep one", s)
+		in.add(setTwice, check.Warning, fmt.Sprintf("set twice; %q is used, %q is ignored", s.Text(), before.Text()), "keep one", s)
 	}
 }

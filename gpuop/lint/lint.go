@@ -237,19 +237,19 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	switch {
 	case unknown:
 		v = r.table.Latest()
-		at.Reason, at.Fix = "which release this is is not known here; judged as "+v.String(), "name it with gpuop's --version"
+		at.Reason, at.Fix = "the release is unknown; checked against "+v.String(), "set it with --version"
 	case err != nil && isRange && at.Subject != "":
 		v = newest
-		at.Reason, at.Fix = "a range of releases; judged as "+v.String()+", the newest of it that gpuop knows", "name a release"
+		at.Reason, at.Fix = "a range of releases; checked against "+v.String()+", the newest of them that gpuop supports", "use an exact release"
 	case err != nil:
 		return r.table.Latest(), err
 	case exact:
 		return v, nil
 	default:
-		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, fmt.Sprintf("not in gpuop's table; judged as %s", v), "teach gpuop the release: --chart"
+		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, fmt.Sprintf("unknown release; checked against %s", v), "add the release with --chart"
 		if v == r.table.Latest() {
 			r.newer = true
-			at.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", v)
+			at.Reason = fmt.Sprintf("newer than every release that gpuop supports; checked against %s, with unknown keys as notes", v)
 		}
 	}
 	r.add("", at)
@@ -281,7 +281,7 @@ func (r *run) orLatest() chart.Version {
 // assumed returns the remark about an assumed release for the list of inputs.
 func assumed(is bool) string {
 	if is {
-		return ", release assumed; --version names it"
+		return ", assumed; set the release with --version"
 	}
 	return ""
 }
@@ -307,7 +307,7 @@ func (r *run) open(file, name string) ([]byte, error) {
 }
 
 // filledIn is the note about templated values, once for each file.
-var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note, Reason: "values that another program fills in are not judged"}
+var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note, Reason: "another program fills in these values; skipped"}
 
 // unknownIn returns the templated parts of a value.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {

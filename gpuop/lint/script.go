@@ -79,7 +79,7 @@ func (s *script) notJudged(w input.Word, subject string) {
 		s.add(s.file, filledIn)
 		return
 	}
-	s.at(w, input.Skipped, check.Note, subject, "what it holds is not known here, so it is not judged", "")
+	s.at(w, input.Skipped, check.Note, subject, "its value is unknown here; skipped", "")
 }
 
 var (
@@ -94,11 +94,11 @@ var (
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
-			s.at(w, placeholder, check.Error, w.Placeholder, "to the shell this is a file to read and one to write, not a name to fill in",
+			s.at(w, placeholder, check.Error, w.Placeholder, "the shell reads this as redirections, not as a placeholder",
 				"write what it stands for")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
-			s.at(w, braceExpansion, check.Error, w.Raw, "bash makes several arguments of the braces", "write "+input.Quote(w.Raw))
+			s.at(w, braceExpansion, check.Error, w.Raw, "bash expands the braces to several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)
@@ -112,7 +112,7 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.at(w, lookalike, check.Error, found, "a web page replaced an ASCII character with this one, which the shell does not interpret", "write "+input.Quote(value))
+			s.at(w, lookalike, check.Error, found, "not an ASCII character: a web page probably replaced it, and the shell does not interpret it", "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)
@@ -137,7 +137,7 @@ func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
 		return false
 	}
-	s.at(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a slip for "+right+": everything else that names the namespace misses it", "write "+right)
+	s.at(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a typo of "+right+": commands with the intended namespace will not find it", "write "+right)
 	return true
 }
 

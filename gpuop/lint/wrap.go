@@ -78,7 +78,7 @@ func (r *run) carried(d *doc, use input.ChartUse) {
 }
 
 func notRead(d *doc, at *yaml.Node, what string) {
-	d.reader.Add(input.Skipped, check.Note, at, what, "these values are in another file or object, so they are not judged", "lint that file too")
+	d.reader.Add(input.Skipped, check.Note, at, what, "these values are in another file or object; skipped", "lint that file too")
 }
 
 // parameter parses a dotted name with a value, as in --set.

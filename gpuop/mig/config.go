@@ -80,7 +80,7 @@ func ParseConfig(data []byte) (*Config, []check.Finding) {
 					p.Add(configMissing, check.Error, f.Value, f.Name, "at least one config is required", "")
 				}
 			case f.Value.Value != "v1":
-				p.Add(configVersion, check.Error, f.Value, f.Name, fmt.Sprintf("version %q is not known to mig-parted", f.Value.Value), "write version: v1")
+				p.Add(configVersion, check.Error, f.Value, f.Name, fmt.Sprintf("mig-parted does not support version %q", f.Value.Value), "write version: v1")
 			}
 		}
 	}
@@ -150,9 +150,9 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 	switch {
 	case enabled == nil || enabled.Tag != "!!bool":
 	case entry.Enabled && instances == nil:
-		p.Add(modeDevices, check.Error, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
+		p.Add(modeDevices, check.Error, node, path, "mig-enabled is true but mig-devices is missing: mig-parted rejects the file", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(modeDevices, check.Error, instances, path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
+		p.Add(modeDevices, check.Error, instances, path+".mig-devices", "instances are requested but mig-enabled is false: mig-parted rejects the file", "set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(instances, path+".mig-devices", entry)
@@ -171,7 +171,7 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 	for _, e := range nodes {
 		id, ok := p.Text(e, path)
 		if ok && !pciID.MatchString(id) {
-			p.Add(deviceFilter, check.Error, e, path, fmt.Sprintf("%q is not a PCI device id of NVIDIA's as mig-parted compares it, and matches no GPU", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
+			p.Add(deviceFilter, check.Error, e, path, fmt.Sprintf("%q matches no GPU: it is not an NVIDIA PCI device id in mig-parted's format", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
 		}
 		ids = append(ids, id)
 	}
@@ -181,7 +181,7 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "all" {
-			p.Add(fields.WrongType, check.Error, n, path, fmt.Sprintf("found %q, want all or a list of GPU indices", n.Value), "")
+			p.Add(fields.WrongType, check.Error, n, path, fmt.Sprintf("found %q, expected all or a list of GPU indices", n.Value), "")
 		}
 		return n.Value == "all", nil
 	}
@@ -222,7 +222,7 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	if canonical, ok := CanonicalProfile(n.Value); ok {
 		fix = "write " + strconv.Quote(canonical)
 	}
-	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not how the driver spells a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
+	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
 	return false
 }
 
@@ -255,7 +255,7 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	filtered := len(e.DeviceFilter) > 0
 	switch {
 	case len(boards) == 0 && !filtered:
-		p.Add(DoesNotFit, check.Error, n, path, fmt.Sprintf("no one board has all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
+		p.Add(DoesNotFit, check.Error, n, path, fmt.Sprintf("no board supports all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
 	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
 		p.Add(DoesNotFit, check.Error, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
 	}
@@ -269,7 +269,7 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 		for _, i := range e.Indices {
 			if named[i] && len(e.DeviceFilter) == 0 {
 				p.Add(Coverage, check.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
-					fmt.Sprintf("GPU %d is in two entries; it cannot match both, so the change never completes", i), "name each GPU in one entry")
+					fmt.Sprintf("GPU %d is in two entries and cannot match both, so the change never completes", i), "list each GPU in one entry only")
 				return
 			}
 			named[i] = true
@@ -277,7 +277,7 @@ func (p *parser) coverage(key *yaml.Node, path string, n Named) {
 	}
 	for i := range len(named) {
 		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
-			p.Add(Coverage, check.Warning, key, path, fmt.Sprintf("the config says nothing about GPU %d; the change is never judged complete until every GPU of the node is covered", i),
+			p.Add(Coverage, check.Warning, key, path, fmt.Sprintf("the config has no entry for GPU %d; the change never completes unless every GPU is covered", i),
 				"add an entry for the others, for example devices: [0] with mig-enabled: false")
 			return
 		}

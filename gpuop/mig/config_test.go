@@ -100,7 +100,7 @@ func TestParseConfigFindings(t *testing.T) {
 		"version and root":   {"version: v2\nmigConfigs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-version version", "2 unknown-key migConfigs"}},
 		"no version":         {"mig-configs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-missing version"}},
 		"empty config":       {"version: v1\nmig-configs:\n  x: []\n", []string{"3 mig-config-missing mig-configs.x"}},
-		"written twice":      {entry("devices: all", "mig-enabled: false", "mig-enabled: false"), []string{"6 duplicate-key mig-configs.mine[0].mig-enabled"}},
+		"duplicate key":      {entry("devices: all", "mig-enabled: false", "mig-enabled: false"), []string{"6 duplicate-key mig-configs.mine[0].mig-enabled"}},
 		"copied ellipsis":    {"version: v1\nmig-configs:\n  x:\n    - devices: all\n    ...\n", []string{"5 yaml-ellipsis ..."}},
 		"tab":                {"version: v1\n\tx: y\n", []string{"2 yaml-syntax "}},
 		"nothing":            {"", []string{"0 yaml-syntax "}},

@@ -118,7 +118,7 @@ var ErrUnknownGPU = errors.New("unknown GPU")
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {
-		return Board{}, fmt.Errorf("%w with MIG: %q has none", ErrUnknownGPU, word)
+		return Board{}, fmt.Errorf("%w with MIG support: %q does not support MIG", ErrUnknownGPU, word)
 	}
 	return b, err
 }
@@ -140,7 +140,7 @@ func find(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range table().Unattested {
 		if strings.HasPrefix(n, u.Product) {
-			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownGPU, word, u.Differs, u.Source)
+			return Board{}, fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)", ErrUnknownGPU, word, u.Differs, u.Source)
 		}
 	}
 	var best Board
@@ -166,9 +166,9 @@ func find(word string) (Board, error) {
 	case length > 0:
 		return best, nil
 	case len(begun) > 0:
-		return Board{}, fmt.Errorf("%w %q: want one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
+		return Board{}, fmt.Errorf("%w %q: expected one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
 	case near != "":
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
 	}
-	return Board{}, fmt.Errorf("%w %q: want a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
+	return Board{}, fmt.Errorf("%w %q: expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
 }

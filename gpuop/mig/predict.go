@@ -110,7 +110,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.advertise(WholeGPU, len(gpus))
 		if p.enabled > 0 {
 			p.add(hidden, check.Warning, "mig.strategy",
-				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", p.enabled),
+				fmt.Sprintf("%d GPUs are in MIG mode, but the strategy none allocates whole GPUs: CUDA can use at most one MIG device of each", p.enabled),
 				"use the strategy single or mixed, or disable MIG")
 		}
 	case strategy == StrategySingle:
@@ -119,7 +119,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.mixed()
 	}
 	if replication.Strategy == "mps" && p.enabled > 0 {
-		p.add(mpsWithMIG, check.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG")
+		p.add(mpsWithMIG, check.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels become stale", "use time-slicing on MIG devices, or disable MIG")
 	}
 	return p.Prediction
 }
@@ -151,8 +151,8 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	}
 	if len(counts) > 1 {
 		p.add(mixedModels, check.Warning, WholeGPU+".product",
-			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
-			"select such a node by its name or a label of your own")
+			fmt.Sprintf("the node has %d GPU models (%s), but the labels describe only one, which may change", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
+			"select the node by its name or by your own label")
 	}
 	p.base(WholeGPU, described.Product, counts[described.Product])
 	if described.Enabled {
@@ -216,7 +216,7 @@ func (p *predictor) single() {
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
 		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(singleInvalid, check.Error, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix)
+		p.add(singleInvalid, check.Error, "mig.strategy=single", reason+": the device plugin fails, and no GPU is allocatable", fix)
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")
@@ -228,7 +228,7 @@ func (p *predictor) single() {
 func (p *predictor) mixed() {
 	p.advertise(WholeGPU, p.disabled)
 	if p.disabled > 0 {
-		p.add(besideWhole, check.Note, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
+		p.add(besideWhole, check.Note, "mig.strategy=mixed", "whole GPUs and MIG devices on one node: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending",
 			"use another driver version, or partition every GPU")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
@@ -237,8 +237,8 @@ func (p *predictor) mixed() {
 		if n, _ := parseName(name); n.attribute != "" {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
 			p.add(variantResource, check.Warning, resource,
-				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices among %s, so a pod may get either", name, plain),
-				"use device plugin v0.20.0 or later where the difference matters")
+				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices as %s, so a pod may get either", name, plain),
+				"use device plugin v0.20.0 or later if the difference matters")
 		}
 	}
 	if p.empty > 0 {
@@ -284,13 +284,13 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(Coverage, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "")
+				add(Coverage, e.Line, fmt.Sprintf("the entry lists GPU %d, but the node has only %d GPUs", i, len(gpus)), "")
 			}
 		}
 	}
 	for i, ok := range covered {
 		if !ok {
-			add(Coverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
+			add(Coverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change never completes", i, gpus[i].Product),
 				"add an entry for it, or widen the device-filter")
 		}
 	}

@@ -52,16 +52,16 @@ func ParseRequest(words []string) (Request, error) {
 		name, count, counted := strings.Cut(word, "=")
 		canonical, ok := CanonicalProfile(name)
 		if !ok {
-			return nil, fmt.Errorf("%w %q: want a MIG profile such as 3g.40gb or 1g.10gb+me, with =count for several", ErrRequest, word)
+			return nil, fmt.Errorf("%w %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, optionally with =count", ErrRequest, word)
 		}
 		n, err := strconv.Atoi(count)
 		if counted && (err != nil || n < 1) {
-			return nil, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, word)
+			return nil, fmt.Errorf("%w %q: expected profile=count with a count of at least 1", ErrRequest, word)
 		}
 		r[canonical] += max(1, n)
 	}
 	if len(r) == 0 {
-		return nil, fmt.Errorf("%w: no profile given, want for example 3g.40gb=2", ErrRequest)
+		return nil, fmt.Errorf("%w: no profile given, expected for example 3g.40gb=2", ErrRequest)
 	}
 	return r, nil
 }
@@ -139,7 +139,7 @@ func obstacle(b Board, r Request) string {
 		case n == 0:
 			continue
 		case !ok:
-			return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))
+			return fmt.Sprintf("the board has no profile %s; available: %s", name, strings.Join(b.names(), ", "))
 		case n > p.Max:
 			return fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", n, name, p.Max)
 		}
@@ -156,11 +156,11 @@ func obstacle(b Board, r Request) string {
 	}
 	switch {
 	case media > 1:
-		return fmt.Sprintf("%d instances with media extensions requested, the GPU has one set of those engines", media)
+		return fmt.Sprintf("%d instances with media extensions requested, but only one fits on a GPU", media)
 	case compute > b.ComputeSlices:
-		return fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
+		return fmt.Sprintf("%d compute slices needed, but the GPU has %d", compute, b.ComputeSlices)
 	case memory > b.MemorySlices:
-		return fmt.Sprintf("%d memory slices needed, the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
+		return fmt.Sprintf("%d memory slices needed, but the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
 	}
 	return ""
 }

@@ -45,10 +45,10 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		{"A100-40GB", "4g.20gb=2", "even on an empty GPU"},
 		{"A100-40GB", "1g.5gb+me=1 1g.5gb=6", ""},
 		{"A100-40GB", "1g.5gb+me=2", "even on an empty GPU"},
-		{"A30", "1g.6gb+me 2g.12gb+me", "one set of those engines"},
+		{"A30", "1g.6gb+me 2g.12gb+me", "only one fits on a GPU"},
 		{"A100-40GB", "4g.20gb 2g.10gb=2", "compute slices needed"},
 		{"A100-40GB", "1g.10gb=4 1g.5gb", "memory slices needed"},
-		{"A100-40GB", "1g.20gb=1", "there is no"},
+		{"A100-40GB", "1g.20gb=1", "the board has no profile"},
 		{"H100-80GB", "3g.40gb 2g.20gb 1g.10gb=2", ""},
 		{"RTX-PRO-6000", "1g.24gb-me=3 1g.24gb+me.all", ""},
 	} {
@@ -63,11 +63,11 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 
 func TestRefusalNamesTheReason(t *testing.T) {
 	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
-	want := "3g.40gb=2 1g.10gb does not fit on H100/H800-80GB: 9 memory slices needed, the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
+	want := "3g.40gb=2 1g.10gb does not fit on H100/H800-80GB: 9 memory slices needed, but the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
 	if !errors.Is(err, ErrFit) || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "it has 1g.10gb, ") {
+	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "available: 1g.10gb, ") {
 		t.Errorf("%v, want the board's own names", err)
 	}
 }
@@ -306,10 +306,10 @@ func TestFindBoard(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", word, b.Name, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has none", "": "such as T4",
-		"H20-3e": "not known here", "NVIDIA-H20-3e": "not known here", "H20-141GB": "not known here", "NVIDIA-H20-141GB-HBM3e": "not known here",
-		"NVIDIA-H100-SXM5-94GB": "not known here", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "not known here",
-		"RTX PRO 4500": "not known here", "NVIDIA-GH200-120GB": "not known here"} {
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "does not support MIG", "": "such as T4",
+		"H20-3e": "gpuop has no MIG profiles", "NVIDIA-H20-3e": "gpuop has no MIG profiles", "H20-141GB": "gpuop has no MIG profiles", "NVIDIA-H20-141GB-HBM3e": "gpuop has no MIG profiles",
+		"NVIDIA-H100-SXM5-94GB": "gpuop has no MIG profiles", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "gpuop has no MIG profiles",
+		"RTX PRO 4500": "gpuop has no MIG profiles", "NVIDIA-GH200-120GB": "gpuop has no MIG profiles"} {
 		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
 		}

@@ -9,5 +9,5 @@ var (
 
 	noValues = check.New("no-values", check.Error, "The file is not a values file of the chart.",
 		"Move the values to a file of their own.", check.ChartValues)
-	tooLarge = check.New("too-large", check.Error, "The document has more values than any chart reads.", "Split it.", check.Gpuop)
+	tooLarge = check.New("too-large", check.Error, "The document has too many values.", "Split it.", check.Gpuop)
 )

@@ -86,7 +86,7 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 		if nodes++; nodes == MaxNodes+1 {
-			reader.Add(tooLarge, check.Error, at, "", "the document has more values than any chart reads; the rest is skipped", "")
+			reader.Add(tooLarge, check.Error, at, "", "the document has too many values; the rest was skipped", "")
 		}
 		n = fields.Resolve(n)
 		switch {
@@ -195,7 +195,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	if len(StripComments(data)) > 0 {
 		root := reader.Document(TrimBOM(data))
 		if inner, instead := ValuesOf(root); instead != "" {
-			reader.Add(noValues, check.Error, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
+			reader.Add(noValues, check.Error, root, "", "the file is "+instead+", expected values of the chart", "write its values to a file of their own")
 		} else if root != nil {
 			for _, s := range Flatten(reader, "", 0, nil, inner) {
 				out = append(out, s.Setting)

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrNoGPUs is returned if the labels do not describe the node's GPUs.
-var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
+var ErrNoGPUs = errors.New("the labels do not show which GPUs the node has")
 
 // GPUs returns the node's GPUs according to its labels, without the suffixes of sharing and MIG. The labels have the
 // number of MIG devices, but not which GPU has them. So the first GPU in MIG mode gets all of them, which suffices to
@@ -90,25 +90,25 @@ func Check(n *corev1.Node) []check.Finding {
 		case value == "true":
 			deploys = append(deploys, component)
 		case Paused(value):
-			add(OperandPaused, check.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
-				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state")
+			add(OperandPaused, check.Warning, name, fmt.Sprintf("the operand is %s, so its pod does not run", value),
+				"wait for the change to finish; if it does not, see the log of the MIG manager or the driver upgrade state")
 		}
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
 		subject := "nvidia.com/gpu"
-		reason := "the node is labeled as a GPU node, and its capacity has no nvidia.com resource: the device plugin has not registered"
+		reason := "the node is labeled as a GPU node, but its capacity has no nvidia.com resource: the device plugin has not registered"
 		if len(deploys) > 0 {
-			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
+			reason = fmt.Sprintf("the operator deploys %s on the node, but its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
 		}
 		add(NoResource, check.Error, subject, reason,
-			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin")
+			"check the node's pods in this order: driver, container-toolkit, operator-validator, device-plugin")
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
-		add(NoLabels, check.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
-			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node")
+		add(NoLabels, check.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run or found no driver",
+			"check the gpu-feature-discovery pod, and NFD, which applies its labels")
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(MIGState, check.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
+		add(MIGState, check.Error, mig.WholeGPU+".product", "the strategy single does not support the node's MIG devices, so no GPU is allocatable",
 			"partition every GPU alike, or use mig.strategy=mixed")
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
@@ -122,7 +122,7 @@ func Check(n *corev1.Node) []check.Finding {
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
 			add(CapacityDiffers, check.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
-				"look for XID errors on the node")
+				"check the node for XID errors")
 		}
 	}
 	return findings

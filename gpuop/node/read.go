@@ -31,7 +31,7 @@ func Parse(data []byte) (*corev1.Node, error) {
 	n := &object.Node
 	if err == nil && strings.HasSuffix(n.Kind, "List") {
 		if len(object.Items) != 1 {
-			return nil, fmt.Errorf("%w: a list of %d, want one (kubectl get node NAME -o json)", ErrNode, len(object.Items))
+			return nil, fmt.Errorf("%w: found a list of %d, expected one (kubectl get node NAME -o json)", ErrNode, len(object.Items))
 		}
 		n = &object.Items[0]
 	}
@@ -44,7 +44,7 @@ func Parse(data []byte) (*corev1.Node, error) {
 	if n, ok := Described(data); ok && len(n.Labels) > 0 {
 		return n, nil
 	}
-	return nil, fmt.Errorf("%w: want the output of kubectl get node NAME -o json (or yaml), or of kubectl describe node NAME", ErrNode)
+	return nil, fmt.Errorf("%w: expected the output of kubectl get node NAME -o json (or yaml), or of kubectl describe node NAME", ErrNode)
 }
 
 // section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate

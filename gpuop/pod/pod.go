@@ -42,7 +42,7 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 func Check(root *yaml.Node) []check.Finding {
 	j := &judge{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		j.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so nothing runs", "put containers under spec, two spaces further right")
+		j.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "indent containers by two spaces, below spec")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
@@ -77,7 +77,7 @@ func (j *judge) container(where string, c *yaml.Node) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			j.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits")
+			j.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
 			j.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
 			j.Add(gpuLimits, check.Error, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
@@ -87,7 +87,7 @@ func (j *judge) container(where string, c *yaml.Node) {
 	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
 			j.Add(visibleDevices, check.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
-				"the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it")
+				"it overrides the device plugin's value, so the container may see GPUs of other pods", "delete it")
 		}
 	}
 }
@@ -104,13 +104,13 @@ func whole(amount string) bool {
 // resource checks the name and amount of a GPU resource.
 func (j *judge) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
-		j.Add(gpuInteger, check.Error, f.Value, subject, "found nothing, which is 0 to the API server: the pod gets no GPU", "write a whole number")
+		j.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU", "write a whole number")
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
 		}
-		j.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", want a whole number: an extended resource cannot be split", fix)
+		j.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", expected an integer: a pod cannot request part of a GPU", fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
 		j.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)

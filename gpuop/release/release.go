@@ -41,7 +41,7 @@ func Open(name string) (*chart.Release, error) {
 func read(c *helm.Chart, name string) (*chart.Release, error) {
 	d := c.Metadata
 	if d.Name != "gpu-operator" {
-		return nil, fmt.Errorf("the chart %s, want gpu-operator", d.Name)
+		return nil, fmt.Errorf("the chart is %s, expected gpu-operator", d.Name)
 	}
 	r := &chart.Release{AppVersion: d.AppVersion, Values: coalesce(c.Values, nil), Reads: map[string]chart.Use{}}
 	var err error

@@ -46,7 +46,7 @@ func (v *Validator) Add(id *check.Check, at *yaml.Node, subject, reason, fix str
 func (v *Validator) wrong(id *check.Check, n *yaml.Node, where, want, fix string) {
 	reason := "found " + fields.Describe(n) + ", want " + want
 	if !v.Printed {
-		reason += ": the API server refuses it"
+		reason += ": the API server rejects it"
 	}
 	v.Add(id, n, where, reason, fix)
 }
@@ -109,9 +109,9 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	}
 	switch {
 	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a partial object, applied over the chart's object
-		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server refuses a new "+v.Kind+" without", "")
+		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server rejects a new "+v.Kind+" without", "")
 	case len(missing) > 0:
-		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server refuses the "+v.Kind+" without", "")
+		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server rejects the "+v.Kind+" without", "")
 	}
 }
 
@@ -129,12 +129,12 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 		fix = "write " + right
 	}
 	state := check.Error
-	reason := fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", v.Kind)
+	reason := fmt.Sprintf("unknown field of %s: the API server drops it, or rejects the object with strict validation", v.Kind)
 	for _, other := range v.Table.Versions() {
 		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
 			continue
 		}
-		reason = fmt.Sprintf("the %s of %s has no such field, that of %s has: the API server drops it", v.Kind, v.Version, other)
+		reason = fmt.Sprintf("unknown field of %s in %s (%s has it): the API server drops it", v.Kind, v.Version, other)
 		if v.Assumed {
 			state = check.Warning
 		}
@@ -177,14 +177,14 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 			found, fix = strconv.Quote(n.Value), "write "+near
 			v.Near = near
 		}
-		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, want %s; the API server refuses it", found, alternatives(enum)), fix)
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, expected %s; the API server rejects it", found, alternatives(enum)), fix)
 		return
 	}
 	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
-		v.Add(WrongValue, n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
+		v.Add(WrongValue, n, where, "found "+n.Value+", which is out of range", "")
 	}
 	if want, err := regexp.Compile(f.Pattern); err == nil && tag == "!!str" && !want.MatchString(n.Value) {
-		v.Add(WrongValue, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, f.Pattern), "")
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern), "")
 	}
 }
 

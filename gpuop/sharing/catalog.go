@@ -11,7 +11,7 @@ var (
 	badReplicas = check.New("sharing-replicas", check.Error,
 		"The resource, its name or its replicas are missing, or there are fewer than 2 replicas.",
 		"Add what is missing, and use 2 or more replicas.", pluginConfig)
-	badResource = check.New("sharing-resource", check.Error, "The resource is misspelled or not one of the device plugin.",
+	badResource = check.New("sharing-resource", check.Error, "The resource is misspelled, or the device plugin does not support it.",
 		"Use nvidia.com/gpu or nvidia.com/mig-<profile>.", pluginConfig)
 	bothStrategies = check.New("sharing-both", check.Warning, "timeSlicing and mps are both set: MPS wins silently.",
 		"Keep one of them.", pluginConfig)
@@ -22,10 +22,10 @@ var (
 	overridden = check.New("sharing-dead", check.Warning, "The operator overrides the key with an environment variable.",
 		"Set it in the operator's values.", "gpu-operator controllers/object_controls.go")
 	otherChoice = check.New("sharing-choice", check.Warning,
-		"The node gets another config than the file suggests, or none.", "Set the default, or label the node.",
+		"The node gets a different config than the file suggests, or none.", "Set the default, or label the node.",
 		"k8s-device-plugin cmd/config-manager/main.go")
 	tooManyClients = check.New("sharing-clients", check.Error,
-		"MPS supports fewer clients than there are replicas: its daemon does not start.",
+		"There are more replicas than MPS clients are allowed: its daemon does not start.",
 		"Use at most the number in the message.", pluginConfig)
 	noIsolation = check.New("sharing-no-isolation", check.Note, "Time-slicing isolates neither memory nor faults.",
 		"Share among trusted workloads only, or use MIG.", "k8s-device-plugin README, shared access to GPUs")

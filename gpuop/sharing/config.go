@@ -78,7 +78,7 @@ var keys = sync.OnceValue(func() (k key) {
 // Parse parses a device-plugin config. It reports misspelled keys, values that the plugin rejects, and settings without
 // effect under the GPU Operator. Findings have lines but no file. The config is nil only if the file is not a mapping.
 func Parse(data []byte) (*Config, []check.Finding) {
-	p := parser{Reader: fields.Reader{Unknown: "no such key; the device plugin silently ignores it"}}
+	p := parser{Reader: fields.Reader{Unknown: "unknown key; the device plugin silently ignores it"}}
 	var c *Config
 	if root := p.Document(data); root != nil {
 		c = &Config{}
@@ -115,7 +115,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 			if f.Value.Value == k.Default { // a copied default
 				state = check.Note
 			}
-			p.Add(overridden, state, f.Key, name, "no effect under the GPU Operator, whose environment wins over the file: "+k.Operator, fix)
+			p.Add(overridden, state, f.Key, name, "no effect with the GPU Operator, which overrides it with an environment variable: "+k.Operator, fix)
 		case k.Ignored != "" && f.Value.Value != "all":
 			p.Add(ignoredKey, check.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
 		}
@@ -123,7 +123,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if known[name].Needed && n.Kind == yaml.MappingNode {
-			p.Add(badReplicas, check.Error, at, path, name+" is missing, and the device plugin refuses the file", "add "+name+":")
+			p.Add(badReplicas, check.Error, at, path, name+" is missing: the device plugin rejects the file", "add "+name+":")
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	n := f.Value
 	switch {
 	case k.Keys != nil && path == "sharing.timeSlicing" && fields.IsNull(n):
-		p.Add(badReplicas, check.Error, f.Key, path, "resources is missing, and the device plugin refuses the file", "add resources: with a name and replicas")
+		p.Add(badReplicas, check.Error, f.Key, path, "resources is missing: the device plugin rejects the file", "add resources: with a name and replicas")
 	case k.Type == "resources":
 		for _, name := range []string{"gpus", "mig"} {
 			list := fields.Get(n, name)
@@ -154,13 +154,13 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	case k.Type == "bool":
 		value, ok := p.Bool(n, path)
 		if ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ignoredKey, check.Warning, f.Key, path, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
+			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugin versions before v0.20.0 ignore false: requests for more than one always fail", "")
 		}
 	case k.Type == "text":
 		p.Text(n, path)
 	case k.Type == "name":
 		if text, ok := p.Text(n, path); ok && fullName(text) == "" {
-			p.refused(n, path, "the name of a resource of nvidia.com")
+			p.refused(n, path, "the name of an nvidia.com resource")
 		}
 	case k.Type == "duration":
 		if _, err := time.ParseDuration(n.Value); err != nil && n.Tag != "!!int" && n.Tag != "!!float" {
@@ -185,7 +185,7 @@ func (p *parser) refused(n *yaml.Node, path, want string) {
 	if n.Tag == "!!str" {
 		found = strconv.Quote(n.Value) // no key here is secret
 	}
-	p.Add(badValue, check.Error, n, path, "found "+found+", want "+want+": the device plugin refuses to start", "")
+	p.Add(badValue, check.Error, n, path, "found "+found+", want "+want+": the device plugin does not start", "")
 }
 
 // device matches a device in a list: the index of a GPU or MIG device, or a UUID.
@@ -212,8 +212,8 @@ func (p *parser) word(n *yaml.Node, path string, words []string) {
 	if !ok || slices.Contains(words, text) {
 		return
 	}
-	p.Add(badValue, check.Error, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text),
-		check.Suggest(text, words, "want "+strings.Join(words, ", ")))
+	p.Add(badValue, check.Error, n, path, fmt.Sprintf("unknown value %q: the device plugin does not start", text),
+		check.Suggest(text, words, "expected "+strings.Join(words, ", ")))
 }
 
 func isMPS(path string) bool { return strings.HasPrefix(path, "sharing.mps.") }
@@ -222,9 +222,9 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 	switch count, ok := p.Int(n, path); {
 	case !ok:
 	case count < 2:
-		p.Add(badReplicas, check.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
+		p.Add(badReplicas, check.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin requires at least 2", count), "use 2 or more, or remove the resource from sharing")
 	case isMPS(path) && count > MaxClients:
-		p.Add(tooManyClients, check.Error, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
+		p.Add(tooManyClients, check.Error, n, path, fmt.Sprintf("replicas is %d: MPS allows at most %d clients on one GPU, so the control daemon does not start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
 	}
 }
 
@@ -248,12 +248,12 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	switch {
 	case !ok:
 	case full == "":
-		p.Add(badResource, check.Error, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
+		p.Add(badResource, check.Error, n, path, fmt.Sprintf("the device plugin does not support the resource %q and rejects the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
 		p.Add(mpsOnMIG, check.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case !slices.Contains(known, full):
-		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full),
-			check.Suggest(full, known, "want nvidia.com/gpu or nvidia.com/mig-<profile>"))
+		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so this has no effect", full),
+			check.Suggest(full, known, "expected nvidia.com/gpu or nvidia.com/mig-<profile>"))
 	}
 }
 
@@ -268,7 +268,7 @@ func (p *parser) contradictions(root *yaml.Node, c *Config) {
 		p.Add(bothStrategies, check.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block has no effect", "keep one of the two")
 	}
 	if mps != nil && c.Flags.MIGStrategy == mig.StrategyMixed {
-		p.Add(mpsOnMIG, check.Error, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
+		p.Add(mpsOnMIG, check.Error, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin does not start", "use timeSlicing or another MIG strategy")
 	}
 }
 

@@ -36,13 +36,13 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	case "mps":
 		p.mps(gpus, migStrategy, replication.Of[mig.WholeGPU].Factor)
 	case "time-slicing":
-		p.add(noIsolation, check.Note, "sharing.timeSlicing", "time-slicing limits neither memory nor errors: every pod sees the whole memory, and one pod's fault can end its neighbours",
-			"share among workloads that trust each other, or use MIG")
+		p.add(noIsolation, check.Note, "sharing.timeSlicing", "time-slicing isolates neither memory nor faults: every pod can use all memory, and a fault in one pod can stop the others",
+			"share only among trusted workloads, or use MIG")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(replication.Of)) {
 		name := cmp.Or(replication.Of[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			p.add(badResource, check.Warning, resource, "the config shares it, and the node will have no such device under the MIG strategy "+migStrategy, "")
+			p.add(badResource, check.Warning, resource, "the config shares it, but the node has no such device with the MIG strategy "+migStrategy, "")
 		}
 	}
 	return p
@@ -55,7 +55,7 @@ func (p *Prediction) add(id *check.Check, s check.Severity, subject, reason, fix
 // mps sets the limits of n clients for each model of GPU.
 func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	if migStrategy == mig.StrategyMixed {
-		p.add(mpsOnMIG, check.Error, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin refuses to start", "set mig.strategy=single or none")
+		p.add(mpsOnMIG, check.Error, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin does not start", "set mig.strategy=single or none")
 		p.Resources = map[string]int{}
 	}
 	for _, g := range gpus {
@@ -65,7 +65,7 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 		}
 		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
-			p.add(tooManyClients, check.Error, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the control daemon allows %d for compute capability %s, and refuses to start", n, g.Product, most, g.ComputeCapability),
+			p.add(tooManyClients, check.Error, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the MPS control daemon allows only %d for compute capability %s and does not start", n, g.Product, most, g.ComputeCapability),
 				fmt.Sprintf("use at most %d", most))
 			p.Resources = map[string]int{}
 		}

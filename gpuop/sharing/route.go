@@ -26,13 +26,13 @@ func Choose(names []string, label, deflt string) (name string, ok bool, problem 
 	}
 	switch {
 	case wanted == "":
-		row.Severity, row.Reason = check.Warning, "no default and no node label: the operator's fallback is an empty config, so nothing will change"
+		row.Severity, row.Reason = check.Warning, "no default and no node label: the operator uses an empty config, so nothing changes"
 		row.Fix = "set " + key + ", or label the node " + ConfigLabel + "=<name>"
 	case slices.Contains(names, wanted):
 		return wanted, true, nil
 	default:
 		row.Severity = check.Error
-		row.Reason = fmt.Sprintf("there is no config %q in the ConfigMap: the config manager exits and the device plugin does not start", wanted)
+		row.Reason = fmt.Sprintf("the ConfigMap has no config %q: the config manager fails, and the device plugin does not start", wanted)
 		row.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
 	}
 	return "", wanted == "", &row

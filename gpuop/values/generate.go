@@ -116,7 +116,7 @@ func Generate(r Request) (*Plan, error) {
 	if m := reference.FindStringSubmatch(r.Exporter); m != nil {
 		g.words = append(g.words, "{repository}", m[1], "{image}", m[2], "{tag}", m[3]+m[4])
 	} else if r.wants("exporter") {
-		return nil, fmt.Errorf("%w %q, want registry/path/name:tag", ErrImage, r.Exporter)
+		return nil, fmt.Errorf("%w %q, expected registry/path/name:tag", ErrImage, r.Exporter)
 	}
 	for _, word := range r.Features {
 		if err := g.feature(word); err != nil {
@@ -135,7 +135,7 @@ func Generate(r Request) (*Plan, error) {
 	}
 	for _, v := range plan.Values {
 		if k, known := r.Table.Key(v.Path); known && !k.In(r.Version) {
-			return nil, fmt.Errorf("%w: %s came with %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
+			return nil, fmt.Errorf("%w: %s was added in %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
 		}
 	}
 	return plan, nil
@@ -173,9 +173,9 @@ func (g *generator) feature(word string) error {
 	case f.Needed && argument == "":
 		return fmt.Errorf("%w: want %s=%s", ErrMissing, name, f.Argument)
 	case f.With != nil && !known:
-		return fmt.Errorf("%w: %s=%s, want %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
+		return fmt.Errorf("%w: %s=%s, expected %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
-		return fmt.Errorf("%w: %s=%s, want a number of replicas from 2", ErrUnknown, name, argument)
+		return fmt.Errorf("%w: %s=%s, expected at least 2 replicas", ErrUnknown, name, argument)
 	}
 	g.words = append([]string{"{argument}", argument}, g.words...)
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))

@@ -69,7 +69,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	for _, s := range settings {
 		before, now := table.Judge(from, s.Path).Status, table.Judge(to, s.Path).Status
 		if now == chart.Known && (before == chart.NotYet || before == chart.Gone) {
-			m.change("begins", s.Path, fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
+			m.change("begins", s.Path, fmt.Sprintf("ignored by %s, but used by %s: %v", from, to, s.Value))
 		}
 	}
 	// an edit may reveal other problems, so check again
@@ -106,7 +106,7 @@ func (m *Migration) edited(e lint.Edit, worked bool) {
 	reason := e.Finding.Reason
 	switch {
 	case e.Rename != nil && !worked:
-		m.change("begins", e.Path, fmt.Sprintf("%s ignored it; it is %s now, which %s obeys", m.From, e.Rename, m.To))
+		m.change("begins", e.Path, fmt.Sprintf("ignored by %s; now named %s, and used by %s", m.From, e.Rename, m.To))
 	case e.Drop:
 		m.change("dropped", e.Path, reason)
 	case e.Rename != nil:
@@ -130,7 +130,7 @@ func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 		text := fmt.Sprintf("was %s, is %s", was, is)
 		major, _, _ := strings.Cut(fmt.Sprint(before), ".")
 		if k.Path.String() == "driver.version" && !strings.HasPrefix(fmt.Sprint(now), major+".") {
-			text += ": another major version of the driver; pin the old one to keep it"
+			text += ": the driver's major version changes; set the old version to keep it"
 		}
 		m.change("default", k.Path, text)
 	}

@@ -26,7 +26,7 @@ func TestMIGChange(t *testing.T) {
 		code          int
 		says          string
 	}{
-		{"success", "56", 0, "checks as intended"},
+		{"success", "56", 0, "10 passed"},
 		{"success without devices", "0", 1, "expected 56"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestFirstInstallation(t *testing.T) {
 
 	t.Run("empty", func(t *testing.T) {
 		s.enter(t, load(t, "empty"))
-		compare(t, []string{"failed - ClusterPolicy", "failed - nodes"}, rows(1, "verify"))
+		compare(t, []string{"error - ClusterPolicy", "error - nodes"}, rows(1, "verify"))
 		values := gpuop(0, "values", "gen", "generic", "--version", version)
 		gpuop(0, "lint", file("values.yaml", values))
 		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
@@ -78,7 +78,7 @@ data:
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
 		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config", "default": "any"}}}})
 	// The plugin has not applied the change yet.
-	compare(t, []string{"failed gpu-1 *", "failed gpu-2 *"}, rows(1, "verify"))
+	compare(t, []string{"error - ConfigMap/device-plugin-config", "error gpu-1 nvidia.com/gpu", "error gpu-2 nvidia.com/gpu"}, rows(1, "verify"))
 
 	// The plugin and GFD restart, and the nodes have the labels and resources that gpuop predicts.
 	for _, name := range []string{"gpu-1", "gpu-2"} {
