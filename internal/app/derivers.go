@@ -59,8 +59,8 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	}
 }
 
-// change returns the reload for a plan and a source, with the derivers in page order.
-func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
+// collectorChange returns the reload for a plan and a source, with the derivers in page order.
+func (d *derivers) collectorChange(plan *gpu.Plan, from Backend) collector.Change {
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
 		Derivers: []snapshot.Deriver{&d.facts, d.events},

@@ -29,7 +29,7 @@ const (
 // error if the source cannot be opened or the driver does not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
 	registry := prometheus.NewRegistry()
-	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).change(plan, source), func(s *gpu.Snapshot) bool {
+	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).collectorChange(plan, source), func(s *gpu.Snapshot) bool {
 		see(s)
 		cycles--
 		return cycles == 0
@@ -108,7 +108,7 @@ func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry
 	pipeline := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler))
 	var body []byte
 	cycles := 0
-	err := collectUntil(ctx, registry, pipeline.derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
+	err := collectUntil(ctx, registry, pipeline.derived.collectorChange(forPage(plan), source), func(s *gpu.Snapshot) bool {
 		body = pipeline.page(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)

@@ -113,13 +113,13 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
 		r.note(req.why, hash, err, pause > 0)
-		failed, pause = req.why, next(pause, err)
+		failed, pause = req.why, retryPause(pause, err)
 		req.reply <- err
 	}
 }
 
-// next returns the pause before the next retry, or zero if there is none.
-func next(pause time.Duration, err error) time.Duration {
+// retryPause returns the pause before the next retry, or zero if there is none.
+func retryPause(pause time.Duration, err error) time.Duration {
 	if !isRetryable(err) {
 		return 0
 	}
@@ -145,8 +145,8 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 	}
 }
 
-// A change applies a configuration to the objects that last as long as the process.
-type change struct {
+// A reconfiguration applies a configuration to the objects that last as long as the process.
+type reconfiguration struct {
 	process Process
 	read    func(string) ([]byte, error)
 	watch   *fileWatch
@@ -164,7 +164,7 @@ type change struct {
 // apply reads the configuration again and replaces the session unless nothing has changed. It activates the web
 // configuration last, so that a failed reload changes nothing. Arguments and environment variables are those of the
 // start; only the files that they name can change. It returns the hash of the active configuration.
-func (c *change) apply(ctx context.Context) (uint64, error) {
+func (c *reconfiguration) apply(ctx context.Context) (uint64, error) {
 	cfg, err := config.Parse(c.process.Args, c.process.Env, c.read)
 	if err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
+		if err := c.loop.Reload(ctx, c.derived.collectorChange(plan, source)); err != nil {
 			return 0, retryable{err} // a driver error; the settings are valid
 		}
 		c.config, c.plan = cfg, plan
@@ -193,6 +193,6 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 
 // isInForce reports whether the configuration and plan are the active ones. It returns false if there is a scenario,
 // because neither contains the scenario's file and that may have changed.
-func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
+func (c *reconfiguration) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
 	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
 }

@@ -83,7 +83,7 @@ func (e *exporter) buildPipeline(source Backend) {
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
 	e.pipeline.self.runtime = newRuntimeRegistry() // metrics of the Go runtime, which the subcommand once leaves out
 	e.dumps = newDumper(e.config.Dump, e.log)
-	first := e.pipeline.derived.change(e.plan, source) // the parts that a reload replaces
+	first := e.pipeline.derived.collectorChange(e.plan, source) // the parts that a reload replaces
 	e.loop = collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -103,7 +103,7 @@ func (e *exporter) buildPipeline(source Backend) {
 // buildServer makes the HTTP server and the reloader.
 func (e *exporter) buildServer() (err error) {
 	// On a reload, next.apply changes the parts that were built before.
-	next := &change{
+	next := &reconfiguration{
 		process: e.process, read: e.read.ReadFile, watch: &e.watch, sources: e.sources, derived: e.pipeline.derived,
 		loop: e.loop, log: e.log, config: e.config, plan: e.plan,
 	}

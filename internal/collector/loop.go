@@ -123,17 +123,17 @@ func (l *Loop) Healthy() error {
 func (l *Loop) Run(ctx context.Context) error {
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
-		served := false
+		hadData := false
 		err := l.open(ctx, cause)
 		if err == nil {
-			served, cause, err = l.serve(ctx)
+			hadData, cause, err = l.readUntilEnd(ctx)
 		} else if !l.isFinal(ctx, err) {
 			l.fail(stageOpen, err)
 		}
 		switch {
 		case l.isFinal(ctx, err):
 			return l.end(ctx, err)
-		case served:
+		case hadData:
 			backoff = l.opt.MinBackoff
 			continue
 		}
@@ -207,29 +207,29 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Sess
 	return session, nil
 }
 
-// serve reads the session on every tick until it ends. It returns whether a cycle had data and why the next session is
-// opened, or an error if Run ends.
-func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
+// readUntilEnd reads the session on every tick until it ends. It returns whether a cycle had data and why the next
+// session is opened, or an error if Run ends.
+func (l *Loop) readUntilEnd(ctx context.Context) (hadData bool, cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.ReadInterval())
 	defer ticker.Stop()
 	var phase phase
 	for {
-		began, begin := time.Now(), l.opt.Now()
+		start, readAt := time.Now(), l.opt.Now()
 		err := l.cycle(ctx)
-		served = served || l.lastErr == nil
+		hadData = hadData || l.lastErr == nil
 		if err == nil {
 			interval := l.opt.Plan.ReadInterval()
-			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, begin)); next < interval {
-				ticker.Reset(max(next-time.Since(began), time.Millisecond))
+			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, readAt)); next < interval {
+				ticker.Reset(max(next-time.Since(start), time.Millisecond))
 			}
 			err = l.awaitCycle(ctx, ticker)
 		}
 		if l.isFinal(ctx, err) {
-			return served, "", err
+			return hadData, "", err
 		}
 		if err != nil {
 			cause, err = l.endSession(ctx, err)
-			return served, cause, err
+			return hadData, cause, err
 		}
 	}
 }
@@ -275,7 +275,7 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 
 // cycle reads once and publishes the result. An error ends the session, or Run.
 func (l *Loop) cycle(ctx context.Context) error {
-	began, begin := time.Now(), l.opt.Now()
+	start, readAt := time.Now(), l.opt.Now()
 	l.attributions.request(ctx, l.session.Topology())
 	l.batch.Reset()
 	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, l.request, &l.batch) })
@@ -284,18 +284,18 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 	select {
 	case <-l.session.Done():
-		l.countEvents(begin) // count the last events of a lost GPU
+		l.countEvents(readAt) // count the last events of a lost GPU
 		return l.session.Err()
 	default:
 	}
-	if took := time.Since(began); took < l.opt.readTimeout() {
+	if took := time.Since(start); took < l.opt.readTimeout() {
 		l.late = false
 	} else if !l.late {
 		l.late = true
 		l.opt.Log.Warn("Driver read timed out", "after", took.Round(time.Millisecond))
 	}
 	if readErr != nil {
-		l.countEvents(begin)
+		l.countEvents(readAt)
 		l.fail(stageRead, readErr)
 		if errors.Is(readErr, gpu.ErrLost) {
 			return readErr
@@ -303,17 +303,17 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	l.publishBatch(ctx, began, begin)
+	l.publishBatch(ctx, start, readAt)
 	return nil
 }
 
 // publishBatch publishes the batch. A panic fails only this cycle.
 //
-// Both times are the start of the cycle. began is from time.Now, for its duration. begin is from Options.Now, for the
+// Both times are the start of the cycle. start is from time.Now, for its duration. readAt is from Options.Now, for the
 // ages of samples and the times of events.
-func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
+func (l *Loop) publishBatch(ctx context.Context, start, readAt time.Time) {
 	err := recovered(func() error {
-		l.serveBatch(ctx, began, begin)
+		l.buildAndPublish(ctx, start, readAt)
 		return nil
 	})
 	if err != nil {
@@ -321,15 +321,15 @@ func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	}
 }
 
-// serveBatch builds a snapshot of the batch with its owners, and publishes it.
-func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
-	r := l.reading(snapshot.Served, &l.batch, begin)
+// buildAndPublish builds a snapshot of the batch with its owners, and publishes it.
+func (l *Loop) buildAndPublish(ctx context.Context, start, readAt time.Time) {
+	r := l.reading(snapshot.Served, &l.batch, readAt)
 	r.Owners = l.attributions.owners(ctx, l.session.Topology())
 	snap := l.builder.Build(r)
 	l.request.Contradicted = l.builder.Contradicted
 	l.reportValues(noValues(snap, l.opt.Plan))
 	l.devices.note(snap)
-	l.metrics.duration.Set(time.Since(began).Seconds())
+	l.metrics.duration.Set(time.Since(start).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedContradicted).Add(float64(l.builder.InDoubt))
@@ -362,13 +362,13 @@ func (l *Loop) reportValues(err error) {
 }
 
 // countEvents counts the events of the batch without serving its samples.
-func (l *Loop) countEvents(begin time.Time) {
-	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
+func (l *Loop) countEvents(readAt time.Time) {
+	l.builder.Build(l.reading(snapshot.Final, &l.batch, readAt))
 }
 
-// reading returns the result of a Read that began at begin.
-func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
-	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
+// reading returns the result of a Read that started at readAt.
+func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, readAt time.Time) snapshot.Reading {
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
 }
 
 // finalRead reads once more before the session is closed, for events that no later session reports.
@@ -377,7 +377,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.HasField }) {
 		return nil // no family counts events
 	}
-	begin := l.opt.Now()
+	readAt := l.opt.Now()
 	// Once ctx is done, the read gets half of the time that Run still waits. The close gets the other half.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
@@ -397,7 +397,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
-	l.countEvents(begin)
+	l.countEvents(readAt)
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
-	began, begin := time.Now(), l.opt.Now()
+	start, readAt := time.Now(), l.opt.Now()
 	l.batch.Reset()
 	request := gpu.ReadRequest{Processes: processRows(next, c.Plan)}
 	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, request, &l.batch) })
@@ -100,7 +100,7 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	l.replace(c)
 	l.adopt(next, causeReload)
 	l.attributions.request(ctx, l.session.Topology())
-	l.publishBatch(ctx, began, begin)
+	l.publishBatch(ctx, start, readAt)
 	err = l.closeSession(ctx, old)
 	if l.isFinal(ctx, err) {
 		return err

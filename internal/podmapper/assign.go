@@ -42,11 +42,11 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 		dropped: dropped{}, podLabels: map[podName][]gpu.Label{},
 		settled: map[int]bool{},
 	}
-	m.known = m.knownPods(in.allocations)
+	m.podInfo = m.knownPods(in.allocations)
 	for _, h := range m.allocated(m.valid(in.allocations)) {
-		rows, known := m.match(&h)
+		rows, isGPU := m.match(&h)
 		switch {
-		case rows == nil && known:
+		case rows == nil && isGPU:
 			a.countUnmatched(&h)
 		case m.isPending(&h):
 			a.pending = append(a.pending, h)
@@ -98,8 +98,8 @@ func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 		key := allocations[i].podName()
 		if info, ok := m.pod(key); ok {
 			pods[key] = info
-		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.known[key].UID != "" {
-			pods[key] = m.known[key]
+		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.podInfo[key].UID != "" {
+			pods[key] = m.podInfo[key]
 		}
 	}
 	return pods
@@ -156,7 +156,7 @@ func (a *assignment) markIncomplete() {
 			free = false // an instance of a GPU that is owned as a whole
 		}
 		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
-		use.Incomplete = use.Incomplete || free && (!a.inputs.known || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
+		use.Incomplete = use.Incomplete || free && (!a.inputs.ownersKnown || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
 	}
 }
 
@@ -232,9 +232,9 @@ func (m *Mapper) rows(h *Allocation) []int {
 	return rows
 }
 
-// match returns the rows of the entities that h holds. known reports whether h is known to be a GPU, so that an empty
+// match returns the rows of the entities that h holds. isGPU reports whether h is certainly a GPU, so an empty
 // result means that something is missing.
-func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
+func (m *Mapper) match(h *Allocation) (rows []int, isGPU bool) {
 	if h.Claim == "" {
 		return m.resolver.Rows(h.ID), h.ID.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
 	}

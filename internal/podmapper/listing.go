@@ -71,7 +71,7 @@ func isExclusive(h *Allocation) bool {
 // new, and the mirror of a static pod can be deleted.
 func (m *Mapper) ended(h *Allocation, last time.Time) bool {
 	key := h.podName()
-	was := m.known[key]
+	was := m.podInfo[key]
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
 	if !ok {
 		return m.isSucceeded(key) || !m.stale && was.UID != "" && was.Hash == ""

@@ -117,7 +117,7 @@ type Mapper struct {
 	validFor time.Duration // how long an answer is valid
 	memory   memory
 	logs     logFolders
-	known    map[podName]PodInfo   // the latest information about the pods that hold devices
+	podInfo  map[podName]PodInfo   // the latest information about the pods that hold devices
 	left     map[podName]time.Time // when pods left the list
 	since    time.Time             // if stale, since when the API server has not answered
 	stale    bool                  // the API server does not answer
@@ -135,7 +135,7 @@ type inputs struct {
 	topology    *gpu.Topology
 	allocations []Allocation
 	doubted     []Allocation // allocations in doubt: others may hold their devices
-	known       bool         // devices that are not listed are known to be free
+	ownersKnown bool         // devices that are not listed are free
 	revision    uint64
 	replicated  gpu.Sharing
 	since       time.Time          // if stale, since when the API server has not answered
@@ -144,7 +144,7 @@ type inputs struct {
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		a.known == b.known && a.since.Equal(b.since) && maps.Equal(a.uids, b.uids) &&
+		a.ownersKnown == b.ownersKnown && a.since.Equal(b.since) && maps.Equal(a.uids, b.uids) &&
 		slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted)
 }
 
@@ -239,7 +239,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	// Read the revision first, so that a concurrent change shows in the next call.
 	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
-	in.known = m.memory.known
+	in.ownersKnown = m.memory.ownersKnown
 	m.opt.Metrics.kept.Set(float64(m.memory.kept))
 	if !slices.Equal(in.allocations, m.inputs.allocations) {
 		m.noteLeft(in.allocations, now)
@@ -291,7 +291,7 @@ func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	info, ok := m.opt.Pod(key.namespace, key.pod)
 	if !ok {
-		info = m.known[key]
+		info = m.podInfo[key]
 		uid := m.logs.folders[key].uid
 		ok = uid != "" && (uid == info.UID || uid == info.Hash)
 	}

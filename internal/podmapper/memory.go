@@ -33,17 +33,17 @@ const (
 // The owners of all devices are known from the first answer of a kubelet that has been up for a while, until there is
 // no answer for longer than validFor. The zero value remembers nothing.
 type memory struct {
-	seen  map[Allocation]time.Time // when each allocation was last listed
-	at    time.Time                // time of the latest answer
-	known bool                     // the owners of all devices are known, except those in doubt
-	kept  int                      // number of unlisted allocations that are held
+	seen        map[Allocation]time.Time // when each allocation was last listed
+	at          time.Time                // time of the latest answer
+	ownersKnown bool                     // the owners of all devices are known, except those in doubt
+	kept        int                      // number of unlisted allocations that are held
 }
 
 // complete returns the allocations that are held and those in doubt, both sorted.
 func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, doubted []Allocation) {
 	mem := &m.memory
 	before := mem.seen
-	mem.known = !fresh || mem.known && at.Sub(mem.at) <= m.validFor
+	mem.ownersKnown = !fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
 	mem.seen, mem.at = make(map[Allocation]time.Time, len(listed)), at
 	for _, h := range listed {
 		mem.seen[h] = at
@@ -61,11 +61,11 @@ func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, 
 	}
 	mem.kept = len(held) - len(listed)
 	for _, h := range held {
-		if isShared(&h) && (!mem.known || inDoubt[deviceOf(&h)]) {
+		if isShared(&h) && (!mem.ownersKnown || inDoubt[deviceOf(&h)]) {
 			doubted = append(doubted, h)
 		}
 	}
-	held = slices.DeleteFunc(held, func(h Allocation) bool { return isShared(&h) && (!mem.known || inDoubt[deviceOf(&h)]) })
+	held = slices.DeleteFunc(held, func(h Allocation) bool { return isShared(&h) && (!mem.ownersKnown || inDoubt[deviceOf(&h)]) })
 	slices.SortFunc(held, Allocation.compare)
 	slices.SortFunc(doubted, Allocation.compare)
 	return held, doubted
@@ -82,7 +82,7 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, 
 			continue
 		}
 		if len(all) == maxUnlisted {
-			m.memory.known = false
+			m.memory.ownersKnown = false
 			break
 		}
 		all = append(all, h)

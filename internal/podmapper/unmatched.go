@@ -23,7 +23,7 @@ func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, e
 	}
 	var unmatched []Unmatched
 	for _, h := range m.allocated(m.valid(m.inputs.allocations)) {
-		if rows, known := m.match(&h); known && rows == nil {
+		if rows, isGPU := m.match(&h); isGPU && rows == nil {
 			unmatched = append(unmatched, Unmatched{h, m.missing(&h)})
 		}
 	}

@@ -62,7 +62,7 @@ type Builder struct {
 // NewBuilder returns a Builder for a session and binds the derivers to it.
 func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	rows := len(t.Devices)
-	tab := &Builder{
+	b := &Builder{
 		topology: t, plan: plan, derivers: derivers,
 		cells:    make([]cell, len(plan.Fields)*rows),
 		expected: make([]int, rows),
@@ -70,40 +70,40 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 		maxAge:   make([]int64, len(plan.Fields)),
 	}
 	for i := range plan.Fields {
-		tab.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
+		b.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
 		if plan.Fields[i].AllSamples { // a Read reports all samples since the previous Read
-			tab.maxAge[i] = max(tab.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
+			b.maxAge[i] = max(b.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
 		}
 	}
 	root := make([]int, rows) // index in roots
 	for row := range rows {
 		if p := t.ParentRow(row); p >= 0 {
 			root[row] = root[p] // parents precede their children
-			tab.roots[root[p]] = append(tab.roots[root[p]], row)
+			b.roots[root[p]] = append(b.roots[root[p]], row)
 		} else {
-			root[row] = len(tab.roots)
-			tab.roots = append(tab.roots, []int{row})
+			root[row] = len(b.roots)
+			b.roots = append(b.roots, []int{row})
 		}
 		for i := range plan.Fields {
 			// XID events are not samples; a GPU without XIDs is complete
 			if f := &plan.Fields[i]; f.ID != catalog.XIDErrors && t.Serves(f, row) {
-				tab.expected[row]++
+				b.expected[row]++
 			}
 		}
 	}
-	tab.snap = gpu.Snapshot{
+	b.snap = gpu.Snapshot{
 		Topology: t, Columns: newColumns(plan.Counters, rows), Health: gpu.Health{Entities: make([]gpu.EntityHealth, rows)},
 	}
-	tab.doubts = newDoubts(t, plan)
-	tab.cycle = Cycle{Topology: t, Plan: plan, builder: tab}
+	b.doubts = newDoubts(t, plan)
+	b.cycle = Cycle{Topology: t, Plan: plan, builder: b}
 	for _, d := range derivers {
 		d.Bind(t, plan)
 	}
-	return tab
+	return b
 }
 
-func (tab *Builder) cell(field, row int) *cell {
-	return &tab.cells[field*len(tab.topology.Devices)+row]
+func (b *Builder) cell(field, row int) *cell {
+	return &b.cells[field*len(b.topology.Devices)+row]
 }
 
 // newColumns returns columns without values.
@@ -117,43 +117,43 @@ func newColumns(counters []gpu.Counter, rows int) []gpu.Column {
 }
 
 // Build returns the snapshot of a reading. It is valid until the next Build.
-func (tab *Builder) Build(r Reading) *gpu.Snapshot {
-	clear(tab.cells)
-	clear(tab.got)
-	tab.Stale, tab.OutOfRange, tab.InDoubt = 0, 0, 0
-	clear(tab.snap.Health.Entities)
-	tab.snap.Time, tab.snap.Owners = r.Now, r.Owners
+func (b *Builder) Build(r Reading) *gpu.Snapshot {
+	clear(b.cells)
+	clear(b.got)
+	b.Stale, b.OutOfRange, b.InDoubt = 0, 0, 0
+	clear(b.snap.Health.Entities)
+	b.snap.Time, b.snap.Owners = r.Now, r.Owners
 	for i := range r.Batch.Faults {
-		tab.applyFault(&r.Batch.Faults[i])
+		b.applyFault(&r.Batch.Faults[i])
 	}
 	for i := range r.Batch.Samples {
-		tab.addSample(&r.Batch.Samples[i], r.Now)
+		b.addSample(&r.Batch.Samples[i], r.Now)
 	}
-	for row := range tab.expected {
-		e := &tab.snap.Health.Entities[row]
-		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 && !tab.isOldLink(row) {
+	for row := range b.expected {
+		e := &b.snap.Health.Entities[row]
+		if e.Err == nil && b.expected[row] > 0 && b.got[row] == 0 && !b.isOldLink(row) {
 			e.Err = gpu.ErrUnavailable // a GPU that reports only blank values is not up
 		}
 	}
-	tab.contradict()
-	tab.fillColumns()
-	tab.snap.Families = tab.snap.Families[:0]
-	tab.cycle.Reading = r
-	for _, d := range tab.derivers {
-		tab.snap.Families = d.Derive(tab.snap.Families, &tab.cycle)
+	b.contradict()
+	b.fillColumns()
+	b.snap.Families = b.snap.Families[:0]
+	b.cycle.Reading = r
+	for _, d := range b.derivers {
+		b.snap.Families = d.Derive(b.snap.Families, &b.cycle)
 	}
-	tab.snap.Health.Unavailable = tab.unavailable()
-	return &tab.snap
+	b.snap.Health.Unavailable = b.unavailable()
+	return &b.snap
 }
 
 // isOldLink reports whether the row is an NVLink without any of the planned fields. For example, links before NVLink 5
 // have none of its counters.
-func (tab *Builder) isOldLink(row int) bool {
-	if tab.topology.Devices[row].Entity.Kind != gpu.KindNVLink {
+func (b *Builder) isOldLink(row int) bool {
+	if b.topology.Devices[row].Entity.Kind != gpu.KindNVLink {
 		return false
 	}
-	for i := range tab.plan.Fields {
-		if tab.topology.Serves(&tab.plan.Fields[i], row) && tab.cell(i, row).missing != gpu.Reason(gpu.ErrNotSupported) {
+	for i := range b.plan.Fields {
+		if b.topology.Serves(&b.plan.Fields[i], row) && b.cell(i, row).missing != gpu.Reason(gpu.ErrNotSupported) {
 			return false
 		}
 	}
@@ -161,11 +161,11 @@ func (tab *Builder) isOldLink(row int) bool {
 }
 
 // fillColumns sets the values of the counters, in the counter's unit.
-func (tab *Builder) fillColumns() {
-	for i := range tab.snap.Columns {
-		c := &tab.snap.Columns[i]
+func (b *Builder) fillColumns() {
+	for i := range b.snap.Columns {
+		c := &b.snap.Columns[i]
 		for row := range c.Values {
-			v := tab.cell(c.Counter.Field, row).value
+			v := b.cell(c.Counter.Field, row).value
 			if c.Counter.Scale != 1 {
 				v = v.Scale(c.Counter.Scale)
 			}
@@ -175,49 +175,49 @@ func (tab *Builder) fillColumns() {
 }
 
 // applyFault records a fault of an entity, or of fields of entities.
-func (tab *Builder) applyFault(f *gpu.Fault) {
+func (b *Builder) applyFault(f *gpu.Fault) {
 	first, last := f.Row, f.Row
 	if f.Row == gpu.AllRows {
-		first, last = 0, len(tab.topology.Devices)-1
+		first, last = 0, len(b.topology.Devices)-1
 	}
 	for row := first; row <= last; row++ {
 		switch f.Part { // the derivers handle the other parts
 		case gpu.PartEntity:
-			tab.snap.Health.Entities[row].Err = f.Err
+			b.snap.Health.Entities[row].Err = f.Err
 		case gpu.PartField:
-			tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
+			b.cell(f.Field, row).missing = gpu.Reason(f.Err)
 		}
 	}
 }
 
 // addSample stores a sample in its cell. A stale or implausible sample is counted instead. A sample is ignored if its
 // entity does not have the field or is lost.
-func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
-	if !tab.serves(s) {
+func (b *Builder) addSample(s *gpu.Sample, now time.Time) {
+	if !b.serves(s) {
 		return
 	}
-	c := tab.cell(s.Field, s.Row)
+	c := b.cell(s.Field, s.Row)
 	switch {
-	case !inRange(&tab.plan.Fields[s.Field], s.Value):
+	case !inRange(&b.plan.Fields[s.Field], s.Value):
 		c.missing = DroppedRange
-		tab.OutOfRange++
+		b.OutOfRange++
 		return
-	case now.UnixNano()-s.Time > tab.maxAge[s.Field]:
+	case now.UnixNano()-s.Time > b.maxAge[s.Field]:
 		c.missing = DroppedStale
-		tab.Stale++
+		b.Stale++
 		return
 	}
 	c.value, c.at = s.Value, s.Time
-	tab.got[s.Row]++
-	if e := &tab.snap.Health.Entities[s.Row]; e.OldestSample == 0 || s.Time < e.OldestSample {
+	b.got[s.Row]++
+	if e := &b.snap.Health.Entities[s.Row]; e.OldestSample == 0 || s.Time < e.OldestSample {
 		e.OldestSample = s.Time
 	}
 }
 
 // serves reports whether the entity has the sample's field and is not lost. The engine may still return old values of a
 // lost entity.
-func (tab *Builder) serves(s *gpu.Sample) bool {
-	return tab.topology.Serves(&tab.plan.Fields[s.Field], s.Row) && tab.snap.Health.Entities[s.Row].Err == nil
+func (b *Builder) serves(s *gpu.Sample) bool {
+	return b.topology.Serves(&b.plan.Fields[s.Field], s.Row) && b.snap.Health.Entities[s.Row].Err == nil
 }
 
 // inRange reports whether a value is plausible for a field.
@@ -228,15 +228,15 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 
 // unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once,
 // otherwise once per GPU. Lost entities are skipped because their own health reports them.
-func (tab *Builder) unavailable() []gpu.FieldHealth {
-	list := tab.snap.Health.Unavailable[:0]
-	for i := range tab.plan.Counters {
-		counter := &tab.plan.Counters[i]
+func (b *Builder) unavailable() []gpu.FieldHealth {
+	list := b.snap.Health.Unavailable[:0]
+	for i := range b.plan.Counters {
+		counter := &b.plan.Counters[i]
 		start := len(list)
 		exists, found := false, false
-		for _, rows := range tab.roots {
+		for _, rows := range b.roots {
 			var of existence
-			list, of = tab.unavailableBelow(list, counter, rows)
+			list, of = b.unavailableBelow(list, counter, rows)
 			exists, found = exists || of.exists, found || of.found
 		}
 		if !exists {
@@ -245,8 +245,8 @@ func (tab *Builder) unavailable() []gpu.FieldHealth {
 			list = onceIfEqual(list, start)
 		}
 	}
-	for _, d := range tab.derivers {
-		list = d.Unavailable(list, &tab.cycle)
+	for _, d := range b.derivers {
+		list = d.Unavailable(list, &b.cycle)
 	}
 	return list
 }
@@ -256,18 +256,18 @@ type existence struct{ exists, found bool }
 
 // unavailableBelow checks the rows of one root: a GPU with its instances and links. It appends the counter if some of
 // them are up but none has a value. It also returns whether any has the field, and whether any has a value.
-func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
+func (b *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
 	reason, of := "", existence{}
-	field := &tab.plan.Fields[counter.Field]
+	field := &b.plan.Fields[counter.Field]
 	for _, row := range rows {
-		if !tab.topology.Serves(field, row) {
+		if !b.topology.Serves(field, row) {
 			continue
 		}
 		of.exists = true
-		if tab.snap.Health.Entities[row].Err != nil {
+		if b.snap.Health.Entities[row].Err != nil {
 			continue
 		}
-		if reason = tab.whyMissing(counter.Field, row); reason == "" {
+		if reason = b.whyMissing(counter.Field, row); reason == "" {
 			of.found = true
 			return list, of
 		}
@@ -293,9 +293,9 @@ func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
 }
 
 // whyMissing returns why a field of a row has no value, or "" if it has one.
-func (tab *Builder) whyMissing(field, row int) string {
-	c := tab.cell(field, row)
-	if !c.value.IsAbsent() || c.missing == "" && tab.plan.Fields[field].ID == catalog.XIDErrors {
+func (b *Builder) whyMissing(field, row int) string {
+	c := b.cell(field, row)
+	if !c.value.IsAbsent() || c.missing == "" && b.plan.Fields[field].ID == catalog.XIDErrors {
 		return "" // XID events are not samples; without an XID nothing is missing
 	}
 	return cmp.Or(c.missing, ReasonNoData)

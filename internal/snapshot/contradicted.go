@@ -65,15 +65,15 @@ func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
 
 // contradict drops zeros that utilization contradicts. If every proof is contradicted, the other profiling fields of
 // the GPU are dropped too, because the same profiler measures them.
-func (tab *Builder) contradict() {
-	d := &tab.doubts
-	tab.Contradicted = nil
+func (b *Builder) contradict() {
+	d := &b.doubts
+	b.Contradicted = nil
 	for i, row := range d.rows {
-		use := tab.cell(d.utilization, row)
+		use := b.cell(d.utilization, row)
 		percent, ok := use.value.Number()
 		busy, refuted := ok && percent >= busyPercent, 0
 		for j, p := range d.proofs {
-			x, c := &d.of[i*len(d.proofs)+j], tab.cell(p.field, row)
+			x, c := &d.of[i*len(d.proofs)+j], b.cell(p.field, row)
 			switch n, read := c.value.Number(); {
 			case !busy || read && n != 0:
 				*x = doubt{}
@@ -82,19 +82,19 @@ func (tab *Builder) contradict() {
 			}
 			if x.times >= contradictions {
 				refuted++
-				tab.refute(c)
+				b.refute(c)
 				c.missing = DroppedContradicted // also while there is no sample, for example after a new watch
 			}
 		}
 		if refuted == 0 {
 			continue
 		}
-		tab.Contradicted = append(tab.Contradicted, row)
+		b.Contradicted = append(b.Contradicted, row)
 		if refuted < len(d.proofs) {
 			continue
 		}
 		for _, field := range d.others {
-			tab.refute(tab.cell(field, row))
+			b.refute(b.cell(field, row))
 		}
 	}
 }
@@ -112,9 +112,9 @@ func (x *doubt) note(at, busyAt, window int64) {
 }
 
 // refute drops the value of a cell if it is 0.
-func (tab *Builder) refute(c *cell) {
+func (b *Builder) refute(c *cell) {
 	if n, ok := c.value.Number(); ok && n == 0 {
 		c.value, c.missing = gpu.Value{}, DroppedContradicted
-		tab.InDoubt++
+		b.InDoubt++
 	}
 }
