@@ -95,7 +95,7 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 		}
 	}
 	if beside < 100 {
-		t.Errorf("%d rows stand beside a command, there were more than 100", beside)
+		t.Errorf("found %d findings after commands, want more than 100", beside)
 	}
 }
 

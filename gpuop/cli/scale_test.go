@@ -33,7 +33,7 @@ func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 			}
 			for _, r := range s.Requests() {
 				if r != "GET /version" && !strings.Contains(r, "limit=500") {
-					t.Errorf("%s is no page of 500", r)
+					t.Errorf("%s is not a page of 500", r)
 				}
 			}
 		})

@@ -195,7 +195,7 @@ func FuzzFolder(f *testing.F) {
 			s, err := read(t, folder.Of(t, map[string]string{name: text}), all...)
 			if err != nil {
 				if !errors.Is(err, cluster.ErrInput) {
-					t.Fatalf("%v is no error of the input", err)
+					t.Fatalf("%v is not an input error", err)
 				}
 				continue
 			}

@@ -304,6 +304,6 @@ func TestReadKeepsWhenItWasWritten(t *testing.T) {
 	}
 	got := s.Nodes[0].ManagedFields
 	if len(got) != 1 || got[0].Time.UTC().Format("15:04") != "11:00" || cluster.Owns(got[0], "metadata", "labels", "nvidia.com/mig.config.state") != 3 {
-		t.Errorf("%v, want the one at 11:00 alone", got)
+		t.Errorf("%v, want only the one at 11:00", got)
 	}
 }

@@ -233,7 +233,7 @@ func TestJudge(t *testing.T) {
 				delete(s.Nodes[i].Labels, "nvidia.com/gpu.present")
 			}
 		}, want: []string{"error nfd", "warning gpu-nodes"}, says: "NFD Operator"},
-		"an NFD that the release was installed beside": {change: func(s *cluster.State) {
+		"an NFD installed before the release": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("driver", map[string]any{"enabled": true})}
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
 		}},

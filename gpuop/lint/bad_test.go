@@ -133,14 +133,14 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 	got := judge(t, lint.Options{Version: "v99.1.0", Files: []lint.Input{{Name: "v", Data: []byte("driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")}}})
 	if got.Report.AtLeast(check.Warning) || got.Report.Summary() != "3 notes" {
-		t.Errorf("a newer release: %v, want notes alone", brief(got.Report))
+		t.Errorf("a newer release: %v, want only notes", brief(got.Report))
 	}
 	got = judge(t, lint.Options{Command: "helm install g gpu-operator-" + "v99.1.0.tgz -n gpu-operator --set driver.brandNew=1,mig.strategy=mixd"})
 	if !got.Report.AtLeast(check.Error) {
 		t.Errorf("a wrong value for a newer release: %v, want an error", brief(got.Report))
 	}
 	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Rows[0].Reason, newest.String()) {
-		t.Errorf("%q does not say as what it is judged", got.Report.Rows[0].Reason)
+		t.Errorf("%q does not contain the release that was checked", got.Report.Rows[0].Reason)
 	}
 }
 

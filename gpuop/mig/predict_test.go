@@ -103,7 +103,7 @@ func TestPredict(t *testing.T) {
 			"mig-1g.23gb.me.count=1", "mig-1g.23gb.me.multiprocessors=18", "mig-1g.23gb.me.product=NVIDIA-B200-MIG-1g.23gb.me", "mig-1g.23gb.me.replicas=1", "mig-1g.23gb.me.sharing-strategy=none", "mig-1g.23gb.me.slices.gi=1", "mig-1g.23gb.me: 1",
 			"mig.strategy=mixed", "mps.capable=false", "warning mig-enabled-empty", "warning mig-variant-resource",
 		}},
-		{"none hides MIG, and MPS is refused beside it", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
+		{"none hides MIG, and MPS is rejected with it", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
 			"error mps-with-mig", "gpu.count=1", "gpu.product=NVIDIA-A30", "gpu.replicas=0", "gpu.sharing-strategy=none", "gpu: 2", "mps.capable=false", "warning mig-hidden",
 		}},
 	} {

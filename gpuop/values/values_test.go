@@ -286,7 +286,7 @@ func FuzzMigrate(f *testing.F) {
 		}
 		var after map[string]any
 		if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
-			t.Errorf("the migration of %q is no YAML: %v\n%s", text, err, m.YAML)
+			t.Errorf("the migration of %q is not YAML: %v\n%s", text, err, m.YAML)
 		}
 	})
 }
