@@ -1,9 +1,11 @@
 /* The functions of libdcgm, and the engine's state: connections, groups, field
  * groups, and watches with their samples. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "world.h"
@@ -427,7 +429,13 @@ static void hold(int64_t us) {
     if (us <= 0) return;
     count("held", 1);
     pthread_mutex_unlock(&mutex);
-    for (; us > 0; us -= 1000) usleep(1000);
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    int64_t ns = end.tv_nsec + us * 1000;
+    end.tv_sec += ns / 1000000000;
+    end.tv_nsec = ns % 1000000000;
+    /* Go's runtime interrupts sleeps with signals. */
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR) continue;
     pthread_mutex_lock(&mutex);
     count("held", -1);
 }
