@@ -91,7 +91,7 @@ type Part struct {
 	When []Condition
 	// Except lists names in the group that belong to another part, or that always have an effect.
 	Except []string
-	// Host is the group of the pod with its container. It is empty for a pod of its own.
+	// Host is the group whose pod runs this part's container. It is empty if the part has its own pod.
 	Host string
 }
 

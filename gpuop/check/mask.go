@@ -332,8 +332,8 @@ func (r *Report) Mask(s Secrets) {
 // jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. It skips strings that equal keep, apart
-// from line feeds at the end.
+// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. Strings that
+// equal keep, ignoring trailing newlines, are left unchanged.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {
 		return data

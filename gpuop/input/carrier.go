@@ -43,8 +43,8 @@ type ChartUse struct {
 // paths, separated by spaces.
 type Carrier struct {
 	kind, group string
-	// at is the path to the chart, or to a list of charts. Other paths are relative to it, or to the root after a
-	// slash.
+	// at is the path to the chart, or to a list of charts. Other paths are relative to at. With a leading slash they are
+	// relative to the root of the document.
 	at string
 	// chart is the path of the chart's name, or of another name that identifies it.
 	chart, version string

@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// foldChain drops the operand findings from the given index on that wait for the first broken link of the node. The
-// finding of that link counts them and comes first.
+// foldChain merges the findings from the given index on that wait for the node's first broken component. It moves the
+// finding of that component to the front and appends how many operands wait for it.
 func (w *nodeJudge) foldChain(from int) {
 	root := w.firstBroken()
 	if root == nil {

@@ -294,8 +294,8 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the operand's image does not come from a mirror of NVIDIA's registry, so that its versions
-// differ: a custom exporter, or a custom driver.
+// ownImage reports whether the repository setting names a custom image, rather than NVIDIA's or a mirror of it. Custom
+// images have their own version numbers.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
 	if s == nil {

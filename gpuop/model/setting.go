@@ -43,7 +43,7 @@ type Setting struct {
 	Unknown bool
 	// Perhaps means that the setting is made only in some branches of the script.
 	Perhaps bool
-	// AsText is how the file marks a value as a string. It is empty for flags.
+	// AsText is the suggested fix for a value that must be a string. It is empty for flags, which have --set-string.
 	AsText string
 }
 

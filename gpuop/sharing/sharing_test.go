@@ -279,7 +279,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil && !slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
 			t.Fatalf("no error, and the library says: %v", err)
 		}
-		unsure := func(f check.Finding) bool { // of duplicate keys, or keys that differ in case, JSON takes one
+		unsure := func(f check.Finding) bool { // JSON keeps only one of several keys that are equal or differ only in case
 			return f.Check == fields.Duplicate || f.Check == fields.UnknownKey && strings.HasPrefix(f.Fix, "write ")
 		}
 		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, unsure) {
