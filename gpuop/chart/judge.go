@@ -279,9 +279,12 @@ func (t *Table) Component(name string) string {
 	return check.Nearest(name, t.components)
 }
 
+// A succession says what replaces a key.
+type succession struct{ from, to, advice string }
+
 // successors lists removed keys with their replacements, and wrong names that articles and the ClusterPolicy suggest.
 // An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
-var successors = []struct{ from, to, advice string }{
+var successors = []succession{
 	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
 	{"driver.rollingUpdate", "daemonsets.rollingUpdate", ""},
@@ -316,14 +319,30 @@ func successor(path Path) Path {
 
 // Advice returns what to do instead of setting a removed key, or "".
 func Advice(path Path) string {
+	s := replacement(path)
+	switch {
+	case s == nil:
+		return ""
+	case s.advice != "":
+		return s.advice
+	default:
+		return "use " + successor(path).String()
+	}
+}
+
+// IsObsolete reports whether no setting replaces a removed key.
+func IsObsolete(path Path) bool {
+	s := replacement(path)
+	return s != nil && s.to == ""
+}
+
+// replacement returns the row of successors for a key or its group, or nil.
+func replacement(path Path) *succession {
 	p := path.String()
-	for _, s := range successors {
-		if p == s.from || strings.HasPrefix(p, s.from+".") {
-			if s.advice != "" {
-				return s.advice
-			}
-			return "use " + successor(path).String()
+	for i := range successors {
+		if s := &successors[i]; p == s.from || strings.HasPrefix(p, s.from+".") {
+			return s
 		}
 	}
-	return ""
+	return nil
 }

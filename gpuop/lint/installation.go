@@ -307,7 +307,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *che
 		return keyNotYet, state, fmt.Sprintf("added in %s; %s silently ignores it", v.Key.Since(), in.Version),
 			"delete it, or install " + v.Key.Since().String() + " or later"
 	}
-	if state == check.Error && strings.HasPrefix(advice, "delete it:") { // the new release needs no setting
+	if state == check.Error && chart.IsObsolete(s.Path) {
 		state = check.Warning
 	}
 	if advice == "" {
