@@ -204,7 +204,7 @@ func (e *examination) nvml() row {
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
-	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML is used instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper; in a container use the image without -nvml in its tag."}
+	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML is used instead. For NVSwitches, and for profiling before Hopper, install datacenter-gpu-manager-4-core. In a container, use the image without -nvml in its tag."}
 	for i, file := range e.library("libdcgm.so") {
 		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
 			return row{good, "DCGM", file, ""}
@@ -325,7 +325,7 @@ func (e *examination) kubelet(ctx context.Context) row {
 	}
 	switch {
 	case err == nil && !isSocket:
-		return row{fail, "kubelet", socket + " is not a socket", "Mount the folder of the kubelet's socket. A mount of the socket itself can leave a plain file."}
+		return row{fail, "kubelet", socket + " is not a socket", "Mount the folder that contains the kubelet's socket, not the socket itself."}
 	case err == nil:
 		return row{good, "kubelet", socket + " answers", ""}
 	case errors.Is(err, fs.ErrPermission):

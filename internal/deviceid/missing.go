@@ -13,7 +13,7 @@ func (r *Resolver) Missing(id ID) string {
 	anyOf := func(is func(gpu.Device) bool) bool { return slices.ContainsFunc(r.topology.Devices, is) }
 	switch id.Form {
 	case FormUnknown:
-		return "Unknown form: expected GPU-UUID, MIG-UUID, either with ::REPLICA, MIG-GPU-UUID/GI/CI, nvidiaN, nvidiaN/giN, either with /vgpuN, or a bare UUID."
+		return "Unknown form: expected GPU-UUID or MIG-UUID (also with ::REPLICA), MIG-GPU-UUID/GI/CI, nvidiaN or nvidiaN/giN (also with /vgpuN), or a bare UUID."
 	case FormMIG:
 		if !anyOf(func(d gpu.Device) bool { return d.MIGUUID != "" }) {
 			return "The source reports no UUIDs of MIG devices: the driver or engine does not support them, or no GPU is partitioned by MIG."

@@ -208,7 +208,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 		got[u.Device] = u.Why
 	}
 	const gone = "The GPU is excluded by --devices, lost, or assigned to a virtual machine."
-	const unread = "Unknown form: expected GPU-UUID, MIG-UUID, either with ::REPLICA, MIG-GPU-UUID/GI/CI, nvidiaN, nvidiaN/giN, either with /vgpuN, or a bare UUID."
+	const unread = "Unknown form: expected GPU-UUID or MIG-UUID (also with ::REPLICA), MIG-GPU-UUID/GI/CI, nvidiaN or nvidiaN/giN (also with /vgpuN), or a bare UUID."
 	want(t, "reasons", got, map[string]string{
 		"GPU-99999999-0000-4000-8000-000000000000": gone, "GPU-99999999-0000-4000-8000-000000000001": gone, "nvidia9": gone,
 		"garbage": unread, "unit-7": unread,
