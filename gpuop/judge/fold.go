@@ -41,7 +41,7 @@ func (w *nodeJudge) foldChain(from int) {
 	case n > 1:
 		first.Reason += fmt.Sprintf("; %d DaemonSets wait for it", n)
 	}
-	w.rows = append(append(w.rows[:from:from], first), rows...)
+	w.rows = append(append(w.rows[:from], first), rows...)
 }
 
 // foldCluster drops the findings about the cluster that follow from others: the ClusterPolicy is not ready because of an

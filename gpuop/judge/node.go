@@ -387,7 +387,7 @@ func (w *nodeJudge) paused(key, value string) {
 func (w *nodeJudge) foldPauses(from int) {
 	first := map[string]int{}
 	keys := map[string][]string{}
-	rows := w.rows[:from:from]
+	rows := w.rows[:from]
 	for _, v := range w.rows[from:] {
 		if v.Check != node.OperandPaused {
 			rows = append(rows, v)
@@ -563,8 +563,8 @@ func (w *nodeJudge) ownDriver(first int) {
 		if strings.HasPrefix(why, labelDriver) {
 			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
 				"checks the node's own driver", w.kube.Name, labelDriver)
-			w.rows = slices.Concat(w.rows[:first:first], slices.DeleteFunc(slices.Clone(w.rows[first:]),
-				func(r check.Finding) bool { return r.Subject == labelDriver }))
+			own := slices.DeleteFunc(w.rows[first:], func(r check.Finding) bool { return r.Subject == labelDriver })
+			w.rows = w.rows[:first+len(own)]
 		} else {
 			v.Evidence = w.setting("driver.enabled")
 		}
