@@ -17,11 +17,11 @@ import (
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
 	Findings []check.Finding
-	// Unknown says what the reading program does with unknown keys.
+	// Unknown is the reason of findings about unknown keys. Empty means a general one.
 	Unknown string
 }
 
-// Add adds a finding at the node's position. A nil node means the whole file.
+// Add adds a finding with the node's line and column. A nil node means the whole file.
 func (r *Reader) Add(rule *check.Check, s check.Severity, n *yaml.Node, subject, reason, fix string) {
 	f := check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix}
 	if n != nil {
@@ -30,11 +30,10 @@ func (r *Reader) Add(rule *check.Check, s check.Severity, n *yaml.Node, subject,
 	r.Findings = append(r.Findings, f)
 }
 
-// maxExpanded limits the nodes of a document with aliases after they are resolved. Without aliases, the size of the
-// file limits them.
+// maxExpanded is the maximum number of nodes after aliases are resolved. It applies only to documents with aliases.
 const maxExpanded = 100_000
 
-// tooLarge reports whether a tree with aliases expands to more than maxExpanded nodes.
+// tooLarge reports whether a document with aliases expands to more than maxExpanded nodes.
 func tooLarge(root *yaml.Node) bool {
 	sizes := map[*yaml.Node]int{}
 	aliases := 0
@@ -43,7 +42,7 @@ func tooLarge(root *yaml.Node) bool {
 		if known, ok := sizes[n]; ok {
 			return known
 		}
-		sizes[n] = maxExpanded + 1 // in progress: an alias to a parent never ends
+		sizes[n] = maxExpanded + 1 // in progress: an alias to a parent would recurse forever
 		total := 1
 		for _, c := range n.Content {
 			total = min(total+size(c), maxExpanded+1)
@@ -83,7 +82,8 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 	return root
 }
 
-// syntax reports a parse error, or the copied ellipsis that causes it.
+// syntax reports a parse error. A line with only an ellipsis is reported instead: it was copied from a shortened
+// example.
 func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
@@ -151,8 +151,8 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 	return fields
 }
 
-// merged returns the keys and values of a merge key: those of a mapping, or of a list of mappings, in which the first
-// wins. It returns nil for anything else.
+// merged returns the keys and values that a merge key adds. The value is a mapping, or a list of mappings in which the
+// first wins. For other values, merged returns nil.
 func merged(value *yaml.Node) []*yaml.Node {
 	if value.Kind == yaml.MappingNode {
 		return slices.Concat([]*yaml.Node{}, value.Content)
@@ -179,7 +179,7 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	r.Add(UnknownKey, check.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected"), fix)
 }
 
-// List returns the elements of a sequence.
+// List returns the elements of a sequence. Other values, except null, are reported.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
 		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected a list", "")
@@ -187,19 +187,19 @@ func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	return Items(n)
 }
 
-// Bool reads true or false. It rejects quoted words, as Kubernetes does.
+// Bool reads true or false. Other values are reported, including quoted words, and ok is false.
 func (r *Reader) Bool(n *yaml.Node, path string) (value, ok bool) {
 	ok = r.scalar(n, path, "!!bool", "true or false", &value)
 	return value, ok
 }
 
-// Int reads an integer.
+// Int reads an integer. Other values are reported, and ok is false.
 func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
 	ok = r.scalar(n, path, "!!int", "a whole number", &value)
 	return value, ok
 }
 
-// Text reads a string. It rejects other types, such as an unquoted number or true.
+// Text reads a string. Other values are reported, such as an unquoted number or true, and ok is false.
 func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	ok = r.scalar(n, path, "!!str", "a string", &value)
 	return value, ok
@@ -218,7 +218,7 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	return false
 }
 
-// Unquote suggests removing the quotes if the text would then have one of the tags. Otherwise it returns "".
+// Unquote suggests removing the quotes around a string. It returns "" if the unquoted text has none of the tags.
 func Unquote(n *yaml.Node, tags ...string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		return ""
@@ -259,7 +259,7 @@ func Describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// plain lists words that are often used for switches or for empty values.
+// plain lists words that are common as switches or as empty values.
 var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled", "disabled", "null", "none", "nil", "default", "auto"}
 
 // reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
@@ -274,17 +274,17 @@ func isPlain(text string) bool {
 	if reference.MatchString(text) || word.MatchString(text) {
 		return true
 	}
-	const most = 12 // as long as 4194304Mi
-	return slices.Contains(plain, strings.ToLower(strings.TrimSpace(text))) || len(text) <= most && text != "" && strings.ContainsRune("0123456789-+.", rune(text[0])) && strings.Trim(text, "0123456789-+.eEkKmMgGtTiBbsh%") == ""
+	const maxLen = 12 // long enough for a quantity such as 4194304Mi
+	return slices.Contains(plain, strings.ToLower(strings.TrimSpace(text))) || len(text) <= maxLen && text != "" && strings.ContainsRune("0123456789-+.", rune(text[0])) && strings.Trim(text, "0123456789-+.eEkKmMgGtTiBbsh%") == ""
 }
 
-// Of returns the fields of a mapping, or none. It reports no findings.
+// Of returns the fields of a mapping, or nil for other nodes. Unlike Mapping, it reports no findings.
 func Of(n *yaml.Node) []Field {
 	var ignored Reader
 	return ignored.Mapping(n, "")
 }
 
-// Get returns the value at the names inside a mapping, or nil.
+// Get follows a path of names through mappings. It returns nil if a name is missing.
 func Get(n *yaml.Node, names ...string) *yaml.Node {
 	for _, name := range names {
 		in := Of(n)
@@ -297,7 +297,7 @@ func Get(n *yaml.Node, names ...string) *yaml.Node {
 	return Resolve(n)
 }
 
-// Text returns the scalar at the names inside a mapping, or "".
+// Text returns the scalar at a path of names, or "" if there is none.
 func Text(n *yaml.Node, names ...string) string {
 	if n = Get(n, names...); n != nil && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
 		return n.Value
@@ -305,7 +305,7 @@ func Text(n *yaml.Node, names ...string) string {
 	return ""
 }
 
-// Items returns the elements of a sequence, or none. It reports no findings.
+// Items returns the elements of a sequence, or nil for other nodes. Unlike List, it reports no findings.
 func Items(n *yaml.Node) []*yaml.Node {
 	if n = Resolve(n); n == nil || n.Kind != yaml.SequenceNode {
 		return nil

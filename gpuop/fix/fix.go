@@ -22,7 +22,7 @@ var ErrEdit = errors.New("values file cannot be rewritten")
 // Edit changes the setting at a path.
 type Edit struct {
 	Path chart.Path
-	// Drop removes the setting, and groups that become empty.
+	// Drop removes the setting, and parent groups that become empty.
 	Drop bool
 	// Rename is the new path of the setting.
 	Rename chart.Path
@@ -35,8 +35,8 @@ func (e *Edit) Changes() bool {
 	return e.Drop || e.Rename != nil || e.Value != nil
 }
 
-// Apply applies edits to a document. Paths are relative to the group below; nil is the root. Edits of missing settings
-// are skipped. Errors wrap ErrEdit.
+// Apply applies edits to a document and returns the new text. Paths are relative to the group below, where nil is the
+// root. Edits of missing settings are skipped. Errors wrap ErrEdit.
 func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		d, err := read(data)
@@ -72,11 +72,11 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	return data, err
 }
 
-// document is a text with its parsed tree, which is invalid after the text changes.
+// document is a text with its parsed tree. The tree is outdated once the text changes.
 type document struct {
 	data  []byte
 	root  *yaml.Node
-	lines []int // offsets of the lines and of the end
+	lines []int // offsets of the line starts and of the end
 }
 
 // otherBreaks matches line breaks that only YAML recognizes.
@@ -109,7 +109,7 @@ type entry struct{ parent, key, value *yaml.Node }
 // inBrackets reports whether the entry is in a flow mapping.
 func (e entry) inBrackets() bool { return e.parent.Style&yaml.FlowStyle != 0 }
 
-// find returns the existing entries along a path. Aliases are not followed.
+// find returns the entries along a path, as far as they exist. Aliases are not followed.
 func (d *document) find(path chart.Path) (chain []entry) {
 	n := d.root
 	for _, name := range path {
@@ -133,7 +133,8 @@ func index(n *yaml.Node, name string) int {
 	return -1
 }
 
-// extent returns the lines of an entry in a block mapping, without the comments and blank lines after it.
+// extent returns the start and end offset of an entry in a block mapping. Comments and blank lines after the entry are
+// excluded.
 func (d *document) extent(e entry) (start, end int) {
 	last := e.key.Line
 	for i := e.key.Line; i < len(d.lines)-1; i++ {
@@ -159,7 +160,7 @@ func (d *document) splice(start, end int, text string) {
 	d.data = slices.Concat(before, []byte(text), d.data[end:])
 }
 
-// rewrite replaces the text of the innermost block entry after its tree was changed.
+// rewrite formats the innermost block entry of the chain again, after its tree was changed.
 func (d *document) rewrite(chain []entry) {
 	at := slices.IndexFunc(chain, entry.inBrackets)
 	switch {
@@ -182,7 +183,7 @@ func (d *document) replace(chain []entry, value *yaml.Node) {
 	d.rewrite(chain)
 }
 
-// rename renames the last entry.
+// rename renames the last entry of the chain.
 func (d *document) rename(chain []entry, name string) {
 	last := chain[len(chain)-1]
 	if last.inBrackets() {
@@ -194,7 +195,7 @@ func (d *document) rename(chain []entry, name string) {
 	d.splice(start, end, strings.Replace(string(d.data[start:end]), last.key.Value, name, 1))
 }
 
-// remove removes the last entry, or the outermost group that contains nothing else. Comment lines are kept.
+// remove removes the last entry of the chain, with all parent groups that contain nothing else. Comment lines are kept.
 func (d *document) remove(chain []entry) {
 	for len(chain) > 1 && len(chain[len(chain)-1].parent.Content) == 2 {
 		chain = chain[:len(chain)-1]
@@ -222,10 +223,10 @@ func (d *document) remove(chain []entry) {
 	d.splice(start, end, left)
 }
 
-// blankEnd matches an empty text, or a blank line at the end.
+// blankEnd matches a text that is empty or ends in a blank line.
 var blankEnd = regexp.MustCompile(`(^|\n)[ \t]*\n$|^$`)
 
-// set writes an entry at a path of the current text. It replaces an existing one, or appends to the innermost existing
+// set sets the value at a path of the current text. If the path is missing, set appends to the innermost existing
 // group.
 func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	now, err := read(d.data)
@@ -278,7 +279,7 @@ func word(text string) *yaml.Node {
 	return n
 }
 
-// block formats an entry as block YAML. Comments are already in the text.
+// block formats an entry as block YAML. Comments before and after the entry are omitted: they are still in the text.
 func block(key, value *yaml.Node, indent int) string {
 	bare := *key
 	bare.HeadComment, bare.FootComment = "", ""
@@ -297,7 +298,7 @@ func encoded(n *yaml.Node) string {
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
 	if encoder.Encode(n) != nil {
-		return "" // cannot fail: the node was parsed or encoded before
+		return "" // unreachable: the node was parsed or encoded before
 	}
 	return out.String()
 }

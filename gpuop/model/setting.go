@@ -1,6 +1,6 @@
-// Package model represents the settings that a user gives to the chart in files and flags, with their positions. It
-// parses values files and --set arguments as Helm does, and checks neither. Values that another program fills in are
-// marked as unknown.
+// Package model represents the settings that users pass to the chart in files and flags, with their positions. It
+// parses values files and --set arguments as Helm does, and does not check them. Values that another program fills in
+// are marked as unknown.
 package model
 
 import (
@@ -18,32 +18,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 )
 
-// MaxNodes limits how many nodes of a document are visited: nested aliases can expand exponentially.
+// MaxNodes limits how many nodes of a document are visited, because nested aliases can expand exponentially.
 const MaxNodes = 200_000
 
-// Setting is a value of a user for the chart: a leaf of a file, or a part of a --set flag.
+// Setting is one value that a user sets: a leaf of a values file, or an assignment in a --set flag.
 type Setting struct {
 	chart.Setting
-	// Element is the path inside a list, such as [0].name. It is only set for flags.
+	// Element is the rest of the name inside a list, such as [0].name. It is only set for flags.
 	Element string
 	// Called caches the result of Name.
 	Called string
-	// Keys are the nodes of the names in the file. Shift is the number of lines before the document.
+	// Keys are the nodes of the path's names; nil for a flag. Shift is the number of lines in the file before the
+	// document.
 	Keys  []*yaml.Node
 	Shift int
 	// Node is the value in the file; nil for a flag.
 	Node         *yaml.Node
 	File         string
 	Line, Column int
-	// Source is the assignment as written in the flag.
+	// Source is the assignment as written in the flag; empty for a file.
 	Source string
-	// Typed means that true, numbers and null are parsed, as by --set.
+	// Typed means that numbers, booleans and null are parsed, as by --set. It is false for --set-string.
 	Typed bool
 	// Unknown means that the shell computes the value.
 	Unknown bool
 	// Perhaps means that the setting is made only in some branches of the script.
 	Perhaps bool
-	// AsText is the suggested fix for a value that must be a string. It is empty for flags, which have --set-string.
+	// AsText is the suggested fix for a value that must be a string. It is empty for flags: they have --set-string.
 	AsText string
 }
 
@@ -61,7 +62,7 @@ var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
 // Text returns the value as YAML, or "" for a list or group.
 func (s *Setting) Text() string { return chart.Text(s.Value) }
 
-// Assignment formats the setting for --set, with another path or value unless they are nil.
+// Assignment formats the setting as a --set argument. A non-nil path or value replaces the setting's own.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	if path == nil && value == nil {
 		return s.Source
@@ -80,7 +81,8 @@ func (s *Setting) Assignment(path chart.Path, value *string) string {
 	return name + written
 }
 
-// Flatten returns the settings in a mapping. shift is the number of lines before its document.
+// Flatten returns the settings in a mapping. path is the path of the mapping, and shift is the number of lines in the
+// file before its document.
 func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) (out []*Setting) {
 	nodes := 0
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
@@ -95,7 +97,7 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 			for _, field := range reader.Mapping(n, path.String()) {
 				below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
 			}
-		case len(path) > 0: // otherwise the document is empty
+		case len(path) > 0: // an empty path means an empty document
 			s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: file, Line: at.Line + shift, Column: at.Column, Shift: shift}
 			if s.Unknown = UnknownNode(n); n.Kind == yaml.MappingNode {
 				s.Value = map[string]any{}
@@ -112,9 +114,9 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 // substituted matches values that another program fills in: ${DRIVER_VERSION}, {{ driver_version }}.
 var substituted = regexp.MustCompile(`\{\{|\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
 
-// UnknownNode reports whether another program fills in the value.
+// UnknownNode reports whether another program fills in the node's value.
 func UnknownNode(n *yaml.Node) bool {
-	if n.Kind == yaml.MappingNode { // YAML parses a template expression as nested mappings
+	if n.Kind == yaml.MappingNode { // YAML parses {{ expression }} as nested mappings
 		return len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode
 	}
 	return n.Kind == yaml.ScalarNode && (n.Tag == input.UnknownTag || substituted.MatchString(n.Value))
@@ -164,7 +166,8 @@ func (in *Values) Explicit(path string) *Setting {
 	return all[len(all)-1]
 }
 
-// Value returns the effective value at the path: the user's or the default. ok is false if there is neither.
+// Value returns the effective value at the path: the user's or, without one, the default. ok is false if the value does
+// not exist or is uncertain.
 func (in *Values) Value(path string) (value any, ok bool) {
 	if s := in.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps
@@ -172,7 +175,8 @@ func (in *Values) Value(path string) (value any, ok bool) {
 	return in.Table.Default(in.Version, path)
 }
 
-// Below returns the user's settings inside a group, except those named.
+// Below returns the user's settings inside a group. Settings at or below the excepted paths, which are relative to the
+// group, are omitted.
 func (in *Values) Below(group string, except ...string) []*Setting {
 	var out []*Setting
 	for _, s := range in.Settings {
@@ -188,7 +192,8 @@ func (in *Values) Below(group string, except ...string) []*Setting {
 // OperatorNamespace is the operator's default namespace. The chart has the same name.
 const OperatorNamespace = "gpu-operator"
 
-// Settings parses a values file, which may be empty, and applies --set arguments. Findings are parse errors.
+// Settings returns the settings of a values file, followed by those of --set arguments. data may be empty. The findings
+// are parse errors.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check.Finding) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
@@ -215,8 +220,8 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	return out, reader.Findings
 }
 
-// ValuesOf returns the operator's values in a document: the whole document, or the operator's group in the values of an
-// umbrella chart. If the document is of another kind, instead names it.
+// ValuesOf returns the operator's values in a document. They are the whole document or, in the values of an umbrella
+// chart, the group "gpu-operator". For a document of another kind, instead describes the kind, such as "a Pod".
 func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	kind := fields.Text(root, "kind")
 	switch inner := fields.Get(root, OperatorNamespace); {
@@ -230,7 +235,7 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
 	return root, ""
 }
 
-// ParseSet parses a --set argument as Helm does. It returns the settings before an error too.
+// ParseSet parses a --set argument as Helm does. After an error, it returns the settings parsed so far.
 func ParseSet(s string) ([]chart.Setting, error) {
 	var out []chart.Setting
 	assignments, err := Assignments(s, true)
@@ -243,7 +248,8 @@ func ParseSet(s string) ([]chart.Setting, error) {
 	return out, err
 }
 
-// WithoutEnabled removes the key with which an umbrella chart enables a subchart.
+// WithoutEnabled returns a copy of a mapping without the key "enabled", with which an umbrella chart enables a
+// subchart.
 func WithoutEnabled(n *yaml.Node) *yaml.Node {
 	out := *n
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -14,9 +14,9 @@ var errSet = errors.New("unreadable --set")
 
 // Assignment is one key=value of a --set flag.
 type Assignment struct {
-	// Path is the path of the value, or of the list that contains it.
+	// Path is the path of the value. If the name has a list index, Path ends at the list.
 	Path chart.Path
-	// Element is the place inside the list, such as [0].name.
+	// Element is the rest of the name inside the list, such as [0].name.
 	Element string
 	Value   any
 	// Text is the assignment as written.
@@ -24,7 +24,7 @@ type Assignment struct {
 }
 
 // Assignments splits a --set argument with Helm's parser. If typed is false, as for --set-string and --set-file, all
-// values are strings. It returns the assignments before an error too.
+// values are strings. After an error, it returns the assignments parsed so far.
 func Assignments(s string, typed bool) ([]Assignment, error) {
 	parse := strvals.ParseString
 	if typed {
@@ -65,8 +65,8 @@ func Assignments(s string, typed bool) ([]Assignment, error) {
 	return out, nil
 }
 
-// nextAssignment splits off the assignment before the first separating comma. list is the index at which its name
-// enters a list, or -1. equals is the end of the name.
+// nextAssignment splits s at the first comma that separates assignments. list is the position of the first list index
+// in the name, and equals is the position of the equals sign. Each is -1 if there is none.
 func nextAssignment(s string) (text, rest string, list, equals int) {
 	list, equals = -1, -1
 	inList := false

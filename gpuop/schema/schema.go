@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// Validator validates YAML against fields of a custom resource. It also validates values of the chart: those copied
-// into a ClusterPolicy keep their YAML type, those printed by a template lose it.
+// Validator validates YAML against the fields of a custom resource. It also validates values of the chart. Most of them
+// are copied into a ClusterPolicy with their YAML type; a value that a template prints as text loses its type.
 type Validator struct {
 	Table   *chart.Table
 	Version chart.Version
@@ -24,20 +24,20 @@ type Validator struct {
 	Kind string
 	// Partial means that the YAML is a patch, which may lack required fields.
 	Partial bool
-	// Assumed means that the release is unknown, so that fields of older releases may be right.
+	// Assumed means that the release is a guess. Fields that only other releases have are then warnings, not errors.
 	Assumed bool
 	// Printed means that a template prints the values as text.
 	Printed bool
 	// Reader collects the findings.
 	Reader *fields.Reader
-	// Near is the word that a scalar probably meant. Value sets it.
+	// Near is the valid word nearest to an invalid scalar. Value sets it.
 	Near string
 }
 
 // Spec is the field "spec" of a custom resource.
 var Spec = &chart.Field{Path: "spec", Type: "object"}
 
-// Add adds an error.
+// Add adds an error about a node.
 func (v *Validator) Add(id *check.Check, at *yaml.Node, subject, reason, fix string) {
 	v.Reader.Add(id, check.Error, at, subject, reason, fix)
 }
@@ -51,7 +51,7 @@ func (v *Validator) wrong(id *check.Check, n *yaml.Node, where, want, fix string
 	v.Add(id, n, where, reason, fix)
 }
 
-// Value validates a node. where names it in findings.
+// Value validates a node as the value of a field. where is the path of the field in findings.
 func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	n = fields.Resolve(n)
 	if fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n) {
@@ -80,7 +80,7 @@ func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// below returns the fields of an object, or the field of the elements of an array or map.
+// below returns the child fields: those of an object, or the one that describes the elements of an array or map.
 func (v *Validator) below(f *chart.Field) []*chart.Field {
 	return v.Table.Fields(v.Version, v.Kind, f.Path)
 }
@@ -90,7 +90,7 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	for _, key := range v.Reader.Mapping(n, where) {
 		at := slices.IndexFunc(known, func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name })
 		switch {
-		case len(known) == 0: // any names are valid
+		case len(known) == 0: // no fields are known: any names are valid
 		case at < 0:
 			v.unknown(f, known, where+"."+key.Name, key)
 		default:
@@ -108,14 +108,14 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 		}
 	}
 	switch {
-	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a partial object, applied over the chart's object
+	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a patch for the object that the chart creates
 		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server rejects a new "+v.Kind+" without", "")
 	case len(missing) > 0:
 		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server rejects the "+v.Kind+" without", "")
 	}
 }
 
-// fieldAliases maps names used by articles and other tools to fields.
+// fieldAliases maps names that articles and other tools use to the real names of fields.
 var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
 
 // unknown reports an unknown field of an object.
@@ -161,12 +161,12 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	if v.Printed && n.Kind == yaml.ScalarNode {
 		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
 	}
-	// Kubernetes and Helm read YAML 1.1, which has more boolean words
+	// Kubernetes and Helm read YAML 1.1, in which more words are booleans
 	right := slices.Contains(t.tags, tag) || v.Printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
 	if n.Kind != yaml.ScalarNode || !right {
 		id := fields.WrongType
 		if v.Printed && n.Kind == yaml.ScalarNode {
-			id = WrongValue // printed text has no type
+			id = WrongValue // printed values have no type; only their text can be wrong
 		}
 		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
 		return
@@ -188,7 +188,7 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// retyped returns the value written in the field's type, or "".
+// retyped suggests the value in the field's type. It returns "" if there is no such value.
 func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""

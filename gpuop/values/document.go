@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// write renders values as YAML in the given order. The reason of each value is a comment above it; head is the comment
-// at the top.
+// write renders values as YAML in the given order. The reason of each value becomes a comment above it, and head
+// becomes the comment at the top.
 func write(head string, values []chart.Setting) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, v := range values {

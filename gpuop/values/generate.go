@@ -30,7 +30,7 @@ type Request struct {
 	// Features are names of features, some with =value: "time-slicing=4".
 	Features []string
 	Version  chart.Version
-	// Table has the facts about the chart; nil means the built-in ones.
+	// Table has the facts about the chart; nil means the built-in table.
 	Table *chart.Table
 	// Registry is a private registry, with an optional path, that replaces nvcr.io and registry.k8s.io.
 	Registry string
@@ -55,14 +55,14 @@ type Plan struct {
 // ExporterImage is this project's exporter image without a tag.
 const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 
-// reference splits an image as the operator joins it: repository, name, and tag or digest.
+// reference matches an image and splits it as the operator joins it: repository, name, and tag or digest.
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
-// Platforms returns the platforms and their meanings.
+// Platforms returns the name and description of each platform.
 func Platforms() [][2]string { return listed(choices().Platforms) }
 
-// Features returns the features and their meanings. An argument follows as name=argument, in brackets if it is
-// optional.
+// Features returns the name and description of each feature. The name of a feature with an argument is name=argument,
+// or name[=argument] if the argument is optional.
 func Features() [][2]string { return listed(choices().Features) }
 
 func listed(list []choice) (out [][2]string) {
@@ -98,7 +98,7 @@ func choose(what, name string, list []choice) (choice, error) {
 type generator struct {
 	Request
 	plan *Plan
-	// words are pairs of placeholder and replacement.
+	// words are the arguments of strings.NewReplacer: placeholders, each followed by its replacement.
 	words []string
 }
 
@@ -181,7 +181,7 @@ func (g *generator) feature(word string) error {
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))
 }
 
-// add adds an addition to the plan if its conditions are true.
+// add adds the values and steps of an addition to the plan. Those whose conditions are false are skipped.
 func (g *generator) add(c choice, a addition) error {
 	if c.Registry != "" && g.Registry == "" {
 		return fmt.Errorf("%w: %s needs --registry: %s", ErrMissing, c.Name, c.Registry)
@@ -216,7 +216,7 @@ func (g *generator) set(path string, value any, why string) {
 	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }), chart.Set(path, value, why))
 }
 
-// switches formats the plan's switches as options of gpuop images.
+// switches formats the plan's "enabled" values as options for gpuop images.
 func (g *generator) switches() string {
 	var sets strings.Builder
 	for _, v := range g.plan.Values {
@@ -227,8 +227,8 @@ func (g *generator) switches() string {
 	return sets.String()
 }
 
-// mirror changes the registry of every image in the plan. Paths stay the same. Images that a feature takes from
-// elsewhere are unchanged.
+// mirror sets the private registry for every image of the plan; the path after the registry stays the same. Images
+// whose repository the plan already sets are unchanged.
 func (g *generator) mirror() {
 	own := slices.Clone(g.plan.Values)
 	for _, image := range images.Components(g.Table, g.Version, own, images.Nodes{}, false) {

@@ -92,7 +92,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	return m, nil
 }
 
-// ChangesEffect reports whether a setting was dropped, or takes effect only in the new release.
+// ChangesEffect reports whether any setting was dropped, or takes effect only in the new release.
 func (m *Migration) ChangesEffect() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" || c.Kind == "begins" })
 }
@@ -116,7 +116,7 @@ func (m *Migration) edited(e lint.Edit, worked bool) {
 	}
 }
 
-// defaults lists changed defaults that the file does not set.
+// defaults lists defaults that differ between the releases and that the file does not override.
 func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 	for _, k := range table.Keys(m.To) {
 		before, known := k.Default(m.From)

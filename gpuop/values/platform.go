@@ -13,10 +13,10 @@ var choicesText []byte
 // choice is a platform or a feature.
 type choice struct {
 	Name, About string
-	// Namespace, Source and Features (those that the nodes already have) are only set for platforms.
+	// Namespace, Source and Features are only set for platforms. Features are those that the nodes already have.
 	Namespace, Source string
 	Features          []string
-	// Argument describes the value after a feature's =. Needed makes the value required.
+	// Argument describes the text after "name=". Needed makes it required.
 	Argument, Default string
 	Most              int
 	Needed            bool
@@ -28,7 +28,7 @@ type choice struct {
 	addition `yaml:",inline"`
 }
 
-// addition has the settings and steps that a choice adds to a plan.
+// addition is the settings and steps that a choice adds to a plan.
 type addition struct {
 	Values []struct {
 		Path, Why string
@@ -41,8 +41,8 @@ type addition struct {
 	}
 }
 
-// condition has a key that the release must have, a key that it must not have, and a feature that must not be
-// requested. Each may be empty.
+// condition restricts when a value or step is added. Has is a key that the release must have, Lacks is one that it must
+// not have, and Without is a feature that must not be requested. Empty fields do not restrict.
 type condition struct{ Has, Lacks, Without string }
 
 // Step is a command to run in addition to helm, or a manifest to apply.
@@ -52,6 +52,6 @@ type Step struct {
 }
 
 var choices = sync.OnceValue(func() (t struct{ Platforms, Features []choice }) {
-	_ = yaml.Unmarshal(choicesText, &t) // a test parses every row
+	_ = yaml.Unmarshal(choicesText, &t) // cannot fail: a test parses the file
 	return t
 })

@@ -29,8 +29,8 @@ func leavesOf(path chart.Path, v any, visit func(chart.Path, any)) {
 	}
 }
 
-// users returns a value that differs from v.
-func users(v any) any {
+// otherValue returns a value that differs from v.
+func otherValue(v any) any {
 	switch v := v.(type) {
 	case bool:
 		return !v
@@ -86,9 +86,9 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 			own, both := map[string]any{}, 0
 			want := map[string]any{}
 			leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) {
-				setAt(own, p, users(v))
+				setAt(own, p, otherValue(v))
 				if target[p.String()] {
-					want[p.String()] = users(v)
+					want[p.String()] = otherValue(v)
 				}
 			})
 			// keys that templates read but values.yaml does not list
@@ -146,8 +146,8 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	}
 }
 
-// Migration keeps values that equal the old release's default, because the user wrote them. If the old value cannot
-// work, it takes the new default.
+// Migration keeps values that equal the old release's default, because the user wrote them. If such a value cannot work
+// in the new release, migration uses the new default.
 func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()

@@ -113,7 +113,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 				}
 				judged, err := lint.Lint(lint.Options{
 					Files: []lint.Input{{Name: "values.yaml", Data: text}},
-					// without the file, which is linted separately
+					// without --values: the file is linted separately
 					Command: strings.Replace(plan.Command("values.yaml"), "--values values.yaml", "--timeout 10m", 1),
 				})
 				if err != nil {
