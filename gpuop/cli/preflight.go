@@ -45,7 +45,9 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Report: judged(s, judge.Preflight(s, o))})
+			r := judged(s, judge.Preflight(s, o))
+			r.Start = true
+			return e.answer(answer{Report: r})
 		},
 	}
 	where = connect(cmd)

@@ -367,13 +367,13 @@ func (g *gathering) finish(kinds []Kind) *State {
 	}
 	s.findNamespace()
 	if one := onlyNamespace(s.Pods, func(p *corev1.Pod) string { return p.Namespace }); one != "" {
-		g.partial[Pods] = "the folder contains only the pods of the namespace " + one + " alone"
+		g.partial[Pods] = "the folder contains only the pods of the namespace " + one
 		if s.Namespace == "" && g.files[ClusterPolicies] != "" {
 			s.Namespace = one
 		}
 	}
 	if one := onlyNamespace(s.DaemonSets, func(d *appsv1.DaemonSet) string { return d.Namespace }); one != "" {
-		g.partial[DaemonSets] = "the folder contains only the DaemonSets of the namespace " + one + " alone"
+		g.partial[DaemonSets] = "the folder contains only the DaemonSets of the namespace " + one
 	}
 	g.trim.learn(s)
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return !g.trim.keeps(&p) })

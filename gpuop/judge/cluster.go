@@ -31,12 +31,17 @@ func (j *judge) policies() {
 			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
 		})
 	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
-		j.add(check.Finding{
+		v := check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason:   "no ClusterPolicy or GPUCluster exists: the operator installs nothing",
 			Fix:      "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR",
 			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
-		})
+		}
+		if !j.lacks(cluster.Pods) && j.newestOperator() == nil {
+			v.Reason = "no ClusterPolicy, no GPUCluster and no pod of the operator exist: the GPU Operator is not installed"
+			v.Fix = "gpuop values gen"
+		}
+		j.add(v)
 	}
 	for i, p := range policies {
 		v := j.resource(clusterPolicy, "ClusterPolicy", p)
@@ -77,11 +82,8 @@ func (j *judge) policies() {
 	}
 }
 
-// operator checks the pod of the operator.
-func (j *judge) operator() {
-	if j.lacks(cluster.Pods) {
-		return
-	}
+// newestOperator returns the newest pod of the operator, or nil.
+func (j *judge) newestOperator() *corev1.Pod {
 	var newest *corev1.Pod
 	for i := range j.Pods {
 		p := &j.Pods[i]
@@ -90,6 +92,15 @@ func (j *judge) operator() {
 			newest = p
 		}
 	}
+	return newest
+}
+
+// operator checks the pod of the operator.
+func (j *judge) operator() {
+	if j.lacks(cluster.Pods) {
+		return
+	}
+	newest := j.newestOperator()
 	v := check.Finding{Check: operatorPod, Subject: "gpu-operator"}
 	switch {
 	case newest != nil:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -438,6 +439,8 @@ func (w *nodeJudge) pod(set operandSet) {
 		w.sandbox(&l)
 	case l.pod != nil && set.component == "operator-validator":
 		w.validated(&l)
+	case l.pod != nil && set.component == "driver":
+		w.driverSystem(&l)
 	case set.component == "device-plugin" && l.blames == "":
 		l.blames = mpsDaemon // with MPS sharing, the plugin waits for the daemon
 	}
@@ -454,6 +457,23 @@ func (w *nodeJudge) pod(set operandSet) {
 	}
 	w.links = append(w.links, l)
 	w.add(l.Finding)
+}
+
+// imageSystem matches the operating system at the end of a driver image's tag.
+var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)
+
+// driverSystem explains a failed driver container by its image, if that is for another operating system. OpenShift's
+// images are not compared: their driver toolkit builds the driver.
+func (w *nodeJudge) driverSystem(l *link) {
+	const container = "nvidia-driver-ctr"
+	os, _ := systemOf(w.kube)
+	built := imageSystem.FindStringSubmatch(image(l.pod, container))
+	if l.Severity != check.Error || built == nil || os.id == "" || os.id == "rhcos" || built[1] == os.id &&
+		(strings.HasPrefix(os.version, built[2]) || strings.HasPrefix(built[2], os.version)) {
+		return
+	}
+	l.Reason = fmt.Sprintf("its image is for %s%s, but the node runs %s: %s", built[1], built[2], os, l.Reason)
+	l.Fix = driverForEachSystem(w.kube.Name)
 }
 
 // mpsDaemon is the MPS control daemon. It shares the deploy label of the device plugin.

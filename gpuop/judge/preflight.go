@@ -140,12 +140,10 @@ func (j *judge) driverOS() {
 			"NFD has not set %s", first.Name, labelID)
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
-		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
+		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
 		v.Reason = fmt.Sprintf("mixed operating systems (%s): the operator uses that of %s for all nodes, so %d get the wrong driver image (%s)",
 			counts(byOS), first.Name, len(wrong), tag)
-		v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
-			"each system; or install the driver yourself and kubectl label node " + strings.Join(wrong, " ") + " " +
-			labelDriver + "=false --overwrite"
+		v.Fix = driverForEachSystem(wrong...)
 	default:
 		v.Reason = fmt.Sprintf("all %d GPU nodes get the driver image for %s", drivers, tag)
 		if drivers == 1 {
@@ -159,6 +157,13 @@ func (j *judge) driverOS() {
 		}
 	}
 	j.add(v)
+}
+
+// driverForEachSystem returns how to give nodes with another operating system their own driver.
+func driverForEachSystem(nodes ...string) string {
+	return "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
+		"each system; or install the driver yourself and kubectl label node " + strings.Join(nodes, " ") + " " +
+		labelDriver + "=false --overwrite"
 }
 
 // counts formats "2 with ubuntu22.04, 1 with rhel9".
@@ -215,7 +220,7 @@ func (j *judge) containerRuntime() {
 		}
 	}
 	if len(wrong) > 0 {
-		v.Severity, v.Nodes = check.Error, strings.Join(wrong, ", ")
+		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
 		v.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong on %d", counts(by), chosen, len(wrong))
 		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}

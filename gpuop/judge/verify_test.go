@@ -366,6 +366,16 @@ func TestStates(t *testing.T) {
 		}, []row{{"cluster-policy", "", check.Error, "not installed"}}},
 		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
 			[]row{{"cluster-policy", "", check.Error, "no ClusterPolicy or GPUCluster"}}},
+		"neither ClusterPolicy nor operator": {func(_ *testing.T, s *cluster.State) {
+			s.ClusterPolicies = []unstructured.Unstructured{}
+			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
+		}, []row{{"cluster-policy", "", check.Error, "the GPU Operator is not installed"}}},
+		"a driver image for another operating system": {func(_ *testing.T, s *cluster.State) {
+			p := pod(s, "nvidia-driver-daemonset", "gpu-2")
+			crash(p)
+			node(s, "gpu-2").Status.NodeInfo.OSImage = "Ubuntu 22.04.5 LTS"
+			p.Spec.Containers[0].Image = "registry.example.com:5000/nvidia/driver:580.105.08-rhel9.6"
+		}, []row{{"operand", "gpu-2", check.Error, "its image is for rhel9.6, but the node runs ubuntu 22.04: container nvidia-driver-ctr is in CrashLoopBackOff"}}},
 		"two ClusterPolicies": {func(_ *testing.T, s *cluster.State) {
 			younger := *s.ClusterPolicies[0].DeepCopy()
 			younger.SetName("a-second")
@@ -773,8 +783,8 @@ func TestStates(t *testing.T) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder contains only the pods of the namespace default alone"})
-		}, []row{{"unread", "", check.Unknown, "the pods of the namespace default alone"}}},
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Why: cluster.Partial, Detail: "the folder contains only the pods of the namespace default"})
+		}, []row{{"unread", "", check.Unknown, "the pods of the namespace default"}}},
 		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})

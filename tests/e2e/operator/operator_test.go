@@ -84,6 +84,10 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 	code := 0
 	if len(st.Expect[command]) > 0 {
 		code = 1
+		first, _, _ := strings.Cut(text.out, "\n")
+		if cause := st.First[command]; cause == "" || !strings.Contains(first, cause) {
+			t.Errorf("first line = %q, want one that contains %q", first, cause)
+		}
 	}
 	if answer.code != code || text.code != code {
 		t.Errorf("exit code = %d in JSON, %d in text, want %d", answer.code, text.code, code)

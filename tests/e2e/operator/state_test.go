@@ -58,6 +58,8 @@ type state struct {
 	// Expect lists, by command line, all findings that are not ok, each as "state node subject". The node is "-" for
 	// findings about the cluster. A trailing asterisk matches any suffix. Written by hand.
 	Expect map[string][]string
+	// First maps each command with findings to a part of its first line of text: the line must name the cause.
+	First map[string]string
 
 	objects []object
 }
