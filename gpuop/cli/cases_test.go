@@ -64,7 +64,7 @@ func TestSharedCases(t *testing.T) {
 // Standard input may be a script.
 func TestScriptOnStandardInput(t *testing.T) {
 	const script = "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
-	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n$ " + script} {
+	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n" + script} {
 		if code, out, errOut := call(text, "lint", "-"); code != 1 || !strings.Contains(out, "drver") {
 			t.Errorf("exit %d\n%s%s", code, out, errOut)
 		}

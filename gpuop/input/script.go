@@ -90,23 +90,19 @@ type Correction struct {
 const HelmNamespace = "HELM_NAMESPACE"
 
 var (
-	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
-	rootPrompt = regexp.MustCompile(`^# (\s*(?:helm|kubectl|oc)\b)`)
 	// ours matches the beginning of commands that gpuop checks.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
-	// continued matches line continuations of PowerShell and cmd.
-	continued = regexp.MustCompile("(?m)( )[`^]$")
+	// prompt matches a command behind a prompt; foreign matches a line continuation of PowerShell or cmd.
+	prompt  = regexp.MustCompile(`(?m)^\s*\$ \S`)
+	foreign = regexp.MustCompile("(?m) [`^]$")
 )
 
-// shellText replaces the prompts and carriage returns of a script. Offsets refer to the script without carriage returns.
-// foreign means that PowerShell or cmd runs it.
-func shellText(text string) (out string, foreign bool) {
-	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
-	if !ours.MatchString(text) { // # is a prompt, not a comment
-		text = rootPrompt.ReplaceAllString(text, "$$ $1")
+// isBash reports whether a script can be meant for bash. Examples with prompts are not: they contain output as well.
+func isBash(text string) bool {
+	if prompt.MatchString(text) && !ours.MatchString(text) {
+		return false
 	}
-	text = prompt.ReplaceAllString(text, "$1  $2")
-	return text, !strings.Contains(text, "\\\n") && continued.MatchString(text)
+	return strings.Contains(text, "\\\n") || !foreign.MatchString(text)
 }
 
 // templated matches a line of Jinja. It makes the lines below it conditional.
@@ -124,10 +120,10 @@ func ParseScript(text string, line int) *Script {
 		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "script template; skipped"})
 		return s
 	}
-	foreign := false
-	if s.Text, foreign = shellText(text); foreign {
+	s.Text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
+	if !isBash(s.Text) {
 		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note,
-			Reason: "lines are continued as in PowerShell or cmd; skipped", Fix: "continue the lines with \\"})
+			Reason: "not for bash: lines begin with $, or end with ` or ^; skipped", Fix: "write the commands as bash reads them"})
 		return s
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}

@@ -18,7 +18,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		want       []read
 	}{
 		{"continuation and quotes", "helm install \\\n  a 'b c' \"d\\\"e\" f\\ g", []read{{Words: []string{"helm", "install", "a", "b c", `d"e`, "f g"}}}},
-		{"prompt, and then, list", "$ helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
+		{"and then, list", "helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
 		{"pipe of a here-document", "cat <<EOF | kubectl apply -f -\na: 1\nEOF\n", []read{{Words: []string{"cat"}, Stdin: "a: 1\n"}, {Words: []string{"kubectl", "apply", "-f", "-"}, Stdin: "a: 1\n"}}},
 		{"subshell", "(cd x && helm list)", []read{{Words: []string{"cd", "x"}}, {Words: []string{"helm", "list"}}}},
 		{"expansion", "helm install $NAME x", []read{{Words: []string{"helm", "install", "$NAME", "x"}}}},
