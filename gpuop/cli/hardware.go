@@ -39,10 +39,7 @@ func (h *hardware) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []chec
 		if n, err = node.Parse(data); err != nil {
 			return nil, nil, nil, fmt.Errorf("%s: %w", inputName(h.nodeFile), err)
 		}
-		findings = node.Check(n)
-		for i := range findings {
-			findings[i].File = inputName(h.nodeFile)
-		}
+		findings = inFile(node.Check(n), h.nodeFile)
 	}
 	switch {
 	case h.gpu != "":

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -18,14 +15,14 @@ import (
 func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
-		Short: "Plan, predict and apply MIG partitions",
-		Long: `mig answers without a GPU which MIG instances a board can hold and where, and predicts the labels and allocatable
-resources that a node will show. On a cluster it says what blocks a change, and makes it. gpuop lint judges a configuration
-for the MIG manager.`,
+		Short: "Plan and apply MIG partitions",
+		Long: `mig answers without a GPU which MIG instances a board can hold and where. On a cluster it says what blocks a change,
+and makes it. gpuop node predict shows what a node will offer, and gpuop lint checks a config for the MIG manager.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e))
+	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGApplyCommand(e),
+		moved("predict", "gpuop node predict"))
 	return cmd
 }
 
@@ -160,136 +157,4 @@ func assumed(b mig.Board) check.Report {
 		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
 		Reason: "the placements of this board are derived from other boards; nvidia-smi mig -lgipp prints the actual ones",
 	}}}
-}
-
-type predictionResult struct {
-	Strategy  string            `json:"strategy"`
-	Resources map[string]int    `json:"resources"`
-	Labels    map[string]string `json:"labels"`
-}
-
-func newMIGPredictCommand(e *env) *cobra.Command {
-	var h hardware
-	var file, config, strategy string
-	cmd := &cobra.Command{
-		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) --config NAME [-f FILE]",
-		Short: "Predict labels and allocatable resources of a partition",
-		Long: `predict says which labels and resources a node will show once a MIG config is applied, under the
-strategy that --strategy names. The config is one of a mig-parted file (-f), or one of the operator's
-default names (all-balanced, all-1g.10gb, …).`,
-		Example: `  gpuop mig predict --gpu A100-40GB --gpus 8 --config all-balanced
-  gpuop mig predict --node gpu-1.json -f mig.yaml --config notebooks --strategy mixed`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := checkStrategy("--strategy", strategy); err != nil {
-				return err
-			}
-			n, gpus, findings, err := h.read(e)
-			if err != nil {
-				return err
-			}
-			answered := check.Report{Rows: findings}
-			named, title, found, err := e.partition(gpus[0], file, config)
-			if err != nil {
-				return err
-			}
-			if named.Name != "" {
-				after, refused := named.Apply(gpus)
-				gpus, found = after, append(found, refused...)
-			}
-			for _, f := range found {
-				if file != "" {
-					f.File = inputName(file)
-				}
-				answered.Add(f)
-			}
-			return e.answer(predicted(gpus, title, cmp.Or(strategy, n.Labels["nvidia.com/mig.strategy"], mig.StrategySingle), answered))
-		},
-	}
-	h.flags(cmd)
-	cmd.Flags().StringVarP(&file, "file", "f", "", "a mig-parted `file`; - for standard input")
-	cmd.Flags().StringVar(&config, "config", "", "the `name` of the config, as in the nvidia.com/mig.config label")
-	_ = cmd.MarkFlagRequired("config")
-	cmd.Flags().StringVar(&strategy, "strategy", "", "the `strategy`: none, single or mixed (the node's label nvidia.com/mig.strategy, or single)")
-	return cmd
-}
-
-// partition returns the config that the user selected, a title for it, and findings about its file.
-func (e *env) partition(gpu mig.GPU, file, config string) (mig.Named, string, []check.Finding, error) {
-	none := mig.Named{}
-	switch {
-	case file == "" && gpu.Board == nil:
-		return none, "", nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownGPU, gpu.Product)
-	case file == "":
-		entry, err := mig.Default(*gpu.Board, config)
-		if err != nil {
-			return none, "", nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
-		}
-		title := config + " of the default configuration, each " + cmp.Or(entry.Devices.String(), "without an instance")
-		return mig.Named{Name: config, Entries: []mig.Entry{entry}}, title, nil, nil
-	}
-	data, err := e.read(file)
-	if err != nil {
-		return none, "", nil, err
-	}
-	c, findings := mig.ParseConfig(data)
-	title := config + " of " + inputName(file)
-	if c == nil {
-		return none, title, findings, nil
-	}
-	if named, ok := c.Config(config); ok {
-		return named, title, findings, nil
-	}
-	var names []string
-	for _, n := range c.Named {
-		names = append(names, n.Name)
-	}
-	return none, "", nil, fmt.Errorf("%s: %w %q: it has %s", inputName(file), mig.ErrUnknownConfig, config, strings.Join(names, ", "))
-}
-
-// checkStrategy rejects unknown MIG strategies. An empty word is accepted.
-func checkStrategy(flag, word string) error {
-	if slices.Contains([]string{"", mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, word) {
-		return nil
-	}
-	return fmt.Errorf("%w: %s %q, expected none, single or mixed", errUsage, flag, word)
-}
-
-func predicted(gpus []mig.GPU, title, strategy string, found check.Report) answer {
-	p := mig.Predict(gpus, strategy, mig.Replication{})
-	found.Add(p.Findings...)
-	return answer{Data: predictionResult{strategy, p.Resources, p.Labels}, Report: found, Text: func(w io.Writer, style check.Style) error {
-		fmt.Fprintf(w, "%s, %s\n\n%s\n", style.Bold(gpuLine(gpus)), title, style.Bold("mig.strategy="+strategy))
-		return writeNode(w, style, mig.Prediction{}, p)
-	}}
-}
-
-// writeNode writes the resources and labels of a node, with their previous values if known.
-func writeNode(w io.Writer, style check.Style, before, after mig.Prediction) error {
-	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
-	if len(after.Resources) == 0 {
-		fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
-	}
-	if err := writeChanges(w, style, before.Resources, after.Resources); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
-	return writeChanges(w, style, before.Labels, after.Labels)
-}
-
-func writeChanges[V comparable](w io.Writer, style check.Style, before, after map[string]V) error {
-	var rows [][]string
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		value := cmp.Or(fmt.Sprint(after[name]), `""`)
-		old, known := before[name]
-		switch {
-		case before == nil || known && old == after[name]:
-		case known:
-			value = cmp.Or(fmt.Sprint(old), `""`) + " → " + style.Bold(value)
-		default:
-			value = "(absent) → " + style.Bold(value)
-		}
-		rows = append(rows, []string{"  " + name, value})
-	}
-	return table(w, rows)
 }

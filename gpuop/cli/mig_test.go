@@ -18,14 +18,6 @@ func TestMIGTranscripts(t *testing.T) {
 			{"mig", "fit", "--gpu", "RTX-PRO-6000", "1g.24gb+me.all", "1g.24gb-me=3"},
 			{"mig", "fit", "--gpu", "A30", "7g.80gb"},
 		},
-		"mig-predict.txt": {
-			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "8", "--config", "all-balanced"},
-			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "--config", "all-1g.5gb", "--strategy", "single"},
-			{"mig", "predict", "--gpu", "A100-40GB", "-f", inputFile("mig.yaml"), "--config", "notebooks", "--strategy", "mixed"},
-			{"mig", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", inputFile("mig.yaml"), "--config", "half", "--strategy", "mixed"},
-			{"mig", "predict", "--node", inputFile("node.json"), "--config", "all-3g.40gb", "--strategy", "mixed"},
-			{"mig", "predict", "--gpu", "A100-40GB", "-f", inputFile("mig.yaml"), "--config", "notebook"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
@@ -46,10 +38,6 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 		{[]string{"mig", "fit", "--gpu", "A100-40GB"}, "no profile given"},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "expected a MIG profile"},
 		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "did you mean H100-80GB?"},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB"}, `"config" not set`},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--config", "all-1g.6gb"}, "did you mean all-1g.5gb?"},
-		{[]string{"mig", "predict", "--gpu", "T4", "--config", "all-1g.6gb"}, "has no MIG"},
-		{[]string{"mig", "predict", "--gpu", "A100-40GB", "--strategy", "singel", "--config", "all-1g.5gb"}, "none, single or mixed"},
 	} {
 		code, out, errOut := call("", tc.args...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {

@@ -12,7 +12,7 @@ func newNodeCommand(e *env) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
-		Short: "Check a GPU node from its files",
+		Short: "Check a GPU node from its files, or predict its labels and resources",
 		Long: `node reads the files of the node that it runs on, in the order in which they depend on each other, and names the
 first broken link: GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric
 manager, the operator's validation files, the container runtime's configuration, CDI specifications.
@@ -33,5 +33,6 @@ with --root; a copy of the files works as well. What may not be read is unknown,
 	}
 	cmd.Flags().StringVar(&root, "root", "/", "`folder` with the node's root file system, mounted or copied")
 	e.verboseFlag(cmd)
+	cmd.AddCommand(newPredictCommand(e))
 	return cmd
 }

@@ -23,8 +23,8 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 		}
 	}
 	predict := func(args ...string) (resources map[string]change, labels map[string]string) {
-		_, out, errOut := call("", append([]string{"share", "predict", "-f", config, "--default", "any", "-o", "json"}, args...)...)
-		var got struct{ Result shareResult }
+		_, out, errOut := call("", append([]string{"node", "predict", "-f", config, "--config", "any", "-o", "json"}, args...)...)
+		var got struct{ Result prediction }
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatalf("%v: %s%s", err, out, errOut)
 		}
@@ -37,7 +37,7 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	if _, labels = predict("--node", node); labels["nvidia.com/mig.strategy"] != "mixed" {
 		t.Errorf("mig.strategy %q, the node has mixed", labels["nvidia.com/mig.strategy"])
 	}
-	if _, labels = predict("--node", node, "--mig-strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
+	if _, labels = predict("--node", node, "--strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
 		t.Errorf("mig.strategy %q, want single", labels["nvidia.com/mig.strategy"])
 	}
 }
@@ -53,7 +53,7 @@ func TestBoardsOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: %s%s, want %s", gpu, out, errOut, want)
 		}
 	}
-	_, out, _ := call("", "mig", "predict", "--gpu", "H200", "--strategy", "mixed", "--config", "all-1g.35gb")
+	_, out, _ := call("", "node", "predict", "--gpu", "H200", "--strategy", "mixed", "--config", "all-1g.35gb")
 	if !strings.Contains(out, "nvidia.com/mig-1g.35gb.multiprocessors") || !strings.Contains(out, "26") {
 		t.Errorf("1g.35gb of the H200 has 26 SMs:\n%s", out)
 	}

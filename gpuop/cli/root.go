@@ -104,7 +104,7 @@ What do you have at hand?
   a cluster that somebody has changed            gpuop drift -f VALUES
   a folder of must-gather                        gpuop verify --from FOLDER
   a node with a GPU                              sudo gpuop node
-  GPUs that are to be shared                     gpuop share predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
+  GPUs that are to be shared                     gpuop node predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
   a word, a key of the chart or a row            gpuop explain WORD
   nothing yet                                    gpuop values gen PLATFORM
 
@@ -142,8 +142,9 @@ which nothing was checked; 3 the cluster does not answer.`,
 		}
 		root.AddCommand(commands...)
 	}
-	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
+	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newMIGCommand(e), newExplainCommand(e))
 	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e))
+	root.AddCommand(moved("share", "gpuop node predict"))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
@@ -160,6 +161,13 @@ func (e *env) learn() error {
 		e.chartVersion = r.Version.String()
 	}
 	return nil
+}
+
+// moved returns a hidden command that names its successor.
+func moved(name, successor string) *cobra.Command {
+	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, _ []string) error {
+		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
+	}}
 }
 
 // exactly is cobra.ExactArgs with an error message that names the arguments.

@@ -108,7 +108,7 @@ func (j *judge) resource(subject string, f fields.Field) {
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
-			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)"
+			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop node predict, gpuop mig)"
 		}
 		j.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", expected an integer: a pod cannot request part of a GPU", fix)
 	}

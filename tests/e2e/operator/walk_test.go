@@ -94,7 +94,7 @@ data:
 				Resources map[string]struct{ Before, After int }
 			}
 		}
-		out := gpuop(0, "share", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--default", "any", "-o", "json")
+		out := gpuop(0, "node", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--config", "any", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &predicted); err != nil {
 			t.Fatal(err)
 		}

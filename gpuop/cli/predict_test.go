@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+func inputFile(name string) string { return filepath.Join("testdata", "input", name) }
+
+func TestPredictTranscripts(t *testing.T) {
+	var b strings.Builder
+	for _, args := range []string{
+		"-f testdata/input/timeslicing.yaml --gpu A100-80GB --gpus 8",
+		"-f testdata/input/two-configs.yaml --node testdata/input/node.json",
+		"-f testdata/input/two-configs.yaml --gpu T4",
+		"-f testdata/input/two-configs.yaml --gpu T4 --config infr",
+		"-f testdata/input/copied.yaml --gpu T4",
+		"-f testdata/input/timeslicing.yaml --node testdata/input/node-dump.txt",
+		"-f testdata/input/timeslicing.yaml --node testdata/input/node-dump.txt --gpu T4 --config timeslicing",
+		"--gpu A100-40GB --gpus 8 --config all-balanced",
+		"--gpu A100-40GB --gpus 2 --config all-1g.5gb --strategy single",
+		"--gpu A100-40GB -f testdata/input/mig.yaml --config notebooks --strategy mixed",
+		"--gpu A100-40GB --gpus 2 -f testdata/input/mig.yaml --config half --strategy mixed",
+		"--node testdata/input/node.json --config all-3g.40gb --strategy mixed",
+		"--gpu A100-40GB -f testdata/input/mig.yaml --config notebook",
+	} {
+		b.WriteString(transcript("", append([]string{"node", "predict"}, strings.Fields(args)...)...))
+	}
+	golden(t, "node-predict.txt", b.String())
+}
+
+func TestPredictAsksForWhatIsMissing(t *testing.T) {
+	file := " -f " + inputFile("timeslicing.yaml")
+	for args, hint := range map[string]string{
+		"node predict --gpu T4":                                    "with --config",
+		"node predict" + file:                                      "--gpu MODEL",
+		"node predict --gpu A100" + file:                           "A100-40GB",
+		"node predict --gpu T4 --gpus 0" + file:                    "1 to 256",
+		"node predict --gpu T4 --strategy mix" + file:              "none, single or mixed",
+		"node predict --gpu T4 -f nowhere.yaml":                    "no such file",
+		"node predict --node " + inputFile("mig.yaml") + file:      "kubectl get node",
+		"node predict --gpu A100-40GB --config all-1g.6gb":         "did you mean all-1g.5gb?",
+		"node predict --gpu T4 --config all-1g.6gb":                "has no MIG",
+		"node predict --gpu T4 gpu-1":                              "expected no arguments",
+		"share predict -f x.yaml --gpu T4 --default x":             "replaced by gpuop node predict",
+		"mig predict --gpu A100-40GB --gpus 8 --config all-1g.5gb": "replaced by gpuop node predict",
+	} {
+		code, out, errOut := call("", strings.Fields(args)...)
+		if code != exitBadInput || out != "" || !strings.Contains(errOut, hint) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s: exit %d, %q, %q, want exit 2 and one line with %q", args, code, out, errOut, hint)
+		}
+	}
+}
+
+// A MIG config that does not parse gives findings, and no prediction.
+func TestPredictOfABrokenMIGConfig(t *testing.T) {
+	code, out, errOut := call("mig-configs: []\n", "node", "predict", "--gpu", "A100-40GB", "--config", "a", "-f", "-")
+	if code != exitBadInput && code != exitFindings || strings.Contains(out, "allocatable") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// No input may cause a panic. A rejected input exits with 2 or 1, never with 0 and an error in the output.
+func FuzzPredict(f *testing.F) {
+	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
+	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
+	f.Fuzz(func(t *testing.T, file, label string) {
+		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
+		gpus, n := []mig.GPU{g, g}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sharing.ConfigLabel: label}}}
+		p := newPrediction(n, gpus, mig.StrategySingle)
+		a := answer{Report: check.Report{Rows: p.share(n, gpus, []byte(file), &predictFlags{file: "x"})}, Data: p, Text: p.write}
+		for _, format := range []string{"text", "json", "sarif"} {
+			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
+			err := e.answer(a)
+			if (err == nil) == a.Report.AtLeast(check.Error) {
+				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Rows)
+			}
+		}
+	})
+}
