@@ -163,7 +163,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		return nil, fmt.Errorf("%w: specify the MIG config with --config, or a sharing config with -f", errUsage)
 	}
 	p.Config = f.config
-	var named mig.Named
+	var named mig.NamedConfig
 	var found []check.Finding
 	if f.file == "" {
 		if gpus[0].Board == nil {
@@ -173,7 +173,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		if err != nil {
 			return nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
 		}
-		named = mig.Named{Name: f.config, Entries: []mig.Entry{entry}}
+		named = mig.NamedConfig{Name: f.config, Entries: []mig.Entry{entry}}
 		p.about = ": " + cmp.Or(entry.Devices.String(), "no instance") + " on each GPU"
 	} else {
 		config, problems := mig.ParseConfig(data)
@@ -183,7 +183,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		var known bool
 		if named, known = config.Config(f.config); !known {
 			var names []string
-			for _, n := range config.Named {
+			for _, n := range config.Configs {
 				names = append(names, n.Name)
 			}
 			return nil, fmt.Errorf("%s: %w %q: it has %s", inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(names, ", "))

@@ -27,7 +27,7 @@ type cdiEdits struct {
 
 // cdi checks that the files and devices in CDI specifications exist.
 func (n *inspection) cdi() {
-	before := len(n.rows)
+	before := len(n.findings)
 	for _, file := range n.glob("/etc/cdi/*", "/run/cdi/*") {
 		if ext := path.Ext(file); ext != ".yaml" && ext != ".json" {
 			continue
@@ -41,19 +41,19 @@ func (n *inspection) cdi() {
 		} else if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
 			state, reason, next = check.Error, fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
 		} else if vendor, _, _ := strings.Cut(spec.Kind, "/"); vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com") {
-			state, reason, next = n.judgeSpec(file, spec)
+			state, reason, next = n.checkSpec(file, spec)
 		} else {
 			continue
 		}
 		n.add(cdiFiles, state, file, reason, next)
 	}
-	if len(n.rows) == before && n.hasAny("/etc/cdi", "/run") {
+	if len(n.findings) == before && n.hasAny("/etc/cdi", "/run") {
 		n.add(cdiFiles, check.Note, "CDI", "no NVIDIA specification in /etc/cdi or /var/run/cdi: containers get GPUs only from the nvidia runtime, which is expected only with cdi.enabled=false", "")
 	}
 }
 
-// judgeSpec checks the files and device nodes of a specification.
-func (n *inspection) judgeSpec(file string, spec cdiSpec) (state check.Severity, reason, next string) {
+// checkSpec checks the files and device nodes of a specification.
+func (n *inspection) checkSpec(file string, spec cdiSpec) (state check.Severity, reason, next string) {
 	var paths, gone []string
 	edits := []cdiEdits{spec.ContainerEdits}
 	for _, d := range spec.Devices {

@@ -28,20 +28,20 @@ func (n *inspection) majors() (map[string]uint32, error) {
 // wanted is a device node that must exist.
 type wanted struct {
 	path  string
-	major []string // names in /proc/devices; the first that exists is used
+	major []string // names in /proc/devices; the first one present is used
 	minor uint32
 }
 
 var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 
-// frontend are the names of major 195 in different driver branches.
+// frontend lists the names of major 195 in different driver branches.
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices checks that the device nodes exist and have the kernel's current device numbers.
 func (n *inspection) devices() (check.Severity, string, string) {
 	const next, gpus = "sudo nvidia-modprobe -u -c 0", "/proc/driver/nvidia/gpus"
 	if n.version == "" {
-		return check.OK, "", "" // reported with the kernel module
+		return check.OK, "", "" // driverModule reports it
 	}
 	majors, err := n.majors()
 	if err != nil {
@@ -57,7 +57,7 @@ func (n *inspection) devices() (check.Severity, string, string) {
 		return unread(err)
 	}
 	for _, b := range bus {
-		text, _ := n.read(path.Join(gpus, b, "information")) // a GPU without the file is counted below
+		text, _ := n.read(path.Join(gpus, b, "information")) // an unreadable GPU is missing from the count below
 		if m := deviceMinor.FindStringSubmatch(text); m != nil {
 			minor, _ := strconv.ParseUint(m[1], 10, 16) // the pattern matches only digits
 			all = append(all, wanted{"/dev/nvidia" + m[1], frontend, uint32(minor)})
@@ -90,7 +90,7 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	}
 }
 
-// differs returns how an existing device node is wrong.
+// differs describes how an existing device node is wrong. It returns nil if the node is right.
 func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 	i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
 	major, minor, ok := device(info)

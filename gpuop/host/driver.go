@@ -45,7 +45,7 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
 	switch {
 	case first < 0 && n.version == "":
-		return check.OK, "", "" // reported with the kernel module
+		return check.OK, "", "" // driverModule reports it
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
 		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
 	case first < 0:

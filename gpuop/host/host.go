@@ -15,21 +15,20 @@ import (
 // ErrRoot is returned by Inspect if the folder has no files of a node.
 var ErrRoot = errors.New("no root of a node")
 
-// Inspect checks the node whose root is mounted at, or was copied to, a folder. Ages are relative to at. The node's
-// name is from /etc/hostname. Errors wrap ErrRoot.
+// Inspect checks a node by its root file system, which is mounted at a folder or copied to it. at is the time of the
+// report. The node's name is from /etc/hostname. Errors wrap ErrRoot.
 func Inspect(folder string, at time.Time) (check.Report, error) {
 	return inspect(root{path: folder, stat: os.Stat}, at)
 }
 
-// step is one check of the chain. It adds no finding if the reason is empty.
+// step is a check that adds at most one finding. It adds none if run returns no reason.
 type step struct {
 	check   *check.Check
 	subject string
-	judge   func(*inspection) (state check.Severity, reason, next string)
+	run     func(*inspection) (state check.Severity, reason, next string)
 }
 
-// checks lists the checks with one row each, in dependency order. The checks of operands, runtimes and specifications
-// follow.
+// checks lists the first checks, in dependency order. inspect then runs those that can add several findings.
 var checks = []step{
 	{gpuOnPCI, "GPUs on PCI", (*inspection).gpus},
 	{nouveauLoaded, "nouveau", (*inspection).nouveau},
@@ -50,10 +49,10 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	if !r.hasAny(known...) {
 		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: specify the folder with the node's root file system", ErrRoot, r.path, known)
 	}
-	hostname, _ := r.read("/etc/hostname") // without it, the title is the root
+	hostname, _ := r.read("/etc/hostname") // without it, the folder names the node
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
 	for _, c := range checks {
-		if state, reason, next := c.judge(n); reason != "" {
+		if state, reason, next := c.run(n); reason != "" {
 			n.add(c.check, state, c.subject, reason, next)
 		}
 	}
@@ -61,15 +60,15 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	n.runtimes()
 	n.cdi()
 	n.validated(false)
-	n.chain()
-	return check.Report{Judged: true, Title: r.path, At: at, Rows: n.rows}, nil
+	n.addFirstBroken()
+	return check.Report{Judged: true, Title: r.path, At: at, Rows: n.findings}, nil
 }
 
 // inspection holds the findings. Later checks use the results of earlier ones.
 type inspection struct {
 	root
-	name string
-	rows []check.Finding
+	name     string
+	findings []check.Finding
 
 	count    int          // GPUs on the PCI bus
 	switches int          // NVSwitches on the PCI bus
@@ -78,12 +77,11 @@ type inspection struct {
 	passed   *validations // the validator's files; nil if they could not be read
 }
 
-// add adds a row.
 func (n *inspection) add(id *check.Check, s check.Severity, subject, reason, next string) {
-	n.rows = append(n.rows, check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
+	n.findings = append(n.findings, check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
-// unread returns the result of a check whose file could not be read.
+// unread returns the result of a check that could not read a file.
 func unread(err error) (state check.Severity, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
@@ -91,20 +89,20 @@ func unread(err error) (state check.Severity, reason, next string) {
 	return check.Unknown, "not checked: " + err.Error(), next
 }
 
-// chain inserts a row that names the first broken link. Later failures may follow from it.
-func (n *inspection) chain() {
-	at := slices.IndexFunc(n.rows, func(v check.Finding) bool { return v.Severity == check.Error })
-	row := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
-	switch unread := slices.IndexFunc(n.rows, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
+// addFirstBroken inserts a finding that names the first broken component, because later failures may follow from it.
+func (n *inspection) addFirstBroken() {
+	at := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Error })
+	f := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
+	switch unread := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
 	case at >= 0:
-		row.Subject, row.Reason = n.rows[at].Subject, "the first broken component is "+n.rows[at].Subject+": fix it first; later failures may be consequences"
+		f.Subject, f.Reason = n.findings[at].Subject, "the first broken component is "+n.findings[at].Subject+": fix it first; later failures may be consequences"
 		if unread >= 0 && unread < at {
-			row.Reason += "; " + n.rows[unread].Subject + " before it was not checked"
+			f.Reason += "; " + n.findings[unread].Subject + " before it was not checked"
 		}
 	case unread >= 0:
-		row.Reason = "no broken component found, but " + n.rows[unread].Subject + " was not checked"
+		f.Reason = "no broken component found, but " + n.findings[unread].Subject + " was not checked"
 	default:
-		row.Severity, row.Reason = check.OK, "all checked components work"
+		f.Severity, f.Reason = check.OK, "all checked components work"
 	}
-	n.rows = slices.Insert(n.rows, 0, row)
+	n.findings = slices.Insert(n.findings, 0, f)
 }

@@ -104,7 +104,7 @@ func change(files map[string]string, pairs ...string) map[string]string {
 	return files
 }
 
-// plant writes the files. Creating devices needs privileges, so stat of the returned root reports their numbers.
+// plant writes the files. Creating devices needs privileges, so the returned root's stat fakes their numbers.
 func plant(t *testing.T, files map[string]string) root {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +148,7 @@ func (c character) Sys() any {
 	return &syscall.Stat_t{Rdev: uint64(c.numbers[0])<<8 | uint64(c.numbers[1]&0xff)}
 }
 
-func judge(t *testing.T, files map[string]string) check.Report {
+func inspectFiles(t *testing.T, files map[string]string) check.Report {
 	t.Helper()
 	tree, err := inspect(plant(t, files), at)
 	if err != nil {
@@ -157,14 +157,14 @@ func judge(t *testing.T, files map[string]string) check.Report {
 	return tree
 }
 
-// notOK returns the rows that are not OK, except the first, and the subject of the first.
-func notOK(tree check.Report) (rows []string, broken string) {
+// notOK returns the findings that are not OK, and the component that the first finding names as broken.
+func notOK(tree check.Report) (findings []string, broken string) {
 	for _, v := range tree.Rows[1:] {
 		if v.Severity != check.OK {
-			rows = append(rows, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
+			findings = append(findings, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 		}
 	}
-	return rows, tree.Rows[0].Subject
+	return findings, tree.Rows[0].Subject
 }
 
 func TestInspect(t *testing.T) {
@@ -223,20 +223,20 @@ func TestInspect(t *testing.T) {
 		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tree := judge(t, change(healthy(), tc.change...))
-			rows, broken := notOK(tree)
-			if diff := cmp.Diff(tc.want, rows); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
+			tree := inspectFiles(t, change(healthy(), tc.change...))
+			findings, broken := notOK(tree)
+			if diff := cmp.Diff(tc.want, findings); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
 				for _, v := range tree.Rows {
 					t.Logf("%s %s: %s", v.Severity, v.Subject, v.Reason)
 				}
 			}
 			if broken != tc.broken {
-				t.Errorf("the first broken link is %q, want %q", broken, tc.broken)
+				t.Errorf("the first broken component is %q, want %q", broken, tc.broken)
 			}
 			for _, v := range tree.Rows {
 				if v.Reason == "" || v.Node != "gpu-1" {
-					t.Errorf("a row without a reason or node: %+v", v)
+					t.Errorf("a finding without a reason or node: %+v", v)
 				}
 				if strings.Contains(v.Reason, tree.Title+"/") {
 					t.Errorf("the reason names a path of the mount and not of the node: %s", v.Reason)
@@ -246,10 +246,10 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// A healthy node has all rows, each OK, in order of dependence.
-func TestRowsInOrderOfDependence(t *testing.T) {
+// A healthy node has a finding for every check, each OK, in order of dependence.
+func TestFindingsInOrderOfDependence(t *testing.T) {
 	var got []string
-	for _, v := range judge(t, healthy()).Rows {
+	for _, v := range inspectFiles(t, healthy()).Rows {
 		got = append(got, v.Check.ID)
 	}
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
@@ -266,7 +266,7 @@ func TestWhyNotLoaded(t *testing.T) {
 		"this kernel":    {"/lib/modules/6.8.0-60-generic/modules.dep", "but not loaded"},
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
-		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
+		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
 		i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
 		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
@@ -274,7 +274,7 @@ func TestWhyNotLoaded(t *testing.T) {
 	}
 }
 
-// The row of an old validation file shows its age.
+// The finding about a validation file has the file's time.
 func TestAge(t *testing.T) {
 	r := plant(t, healthy())
 	since := at.Add(-26 * time.Hour)
@@ -297,20 +297,20 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Rows {
+	for _, v := range inspectFiles(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Rows {
 		if strings.Contains(v.Reason, "999.99") {
 			t.Errorf("read outside: %+v", v)
 		}
 	}
 }
 
-// A file without read permission is Unknown, and the row says how to get access.
+// A file without read permission is Unknown, and the finding says how to get access.
 func TestPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
-		// Root can read every file, so a directory takes its place.
-		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
-		if rows, _ := notOK(tree); !slices.Contains(rows, "warning device-nodes device nodes") {
-			t.Errorf("%v", rows)
+		// Tests may run as root, which can read every file. A directory is unreadable even for root.
+		tree := inspectFiles(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
+		if findings, _ := notOK(tree); !slices.Contains(findings, "warning device-nodes device nodes") {
+			t.Errorf("%v", findings)
 		}
 		return
 	}
@@ -340,7 +340,7 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// Every file content yields a result. A row is OK only if its file was read.
+// Every file content yields a result. A finding is OK only if its file was read.
 func FuzzFiles(f *testing.F) {
 	const spec = "/run/cdi/management.nvidia.com-gpu.yaml"
 	f.Add(spec, `{"kind": "nvidia.com/gpu", "devices": [{"containerEdits": {"deviceNodes": [null], "mounts": [null], "hooks": [null]}}]}`)
@@ -352,7 +352,7 @@ func FuzzFiles(f *testing.F) {
 		if old, known := healthy()[name]; !known || strings.HasPrefix(content, "→") || content == "-" || strings.HasPrefix(old, "→") {
 			return
 		}
-		tree := judge(t, change(healthy(), name, content))
+		tree := inspectFiles(t, change(healthy(), name, content))
 		if len(tree.Rows) < 5 || tree.Rows[0].Check.ID != "first-broken-link" {
 			t.Fatalf("%+v", tree)
 		}
@@ -367,10 +367,10 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 		"/var/lib/rancher/rke2/agent/etc/containerd/config.toml": "systemctl restart rke2-agent",
 		"/var/snap/microk8s/current/args/containerd.toml":        "containerd-template.toml",
 	} {
-		tree := judge(t, change(healthy(), config, without))
+		tree := inspectFiles(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
 			if i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
-				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Rows)
+				t.Errorf("%s: the finding %s does not say %q: %+v", config, id, want, tree.Rows)
 			}
 		}
 	}

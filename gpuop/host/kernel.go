@@ -21,7 +21,7 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 	}
 	bound := map[string]int{}
 	for _, d := range devices {
-		vendor, _ := n.read(path.Join(dir, d, "vendor")) // other vendors may lack the file
+		vendor, _ := n.read(path.Join(dir, d, "vendor")) // devices without the file are not NVIDIA's
 		class, _ := n.read(path.Join(dir, d, "class"))
 		switch {
 		case oneLine(vendor) != "0x10de":
@@ -110,7 +110,7 @@ func (n *inspection) whyNotLoaded() (reason, next string) {
 	if running == "" {
 		return "the NVIDIA kernel module is not loaded", container
 	}
-	kernels, _ := n.names("/lib/modules") // without modules there is no driver on the host
+	kernels, _ := n.names("/lib/modules") // without the folder, no module is installed
 	kernels = slices.DeleteFunc(kernels, func(k string) bool {
 		modules, _ := n.read("/lib/modules/" + k + "/modules.dep")
 		return !module.MatchString(modules)

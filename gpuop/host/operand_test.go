@@ -7,13 +7,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// The contents are those that cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
+// These are the contents that cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
 const (
 	hostDriver = "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n"
 	gds        = "GDRCOPY_ENABLED: false\nGDS_ENABLED: true\nGPU_DIRECT_RDMA_ENABLED: false\n"
 )
 
-// Signs of the operands: + is ready, ! is ready with a warning, - should be ready and is not.
+// The signs mean: + is ready, ! is ready with a warning, - should be ready and is not.
 func TestValidations(t *testing.T) {
 	signs := map[check.Severity]string{check.OK: "+", check.Warning: "!", check.Error: "-"}
 	for name, tc := range map[string]struct {
@@ -44,8 +44,8 @@ func TestValidations(t *testing.T) {
 		n.validated(true)
 		n.validated(false)
 		var words []string
-		for _, row := range n.rows {
-			words = append(words, signs[row.Severity]+strings.TrimPrefix(row.Check.ID, "validation-"))
+		for _, f := range n.findings {
+			words = append(words, signs[f.Severity]+strings.TrimPrefix(f.Check.ID, "validation-"))
 		}
 		if got := strings.Join(words, " "); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

@@ -21,8 +21,8 @@ type root struct {
 	stat func(string) (fs.FileInfo, error)
 }
 
-// at returns the path of a node's file. Symbolic links are resolved inside the root.
-func (r root) at(name string) (string, error) {
+// resolve returns the path of a node's file. Symbolic links are resolved inside the root.
+func (r root) resolve(name string) (string, error) {
 	full, err := securejoin.SecureJoin(r.path, name)
 	if err != nil {
 		return "", &fs.PathError{Op: "open", Path: name, Err: err}
@@ -32,7 +32,7 @@ func (r root) at(name string) (string, error) {
 
 // read returns a file's content. The error is a *fs.PathError with the path on the node.
 func (r root) read(name string) (string, error) {
-	full, err := r.at(name)
+	full, err := r.resolve(name)
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func (r root) read(name string) (string, error) {
 
 // names returns the sorted names in a directory.
 func (r root) names(dir string) ([]string, error) {
-	full, err := r.at(dir)
+	full, err := r.resolve(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (r root) names(dir string) ([]string, error) {
 
 // info returns the FileInfo of a path. Symbolic links are resolved inside the root.
 func (r root) info(name string) (fs.FileInfo, error) {
-	full, err := r.at(name)
+	full, err := r.resolve(name)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (r root) hasAny(names ...string) bool { return slices.ContainsFunc(names, r
 
 // link returns the base name of a symbolic link's target, or "".
 func (r root) link(name string) string {
-	dir, err := r.at(path.Dir(name))
+	dir, err := r.resolve(path.Dir(name))
 	if err != nil {
 		return ""
 	}

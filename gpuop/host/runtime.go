@@ -50,8 +50,8 @@ var kubeRuntimes = []kubeRuntime{
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
 
-// runtimes checks the configuration of the kubelet's container runtime. It is the one in the kubelet's flags or,
-// without flags, the first that has a configuration or a socket.
+// runtimes checks the configuration of the kubelet's container runtime. The kubelet's configuration names it; otherwise
+// it is the first one that has a configuration or a socket.
 func (n *inspection) runtimes() {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // the kubelet may have no flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
@@ -82,13 +82,13 @@ func (n *inspection) runtimes() {
 		n.add(runtimeConfig, state, r.name, reason, next)
 		return
 	}
-	state, reason, next := n.judgeRuntime(r, c)
+	state, reason, next := n.checkRuntime(r, c)
 	n.add(runtimeConfig, state, r.name, reason, next)
 	h, found := c.runtimes[handler]
 	if state == check.OK && h.systemd {
 		n.devChar()
 	}
-	// k3s and RKE2 detect NVIDIA's runtime themselves, so a stray configuration is harmless
+	// k3s and RKE2 detect NVIDIA's runtime themselves, so files in /etc/containerd may be harmless
 	if r.next != "" && n.hasAny(mainConfig, dropIn) {
 		state, reason, next = check.Warning, r.name+" reads "+r.config+", but the toolkit has written to /etc/containerd, which has no effect", r.next
 		if found {
@@ -98,8 +98,8 @@ func (n *inspection) runtimes() {
 	}
 }
 
-// judgeRuntime checks that the RuntimeClass nvidia has a handler, and that its program exists.
-func (n *inspection) judgeRuntime(r kubeRuntime, c configured) (state check.Severity, reason, next string) {
+// checkRuntime checks that the RuntimeClass nvidia has a handler, and that its program exists.
+func (n *inspection) checkRuntime(r kubeRuntime, c configured) (state check.Severity, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
 	switch {
@@ -148,7 +148,7 @@ func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 		return c, err
 	}
 	c.add(r.config, tree)
-	patterns, _ := tree["imports"].([]any) // containerd's imports
+	patterns, _ := tree["imports"].([]any) // only containerd has imports
 	if r.name == "CRI-O" {
 		patterns = []any{"/etc/crio/crio.conf.d/*"}
 	}
@@ -178,8 +178,8 @@ func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 	return c, nil
 }
 
-// add merges the configuration of a file. containerd's Kubernetes plugin has a different name in each of the versions
-// 1, 2 and 3 of its configuration.
+// add merges the configuration of a file. The name of containerd's Kubernetes plugin differs between versions 1, 2 and
+// 3 of its configuration.
 func (c *configured) add(file string, tree map[string]any) {
 	c.files = append(c.files, file)
 	for _, plugin := range []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"} {

@@ -17,7 +17,7 @@ const (
 	validationDir = "/run/nvidia/validations"
 	// driverDir is the root of the operator's driver container, unless hostPaths.driverInstallDir is set.
 	driverDir = "/run/nvidia/driver"
-	// hostDriverFile replaces driver-ready up to v24.3 if the driver is installed on the host.
+	// hostDriverFile exists instead of driver-ready if the driver is installed on the host, up to v24.3.
 	hostDriverFile = "host-driver-ready"
 )
 
@@ -30,7 +30,7 @@ type operand struct {
 	// workload is the value of nvidia.com/gpu.workload.config with which the operand is always validated. flag is the
 	// key in .driver-ctr-ready that enables it. Both are empty if the operand is always enabled.
 	workload, flag string
-	// other is the file that the validator writes for a driver or vGPU manager on the host.
+	// other is the file that the validator writes if the driver or vGPU manager is installed on the host.
 	other string
 	// missing says what fails while the operand is not ready.
 	missing string
@@ -79,19 +79,19 @@ func (o operand) pods() string {
 		app = "nvidia-sandbox-validator"
 	}
 	if o.flag != "" {
-		container = "driver" // it also validates the optional parts of the driver container
+		container = "driver" // the driver container's validation includes its optional parts
 	}
 	return fmt.Sprintf("kubectl logs -n gpu-operator -l app=%s -c %s-validation", app, container)
 }
 
-// validations has the content of the validator's files.
+// validations is the content of the validator's files.
 type validations struct {
 	// workload is the node's workload type; "container" if unknown.
 	workload string
 	// driverRoot is where the driver was found; empty if unknown. host means that it is installed on the host.
 	driverRoot string
 	host       bool
-	// container means that the operator's driver container has reported ready; flags is its configuration.
+	// container means that the operator's driver container has reported ready. flags is its configuration.
 	container bool
 	flags     map[string]bool
 }
@@ -113,13 +113,13 @@ func (r root) validations() *validations {
 	}
 	flags, err := r.read(validationDir + "/.driver-ctr-ready")
 	v.container = err == nil
-	_ = yaml.Unmarshal([]byte(flags), &v.flags) // empty up to v24.3
+	_ = yaml.Unmarshal([]byte(flags), &v.flags) // the file is empty up to v24.3
 	text, err := r.read(validationDir + "/driver-ready")
 	switch m := driverRoot.FindStringSubmatch(text); {
 	case m != nil:
 		v.driverRoot, v.host = m[1], strings.Contains(text, "IS_HOST_DRIVER=true")
 	case err == nil && v.container:
-		v.driverRoot = driverDir // v22.9 to v24.3
+		v.driverRoot = driverDir // driver-ready is empty from v22.9 to v24.3
 	case r.has(path.Join(validationDir, hostDriverFile)):
 		v.driverRoot, v.host = "/", true
 	}
@@ -139,8 +139,8 @@ func (n *inspection) validation() (check.Severity, string, string) {
 	}
 }
 
-// validated checks each operand that is or should be ready: those of the driver (early), or those that need the
-// container runtime.
+// validated checks each operand that is or should be ready. If early is true, it checks those of the driver; otherwise
+// those that need the container runtime.
 func (n *inspection) validated(early bool) {
 	v := n.passed
 	if v == nil {
@@ -154,26 +154,27 @@ func (n *inspection) validated(early bool) {
 		if absent(err) && o.other != "" {
 			info, err = n.info(path.Join(validationDir, o.other))
 		}
-		row := check.Finding{Check: o.check, Node: n.name, Subject: o.file()}
+		f := check.Finding{Check: o.check, Node: n.name, Subject: o.file()}
 		switch {
 		case err == nil:
-			row.Since, row.Reason = info.ModTime(), "the validator has passed "+o.name
+			f.Since, f.Reason = info.ModTime(), "the validator has passed "+o.name
 			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
-				// another root is hostPaths.driverInstallDir, where some clouds install their driver
-				row.Severity = check.Warning
-				row.Reason = "it refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
-				row.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
+				// other roots come from hostPaths.driverInstallDir, for clouds that install the driver in their own
+				// folder
+				f.Severity = check.Warning
+				f.Reason = "it refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
+				f.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case !absent(err):
-			row.Severity, row.Reason, row.Fix = unread(err)
+			f.Severity, f.Reason, f.Fix = unread(err)
 		case o.workload == v.workload:
-			row.Severity, row.Reason, row.Fix = check.Error, o.file()+" is missing: "+o.missing, o.pods()
+			f.Severity, f.Reason, f.Fix = check.Error, o.file()+" is missing: "+o.missing, o.pods()
 		case v.flags[o.flag]:
-			row.Severity, row.Fix = check.Error, o.pods()
-			row.Reason = fmt.Sprintf("%s is missing, and .driver-ctr-ready says %s: true: %s", o.file(), o.flag, o.missing)
+			f.Severity, f.Fix = check.Error, o.pods()
+			f.Reason = fmt.Sprintf("%s is missing, and .driver-ctr-ready says %s: true: %s", o.file(), o.flag, o.missing)
 		default:
-			continue // nothing says that the node needs it
+			continue // nothing shows that the node needs the operand
 		}
-		n.rows = append(n.rows, row)
+		n.findings = append(n.findings, f)
 	}
 }

@@ -129,17 +129,17 @@ func (w *nodeJudge) migFile() *migFile {
 
 // migConfig looks up a MIG config in the file of the node's MIG manager. If there is no file, it uses the operator's
 // defaults for the board. source names the place.
-func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.Named, source string, ok bool) {
+func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
 	if f := w.migFile(); f != nil && f.config != nil {
 		named, ok = f.config.Config(want)
 		return named, f.name, ok
 	}
 	if board == nil {
-		return mig.Named{}, "", false
+		return mig.NamedConfig{}, "", false
 	}
 	entry, err := mig.Default(*board, want)
 	if err != nil {
-		return mig.Named{}, "", false
+		return mig.NamedConfig{}, "", false
 	}
-	return mig.Named{Name: want, Entries: []mig.Entry{entry}}, "the defaults of " + board.Name, true
+	return mig.NamedConfig{Name: want, Entries: []mig.Entry{entry}}, "the defaults of " + board.Name, true
 }

@@ -174,7 +174,7 @@ func (p *planner) file() bool {
 		return true
 	}
 	var names []string
-	for _, n := range f.config.Named {
+	for _, n := range f.config.Configs {
 		names = append(names, n.Name)
 	}
 	hint := "it has " + strings.Join(names, ", ")

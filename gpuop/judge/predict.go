@@ -246,7 +246,7 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Fi
 
 // divide applies a MIG config to a node's GPUs. With the strategy "single", the label nvidia.com/gpu.count counts MIG
 // devices and must be a multiple of the MIG devices per GPU. Otherwise problem says so.
-func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
+func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
 	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
 	_, profile, single := strings.Cut(shown, "-MIG-")
 	if !single {

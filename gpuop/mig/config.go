@@ -16,18 +16,18 @@ import (
 
 // Config is a mig-parted file: named configs, one of which the node label nvidia.com/mig.config selects.
 type Config struct {
-	// Named are the configs in file order.
-	Named []Named
+	// Configs are the configs in file order.
+	Configs []NamedConfig
 }
 
-// Named is one config.
-type Named struct {
+// NamedConfig is one config.
+type NamedConfig struct {
 	Name    string
 	Line    int
 	Entries []Entry
 }
 
-// Entry says how to partition some GPUs of a node.
+// Entry describes how to partition some GPUs of a node.
 type Entry struct {
 	// DeviceFilter lists the PCI device IDs (0x<device>10DE) that the entry applies to. Empty means all.
 	DeviceFilter []string
@@ -54,16 +54,16 @@ func ConfigMaps(node, custom string) []string {
 }
 
 // Config returns the config of that name.
-func (c *Config) Config(name string) (Named, bool) {
-	i := slices.IndexFunc(c.Named, func(n Named) bool { return n.Name == name })
+func (c *Config) Config(name string) (NamedConfig, bool) {
+	i := slices.IndexFunc(c.Configs, func(n NamedConfig) bool { return n.Name == name })
 	if i < 0 {
-		return Named{}, false
+		return NamedConfig{}, false
 	}
-	return c.Named[i], true
+	return c.Configs[i], true
 }
 
 // ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
-// is unreadable, what the MIG manager would reject and what no board can hold. The config has everything that could be
+// is unreadable, what the MIG manager rejects and what no board can hold. The config has everything that could be
 // parsed; it is nil only if the file is not a mapping. Findings have lines but no file.
 func ParseConfig(data []byte) (*Config, []check.Finding) {
 	p := parser{fields.Reader{Unknown: "unknown key: the MIG manager rejects the file"}}
@@ -74,9 +74,9 @@ func ParseConfig(data []byte) (*Config, []check.Finding) {
 			switch {
 			case f.Name == "mig-configs":
 				for _, named := range p.Mapping(f.Value, f.Name) {
-					c.Named = append(c.Named, p.named(named))
+					c.Configs = append(c.Configs, p.named(named))
 				}
-				if len(c.Named) == 0 && f.Value.Kind == yaml.MappingNode {
+				if len(c.Configs) == 0 && f.Value.Kind == yaml.MappingNode {
 					p.Add(configMissing, check.Error, f.Value, f.Name, "at least one config is required", "")
 				}
 			case f.Value.Value != "v1":
@@ -104,8 +104,8 @@ func (p *parser) mapping(n *yaml.Node, path string, optional []string, required 
 // labelValue matches valid label values. The config's name must be one, because the node label selects it.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-func (p *parser) named(f fields.Field) Named {
-	n := Named{Name: f.Name, Line: f.Key.Line}
+func (p *parser) named(f fields.Field) NamedConfig {
+	n := NamedConfig{Name: f.Name, Line: f.Key.Line}
 	path := "mig-configs." + f.Name
 	if !labelValue.MatchString(f.Name) {
 		fix := "letters, digits, '.', '_' and '-', at most 63"
@@ -261,9 +261,9 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	}
 }
 
-// coverage reports a config that does not cover all GPUs of a node. mig-parted then never reports success, because it
-// compares the matched GPUs with all GPUs.
-func (p *parser) coverage(key *yaml.Node, path string, n Named) {
+// coverage reports a config that does not cover all GPUs of a node. mig-parted compares the matched GPUs with all GPUs,
+// so it never reports success.
+func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {
 		for _, i := range e.Indices {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Specification: all 81 default configs are parsed, and fit every board that they name.
+// NVIDIA's 81 default configs are all parsed, and fit every board that they name.
 func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {
@@ -25,11 +25,11 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 			t.Errorf("line %d: %s: %s", f.Line, f.Subject, f.Reason)
 		}
 	}
-	if len(c.Named) != 81 {
-		t.Fatalf("%d configs read, want 81", len(c.Named))
+	if len(c.Configs) != 81 {
+		t.Fatalf("%d configs read, want 81", len(c.Configs))
 	}
 	pairs := 0
-	for _, n := range c.Named {
+	for _, n := range c.Configs {
 		for _, e := range n.Entries {
 			boards := e.candidates()
 			if e.Enabled && len(e.Devices) > 0 && len(boards) == 0 {
@@ -58,7 +58,7 @@ func TestParseConfigFindings(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		file string
-		want []string // line id subject
+		want []string // each is "line check subject"
 	}{
 		"clean": {entry("devices: all", "mig-enabled: true", "mig-devices:", `  "3g.40gb": 1`, `  "1g.10gb": 4`), nil},
 		"upstream's wrong validator": {
@@ -126,7 +126,7 @@ func TestParseConfigFindings(t *testing.T) {
 	}
 }
 
-// Every text is a config or an error.
+// Every text yields a config or an error.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("version: v1\nmig-configs:\n  a:\n    - device-filter: [\"0x20B010DE\"]\n      devices: [0, 1]\n      mig-enabled: true\n      mig-devices: {\"1g.5gb+me\": 1, 3g.20gb: 1}\n  \"true\":\n    - devices: all\n      mig-enabled: false\n"))
 	f.Add([]byte("version: v1\nx: &x\n  <<: *x\nmig-configs: {y: [*x]}"))

@@ -27,7 +27,7 @@ type Profile struct {
 	Starts []int `json:"starts"`
 	// SMs is the number of streaming multiprocessors of an instance; 0 if unknown.
 	SMs int `json:"sms,omitempty"`
-	// Synonym means that only some drivers use this name. The board has the same slice under another name.
+	// Synonym means that only some drivers use this name. Another profile of the board describes the same instance.
 	Synonym bool `json:"-"`
 }
 
@@ -62,7 +62,7 @@ type Board struct {
 	ComputeCapability string `json:"-"`
 	// Profiles are sorted from small to large.
 	Profiles []Profile `json:"profiles"`
-	// Evidence is "attested" if a driver printed the placements, "assumed" if they follow the pattern of similar
+	// Evidence is "attested" if a driver printed the placements. It is "assumed" if they follow the pattern of similar
 	// boards.
 	Evidence string `json:"evidence"`
 	Source   string `json:"source"`
@@ -93,7 +93,7 @@ var table = sync.OnceValue(func() (t struct {
 	Boards     []Board
 	Unattested []struct{ Product, Differs, Source string }
 }) {
-	_ = yaml.Unmarshal(boardsText, &t) // a test parses every row
+	_ = yaml.Unmarshal(boardsText, &t) // cannot fail: a test parses the file
 	return t
 })
 
@@ -144,7 +144,7 @@ func find(word string) (Board, error) {
 		}
 	}
 	var best Board
-	length := 0 // length of the longest product prefix of n
+	length := 0 // length of the longest matching prefix
 	var names, begun []string
 	for _, b := range table().Boards {
 		all := append(slices.Clone(b.Aliases), b.Name)

@@ -51,11 +51,11 @@ func (b Board) GPU(product string) GPU {
 type Replication struct {
 	// Strategy is "time-slicing", "mps", or "" for none.
 	Strategy string
-	// Of maps a resource's full name to its replication.
-	Of map[string]Replica
+	// ByResource maps the full name of a resource to its replication.
+	ByResource map[string]Replica
 }
 
-// Replica is the replication of a resource: its factor, and its new name if it is renamed.
+// Replica describes how a resource is replicated: the factor, and the new name if it is renamed.
 type Replica struct {
 	Factor int
 	Rename string
@@ -72,8 +72,8 @@ type Prediction struct {
 	Findings []check.Finding
 }
 
-// Predict predicts the labels of GPU Feature Discovery and the resources of the device plugin for GPUs under a strategy
-// and a replication. It follows k8s-device-plugin v0.18. If v0.20 behaves differently, a finding says so.
+// Predict predicts the labels of GPU Feature Discovery and the resources of the device plugin. strategy is the MIG
+// strategy. Predict follows k8s-device-plugin v0.18; if v0.20 behaves differently, a finding says so.
 func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	p := predictor{
 		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
@@ -127,8 +127,9 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 type predictor struct {
 	Prediction
 	sharing Replication
-	// kinds counts MIG devices by profile; the numbers count GPUs with MIG, without MIG, and with MIG but no instance
-	kinds                    Request
+	// kinds counts MIG devices by profile.
+	kinds Request
+	// enabled and disabled count GPUs by MIG mode. empty counts those in MIG mode without instances.
 	enabled, disabled, empty int
 	// first is the first GPU in MIG mode.
 	first GPU
@@ -138,8 +139,8 @@ func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fi
 	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// wholeGPUs sets the nvidia.com/gpu.* labels. They describe one product: a GPU without MIG takes precedence over one in
-// MIG mode, whose replicas are 0.
+// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model. A GPU without MIG takes precedence
+// over one in MIG mode, for which replicas is 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
 	described := p.first
 	counts := map[string]int{}
@@ -168,10 +169,10 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	}
 }
 
-// base sets the four labels that every resource has.
+// base sets the four labels that GPU Feature Discovery sets for every resource.
 func (p *predictor) base(resource, product string, count int) {
 	replicas, strategy := 1, "none"
-	if r := p.sharing.Of[resource]; r.Factor > 1 {
+	if r := p.sharing.ByResource[resource]; r.Factor > 1 {
 		replicas, strategy = r.Factor, p.sharing.Strategy
 		if r.Rename == "" {
 			product += "-SHARED"
@@ -188,7 +189,7 @@ func (p *predictor) advertise(resource string, n int) {
 	if n == 0 {
 		return
 	}
-	r := p.sharing.Of[resource]
+	r := p.sharing.ByResource[resource]
 	if r.Factor < 2 {
 		p.Resources[resource] += n
 		return
@@ -261,9 +262,9 @@ func (p *predictor) device(resource, profile string) {
 	}
 }
 
-// Apply returns the GPUs, in node order, as the MIG manager leaves them after applying the config. Findings are entries
-// that do not fit their GPU, and GPUs that no entry covers.
-func (n Named) Apply(gpus []GPU) ([]GPU, []check.Finding) {
+// Apply returns the GPUs as they are after the MIG manager has applied the config. gpus are in node order. Findings are
+// entries that do not fit their GPU, and GPUs that no entry covers.
+func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	after := slices.Clone(gpus)
 	var findings []check.Finding
 	add := func(rule *check.Check, line int, reason, fix string) {
@@ -271,7 +272,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
-		refused := false // the GPUs of a node are alike: one row is enough
+		refused := false // a node's GPUs are usually alike: one finding is enough
 		for i := range after {
 			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i].Board) {
 				continue
@@ -297,7 +298,7 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	return after, findings
 }
 
-// apply partitions a GPU as the entry says. Its error text follows the GPU's index.
+// apply partitions a GPU as the entry describes. The text of the error is written to follow "GPU 0".
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {

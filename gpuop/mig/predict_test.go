@@ -53,10 +53,10 @@ func lines(p Prediction) []string {
 	return out
 }
 
-// Specification, section 3 (traps of sharing, MIG and labels).
+// The cases include the known traps of sharing, MIG and labels.
 func TestPredict(t *testing.T) {
 	shared := func(strategy, resource string, factor int, rename string) Replication {
-		return Replication{Strategy: strategy, Of: map[string]Replica{resource: {Factor: factor, Rename: rename}}}
+		return Replication{Strategy: strategy, ByResource: map[string]Replica{resource: {Factor: factor, Rename: rename}}}
 	}
 	for _, tc := range []struct {
 		name        string
@@ -168,7 +168,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	}
 }
 
-// Specification, section 3: every GPU must be covered. A config can differ between boards.
+// An entry whose device-filter matches no GPU has no effect, and every GPU must be covered.
 func TestApply(t *testing.T) {
 	c, findings := ParseConfig([]byte(`version: v1
 mig-configs:

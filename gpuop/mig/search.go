@@ -79,7 +79,7 @@ type Layout []Instance
 // ErrFit is returned for requests that do not fit on a GPU.
 var ErrFit = errors.New("does not fit")
 
-// Fit places the request on a GPU. It tries all permitted starts: large instances first, and high slices first, as the
+// Fit places the request on a GPU. It tries all permitted starts, large instances first and high slices first, as the
 // driver does. If nothing fits, the error wraps ErrFit and says why.
 func Fit(b Board, r Request) (Layout, error) {
 	reason := obstacle(b, r)
@@ -92,7 +92,7 @@ func Fit(b Board, r Request) (Layout, error) {
 	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
 }
 
-// place searches a layout, and returns nil if there is none. Instances of a profile are placed in a fixed order, so
+// place searches for a layout, and returns nil if there is none. Instances of a profile are placed in descending order, so
 // that no layout is tried twice.
 func place(b Board, r Request) Layout {
 	var wanted []Profile
@@ -128,10 +128,10 @@ func fits(b Board, r Request) bool {
 	return obstacle(b, r) == "" && place(b, r) != nil
 }
 
-// obstacle returns why the request exceeds the board's slices regardless of placement, or "".
+// obstacle explains why the request exceeds the board's slices. It returns "" if only the placement can fail.
 func obstacle(b Board, r Request) string {
 	compute, memory, media := 0, 0, 0
-	var shares []string // the usual surprise: a 3g instance takes four memory slices
+	var shares []string // users do not expect that a 3g instance takes four memory slices
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		n := r[name]
 		p, ok := b.Profile(name)
@@ -165,7 +165,7 @@ func obstacle(b Board, r Request) string {
 	return ""
 }
 
-// Maximal lists the partitions by standard profiles to which no further instance can be added, large instances first.
+// Maximal lists the combinations of standard profiles to which no instance can be added, large instances first.
 func Maximal(b Board) []Request {
 	most := Request{}
 	for _, p := range b.Profiles {

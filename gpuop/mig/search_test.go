@@ -32,7 +32,7 @@ func request(t *testing.T, words ...string) Request {
 	return r
 }
 
-// Specification, finding 2: upstream's only offline validator is wrong about these.
+// NVIDIA's offline validator is wrong about some of these requests.
 func TestFitWhereUpstreamIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		board, request string
@@ -72,7 +72,7 @@ func TestRefusalNamesTheReason(t *testing.T) {
 	}
 }
 
-// Specification, finding 3: an A100-40 has exactly twelve maximal sets.
+// An A100-40GB has exactly twelve maximal combinations of instances.
 func TestMaximalSetsOfA100(t *testing.T) {
 	var got []string
 	for _, r := range Maximal(board(t, "A100-40GB")) {
@@ -94,7 +94,7 @@ func TestMaximalSetsOfA100(t *testing.T) {
 	}
 }
 
-// The maxima in the table are those that the search reaches.
+// Max of each profile equals what the search finds.
 func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	for _, b := range Boards() {
 		for _, p := range b.Profiles {
@@ -237,7 +237,7 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// The table is compared with the material it was written from, where that is at hand.
+// The geometry in boards.yaml equals the collected facts. The test needs the shared material.
 func TestTableEqualsTheCollectedFacts(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/mig-geometry.json"))
 	if err != nil {
@@ -331,7 +331,7 @@ func TestFindGPU(t *testing.T) {
 	}
 }
 
-// Streaming multiprocessors as nvidia-smi mig -lgip printed them, where that is published.
+// The numbers of streaming multiprocessors equal the published output of nvidia-smi mig -lgip.
 func TestStreamingMultiprocessors(t *testing.T) {
 	for _, tt := range []struct {
 		board, source string

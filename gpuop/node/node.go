@@ -18,8 +18,8 @@ import (
 // ErrNoGPUs is returned if the labels do not describe the node's GPUs.
 var ErrNoGPUs = errors.New("the labels do not show which GPUs the node has")
 
-// GPUs returns the node's GPUs according to its labels, without the suffixes of sharing and MIG. The labels have the
-// number of MIG devices, but not which GPU has them. So the first GPU in MIG mode gets all of them, which suffices to
+// GPUs returns the node's GPUs according to its labels, without the suffixes of sharing and MIG. The labels show how
+// many MIG devices exist, but not on which GPU. GPUs puts them all on the first GPU in MIG mode, which is enough to
 // predict labels and resources. Errors wrap ErrNoGPUs.
 func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
@@ -73,7 +73,7 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 // one: paused-for-mig-change_paused-for-driver-upgrade.
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
-// Check reports labels and resources that contradict each other.
+// Check reports labels and resources that contradict each other. Findings have no file.
 func Check(n *corev1.Node) []check.Finding {
 	var findings []check.Finding
 	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)

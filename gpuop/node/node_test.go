@@ -12,7 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-// seedDump is seed 000's dump. It has the operator's labels, no GPU in the capacity, and no indentation.
+// seedDump is the output of kubectl describe node as a user pasted it. It has the operator's labels, no GPU in the
+// capacity, and no indentation.
 const seedDump = `Name: infracloud01
 Roles: control-plane
 Labels: beta.kubernetes.io/arch=amd64
@@ -41,7 +42,7 @@ pods: 110
 ...
 `
 
-// Specification, row "Node dump": labels present, resource absent.
+// A node with the operator's labels but without a GPU resource has a finding.
 func TestSeedDump(t *testing.T) {
 	n, err := Parse([]byte(seedDump))
 	if err != nil {
@@ -85,7 +86,7 @@ func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 		"mixed": {[]mig.GPU{mixed, whole}, "mixed"},
 	} {
 		for _, factor := range []int{1, 4} {
-			replication := mig.Replication{Strategy: "time-slicing", Of: map[string]mig.Replica{"nvidia.com/gpu": {Factor: factor}}}
+			replication := mig.Replication{Strategy: "time-slicing", ByResource: map[string]mig.Replica{"nvidia.com/gpu": {Factor: factor}}}
 			before := mig.Predict(tc.gpus, tc.strategy, replication)
 			var labels, capacity []string
 			for k, v := range before.Labels {
@@ -157,7 +158,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// If GPUs can be derived from a node, predicting from them gives the same number.
+// If a node's labels describe its GPUs, predicting from these GPUs gives the same number.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(seedDump))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))

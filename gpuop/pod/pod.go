@@ -40,25 +40,25 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 
 // Check checks the GPU requests of the pods in a manifest. Findings have lines but no file.
 func Check(root *yaml.Node) []check.Finding {
-	j := &judge{}
+	r := &checker{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		j.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "indent containers by two spaces, below spec")
+		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "indent containers by two spaces, below spec")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
 			for i, c := range fields.Items(fields.Get(spec, list)) {
-				j.container(fmt.Sprintf("%s[%d]", list, i), c)
+				r.container(fmt.Sprintf("%s[%d]", list, i), c)
 			}
 		}
 	}
-	return j.Findings
+	return r.Findings
 }
 
-// judge collects findings.
-type judge struct{ fields.Reader }
+// checker collects findings.
+type checker struct{ fields.Reader }
 
 // container checks the resources of a container.
-func (j *judge) container(where string, c *yaml.Node) {
+func (r *checker) container(where string, c *yaml.Node) {
 	requested := false
 	if name := fields.Text(c, "name"); name != "" {
 		where = "container " + name
@@ -67,7 +67,7 @@ func (j *judge) container(where string, c *yaml.Node) {
 	for _, f := range fields.Of(limits) {
 		if strings.HasPrefix(f.Name, prefix) {
 			requested = true
-			j.resource(where+": limits."+f.Name, f)
+			r.resource(where+": limits."+f.Name, f)
 		}
 	}
 	for _, f := range fields.Of(fields.Get(c, "resources", "requests")) {
@@ -77,22 +77,22 @@ func (j *judge) container(where string, c *yaml.Node) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			j.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
-			j.resource(subject, f)
+			r.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
+			r.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-			j.Add(gpuLimits, check.Error, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
+			r.Add(gpuLimits, check.Error, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
 				"leave out the request")
 		}
 	}
 	for _, e := range fields.Items(fields.Get(c, "env")) {
 		if requested && fields.Text(e, "name") == "NVIDIA_VISIBLE_DEVICES" {
-			j.Add(visibleDevices, check.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
+			r.Add(visibleDevices, check.Warning, e, where+": NVIDIA_VISIBLE_DEVICES",
 				"it overrides the device plugin's value, so the container may see GPUs of other pods", "delete it")
 		}
 	}
 }
 
-// prefix is the prefix of NVIDIA's resources.
+// prefix is the prefix of the names of NVIDIA's resources.
 const prefix = "nvidia.com/"
 
 // whole reports whether the API server accepts an amount as an integer, such as 1, 1.0 and 1k.
@@ -102,18 +102,18 @@ func whole(amount string) bool {
 }
 
 // resource checks the name and amount of a GPU resource.
-func (j *judge) resource(subject string, f fields.Field) {
+func (r *checker) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
-		j.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU", "write a whole number")
+		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU", "write a whole number")
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		fix := "write a whole number"
 		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop node predict, gpuop mig)"
 		}
-		j.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", expected an integer: a pod cannot request part of a GPU", fix)
+		r.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", expected an integer: a pod cannot request part of a GPU", fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		j.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
+		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
 	}
 }
 

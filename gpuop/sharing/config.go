@@ -71,7 +71,7 @@ type key struct {
 }
 
 var keys = sync.OnceValue(func() (k key) {
-	_ = yaml.Unmarshal(keysText, &k) // a test parses every key
+	_ = yaml.Unmarshal(keysText, &k) // cannot fail: a test parses the file
 	return k
 })
 
@@ -96,7 +96,7 @@ type parser struct {
 	fields.Reader
 }
 
-// mapping checks the keys of a mapping. Missing keys are reported at the node at.
+// mapping checks the keys of a mapping. Missing keys are reported at the given node.
 func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	missing := maps.Clone(known)
 	for _, f := range p.Mapping(n, path, slices.Sorted(maps.Keys(known))...) {
@@ -112,7 +112,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 				fix = "set mig.strategy in the operator's values"
 			}
 			state := check.Warning
-			if f.Value.Value == k.Default { // a copied default
+			if f.Value.Value == k.Default { // probably copied from an example, and harmless
 				state = check.Note
 			}
 			p.Add(overridden, state, f.Key, name, "no effect with the GPU Operator, which overrides it with an environment variable: "+k.Operator, fix)
@@ -183,7 +183,7 @@ func (p *parser) value(k key, f fields.Field, path string) {
 func (p *parser) refused(n *yaml.Node, path, want string) {
 	found := fields.Describe(n)
 	if n.Tag == "!!str" {
-		found = strconv.Quote(n.Value) // no key here is secret
+		found = strconv.Quote(n.Value) // no value in this file is secret
 	}
 	p.Add(badValue, check.Error, n, path, "found "+found+", want "+want+": the device plugin does not start", "")
 }
@@ -257,7 +257,7 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	}
 }
 
-// contradictions reports settings that exclude MPS.
+// contradictions reports settings that cannot be combined with MPS.
 func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	blocks := map[string]*yaml.Node{}
 	for _, f := range fields.Of(fields.Get(root, "sharing")) {
@@ -286,7 +286,7 @@ func (c *Config) Strategy() string {
 
 // Replication returns the effect of the config on resources, for package mig.
 func (c *Config) Replication() mig.Replication {
-	r := mig.Replication{Of: map[string]mig.Replica{}}
+	r := mig.Replication{ByResource: map[string]mig.Replica{}}
 	if c.Strategy() == "none" {
 		return r
 	}
@@ -299,8 +299,8 @@ func (c *Config) Replication() mig.Replication {
 			replica.Rename = name + ".shared"
 		}
 		// the plugin creates a device for each replica number, so the largest factor wins
-		if replica.Factor > r.Of[name].Factor {
-			r.Of[name] = replica
+		if replica.Factor > r.ByResource[name].Factor {
+			r.ByResource[name] = replica
 		}
 	}
 	return r

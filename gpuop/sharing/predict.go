@@ -12,7 +12,7 @@ import (
 
 // Limits are what the MPS control daemon sets for each client.
 type Limits struct {
-	// Product is the GPU model that they apply to.
+	// Product is the GPU model that the limits apply to.
 	Product string `json:"product"`
 	// MemoryMiB is the pinned device memory of a client: the total memory divided by the replicas, rounded down. It is
 	// 0 if the total is unknown.
@@ -34,13 +34,13 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}
 	switch replication.Strategy {
 	case "mps":
-		p.mps(gpus, migStrategy, replication.Of[mig.WholeGPU].Factor)
+		p.mps(gpus, migStrategy, replication.ByResource[mig.WholeGPU].Factor)
 	case "time-slicing":
 		p.add(noIsolation, check.Note, "sharing.timeSlicing", "time-slicing isolates neither memory nor faults: every pod can use all memory, and a fault in one pod can stop the others",
 			"share only among trusted workloads, or use MIG")
 	}
-	for _, resource := range slices.Sorted(maps.Keys(replication.Of)) {
-		name := cmp.Or(replication.Of[resource].Rename, resource)
+	for _, resource := range slices.Sorted(maps.Keys(replication.ByResource)) {
+		name := cmp.Or(replication.ByResource[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
 			p.add(badResource, check.Warning, resource, "the config shares it, but the node has no such device with the MIG strategy "+migStrategy, "")
 		}

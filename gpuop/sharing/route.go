@@ -16,13 +16,13 @@ const ConfigLabel = "nvidia.com/device-plugin.config"
 
 // Choose selects the config of a node as the operator's config manager does: by the label, then by the default. If name
 // is empty and ok is true, the node has no config. If ok is false, the config manager fails and the plugin does not
-// start. problem is a finding about the choice, or nil.
-func Choose(names []string, label, deflt string) (name string, ok bool, problem *check.Finding) {
+// start. problem is nil or a finding about the choice.
+func Choose(names []string, label, defaultName string) (name string, ok bool, problem *check.Finding) {
 	const key = "devicePlugin.config.default"
 	row := check.Finding{Check: otherChoice, Subject: ConfigLabel}
 	wanted := label
 	if label == "" {
-		row.Subject, wanted = key, deflt
+		row.Subject, wanted = key, defaultName
 	}
 	switch {
 	case wanted == "":
@@ -38,25 +38,25 @@ func Choose(names []string, label, deflt string) (name string, ok bool, problem 
 	return "", wanted == "", &row
 }
 
-// Named is a config with its key in the ConfigMap, which node labels refer to. Config is nil if the text is not a
+// NamedConfig is a config with its key in the ConfigMap, to which node labels refer. Config is nil if the text is not a
 // mapping.
-type Named struct {
+type NamedConfig struct {
 	Name   string
 	Config *Config
 }
 
 // ParseAny parses a device-plugin config, or a ConfigMap with several. A config that is not in a ConfigMap gets the
 // given name. Lines of findings refer to data.
-func ParseAny(data []byte, name string) ([]Named, []check.Finding) {
+func ParseAny(data []byte, name string) ([]NamedConfig, []check.Finding) {
 	var doc struct {
 		Kind string               `yaml:"kind"`
 		Data map[string]yaml.Node `yaml:"data"`
 	}
 	if err := yaml.Unmarshal(data, &doc); err != nil || doc.Kind != "ConfigMap" {
 		c, findings := Parse(data)
-		return []Named{{Name: name, Config: c}}, findings
+		return []NamedConfig{{Name: name, Config: c}}, findings
 	}
-	var named []Named
+	var named []NamedConfig
 	var findings []check.Finding
 	if len(doc.Data) == 0 {
 		return nil, []check.Finding{{Check: fields.WrongType, Severity: check.Error, Subject: "data", Reason: "the ConfigMap holds no data"}}
@@ -67,13 +67,13 @@ func ParseAny(data []byte, name string) ([]Named, []check.Finding) {
 			offset = n.Line - 1
 		}
 		c, found := Parse([]byte(n.Value))
-		named = append(named, Named{Name: key, Config: c})
+		named = append(named, NamedConfig{Name: key, Config: c})
 		for _, f := range found {
 			f.Line += offset
 			f.Subject = strings.TrimSuffix("data."+key+": "+f.Subject, ": ")
 			findings = append(findings, f)
 		}
 	}
-	slices.SortFunc(named, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(named, func(a, b NamedConfig) int { return strings.Compare(a.Name, b.Name) })
 	return named, findings
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-// seedFile is seed 001's file, with every field that it sets.
+// seedFile is a complete file as an article prints it.
 const seedFile = `version: v1
 flags:
   migStrategy: "none"
@@ -48,7 +48,7 @@ func summary(findings []check.Finding) []string {
 	return out
 }
 
-// Specification, row "config file": every field, including the newer ones, and the mistakes of section 3.
+// The cases have every field, including those of newer plugins, and the known mistakes.
 func TestParseFindings(t *testing.T) {
 	slicing := func(lines ...string) string {
 		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"
@@ -159,7 +159,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Every line of the table of keys is parsed, and has a type that the parser knows.
+// Every key of keys.yaml is parsed, and has a type that the parser knows.
 func TestKeys(t *testing.T) {
 	decoder := yaml3.NewDecoder(bytes.NewReader(keysText))
 	decoder.KnownFields(true)
@@ -180,7 +180,7 @@ func TestKeys(t *testing.T) {
 	check("", root.Keys)
 }
 
-// Seed 001: eight GPUs with five replicas are forty devices, renamed or not. The MPS limits must be exact.
+// Eight GPUs with five replicas are forty devices, renamed or not. The MPS limits must be exact.
 func TestPredict(t *testing.T) {
 	gpu := func(word string, n int) []mig.GPU {
 		g, err := mig.FindGPU(word)
@@ -258,7 +258,7 @@ func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 	}
 }
 
-// Parse rejects a file if the device plugin's library rejects it. Otherwise both read the same resources and replicas.
+// Parse rejects a file if NVIDIA's library rejects it. Otherwise both read the same resources and replicas.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		seedFile,
@@ -305,10 +305,10 @@ func FuzzParse(f *testing.F) {
 				want[string(r.Name)] = replica
 			}
 		}
-		if diff := cmp.Diff(want, c.Replication().Of); diff != "" {
+		if diff := cmp.Diff(want, c.Replication().ByResource); diff != "" {
 			t.Fatalf("(-library +parsed):\n%s", diff)
 		}
-		// the node advertises its GPUs times the replicas
+		// the node must advertise the number of GPUs times the replicas
 		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)
 		if r := want[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
 			if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
