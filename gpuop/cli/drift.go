@@ -54,7 +54,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	if err != nil {
 		return err
 	}
-	return e.answer(answer{Report: judged(s, drift.Judge(s, opt))})
+	return e.answer(answer{Report: judged(s, drift.Compare(s, opt))})
 }
 
 // intended merges values files and --set arguments as Helm does.

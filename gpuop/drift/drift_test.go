@@ -25,57 +25,58 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
 )
 
-// kubectl get wrote the files in testdata against kube-apiserver v1.36.3 with the CRDs of v26.7.0. healthy: helm
-// v3.22.0 has installed a small chart of this project. edited: kubectl has changed two fields of the ClusterPolicy, an
-// image and a field of two DaemonSets. upgraded: helm upgrade was called with other values.
+// The files in testdata were written by kubectl get, from kube-apiserver v1.36.3 with the CRDs of v26.7.0.
+//
+// healthy: helm v3.22.0 has installed a small chart. edited: kubectl has then changed two fields of the ClusterPolicy,
+// and an image and another field of two DaemonSets. upgraded: helm upgrade was called with other values.
 
-// judged returns the rows. A row without evidence may only say what is likely.
-func judged(t *testing.T, s *cluster.State, o drift.Options) []check.Finding {
+// compare returns the findings. It fails the test if a finding that states a fact has no evidence.
+func compare(t *testing.T, s *cluster.State, o drift.Options) []check.Finding {
 	t.Helper()
-	rows := drift.Judge(s, o)
-	for _, v := range rows {
+	findings := drift.Compare(s, o)
+	for _, v := range findings {
 		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
 			t.Errorf("no evidence, and more than likely: %+v", v)
 		}
 	}
-	return rows
+	return findings
 }
 
-func short(rows []check.Finding) []string {
+func short(findings []check.Finding) []string {
 	var out []string
-	for _, v := range wrong(rows) {
+	for _, v := range wrong(findings) {
 		out = append(out, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 	}
 	return out
 }
 
 func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
-	rows := judged(t, load(t, "healthy.yaml"), intended(t))
-	if got := short(rows); len(got) > 0 {
-		t.Errorf("rows that are not OK: %q", got)
+	findings := compare(t, load(t, "healthy.yaml"), intended(t))
+	if got := short(findings); len(got) > 0 {
+		t.Errorf("findings that are not OK: %q", got)
 	}
 }
 
 func TestEditsAreNamedWithTheirOwner(t *testing.T) {
-	rows := judged(t, load(t, "edited.yaml"), intended(t))
+	findings := compare(t, load(t, "edited.yaml"), intended(t))
 	want := []string{
 		"error drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
 		"error drift-field ClusterPolicy/cluster-policy spec.driver.version",
 	}
-	if diff := cmp.Diff(want, short(rows)); diff != "" {
+	if diff := cmp.Diff(want, short(findings)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for subject, words := range map[string][]string{
 		"ClusterPolicy/cluster-policy spec.driver.version": {`set "580.95.05"`, `has "570.158.01"`, "owner: kubectl-edit (Update) on 2026-11-22"},
 	} {
-		i := slices.IndexFunc(rows, func(v check.Finding) bool { return v.Subject == subject })
+		i := slices.IndexFunc(findings, func(v check.Finding) bool { return v.Subject == subject })
 		for _, w := range words {
-			if !strings.Contains(rows[i].Reason, w) {
-				t.Errorf("%s: %q does not say %q", subject, rows[i].Reason, w)
+			if !strings.Contains(findings[i].Reason, w) {
+				t.Errorf("%s: %q does not say %q", subject, findings[i].Reason, w)
 			}
 		}
 	}
-	for _, v := range rows {
+	for _, v := range findings {
 		if v.Check.ID == "drift-field" && v.Severity == check.Error {
 			if want := time.Hour; load(t, "edited.yaml").At.Sub(v.Since) > want || v.Since.IsZero() {
 				t.Errorf("%s: since %s, want the time of the edit", v.Subject, v.Since)
@@ -87,10 +88,10 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 	}
 }
 
-// A repeated helm upgrade keeps the edits. upgraded.yaml is from a real API server.
+// Repeating helm upgrade with other values keeps the edits.
 func TestUpgradeWithOtherValues(t *testing.T) {
-	rows := judged(t, load(t, "upgraded.yaml"), intended(t))
-	got := short(rows)
+	findings := compare(t, load(t, "upgraded.yaml"), intended(t))
+	got := short(findings)
 	for _, want := range []string{
 		"error drift-value mig.strategy",
 		"warning drift-value-extra proxy",
@@ -100,7 +101,7 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 			t.Errorf("%q is missing in %q", want, got)
 		}
 	}
-	for _, v := range rows {
+	for _, v := range findings {
 		if strings.Contains(v.Reason+v.Fix, "pw@") {
 			t.Errorf("a password is shown: %q", v.Reason)
 		}
@@ -127,9 +128,9 @@ func TestEachFieldIsFound(t *testing.T) {
 				if value == nil {
 					delete(of(s), name)
 				}
-				s.ClusterPolicies[0].SetManagedFields(nil) // as if the managed fields were stripped
+				s.ClusterPolicies[0].SetManagedFields(nil) // as if managedFields had been stripped
 				var got []string
-				for _, v := range wrong(judged(t, s, drift.Options{Table: intended(t).Table})) {
+				for _, v := range wrong(compare(t, s, drift.Options{Table: intended(t).Table})) {
 					if v.Check.ID == "drift-field" {
 						got = append(got, strings.TrimPrefix(v.Subject, "ClusterPolicy/cluster-policy "))
 					}
@@ -171,7 +172,7 @@ func TestEachFieldIsFound(t *testing.T) {
 	}
 }
 
-// declared holds the fields that the manifest in testdata sets.
+// declared is the set of fields in the manifest in testdata.
 var declared = map[string]bool{}
 
 func declare(path string, m map[string]any) {
@@ -184,8 +185,8 @@ func declare(path string, m map[string]any) {
 	}
 }
 
-// revise decodes the release in the state's last Secret, changes it, and stores it under its new revision. It uses
-// Helm's own types.
+// revise changes the state's newest release, and stores it as a new revision. It decodes the release with Helm's own
+// types.
 func revise(t *testing.T, s *cluster.State, change func(*helm.Release)) {
 	t.Helper()
 	from := s.Secrets[len(s.Secrets)-1]
@@ -237,7 +238,7 @@ func TestReleaseStates(t *testing.T) {
 		{"failed", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) {
 				r.Version, r.Info.Status, r.Info.Description = 2, helm.StatusFailed, "timed out"
-				r.Manifest = strings.ReplaceAll(r.Manifest, "580.95.05", "999") // never applied
+				r.Manifest = strings.ReplaceAll(r.Manifest, "580.95.05", "999") // the cluster has never had this version
 			})
 		}, []string{"error drift-release release/gpu-operator"}, "timed out"},
 		{"uninstalling", func(t *testing.T, s *cluster.State) {
@@ -264,11 +265,11 @@ func TestReleaseStates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
 			c.make(t, s)
-			rows := judged(t, s, drift.Options{Table: intended(t).Table})
-			if diff := cmp.Diff(c.want, short(rows)); diff != "" {
+			findings := compare(t, s, drift.Options{Table: intended(t).Table})
+			if diff := cmp.Diff(c.want, short(findings)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if said := fmt.Sprint(wrong(rows)); !strings.Contains(strings.ToLower(said), strings.ToLower(c.says)) {
+			if said := fmt.Sprint(wrong(findings)); !strings.Contains(strings.ToLower(said), strings.ToLower(c.says)) {
 				t.Errorf("%s does not say %q", said, c.says)
 			}
 		})
@@ -278,9 +279,9 @@ func TestReleaseStates(t *testing.T) {
 func TestKeyThatTheReleaseDoesNotHave(t *testing.T) {
 	o := intended(t)
 	o.Intended["mig"].(map[string]any)["stratgey"] = "mixed"
-	rows := wrong(judged(t, load(t, "healthy.yaml"), o))
-	if len(rows) != 1 || rows[0].Check.ID != "drift-value" || rows[0].Subject != "mig.stratgey" || !strings.Contains(rows[0].Reason, "does not have this value") {
-		t.Errorf("%+v", rows)
+	findings := wrong(compare(t, load(t, "healthy.yaml"), o))
+	if len(findings) != 1 || findings[0].Check.ID != "drift-value" || findings[0].Subject != "mig.stratgey" || !strings.Contains(findings[0].Reason, "does not have this value") {
+		t.Errorf("%+v", findings)
 	}
 }
 
@@ -310,11 +311,11 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := load(t, "healthy.yaml")
 			c.make(&s.ClusterPolicies[0])
-			rows := judged(t, s, intended(t))
-			if got := strings.Join(short(rows), "; "); got != c.want {
+			findings := compare(t, s, intended(t))
+			if got := strings.Join(short(findings), "; "); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if said := fmt.Sprint(rows); !strings.Contains(said, c.says) {
+			if said := fmt.Sprint(findings); !strings.Contains(said, c.says) {
 				t.Errorf("%s does not say %q", said, c.says)
 			}
 		})
@@ -322,12 +323,12 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	s := load(t, "healthy.yaml")
 	s.Secrets = []corev1.Secret{}
 	s.ClusterPolicies[0].SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
-	if said := fmt.Sprint(judged(t, s, intended(t))); !strings.Contains(said, "argocd app diff gpu") {
+	if said := fmt.Sprint(compare(t, s, intended(t))); !strings.Contains(said, "argocd app diff gpu") {
 		t.Errorf("Argo CD leaves no release: %s does not say so", said)
 	}
 	s = load(t, "upgraded.yaml")
 	s.ClusterPolicies[0].SetLabels(flux)
-	for _, v := range judged(t, s, intended(t)) {
+	for _, v := range compare(t, s, intended(t)) {
 		if v.Check.ID == "drift-value" && v.Severity == check.Error && !strings.Contains(v.Fix, "change the values of HelmRelease flux-system/gpu") {
 			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)
 		}
@@ -344,8 +345,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err == nil && r != nil {
 			s := &cluster.State{Namespace: "x", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.a.v1"}, Data: map[string][]byte{"release": data}}}}
-			if len(judged(t, s, drift.Options{Table: intended(t).Table})) == 0 {
-				t.Fatal("a release, and no row")
+			if len(compare(t, s, drift.Options{Table: intended(t).Table})) == 0 {
+				t.Fatal("a release, but no finding")
 			}
 		}
 	})

@@ -93,7 +93,7 @@ func (r *Release) revision() string { return strconv.Itoa(r.Version) }
 // chartVersion returns the chart's version as written in Chart.yaml.
 func (r *Release) chartVersion() string { return r.Chart.Metadata.Version }
 
-// seen returns the revision as evidence.
+// seen returns a fact about the revision as evidence.
 func (r *Release) seen(format string, args ...any) check.Evidence {
 	object := "Secret/sh.helm.release.v1." + r.Name + ".v" + r.revision()
 	return check.Seen("release", object, format, args...).At(r.Info.LastDeployed.Time)
@@ -104,7 +104,7 @@ func (r *Release) seenStatus() check.Evidence {
 	return r.seen("status %s, chart %s", r.Info.Status, r.chartVersion())
 }
 
-// value returns the effective value at a path: the user's, the chart's default, or a subchart's default.
+// value returns the effective value at a path: the user's or, if not set, the default of the chart or subchart.
 func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	if v, found, err := unstructured.NestedFieldNoCopy(r.Config, path...); found && err == nil {
 		return v, v != nil
@@ -112,7 +112,7 @@ func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	return r.fallback(table, path)
 }
 
-// fallback returns the default at a path. The release does not have the defaults of subcharts, so those are from the
+// fallback returns the default at a path. A release does not contain the defaults of subcharts, so those come from the
 // table.
 func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 	if v, _, err := unstructured.NestedFieldNoCopy(r.Chart.Values, path...); v != nil && err == nil {
@@ -127,7 +127,7 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 // history lists the revisions of a release, oldest first.
 type history []*Release
 
-// histories decodes the releases of the chart in the Secrets. It also returns the errors.
+// histories decodes all revisions of the chart's releases in the Secrets. It also returns the errors.
 func histories(secrets []corev1.Secret) (out []history, broken []error) {
 	var all []*Release
 	for i := range secrets {
@@ -157,7 +157,7 @@ func histories(secrets []corev1.Secret) (out []history, broken []error) {
 
 func (h history) last() *Release { return h[len(h)-1] }
 
-// base returns the revision to compare with: the newest deployed one, or the last.
+// base returns the revision to compare with: the newest deployed one or, without one, the last.
 func (h history) base() *Release {
 	for _, r := range slices.Backward(h) {
 		if r.Info.Status == helm.StatusDeployed {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// Owner is the last writer of a field according to managedFields. The zero value is unknown.
+// Owner is the last writer of a field according to managedFields. The zero value means unknown.
 type Owner struct {
 	// Manager is the name of the field manager, such as helm, gpu-operator or kubectl-edit.
 	Manager string
@@ -21,7 +21,7 @@ type Owner struct {
 	Time time.Time
 }
 
-// String describes the owner for a sentence.
+// String describes the owner for a message.
 func (o Owner) String() string {
 	if o.Manager == "" {
 		return "unknown"
@@ -33,7 +33,7 @@ func (o Owner) String() string {
 	return s
 }
 
-// ownerIn returns the owner in an entry.
+// ownerIn returns the owner that an entry describes.
 func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
 	if e.Time != nil {
@@ -42,8 +42,8 @@ func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	return o
 }
 
-// OwnerOf returns the last writer of the field at a path. Of several, the one that owns the longest part of the path
-// wins, then the latest.
+// OwnerOf returns the last writer of the field at a path. If several managers own a part of the path, the longest part
+// wins, then the latest time.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	var best Owner
 	deepest := 0
@@ -56,8 +56,8 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	return best
 }
 
-// deployers lists field managers that install charts. kubectl is not one of them, because users also edit with it. Helm
-// has two names.
+// deployers lists the field managers of tools that install charts; Helm has two. kubectl is not listed, because users
+// also edit with it.
 var deployers = []string{
 	"helm", "helm-controller", "argocd-controller", "argocd-application-controller", "kustomize-controller",
 }
@@ -67,7 +67,7 @@ func deploys(manager string) bool { return slices.Contains(deployers, strings.To
 // controller is an object that continuously reconciles the installation: a Flux HelmRelease or an Argo CD Application.
 type controller struct{ kind, name string }
 
-// controllerOf detects a controller by the labels and annotations that Flux and Argo CD set on ClusterPolicies.
+// controllerOf detects a controller by the labels and annotations of the ClusterPolicies.
 func controllerOf(s *cluster.State) controller {
 	for i := range s.ClusterPolicies {
 		p := &s.ClusterPolicies[i]
@@ -79,18 +79,18 @@ func controllerOf(s *cluster.State) controller {
 		if name == "" && slices.ContainsFunc(p.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
 			return strings.HasPrefix(e.Manager, "argocd-")
 		}) {
-			name = labels["app.kubernetes.io/instance"] // the label used before Argo CD v3
+			name = labels["app.kubernetes.io/instance"] // Argo CD before v3 uses this label
 		}
 		if name != "" {
-			// the ID may begin with the Application's namespace: namespace_name
+			// the ID may contain the Application's namespace, as namespace_name
 			return controller{"Application", strings.Replace(name, "_", "/", 1)}
 		}
 	}
 	return controller{}
 }
 
-// row returns a row that names the controller.
-func (c controller) row() check.Finding {
+// finding returns a finding that names the controller.
+func (c controller) finding() check.Finding {
 	return check.Finding{
 		Check: otherOwner, Severity: check.Note, Subject: c.kind + "/" + c.name,
 		Evidence: check.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
@@ -99,7 +99,7 @@ func (c controller) row() check.Finding {
 	}
 }
 
-// change says how to change the values.
+// change tells the user how to change the values.
 func (c controller) change() string {
 	return "change the values of " + c.kind + " " + c.name + " where they are kept"
 }

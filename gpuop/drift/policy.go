@@ -14,28 +14,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// policy compares the manifest's ClusterPolicy with the one in the cluster.
-func (j *judging) policy(r *Release) {
-	if j.unread(cluster.ClusterPolicies) {
+// policy compares the ClusterPolicy in the manifest with the one in the cluster.
+func (c *comparison) policy(r *Release) {
+	if c.unread(cluster.ClusterPolicies) {
 		return
 	}
 	for _, o := range r.policies {
 		name := o.GetName()
 		subject := "ClusterPolicy/" + name
-		i := slices.IndexFunc(j.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
+		i := slices.IndexFunc(c.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
 		if i < 0 {
-			j.add(check.Seen("list", "ClusterPolicy", "no %s", name).At(j.At), check.Error, missingObject, subject,
+			c.add(check.Seen("list", "ClusterPolicy", "no %s", name).At(c.At), check.Error, missingObject, subject,
 				r.id()+" created it, but it is no longer in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
 					"kubectl apply its ClusterPolicy", r.Name, r.Namespace, r.revision()))
 			continue
 		}
-		d := &fieldDiff{judging: j, release: r, subject: subject, live: &j.ClusterPolicies[i]}
+		d := &fieldDiff{comparison: c, release: r, subject: subject, live: &c.ClusterPolicies[i]}
 		want, _ := o.Object["spec"].(map[string]any)
 		have, _ := d.live.Object["spec"].(map[string]any)
 		d.walk([]string{"spec"}, want, have)
 		if d.agreed > 0 {
 			fields := counted(d.agreed, "field")
-			j.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
+			c.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
 				fmt.Sprintf("unchanged since %s wrote it, in %s", r.id(), fields), "")
 		}
 	}
@@ -43,7 +43,7 @@ func (j *judging) policy(r *Release) {
 
 // fieldDiff compares an object in the manifest with the one in the cluster.
 type fieldDiff struct {
-	*judging
+	*comparison
 	release *Release
 	subject string
 	live    *unstructured.Unstructured
@@ -72,7 +72,7 @@ func (d *fieldDiff) walk(path []string, want, have map[string]any) {
 	}
 }
 
-// field adds a row for a field that differs.
+// field reports a field that differs.
 func (d *fieldDiff) field(path []string, want, have any) {
 	fields := d.live.GetManagedFields()
 	owner, name := OwnerOf(fields, path...), chart.Path(path)
@@ -100,7 +100,8 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
-// defaulted reports whether a field has the API server's default, or has no known writer.
+// defaulted reports whether a field that the manifest does not set is legitimate: it has the API server's default, or
+// the writer is the one that installed the release.
 func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	if owner.Manager != "" {
 		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
@@ -113,7 +114,7 @@ func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	return found && f.Default
 }
 
-// revert returns the command that restores a field. Repeating helm upgrade does not: it only applies differences
+// revert returns the command that restores a field. helm upgrade would not restore it: it only applies differences
 // between manifests.
 func (d *fieldDiff) revert(path []string, want any) string {
 	patch := want

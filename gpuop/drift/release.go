@@ -12,15 +12,15 @@ import (
 )
 
 // release checks one release: its status, its values, and its ClusterPolicy.
-func (j *judging) release(h history) {
-	j.status(h)
-	if j.Intended != nil {
-		j.values(h.base())
+func (c *comparison) release(h history) {
+	c.status(h)
+	if c.Intended != nil {
+		c.values(h.base())
 	}
-	j.policy(h.base())
+	c.policy(h.base())
 }
 
-func (j *judging) status(h history) {
+func (c *comparison) status(h history) {
 	last, base, subject := h.last(), h.base(), "release/"+h.last().Name
 	rollback := fmt.Sprintf("helm history %s -n %s", last.Name, last.Namespace)
 	compared := ""
@@ -30,13 +30,13 @@ func (j *judging) status(h history) {
 	}
 	say := func(state check.Severity, next, format string, args ...any) {
 		reason := last.id() + fmt.Sprintf(format, args...) + compared
-		j.add(last.seenStatus(), state, releaseState, subject, reason, next)
+		c.add(last.seenStatus(), state, releaseState, subject, reason, next)
 	}
 	began := last.Info.LastDeployed.Time
 	switch status := last.Info.Status; {
 	case status == helm.StatusDeployed:
 		say(check.OK, "", " is deployed: chart %s, written by %s", last.chartVersion(), last.Writer)
-	case status.IsPending() && !began.IsZero() && j.At.Sub(began) < helmTimeout:
+	case status.IsPending() && !began.IsZero() && c.At.Sub(began) < helmTimeout:
 		say(check.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
 		say(check.Error, rollback, " is %s for too long: helm was interrupted; until it is "+
@@ -50,41 +50,41 @@ func (j *judging) status(h history) {
 }
 
 // upgrade returns the command that applies the intended values.
-func (j *judging) upgrade(r *Release) string {
-	if j.controller.kind == "HelmRelease" {
-		return j.controller.change()
+func (c *comparison) upgrade(r *Release) string {
+	if c.controller.kind == "HelmRelease" {
+		return c.controller.change()
 	}
-	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s", r.Name, r.Namespace, r.chartVersion(), j.Flags))
+	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s", r.Name, r.Namespace, r.chartVersion(), c.Flags))
 }
 
 // values compares the intended values with those of the release.
-func (j *judging) values(r *Release) {
+func (c *comparison) values(r *Release) {
 	agreed := 0
-	leaves(j.Intended, nil, func(path chart.Path, want any) {
-		have, found := r.value(j.Table, path)
+	leaves(c.Intended, nil, func(path chart.Path, want any) {
+		have, found := r.value(c.Table, path)
 		if same(want, have) {
 			agreed++
 			return
 		}
-		reason := fmt.Sprintf("%s sets %s, but %s has %s", j.From, shown(path, want), r.id(), shown(path, have))
+		reason := fmt.Sprintf("%s sets %s, but %s has %s", c.From, shown(path, want), r.id(), shown(path, have))
 		if !found {
-			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", j.From, shown(path, want), r.id())
+			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", c.From, shown(path, want), r.id())
 		}
-		j.add(r.seen("%s: %s", path, shown(path, have)), check.Error, otherValue, path.String(), reason, j.upgrade(r))
+		c.add(r.seen("%s: %s", path, shown(path, have)), check.Error, otherValue, path.String(), reason, c.upgrade(r))
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
-		deflt, _ := r.fallback(j.Table, path)
-		if named(j.Intended, path) || same(have, deflt) {
+		fallback, _ := r.fallback(c.Table, path)
+		if named(c.Intended, path) || same(have, fallback) {
 			return
 		}
-		j.add(r.seen("%s: %s", path, shown(path, have)), check.Warning, extraValue, path.String(),
+		c.add(r.seen("%s: %s", path, shown(path, have)), check.Warning, extraValue, path.String(),
 			fmt.Sprintf("%s sets %s, but %s does not; the chart's default is %s",
-				r.id(), shown(path, have), j.From, shown(path, deflt)),
-			"add it to the values, or run: "+j.upgrade(r))
+				r.id(), shown(path, have), c.From, shown(path, fallback)),
+			"add it to the values, or run: "+c.upgrade(r))
 	})
 	if agreed > 0 {
-		reason := fmt.Sprintf("%s matches %s of %s", r.id(), counted(agreed, "value"), j.From)
-		j.add(r.seenStatus(), check.OK, otherValue, "values", reason, "")
+		reason := fmt.Sprintf("%s matches %s of %s", r.id(), counted(agreed, "value"), c.From)
+		c.add(r.seenStatus(), check.OK, otherValue, "values", reason, "")
 	}
 }
 
@@ -96,13 +96,13 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// named reports whether the tree has a value at or above the path. A value at the path of a group counts too.
+// named reports whether the tree has a value at the path or at a group around it.
 func named(tree map[string]any, path chart.Path) bool {
 	var at any = tree
 	for _, name := range path {
 		m, isMap := at.(map[string]any)
 		if !isMap {
-			return true // a value instead of the group
+			return true // a scalar or list replaces the group
 		}
 		value, found := m[name]
 		if !found {

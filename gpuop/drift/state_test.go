@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
 )
 
-// load reads a file written by kubectl get -o yaml --show-managed-fields. Its times are the creation times of the
-// objects. At is an hour after the last of them.
+// load reads a file written by kubectl get -o yaml --show-managed-fields. State.At is one hour after the newest
+// creation time.
 func load(t *testing.T, name string) *cluster.State {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -57,7 +57,7 @@ func load(t *testing.T, name string) *cluster.State {
 func add(t *testing.T, s *cluster.State, u unstructured.Unstructured) {
 	t.Helper()
 	switch u.GetKind() {
-	case "Node", "Pod", "DaemonSet", "ConfigMap": // not used by drift
+	case "Node", "Pod", "DaemonSet", "ConfigMap": // drift does not use these kinds
 	case "Secret":
 		s.Secrets = append(s.Secrets, typed[corev1.Secret](t, u))
 	case "ClusterPolicy":
@@ -90,10 +90,10 @@ func intended(t *testing.T) drift.Options {
 	return drift.Options{Table: chart.Load(), Intended: v, From: "values.yaml", Flags: "-f values.yaml"}
 }
 
-// wrong returns the rows that are not OK.
-func wrong(rows []check.Finding) []check.Finding {
+// wrong returns the findings that are not OK.
+func wrong(findings []check.Finding) []check.Finding {
 	var out []check.Finding
-	for _, v := range rows {
+	for _, v := range findings {
 		if v.Severity != check.OK {
 			out = append(out, v)
 		}

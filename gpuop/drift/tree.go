@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// leaves calls visit for each value that is not a map, sorted by name. Lists are leaves. Empty maps are skipped.
+// leaves calls visit for each value that is not a map, in the order of names. Lists are leaves, and empty maps are
+// skipped.
 func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
 		at := append(path[:len(path):len(path)], name)
@@ -25,8 +26,8 @@ func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
 	}
 }
 
-// pruned returns the value without empty parts: the API server drops them, or they do not matter. It returns nil if
-// nothing is left.
+// pruned returns the value without empty parts, which the API server drops or ignores. It returns nil if nothing is
+// left.
 func pruned(value any) any {
 	switch v := value.(type) {
 	case string:
@@ -69,7 +70,7 @@ func same(a, b any) bool {
 // maxShown limits the length of a value in a sentence, in bytes.
 const maxShown = 160
 
-// shown formats a value as JSON with secrets masked. Some paths are always secret.
+// shown formats a value as JSON for a message, with secrets masked. At some paths, every value is secret.
 func shown(path chart.Path, value any) string {
 	_, isText := value.(string)
 	switch {

@@ -50,7 +50,7 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 	}
 }
 
-// Specification, section 1: every word that explain must know, by the title of the specification's row.
+// The words are those that users of articles and tickets ask about.
 func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 	for row, list := range map[string]string{
 		"000 vendors":             "Intel device plugins operator; AMD GPU operator",
@@ -164,7 +164,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Every word has an entry, or suggestions that have one.
+// Every word has an entry, or suggestions that have entries.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"nvidia.com/gpu.present=true", "1g.5gb+me", "=", "mig-1g.5gb.shared", "A100", "\x00", "<profile>"} {
 		f.Add(s)
@@ -205,7 +205,7 @@ func TestKeysOfTheChart(t *testing.T) {
 	if list, err := Lookup(chart.Load(), c.ID); err != nil || list[0].Meaning != "Means this. Do that." {
 		t.Errorf("a check: %+v, %v", list, err)
 	}
-	// the keys in the second article's table
+	// the keys are those of an article's table
 	for _, row := range []struct{ path, since, until string }{
 		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
 		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},

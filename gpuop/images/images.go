@@ -32,7 +32,7 @@ type Image struct {
 	Note string `json:"note,omitempty"`
 }
 
-// view looks up the values that the chart sees.
+// view looks up effective values: the settings over the chart's defaults.
 type view struct {
 	table    *chart.Table
 	version  chart.Version
@@ -56,14 +56,14 @@ func (v view) text(path string) string {
 	return fmt.Sprint(value)
 }
 
-// on reports whether the release has a switch and it is enabled.
+// on reports whether the release has the switch at path, and the switch is on.
 func (v view) on(path string) bool {
 	k, known := v.table.Key(chart.ParsePath(path))
 	return known && k.In(v.version) && v.text(path) == "true"
 }
 
-// Components returns the operands that run on the nodes with these settings, and Node Feature Discovery as "nfd" at the
-// end. If all is set, it includes disabled operands.
+// Components returns the operands that run on the nodes with these settings. Node Feature Discovery is the last one, as
+// "nfd". If all is true, disabled operands are included.
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
 	runs := w.runs(nodes)
@@ -86,8 +86,8 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether a resource that the chart creates contains the image. Since v26.7.0 the chart creates a
-// ClusterPolicy, a GPUCluster or neither, and an NVIDIADriver may replace the driver of the ClusterPolicy.
+// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0 the chart can
+// create a ClusterPolicy, a GPUCluster or neither, and an NVIDIADriver can replace the driver of the ClusterPolicy.
 func (v view) deployed(part string) bool {
 	const policy = "clusterPolicy.deployCR"
 	if _, known := v.table.Default(v.version, policy); !known {
@@ -109,12 +109,12 @@ func (v view) deployed(part string) bool {
 	return v.on(policy)
 }
 
-// runs returns the sections of the settings whose image the operator pulls on the nodes.
+// runs returns the sections of the settings whose images are pulled.
 func (v view) runs(nodes Nodes) map[string]bool {
 	all := func(list []chart.Condition, absent bool) bool {
 		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
 	}
-	out := map[string]bool{"operator": true, "draDriver": true} // images of Deployments and of a GPUCluster
+	out := map[string]bool{"operator": true, "draDriver": true} // the operator's Deployment and a GPUCluster use these images
 	for _, o := range v.table.Operands(v.version) {
 		if !all(o.When, o.Standard) {
 			continue
@@ -148,14 +148,14 @@ func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) b
 	return view{t, v, settings}.on("driver.nvidiaDriverCRD.enabled")
 }
 
-// tagged reports whether the operator appends the operating system to a section's image tag.
+// tagged reports whether the operator appends the operating system to the tag of a section's image.
 func (v view) tagged(part string) bool {
 	return slices.ContainsFunc(v.table.Operands(v.version), func(o chart.Operand) bool {
 		return slices.ContainsFunc(o.Containers, func(c chart.Container) bool { return c.Image == part && c.System })
 	})
 }
 
-// Nodes describe the nodes, which determine the driver images.
+// Nodes describes the nodes, which determine the driver images.
 type Nodes struct {
 	// Systems are operating systems as in the driver's tags: ubuntu24.04, rhel9.6, rhcos4.19.
 	Systems []string
@@ -168,8 +168,8 @@ var (
 	kernelName = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z._+-]+$`)
 )
 
-// List returns the images that an installation pulls, in the order of the operands. If all is set, it includes those of
-// disabled operands.
+// List returns the images that an installation pulls, in the order of the operands. If all is true, the images of
+// disabled operands are included.
 func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
@@ -193,8 +193,8 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 	return out, nil
 }
 
-// images returns the images of a component. The driver has one for each operating system: <version>-<os>, or
-// <branch>-<kernel>-<os> if precompiled.
+// images returns the images of a component. The driver has an image for each operating system, <version>-<os>.
+// Precompiled drivers have one for each kernel too, <branch>-<kernel>-<os>.
 func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {

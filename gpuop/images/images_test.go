@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04", "nvcr.io/nvidia/driver:595.91.07-rhel9",
 		"nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
 		"nvcr.io/nvidia/k8s/container-toolkit:v1.20.0",
-		"nvcr.io/nvidia/k8s-device-plugin:v0.20.0", // for the plugin and GPU Feature Discovery
+		"nvcr.io/nvidia/k8s-device-plugin:v0.20.0", // used by the device plugin and GPU Feature Discovery
 		"nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
 		"nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
 		"registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
@@ -85,8 +85,7 @@ func TestWhatRunsIsListed(t *testing.T) {
 	}
 }
 
-// A precompiled driver needs a branch as its version. With a full version, such as the chart's default, the image does
-// not exist.
+// A precompiled driver needs a branch as its version. No image exists for a full version, such as the chart's default.
 func TestPrecompiledWantsABranch(t *testing.T) {
 	table := chart.Load()
 	for version, noted := range map[string]bool{"": true, "570.86.15": true, "570": false} {

@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// tree holds the ClusterPolicy's spec or the chart's values, which use the same names.
+// tree is the ClusterPolicy's spec or the chart's values, which use the same names.
 type tree map[string]any
 
 func (t tree) at(path string) any {
@@ -45,7 +45,7 @@ func (t tree) text(path string) string {
 	return ""
 }
 
-// on returns a switch, or absent if it is not set.
+// on returns the switch at path, or absent if it is not set.
 func (t tree) on(path string, absent bool) bool {
 	if b, isBool := t.at(path).(bool); isBool {
 		return b
@@ -67,9 +67,9 @@ func (t tree) set(path string, value any) {
 }
 
 // pulled returns the images that a release of the operator pulls for a ClusterPolicy on nodes with one operating
-// system. It is written by hand from the operator's source, and uses no table of gpuop. Sources are
-// controllers/state_manager.go (init, isStateEnabled, getGPUNodeOSInfo), controllers/object_controls.go (Transform...,
-// resolveDriverTag) and the IsEnabled methods of clusterpolicy_types.go at the tags v1.7.0 to v26.7.0.
+// system. It follows the operator's source and uses no table of gpuop. The source is controllers/state_manager.go
+// (init, isStateEnabled, getGPUNodeOSInfo), controllers/object_controls.go (Transform..., resolveDriverTag) and the
+// IsEnabled methods of clusterpolicy_types.go, at the tags v1.7.0 to v26.7.0.
 func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	out := map[string]bool{}
 	since := func(s string) bool {
@@ -84,7 +84,7 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 		return repository + "/" + image + ":" + version
 	}
 	add := func(part string) {
-		if spec.text(part+".image") != "" { // otherwise the operator rejects the ClusterPolicy
+		if spec.text(part+".image") != "" { // without image, the operator rejects the ClusterPolicy
 			out[path(part)] = true
 		}
 	}
@@ -115,7 +115,7 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	if spec.on("toolkit.enabled", true) {
 		add("toolkit")
 	}
-	// before v22.9.0 the operator always runs them
+	// before v22.9.0, the operator runs them unconditionally
 	for _, part := range []string{"devicePlugin", "gfd", "dcgmExporter"} {
 		if !since("v22.9.0") || spec.on(part+".enabled", true) {
 			add(part)
@@ -182,7 +182,7 @@ func systemTag(since func(string) bool, system string) string {
 
 const kernel = "6.8.0-60-generic"
 
-// cases returns the settings of the compared installations by name.
+// cases returns the settings of each compared installation, by name.
 func cases() map[string]map[string]any {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	vgpu := map[string]any{"vgpuManager.repository": "r.example.com/vgpu", "vgpuManager.image": "vgpu-manager", "vgpuManager.version": "580.95.02"}
@@ -232,7 +232,7 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 			policy := spec(t, values)
 			for _, system := range []string{"ubuntu22.04", "rhel9.6", "rhcos4.19"} {
 				want := pulled(v, policy, system, kernel)
-				beside(v, values, want)
+				addDeployments(v, values, want)
 				found, err := images.List(table, v, settings, images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}, false)
 				if err != nil {
 					t.Fatal(err)
@@ -252,8 +252,8 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 	}
 }
 
-// beside adds the images of the chart's own Deployments: the operator and Node Feature Discovery.
-func beside(v chart.Version, values tree, out map[string]bool) {
+// addDeployments adds the images of the chart's own Deployments: the operator and Node Feature Discovery.
+func addDeployments(v chart.Version, values tree, out map[string]bool) {
 	version := values.text("operator.version")
 	if version == "" {
 		version = v.String()
@@ -304,7 +304,7 @@ func valuesOf(t *testing.T, data string, v chart.Version) tree {
 	return values
 }
 
-// images must list what the operator pulls, in every release. Here the chart's values serve as the ClusterPolicy.
+// images lists what the operator pulls, in every release. The chart's values serve as the ClusterPolicy here.
 func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	data := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 14) {
@@ -313,7 +313,7 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 				spec := values.copy()
 				for _, part := range []string{"validator", "nodeStatusExporter"} {
 					if spec[part] != nil && spec.text(part+".version") == "" {
-						spec.set(part+".version", v.String()) // the templates set the chart's version
+						spec.set(part+".version", v.String()) // the templates fill in the chart's version
 					}
 				}
 				return spec
@@ -322,8 +322,7 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	}
 }
 
-// Like TestImagesAreThoseThatTheOperatorPulls, but Helm's engine renders the ClusterPolicy from the templates in the
-// operator's repository.
+// The ClusterPolicy is rendered by Helm's engine here, from the templates in the operator's repository.
 func TestImagesAreThoseOfTheRenderedClusterPolicy(t *testing.T) {
 	clone, data := charts.Source(t), charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {

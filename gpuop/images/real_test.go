@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// switched lists the parts that some templates omit while they are disabled, which is the default.
+// switched lists the sections whose images some templates omit while they are disabled, as by default.
 var switched = []string{"gds", "sandboxDevicePlugin", "vfioManager", "vfioManager.driverManager", "vgpuDeviceManager", "vgpuManager", "vgpuManager.driverManager"}
 
-// The full list must equal the images that the chart renders, plus those of disabled parts. The images of enabled
-// operands must all be rendered.
+// The full list equals the images that the chart renders plus those of disabled sections. The images of enabled
+// operands are all rendered.
 func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 	var rendered map[string][]string
 	charts.Read(t, filepath.Join(charts.Data(t), "rendered-images.json"), &rendered)
@@ -32,7 +32,7 @@ func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range want {
-				// three charts are from the source tree, which uses the placeholder devel-ubi8 for the release
+				// three charts are from the source tree, which has the placeholder devel-ubi8 as the tag
 				want[i] = strings.ReplaceAll(want[i], ":devel-ubi8", ":"+name)
 			}
 			slices.Sort(want)

@@ -37,7 +37,7 @@ func Open(name string) (*chart.Release, error) {
 	return r, nil
 }
 
-// read reads a chart. A chart from the source tree has no release version, so the version is taken from name.
+// read reads a chart. A chart from the source tree has no release version: its version is taken from name.
 func read(c *helm.Chart, name string) (*chart.Release, error) {
 	d := c.Metadata
 	if d.Name != "gpu-operator" {
@@ -69,7 +69,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	return r, err
 }
 
-// coalesce merges the chart's values over a subchart's as Helm does: null removes a default.
+// coalesce merges values over those of a subchart as Helm does: null removes a default.
 func coalesce(over, under map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {
@@ -104,7 +104,7 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 					Names struct {
 						Kind string `yaml:"kind"`
 					} `yaml:"names"`
-					// Validation has the schema in v1beta1.
+					// in v1beta1, the schema is here
 					Validation struct {
 						Schema *schema `yaml:"openAPIV3Schema"`
 					} `yaml:"validation"`
@@ -137,7 +137,7 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 	return out, nil
 }
 
-// schema is the part of an OpenAPI schema that the tables use.
+// schema is the part of an OpenAPI schema that the tables use. It is used for CRDs.
 type schema struct {
 	Type       string             `yaml:"type"`
 	Enum       []any              `yaml:"enum"`
@@ -178,10 +178,10 @@ func (s *schema) additional() *schema {
 	return &inner
 }
 
-// skipped lists top-level fields that all resources have.
+// skipped lists the top-level fields that every resource has.
 var skipped = []string{"apiVersion", "kind", "metadata", "status"}
 
-// fields appends the fields below a schema to out.
+// fields appends the fields of a schema to out. at is the path of the schema.
 func (s *schema) fields(at string, out []chart.Field) []chart.Field {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]

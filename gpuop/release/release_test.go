@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 )
 
-// small is a chart of this project with every kind of entry that the reader looks for.
+// small is a small chart with every kind of entry that the package reads.
 var small = map[string]string{
 	"Chart.yaml":  "name: gpu-operator\nversion: v27.1.0\nappVersion: v27.1.0\n",
 	"values.yaml": "driver:\n  enabled: true\n  version: 700.1.1\n  repository: nvcr.io/nvidia\n  image: driver\nnode-feature-discovery:\n  worker: {tolerations: [{key: a}]}\n",
@@ -45,7 +45,7 @@ func write(t *testing.T, dir string) string {
 	return dir
 }
 
-// pack archives a folder like helm package.
+// pack archives a folder like helm package does.
 func pack(t *testing.T, dir string) []byte {
 	t.Helper()
 	var out bytes.Buffer

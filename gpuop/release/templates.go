@@ -12,7 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// readTemplates records which values the templates read. below is the path of the chart's values.
+// readTemplates records which values the templates read. below is the path of the chart's values: the root, or a
+// subchart's name.
 func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) error {
 	for _, f := range files {
 		p, text := f.Name, string(f.Data)
@@ -33,13 +34,13 @@ func readTemplates(files []*helm.File, below chart.Path, into *chart.Release) er
 	return nil
 }
 
-// templateReader tracks values through a template.
+// templateReader records which values a template reads, and how.
 type templateReader struct {
 	below chart.Path
 	into  *chart.Release
 }
 
-// scope maps names to paths of values from the template's root, or nil if unknown.
+// scope holds the paths that the dot and the variables of a template refer to. nil means unknown.
 type scope struct {
 	dot       []string
 	variables map[string][]string
@@ -49,7 +50,7 @@ func (s *scope) inner(dot []string) *scope {
 	return &scope{dot, maps.Clone(s.variables)}
 }
 
-// note records the use of a path.
+// note records that a template uses the value at a path.
 func (r *templateReader) note(chain []string, use chart.Use) {
 	if len(chain) < 2 || chain[0] != "Values" {
 		return
@@ -63,7 +64,7 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n == nil {
-			return // no else branch
+			return // there is no else branch
 		}
 		for _, inner := range n.Nodes {
 			r.node(inner, s)
@@ -87,7 +88,8 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 	}
 }
 
-// copying lists functions that use a value with everything below it. comparing lists functions that use its text.
+// copying lists functions that use a value with everything below it. comparing lists functions that depend on the text
+// of a value.
 var (
 	copying   = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite", "concat", "keys", "values", "pick", "omit", "deepCopy"}
 	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}
@@ -140,7 +142,7 @@ func (r *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) 
 	}
 }
 
-// chain resolves a node to a path from the root, or nil.
+// chain returns the path from the root that a node refers to, or nil.
 func (s *scope) chain(n parse.Node) []string {
 	join := func(head, tail []string) []string {
 		if head == nil {
