@@ -27,7 +27,7 @@ func TestSharedCases(t *testing.T) {
 		code         int
 		want, not    string
 	}{
-		{"amd-operator", "lint install.sh", 2, `not judged`, `deviceConfig`},
+		{"amd-operator", "lint install.sh", 2, `not checked`, `deviceConfig`},
 		{"cm-map", "lint cm.yaml", 1, `data\.any(.|\n)*write \|- after any:`, ``},
 		{"drift-secrets", "drift -f values.yaml --from " + healthy, 1, `clientSecret`, `plain-`},
 		{"drift-secrets", "drift -o json -f values.yaml --from " + healthy, 1, `clientSecret`, `plain-`},

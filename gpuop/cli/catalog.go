@@ -5,7 +5,7 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 var (
 	notRead = check.New("not-read", check.Error, "The file cannot be read.", "The message says why.", check.Gpuop)
 
-	uncertainTag = check.New("image-tag", check.Note, "The tag is not certain.", "Describe the nodes with --os and --kernel.",
+	uncertainTag = check.New("image-tag", check.Note, "The image's tag depends on the nodes' operating system or kernel.", "Describe the nodes with --os and --kernel.",
 		"GPU Operator component matrix")
 	placementsAssumed = check.New("mig-placements-assumed", check.Note,
 		"The placements of this board are derived from other boards.", "Compare with nvidia-smi mig -lgipp.",
@@ -14,6 +14,6 @@ var (
 		check.Gpuop)
 	noServer = check.New("server", check.Error, "The API server did not answer while waiting.", "Check the connection.",
 		check.Gpuop)
-	migLabel = check.New("mig-label", check.Error, "Says whether the MIG label was written.", "Add --apply to write it.",
+	migLabel = check.New("mig-label", check.Error, "Shows whether gpuop mig apply set the label nvidia.com/mig.config, and why not.", "Fix the reported errors, then add --apply.",
 		check.Gpuop)
 )

@@ -27,8 +27,7 @@ func connect(cmd *cobra.Command) *connection {
 	flags.StringVar(&c.context, "context", "", "kubeconfig `context` (default: the current context)")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace` (default: detected)")
 	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
-	flags.StringVar(&c.from, "from", "", "check gathered files instead of a live cluster: the `folder` of NVIDIA's "+
-		"must-gather.sh, or files of kubectl get -o yaml")
+	flags.StringVar(&c.from, "from", "", "check a `folder` of must-gather.sh or kubectl get -o yaml files instead of a live cluster")
 	return c
 }
 

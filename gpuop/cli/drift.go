@@ -23,11 +23,12 @@ func newDriftCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
 		Short: "Compare the values with the Helm release and the ClusterPolicy",
-		Long: `drift says where a cluster is not what its values say, step by step: the values files and --set, the Helm
-release, the ClusterPolicy. Each field that differs is named with its owner: the field manager, its operation and its
-time. A Flux HelmRelease or an Argo CD Application that owns the installation is named too.
+		Long: `drift compares the values of -f and --set with the Helm release, and the release with the
+ClusterPolicy. It lists each difference. For a field of the ClusterPolicy it also prints who changed it: the field
+manager, the operation and the time. If a Flux HelmRelease or an Argo CD Application manages the installation, drift
+names it.
 
-Without -f and --set the release is the intention. It reads, and never writes.`,
+Without -f and --set, only the release is compared with the ClusterPolicy. drift never writes to the cluster.`,
 		Example: `  gpuop drift -f values.yaml
   gpuop drift -f values.yaml -f prod.yaml --set driver.version=580.95.05 -o json
   gpuop drift --from must-gather/`,

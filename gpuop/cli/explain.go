@@ -15,11 +15,11 @@ import (
 func newExplainCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain WORD...",
-		Short: "Explain a label, state, resource, event, key of the chart or finding",
-		Long: `explain says what a word means, who writes it, who reads it and where it is documented: labels and annotations of
-nodes, states, keys of the configuration files, resource names, events and messages, components, environment variables,
-MIG profiles, GPU models, the IDs of gpuop's rows, and keys of the chart, with their releases and defaults; .Values.driver
-lists those below driver.`,
+		Short: "Explain a label, state, resource, event, chart key or check",
+		Long: `explain prints what a word means, what writes and reads it, and where it is documented. It knows node
+labels and annotations, states, keys of the configuration files, resource names, events, error messages, components,
+environment variables, MIG profiles, GPU models and the IDs of gpuop's checks. For a key of the chart it also prints
+the releases that have it, and its default. .Values.driver lists the keys below driver.`,
 		Example: `  gpuop explain nvidia.com/gpu.deploy.driver
   gpuop explain paused-for-mig-change
   gpuop explain UnexpectedAdmissionError

@@ -24,9 +24,9 @@ func newImagesCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images [VALUES]",
 		Short: "List every image that an installation pulls, for mirroring",
-		Long: `images lists the images of the operands that the values switch on, one a line, ready for a copying tool. The
-driver has an image for each operating system of the nodes (--os), and when it is precompiled for each kernel
-(--kernel). What is not sure about a name is said on the error stream.`,
+		Long: `images lists the images of all operands that the values enable, one per line, as input for a copying
+tool. The driver has one image for each operating system of the nodes (--os). Precompiled drivers have one for each
+kernel (--kernel) as well. If the name of an image is not certain, a note on standard error says why.`,
 		Example: `  gpuop images values.yaml --os ubuntu24.04
   gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 --os ubuntu24.04 --kernel 6.8.0-60-generic
   gpuop images values.yaml --os rhel9.6 | xargs -n1 -I{} skopeo copy docker://{} docker://registry.example.com/{}`,

@@ -22,14 +22,14 @@ func newLintCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …']",
 		Short: "Check values, commands and manifests before they are applied",
-		Long: `Check values of the gpu-operator chart, the files that carry them (Flux, Argo CD, k3s, helmfile, Fleet, Kustomize,
-Terraform, Ansible, GitHub workflows), helm and kubectl commands, scripts, the operator's custom resources, device plugin
-and MIG configs, and pod manifests. The kind of each file is detected.
+		Long: `lint checks values of the gpu-operator chart, files that contain such values (Flux, Argo CD, k3s,
+helmfile, Fleet, Kustomize, Terraform, Ansible, GitHub workflows), helm and kubectl commands, scripts, the
+operator's custom resources, device plugin and MIG configs, and pod manifests. It detects the kind of each file.
 
-A directory stands for its .yaml, .yml, .json, .sh and .tf files, also with .gotmpl, .tpl, .tftpl or .j2 appended. Files
-that are not certainly the operator's are skipped. - is standard input: YAML or a script.
+In a directory, lint reads the .yaml, .yml, .json, .sh and .tf files, also with .gotmpl, .tpl, .tftpl or .j2
+appended, and skips files that do not clearly belong to the operator. - reads YAML or a script from standard input.
 
-Exit code 2: nothing could be checked. Otherwise skipped inputs are counted in a note.`,
+If nothing could be checked, the exit code is 2. Otherwise a note counts the skipped inputs.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
@@ -38,9 +38,9 @@ Exit code 2: nothing could be checked. Otherwise skipped inputs are counted in a
 		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.options.Version, "version", "", "chart `release` to check against: v26.7.0, v26.7 or latest (default: the command's --version, else the newest)")
+	flags.StringVar(&o.options.Version, "version", "", "chart `release` to check against (default: the command's --version, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "check this shell `text`; - for standard input")
-	flags.BoolVar(&o.fix, "fix", false, "print the command with all unambiguous corrections; findings go to standard error")
+	flags.BoolVar(&o.fix, "fix", false, "print the corrected command, and findings to standard error")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
 }
@@ -227,7 +227,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its subfolders one at a time"})
 				break reading
 			case err != nil:
-				row := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "it is not judged: " + err.Error()}
+				row := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " + err.Error()}
 				if found {
 					row.Severity = check.Note // found by searching a directory
 				}

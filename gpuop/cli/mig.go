@@ -16,8 +16,9 @@ func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
 		Short: "Plan and apply MIG partitions",
-		Long: `mig answers without a GPU which MIG instances a board can hold and where. On a cluster it says what blocks a change,
-and makes it. gpuop node predict shows what a node will offer, and gpuop lint checks a config for the MIG manager.`,
+		Long: `mig works without a GPU: it lists the MIG instances that fit on a board. On a cluster, mig apply shows what blocks a
+MIG change, and makes the change. To predict what a node will offer, use gpuop node predict. To check a config file of
+the MIG manager, use gpuop lint.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -63,7 +64,7 @@ func allBoards() answer {
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(w, style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements were printed by a driver; assumed ones are derived."))
+		_, err := fmt.Fprintln(w, style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements come from a driver's output; assumed ones are derived."))
 		return err
 	}}
 }
@@ -109,8 +110,9 @@ func newMIGFitCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Place instances on one GPU, or explain why they do not fit",
-		Long: `Search a placement for MIG instances on one GPU. If there is none, the reason is printed and the exit code is 1;
-gpuop mig profiles MODEL lists what fits. The driver may choose another placement that is as good.`,
+		Long: `fit searches for a placement of the MIG instances on one GPU. If there is none, it prints the reason
+and exits with 1; gpuop mig profiles MODEL lists the layouts that fit. The driver may choose another placement that
+fits.`,
 		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -18,26 +18,26 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply NODE CONFIG",
 		Short: "Show what blocks a MIG change, and apply it",
-		Long: `apply says what stands in the way of a MIG config on a node before anything is changed: pods that hold its
-GPUs, agents that the MIG manager cannot take away, GPUs that the config leaves out, a config that its ConfigMap does
-not have, a change that is under way. It predicts what the node will offer.
+		Long: `apply shows what would block a MIG change on a node: pods that hold its GPUs, agents that the MIG
+manager cannot evict, GPUs that the config does not cover, a config that the ConfigMap lacks, or another change in
+progress. It also predicts the resources that the node will offer.
 
-With --apply, and when nothing stands in the way, it writes the label nvidia.com/mig.config and nothing else; gpuop verify
---wait --node NODE then waits for the end of the change.
+Without --apply this is a dry run. With --apply, if nothing blocks the change, it sets the node label
+nvidia.com/mig.config and nothing else. To wait for the end of the change, run gpuop verify --wait --node NODE.
 
-Exit codes: 0 nothing stands in the way, 1 something does, 2 bad input, 3 the cluster cannot be reached.`,
+Exit codes: 0 nothing blocks the change, 1 something does, 2 bad input, 3 the cluster cannot be reached.`,
 		Example: `  gpuop mig apply gpu-1 all-1g.10gb
   gpuop mig apply gpu-1 all-1g.10gb --apply
   gpuop mig apply gpu-1 all-1g.10gb --from must-gather/`,
 		Args: exactly(2, "a node and the name of a MIG config"),
 	}
 	c := connect(cmd)
-	cmd.Flags().BoolVar(&a.apply, "apply", false, "write the label")
+	cmd.Flags().BoolVar(&a.apply, "apply", false, "set the label nvidia.com/mig.config on the node")
 	cmd.Flags().BoolVar(&a.force, "force", false, "set the label even if problems were found")
 	e.verboseFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.force && !a.apply {
-			return fmt.Errorf("%w: --force is for --apply", errUsage)
+			return fmt.Errorf("%w: --force needs --apply", errUsage)
 		}
 		if a.apply && c.from != "" {
 			return fmt.Errorf("%w: --apply cannot be combined with --from: it needs a live cluster", errUsage)
@@ -80,7 +80,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err
 		}
-		row.Reason, row.Fix = config+" was written", "gpuop verify --wait --node "+node
+		row.Reason, row.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node
 	}
 	tree.Add(row)
 	return e.answer(answer{Report: tree})

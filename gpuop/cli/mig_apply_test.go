@@ -65,12 +65,12 @@ func TestMIGApply(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"mig", "apply", "gpu-1", toSlices, "--kubeconfig", kubeconfig}, 0, "56 nvidia.com/mig-1g.10gb, now 8 nvidia.com/gpu"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--kubeconfig", kubeconfig}, 0, "56 nvidia.com/mig-1g.10gb after the change, 8 nvidia.com/gpu now"},
 		{[]string{"mig", "apply", "gpu-1", "all-1g.10g", "--kubeconfig", kubeconfig}, 1, "did you mean all-1g.10gb?"},
 		{[]string{"mig", "apply", "gpu1", toSlices, "--kubeconfig", kubeconfig}, 2, "did you mean gpu-1?"},
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig}, 2, `patch`},
 		{[]string{"mig", "apply", "gpu-1"}, 2, "a node and the name of a MIG config"},
-		{[]string{"mig", "apply", "gpu-1", toSlices, "--force"}, 2, "--force is for --apply"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--force"}, 2, "--force needs --apply"},
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml")}, 2, "cannot be combined with --from"},
 	} {
 		code, out, errOut := call("", c.args...)

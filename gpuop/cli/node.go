@@ -13,12 +13,13 @@ func newNodeCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
 		Short: "Check a GPU node from its files, or predict its labels and resources",
-		Long: `node reads the files of the node that it runs on, in the order in which they depend on each other, and names the
-first broken link: GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric
-manager, the operator's validation files, the container runtime's configuration, CDI specifications.
+		Long: `node checks the node that it runs on and names the first broken component, in order of dependency:
+GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric manager, the
+operator's validation files, the container runtime's configuration, CDI specifications.
 
-It runs no program, needs no API server and writes nothing. In a pod, mount / of the node read-only and name the folder
-with --root; a copy of the files works as well. What may not be read is unknown, with the reason.`,
+It only reads files: it runs no program, needs no API server and writes nothing. In a pod, mount the node's /
+read-only and set --root to it. A copy of the files works as well. If a file cannot be read, the check says so and
+why.`,
 		Example: `  sudo gpuop node
   gpuop node --root /host
   gpuop node --root ./sosreport-gpu-1 -v`,

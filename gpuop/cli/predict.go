@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,9 +31,9 @@ func newPredictCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) [-f FILE] [--config NAME]",
 		Short: "Predict labels and allocatable resources under a sharing or MIG config",
-		Long: `predict shows the labels and resources that a node will have with another config, and the limits of MPS clients.
+		Long: `predict prints the labels and resources that a node will have with another config, and the limits of MPS clients.
 
--f names a device-plugin config, a ConfigMap with several of them, or a mig-parted file. Without -f, --config is one of the
+-f is a device-plugin config, a ConfigMap with several of them, or a mig-parted file. Without -f, --config is one of the
 default MIG configs (all-balanced, all-1g.10gb, …). Without --config, the node's label selects the sharing config. A
 sharing config that is not in a ConfigMap is named after its file.`,
 		Example: `  gpuop node predict -f sharing.yaml --gpu A100-80GB --gpus 8 --config sharing
@@ -216,7 +217,8 @@ func (p *prediction) write(w io.Writer, style check.Style) error {
 		_, err := fmt.Fprintln(w, "the node gets an empty config: nothing changes")
 		return err
 	case !p.Effective:
-		fmt.Fprintf(w, "%s; once the node gets the config %s:\n\n", style.Yellow("nothing changes as it is"), style.Bold(p.Config))
+		fmt.Fprintf(w, "%s; with the config %s the node would offer:\n\n",
+			style.Yellow("nothing changes yet"), style.Bold(strconv.Quote(p.Config)))
 	default:
 		fmt.Fprintf(w, "config %s%s\n\n", style.Bold(p.Config), p.about)
 	}

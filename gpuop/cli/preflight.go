@@ -18,12 +18,13 @@ func newPreflightCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preflight",
 		Short: "Check whether the GPU Operator can be installed or upgraded on a cluster",
-		Long: `preflight reads a cluster and says what would go wrong with an installation of the GPU Operator: versions outside
-the support matrix, nodes that would get the driver image or the runtime's configuration of another node, taints
-that are not tolerated, a second device plugin or Node Feature Discovery, pod security, quotas, a missing
-CustomResourceDefinition, and GPU clients that block MIG changes and upgrades. It writes nothing to the cluster.
+		Long: `preflight finds problems that an installation or upgrade of the GPU Operator would have on a cluster:
+versions outside the support matrix, nodes that would get the driver image or runtime configuration of another node,
+taints that are not tolerated, a second device plugin or Node Feature Discovery, pod security, quotas, missing
+CustomResourceDefinitions, and GPU clients that block MIG changes and upgrades. It writes nothing to the cluster.
 
-It judges with the values of -f and --set; without, with those of the ClusterPolicy that is installed, else the chart's defaults.`,
+preflight uses the values of -f and --set. Without them it uses those of the installed ClusterPolicy, or the chart's
+defaults.`,
 		Example: `  gpuop preflight
   gpuop preflight --version v26.7.0 -f values.yaml
   gpuop preflight --from must-gather/ -o json`,

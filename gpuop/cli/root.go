@@ -102,16 +102,16 @@ What do you have at hand?
   a cluster that does not work                   gpuop verify
   a cluster before an installation or upgrade    gpuop preflight
   a cluster that somebody has changed            gpuop drift -f VALUES
-  a folder of must-gather                        gpuop verify --from FOLDER
+  a must-gather folder                           gpuop verify --from FOLDER
   a node with a GPU                              sudo gpuop node
-  GPUs that are to be shared                     gpuop node predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
-  a word, a key of the chart or a row            gpuop explain WORD
-  nothing yet                                    gpuop values gen PLATFORM
+  GPUs to share or partition                     gpuop node predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
+  a label, a chart key or the ID of a check      gpuop explain WORD
+  no values file yet                             gpuop values gen PLATFORM
 
 gpuop is read-only, except for mig apply --apply, which sets one node label, and --out, which writes a file.
 
-Exit codes: 0 no finding reaches --fail-on; 1 a finding does, or a deadline passed; 2 invalid input, or an input in
-which nothing was checked; 3 the cluster does not answer.`,
+Exit codes: 0 no finding of severity --fail-on or worse; 1 such a finding, or a timeout; 2 invalid input, or nothing
+to check; 3 the cluster does not answer.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -133,9 +133,9 @@ which nothing was checked; 3 the cluster does not answer.`,
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: the `folder` or archive that helm pull wrote; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default error; warning for clusters)")
+	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default: error; for clusters warning)")
 	flags.StringArrayVar(&e.ignore, "ignore", nil, "ignore findings of a `check[:subject]`; may be repeated")
-	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
+	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before you apply:"}, &cobra.Group{ID: "running", Title: "On a running cluster or node:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group

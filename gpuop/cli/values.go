@@ -121,14 +121,15 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate FILE --from RELEASE [--to RELEASE]",
 		Short: "Rewrite a values file for another release, with a list of changes",
-		Long: `Rewrite a values file for another release of the chart. Comments, blank lines and order stay.
+		Long: `migrate rewrites a values file for another release of the chart. It keeps comments, blank lines and
+the order.
 
-A key is renamed only if a release renamed it. A setting is dropped only if nothing in the values, templates and custom
-resources of the target reads it. Other settings stay, unknown keys included. The list of changes goes to standard error,
-or next to the file with -o json. It includes each setting that the old release ignored and the target obeys, and each
-changed default. A target older than the file needs --downgrade.
+A key is renamed only if a release renamed it. A setting is dropped only if nothing in the values, templates and
+custom resources of the target reads it. All other settings stay, including unknown keys. The list of changes goes
+to standard error; with -o json it is part of the output. It includes each changed default, and each setting that
+the old release ignores and the target uses. A target older than the file needs --downgrade.
 
-Exit code 1: a setting was dropped, takes effect, or has an error.`,
+The exit code is 1 if a setting was dropped, has a new effect, or has an error.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {

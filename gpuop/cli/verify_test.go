@@ -145,7 +145,7 @@ func TestVerifyWaits(t *testing.T) {
 	}
 	// the timeout expires before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "nothing could be read within 1ns") {
+	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "no answer within 1ns") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 	// the timeout ends the wait
@@ -155,7 +155,7 @@ func TestVerifyWaits(t *testing.T) {
 		}
 	})
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "300ms", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitFindings || !strings.Contains(out, "300ms have passed, and 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
+	if code != exitFindings || !strings.Contains(out, "timed out after 300ms; 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }

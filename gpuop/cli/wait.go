@@ -15,7 +15,7 @@ import (
 )
 
 // errDeadline is returned by until after its timeout.
-var errDeadline = errors.New("the deadline has passed")
+var errDeadline = errors.New("timed out")
 
 // lookEvery is the minimum interval between two reads of the cluster.
 const lookEvery = 5 * time.Second
@@ -114,11 +114,11 @@ func (e *env) waited(
 	case err == nil:
 		return last, nil
 	case !last.Judged && errors.Is(err, errDeadline):
-		return last, fmt.Errorf("%w: nothing could be read within %s", cluster.ErrUnreachable, deadline)
+		return last, fmt.Errorf("%w: no answer within %s", cluster.ErrUnreachable, deadline)
 	case last.Judged && errors.Is(err, errDeadline):
-		why = deadline.String() + " have passed"
+		why = "timed out after " + deadline.String()
 	case last.Judged && errors.Is(err, context.Canceled):
-		why = "the waiting was interrupted"
+		why = "interrupted"
 	default:
 		return last, err
 	}
@@ -127,7 +127,7 @@ func (e *env) waited(
 		left = fmt.Sprintf("%d findings are not resolved", n)
 	}
 	last.Add(check.Finding{
-		Check: waitEnded, Severity: check.Error, Subject: "--wait", Reason: why + ", and " + left, Fix: again,
+		Check: waitEnded, Severity: check.Error, Subject: "--wait", Reason: why + "; " + left, Fix: again,
 	})
 	return last, nil
 }

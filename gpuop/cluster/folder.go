@@ -389,7 +389,7 @@ func (g *gathering) finish(kinds []Kind) *State {
 			s.Missing = append(s.Missing, Missing{Kind: k, Why: Failed, Detail: g.broken[k]})
 			l.drop(s)
 		case g.files[k] == "":
-			s.Missing = append(s.Missing, Missing{Kind: k, Why: Unread, Detail: "the folder holds no " + string(k)})
+			s.Missing = append(s.Missing, Missing{Kind: k, Why: Unread, Detail: "the folder contains no " + string(k)})
 		case !l.known(s):
 			l.reset(s)
 		}

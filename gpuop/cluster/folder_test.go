@@ -143,7 +143,7 @@ func TestHalfAFolder(t *testing.T) {
 		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
 		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
 		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: expected an object, found 7"},
-		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder holds no pods"},
+		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder contains no pods"},
 		"no ClusterPolicy":        {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,7 +159,7 @@ func (r *reading) pages(ctx context.Context, l list, namespace string) (err erro
 		err = meta.EachListItem(object, func(o runtime.Object) error { l.take(r.state, r.trim, o); return nil })
 		about, isList := object.(metav1.ListInterface)
 		if err != nil || !isList {
-			return fmt.Errorf("%T is no list: %w", object, err)
+			return fmt.Errorf("%T is not a list: %w", object, err)
 		}
 		if token = about.GetContinue(); token == "" {
 			return nil

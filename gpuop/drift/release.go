@@ -39,8 +39,8 @@ func (c *comparison) status(h history) {
 	case status.IsPending() && !began.IsZero() && c.At.Sub(began) < helmTimeout:
 		say(check.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		say(check.Error, rollback, " is %s for too long: helm was interrupted; until it is "+
-			"rolled back helm refuses another with %q", status, "another operation (install/upgrade/rollback) is in progress")
+		say(check.Error, rollback, " has been %s for too long: helm was interrupted, and answers "+
+			"%q until you roll back", status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
 		why := strings.TrimSuffix(cmp.Or(last.Info.Description, "helm gives no reason"), ".")
 		say(check.Error, rollback, " failed and may be partially applied: %s", why)

@@ -88,7 +88,7 @@ func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
 			r.Add(Ellipsis, check.Error, &yaml.Node{Line: i + 1}, "...",
-				`the "..." that an article puts for "and so on" was copied with the example, and the file does not parse`, "delete the line")
+				`"..." is left over from a shortened example: the file is not valid YAML`, "replace it with the missing lines, or delete it")
 			return
 		}
 	}
@@ -136,7 +136,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 				content = slices.Concat(content, merged(value))
 			}
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
-			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, expected a word", "")
+			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, expected a string", "")
 		case at >= 0 && i < own:
 			r.Add(Duplicate, check.Error, key, join(path, key.Value),
 				fmt.Sprintf("duplicate key, first set on line %d; only the last value is used", fields[at].Key.Line), "keep one")

@@ -33,7 +33,7 @@ func TestMapping(t *testing.T) {
 		"merge of itself": {"&a\nalpha: 1\n<<: *a\n", nil, []string{"0 yaml-aliases : write the values out"}},
 		"merge of a word": {"<<: x\n", nil, []string{"1 wrong-type :"}},
 		"a list as key":   {"[a]: 1\n", nil, []string{"1 wrong-type :"}},
-		"ellipsis":        {"alpha:\n  - 1\n  ...\n", nil, []string{"3 yaml-ellipsis ...: delete the line"}},
+		"ellipsis":        {"alpha:\n  - 1\n  ...\n", nil, []string{"3 yaml-ellipsis ...: replace it with the missing lines, or delete it"}},
 		"syntax":          {"alpha: [\n", nil, []string{"1 yaml-syntax :"}},
 		"empty":           {"# nothing\n", nil, []string{"0 yaml-syntax :"}},
 		"a list":          {"- alpha\n", nil, []string{"1 wrong-type :"}},

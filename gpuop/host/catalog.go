@@ -9,8 +9,8 @@ const (
 
 // The checks of a node, in dependency order.
 var (
-	firstBroken = check.New("first-broken-link", check.Error, "The first broken component; later ones wait for it.",
-		"Start here.", "gpu-operator assets/")
+	firstBroken = check.New("first-broken-link", check.Error, "Names the first broken component of the node; the later ones depend on it.",
+		"Fix this component first.", "gpu-operator assets/")
 	gpuOnPCI = check.New("gpu-on-pci", check.Error, "GPUs or NVSwitches on the PCI bus are not bound to the nvidia driver.",
 		"Bind them to nvidia.", "PCI codes: vendor 10de, classes 03 and 0680, as NVIDIA's go-nvlib pkg/nvpci reads them")
 	nouveauLoaded = check.New("nouveau", check.Error, "The nouveau driver holds the GPUs.", "Blacklist it and restart the node.",

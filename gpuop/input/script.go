@@ -117,21 +117,21 @@ func ParseScript(text string, line int) *Script {
 		return s
 	}
 	if templated.MatchString(text) {
-		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "script template; skipped"})
+		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "the script is a template; skipped"})
 		return s
 	}
 	s.Text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	if !isBash(s.Text) {
 		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note,
-			Reason: "not for bash: lines begin with $, or end with ` or ^; skipped", Fix: "write the commands as bash reads them"})
+			Reason: "not a bash script: lines begin with $, or end with ` or ^; skipped", Fix: "write the commands as bash reads them"})
 		return s
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
 		// bash accepts more than the parser, but no unterminated text
-		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "not read from here on: "}
+		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
-			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot read this: "}
+			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
 		}
 		var parse syntax.ParseError
 		if !errors.As(err, &parse) {

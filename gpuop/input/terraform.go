@@ -52,7 +52,7 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 	for _, p := range problems {
 		if p.Severity == hcl.DiagError && p.Subject != nil && !f.Broken {
 			f.Broken = true
-			f.report(*p.Subject, terraformSyntax, check.Error, "", "Terraform cannot read this: "+p.Summary+"; "+p.Detail)
+			f.report(*p.Subject, terraformSyntax, check.Error, "", "Terraform cannot parse this: "+p.Summary+"; "+p.Detail)
 		}
 	}
 	body, ok := file.Body.(*hclsyntax.Body)

@@ -24,12 +24,12 @@ var (
 	runtimeSupported = check.New("runtime-supported", check.Warning, "The support matrix does not list the container runtime.",
 		"See the matrix of the release.", platform)
 	architecture = check.New("architecture", check.Error, "A node is neither amd64 nor arm64, or runs RHEL 9 on arm64.",
-		"Keep the operands off it.", platform)
-	gpuNodes = check.New("gpu-nodes", check.Error, "The labels of NFD, the operator and the cloud show no node with a GPU.",
+		"Keep the operands off the node, or install its driver yourself.", platform)
+	gpuNodes = check.New("gpu-nodes", check.Error, "No node has a label that shows an NVIDIA GPU.",
 		"Check that Node Feature Discovery runs.", stateManager)
 	driverOS = check.New("driver-os", check.Error,
 		"All nodes get the same driver image, but some run a different operating system.",
-		"Use one NVIDIADriver with a nodeSelector for each system.", stateManager)
+		"Create an NVIDIADriver with a nodeSelector for each operating system.", stateManager)
 	containerRuntime = check.New("container-runtime", check.Error,
 		"The toolkit configures one runtime for all nodes, but some run a different one.", "Use one runtime on GPU nodes.", stateManager)
 	nfd = check.New("nfd", check.Error, "Node Feature Discovery is installed twice or not at all.",
@@ -37,20 +37,20 @@ var (
 	devicePlugin = check.New("device-plugin", check.Error,
 		"Two device plugins register nvidia.com/gpu: the kubelet uses the one that registered last.", "Delete one of the two.", gettingStart)
 	podSecurity = check.New("pod-security", check.Error, "The namespace does not allow privileged pods.",
-		"Label it with the level privileged.", podAdmission)
+		"Label the namespace pod-security.kubernetes.io/enforce=privileged.", podAdmission)
 	priorityQuota = check.New("priority-quota", check.Error,
-		"No quota of the namespace allows system-node-critical pods, as GKE requires.", "Create the ResourceQuota in the message.",
+		"The ResourceQuota for system-node-critical pods, which GKE requires, is missing or used up.", "Create or raise the quota as the message says.",
 		"GPU Operator documentation, Google GKE")
 	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error,
 		"A ServiceMonitor is enabled without its CRD: before v26.7.0 the operator never becomes ready.",
 		"Install the Prometheus Operator, or disable the ServiceMonitor.", objectControl)
-	untainted = check.New("gpu-node-untainted", check.Note, "GPU nodes have no taint, although other nodes have no GPUs.",
-		"Taint them if GPUs are scarce.", taintsPage)
+	untainted = check.New("gpu-node-untainted", check.Note, "GPU nodes have no taint, so pods that request no GPU may run there.",
+		"Taint the nodes to reserve them for GPU pods.", taintsPage)
 	untolerated = check.New("taint", check.Error, "Operands or pods do not tolerate a taint of the GPU nodes.", "Add the toleration.",
 		taintsPage)
 	gpuClient = check.New("gpu-client", check.Warning,
 		"Pods use GPUs without requesting them, and block MIG changes and driver upgrades.",
-		"Select nvidia.com/gpu.deploy.client=true.", "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)")
+		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", "gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)")
 	podsRefused = check.New("pods-refused", check.Error,
 		"The API server rejects a DaemonSet's pods: Pod Security, a quota, a RuntimeClass or a webhook.", "Read the event.",
 		podAdmission)
@@ -72,8 +72,8 @@ var (
 		policyControl)
 	gpuPresent = check.New("gpu-present", check.Error, "A GPU node lacks the operator's label and gets no operands.",
 		"Restart the operator, or correct the label.", stateManager)
-	daemonSet = check.New("daemonset", check.Error, "A DaemonSet is missing, desires no pods or has pods that are not ready.",
-		"Follow the label or the taint in the message.", objectControl)
+	daemonSet = check.New("daemonset", check.Error, "An operand's DaemonSet is missing, selects no node, or has pods that are not ready.",
+		"Correct the label or taint in the message.", objectControl)
 	operandState = check.New("operand", check.Error, "An operand's pod is waiting, crashing, unscheduled or rejected.",
 		"Run the command in the message.", stateManager)
 	operandsOff = check.New("operands-off", check.Note, "nvidia.com/gpu.deploy.operands=false keeps all operands off the node.",
@@ -82,7 +82,7 @@ var (
 		"A driver upgrade is in progress or has failed, or its label is left over.", "Read the driver pod's log.",
 		"k8s-operator-libs pkg/upgrade/consts.go")
 	allocatable = check.New("allocatable", check.Error,
-		"The number of devices does not match the node's GPUs, MIG config and sharing config.",
+		"The node offers more or fewer devices than its GPUs, MIG config and sharing config imply.",
 		"Read the device plugin's log.", pluginLabels)
 	sharingConfig = check.New("sharing-config", check.Error, "The device plugin's ConfigMap is missing or invalid.",
 		"Check it with gpuop lint.", configManager)
@@ -91,7 +91,7 @@ var (
 	staleConfig = check.New("stale-config", check.Error, "The device plugin started before its ConfigMap was changed.",
 		"Restart the device plugin.", "GPU Operator documentation, time-slicing GPUs")
 	migNoDevices = check.New("mig-success-without-devices", check.Error,
-		"The MIG change reports success, but the node's devices do not match the config.", "Read the MIG manager's log.",
+		"The MIG manager reports success, but the node does not offer the devices of the MIG config.", "Read the MIG manager's log.",
 		pluginLabels)
 	migConfig = check.New("mig-config", check.Error, "The MIG config does not exist, or the MIG manager cannot read it.",
 		"Use an existing config.", "mig-parted config-default.yaml; cmd/nvidia-mig-manager/main.go")
@@ -104,7 +104,7 @@ var (
 	migCapable = check.New("mig-capable", check.Error, "The node's GPUs do not support MIG.", "Use another node.",
 		"mig-parted cmd/nvidia-mig-manager/main.go")
 	migManager = check.New("mig-manager", check.Error, "No MIG manager is ready on the node, so nothing reacts to the label.",
-		"Fix it first.", "mig-parted cmd/nvidia-mig-manager/main.go")
+		"Start the MIG manager first.", "mig-parted cmd/nvidia-mig-manager/main.go")
 	migUnderWay = check.New("mig-under-way", check.Error, "Another MIG change is in progress.", "Wait until it ends.",
 		"https://github.com/NVIDIA/mig-parted/issues/485")
 	migSame = check.New("mig-same", check.Error, "The node already has this label.", "Nothing to do.",
@@ -116,9 +116,9 @@ var (
 	migPod = check.New("mig-pod", check.Error, "A pod holds GPUs of the node.", "Cordon the node and delete the pod.",
 		"NVIDIA Multi-Instance GPU User Guide")
 	migClient = check.New("mig-client", check.Error, "A pod uses the GPUs without requesting one.",
-		"Select nvidia.com/gpu.deploy.client=true.", reconfigure)
+		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", reconfigure)
 	migCordon = check.New("mig-cordon", check.Note, "The node is not cordoned: a new pod may take a GPU.", "kubectl cordon it.",
 		"Kubernetes documentation, node status")
-	migPredicted = check.New("mig-predicted", check.Warning, "The resources and labels after the change.",
+	migPredicted = check.New("mig-predicted", check.Warning, "Shows the resources and labels that the node will have after the MIG change.",
 		"Compare them with what your pods request.", pluginLabels)
 )

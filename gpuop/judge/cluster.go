@@ -112,7 +112,7 @@ func (j *judge) operator() {
 		v.Say(check.Error, "the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
 			"resources have no effect", j.Namespace)
 		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
-		v.Evidence = j.listed(cluster.Pods, "none of %d has the label app=gpu-operator", len(j.Pods))
+		v.Evidence = j.listed(cluster.Pods, "none of %d pods has the label app=gpu-operator", len(j.Pods))
 	}
 	j.add(v)
 }
@@ -133,7 +133,7 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 	if failed.Reason == "ConflictingNodeSelector" {
 		// operators before v26.7.0 do not update the state
 		v.Severity, v.Since = check.Error, failed.LastTransitionTime.Time
-		v.Reason = "the operator rejects the resource, whatever its state says: " + cmp.Or(failed.Message, failed.Reason)
+		v.Reason = "the operator rejects the resource (its state may be out of date): " + cmp.Or(failed.Message, failed.Reason)
 		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return v
 	}
@@ -205,12 +205,12 @@ func (j *judge) gpuNodes() {
 	}
 	v := check.Finding{
 		Check: gpuNodes, Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(j.Nodes)),
-		Evidence: j.listed(cluster.Nodes, "%d of %d have a label %s…, %d a GPU", labeled, len(j.Nodes), nfdPrefix, gpus),
+		Evidence: j.listed(cluster.Nodes, "of %d nodes, %d have a label %s…, %d have a GPU", len(j.Nodes), labeled, nfdPrefix, gpus),
 	}
 	switch {
 	case gpus == 0 && j.by == preflight:
-		v.Say(check.Warning, "none of %d nodes has a label from NFD, the operator or a cloud provider that shows "+
-			"NVIDIA GPUs: node checks were skipped", len(j.Nodes))
+		v.Say(check.Warning, "none of %d nodes is labeled as a GPU node by NFD, the operator or a cloud "+
+			"provider: node checks were skipped", len(j.Nodes))
 		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
 		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(j.Nodes))

@@ -64,7 +64,7 @@ func (j *judge) daemonSets() {
 			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: the operator "+
 				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
 			Fix:      j.operatorLog(),
-			Evidence: j.listed(cluster.DaemonSets, "none of %d selects %s%s", len(j.sets), deployPrefix, o.Label),
+			Evidence: j.listed(cluster.DaemonSets, "none of %d DaemonSets selects %s%s", len(j.sets), deployPrefix, o.Label),
 		})
 	}
 	for _, set := range sets {
@@ -110,7 +110,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		v.Severity, v.Fix = state, next
-		v.Reason = "it selects no node, which the operator counts as ready: " + fmt.Sprintf(format, args...)
+		v.Reason = "it selects no node, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {

@@ -124,8 +124,8 @@ func (p *planner) state() {
 		p.report(check.Error, migSame, LabelMIG, already+"remove it first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
-		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("a driver upgrade is in the state %s: "+
-			"it pauses the same operands", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
+		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("a driver upgrade (%s) is in progress "+
+			"and pauses the same operands", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
@@ -147,8 +147,8 @@ func (p *planner) file() bool {
 				"kubectl logs -n "+p.Namespace+" -l app=nvidia-mig-manager")
 			return true
 		}
-		p.report(check.Error, migConfig, "ConfigMap/"+custom, fmt.Sprintf("the ClusterPolicy refers to it in "+
-			"migManager.config.name, but namespace %s does not have it: the MIG manager cannot start", p.Namespace),
+		p.report(check.Error, migConfig, "ConfigMap/"+custom, fmt.Sprintf("not found in namespace %s, "+
+			"although migManager.config.name refers to it: the MIG manager cannot start", p.Namespace),
 			"kubectl get configmaps -n "+p.Namespace)
 		return false
 	}
@@ -231,8 +231,8 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 			return all, nil
 		}
 	}
-	return nil, fmt.Errorf("the labels count %s MIG devices, but the active config (%q) does not tell how many of "+
-		"them each GPU has", p.kube.Labels[mig.WholeGPU+".count"], config)
+	return nil, fmt.Errorf("the labels count %s MIG devices, but the active config %q does not say how many "+
+		"each GPU has", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
 // predict adds rows with the predicted resources, unless the device plugin will not start.
@@ -262,7 +262,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 	for name, q := range p.kube.Status.Allocatable {
 		now[string(name)] = int(q.Value())
 	}
-	p.report(check.Note, migPredicted, "allocatable", fmt.Sprintf("%s, now %s, under mig.strategy=%s%s",
+	p.report(check.Note, migPredicted, "allocatable", fmt.Sprintf("%s after the change, %s now; mig.strategy=%s%s",
 		amounts(prediction.Resources), amounts(now), strategy, mode), "")
 }
 
@@ -310,7 +310,7 @@ func (p *planner) holders() {
 		case daemon && selects && p.kube.Labels[labelClient] != "" && p.evictsClients():
 			v.Say(check.OK, "it uses the GPUs (%s); the MIG manager evicts it because its DaemonSet selects %s", how, labelClient)
 		default:
-			why := "the MIG manager only removes pods of DaemonSets"
+			why := "the MIG manager evicts only pods of DaemonSets"
 			if daemon && !p.evictsClients() {
 				why = fmt.Sprintf("MIG manager %s does not evict other pods; %s and later do", p.text("migManager.version"), firstEvicting)
 			} else if daemon {

@@ -130,7 +130,7 @@ func TestPrepare(t *testing.T) {
 		want   []string
 		says   string
 	}{
-		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu, now 8 nvidia.com/gpu, under mig.strategy=single"},
+		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu after the change, 8 nvidia.com/gpu now; mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
 		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "not found, although devicePlugin.config.name"},
 		{"a sharing config that is refused", config, func(s *cluster.State) {
@@ -158,7 +158,7 @@ func TestPrepare(t *testing.T) {
 		{"a device-filter for another board", "a100-only", nil, []string{"error mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
 		{"what does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
 		{"a misspelled config", "all-1g.10g", nil, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
-		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "does not have it"},
+		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "not found in namespace gpu-operator"},
 		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
 		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
@@ -190,11 +190,11 @@ func TestPrepare(t *testing.T) {
 		}, nil, "112 nvidia.com/gpu"},
 		{"labels of the change before", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-7g.80gb", "nvidia.com/gpu.count": "7", "nvidia.com/mig.config": config})
-		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not tell how many of them each GPU has"},
+		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not say how many each GPU has"},
 		{"from MIG back to whole GPUs", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "56", "nvidia.com/mig.config": config})
 			s.Nodes[0].Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("56")}
-		}, nil, "8 nvidia.com/gpu, now 56 nvidia.com/gpu"},
+		}, nil, "8 nvidia.com/gpu after the change, 56 nvidia.com/gpu now"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := idle()

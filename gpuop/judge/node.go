@@ -248,8 +248,8 @@ func (w *nodeJudge) mig() {
 	case state == "failed":
 		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.Say(check.Error, "the MIG config %q is pending %s; the MIG manager waits at most %s for pods, so it has "+
-			"probably given up and left the state", config, age, migPatience)
+		v.Say(check.Error, "the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
+			"probably given up without changing the state", config, age, migPatience)
 		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
 		v.Fix = w.stuck
 	case state == "pending":
@@ -427,7 +427,7 @@ func (w *nodeJudge) pod(set operandSet) {
 	if l.pod == nil {
 		l.Say(check.Waiting, "the node has no pod of this operand")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
-		l.Evidence = w.listed(cluster.Pods, "none of DaemonSet/%s on %s", set.Name, w.kube.Name)
+		l.Evidence = w.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, w.kube.Name)
 		if taint := blocked(&l.Finding, set, w.kube); taint != "" {
 			l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
 		} else if d := w.refused(set); d != nil {

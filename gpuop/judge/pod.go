@@ -42,7 +42,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	switch {
 	case p.DeletionTimestamp != nil:
 		s.Severity, s.Since = check.Waiting, p.DeletionTimestamp.Time
-		s.Reason = "the pod is ending"
+		s.Reason = "the pod is terminating"
 		return s
 	case status.Phase == corev1.PodFailed:
 		s.Say(check.Error, "the pod has failed%s", because(status.Reason, status.Message))
@@ -106,7 +106,7 @@ func unstarted(p *corev1.Pod, s *podState) {
 	case c == nil:
 	case c.Status == corev1.ConditionTrue:
 		s.unstarted = false
-		s.Reason += ", and it has a sandbox: its first image is being pulled"
+		s.Reason += "; its sandbox exists, so the first image is being pulled"
 	default:
 		s.Reason += ": it has no sandbox"
 	}
@@ -164,7 +164,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		s.Fix = logs(p, c.Name, false)
 	case c.State.Running != nil:
 		s.Severity, s.Since = check.Waiting, c.State.Running.StartedAt.Time
-		s.Reason = fmt.Sprintf("container %s runs and is not ready%s", c.Name, last)
+		s.Reason = fmt.Sprintf("container %s is running but not ready%s", c.Name, last)
 		s.Fix = logs(p, c.Name, false)
 	default:
 		s.Say(check.Waiting, "container %s has not started", c.Name)
@@ -243,8 +243,8 @@ var awaits = map[string]awaited{
 	"k8s-driver-manager":        {"processes to release the old driver", ""},
 	"config-manager-init":       {"the config in the node's label or the default", ""},
 	"mofed-validation":          {"the network driver (MOFED) of the Network Operator or the host", ""},
-	"nvidia-fs-validation":      {"the module nvidia-fs of GPUDirect Storage", "driver"},
-	"gdrcopy-validation":        {"the module gdrdrv of GDRCopy", "driver"},
+	"nvidia-fs-validation":      {"the kernel module nvidia-fs (GPUDirect Storage)", "driver"},
+	"gdrcopy-validation":        {"the kernel module gdrdrv (GDRCopy)", "driver"},
 	"vgpu-manager-validation":   {"the vGPU host driver", "vgpu-manager"},
 	"vgpu-devices-validation":   {"vGPU devices", "vgpu-device-manager"},
 	"vfio-pci-validation":       {"the GPUs to be bound to vfio-pci", "vfio-manager"},

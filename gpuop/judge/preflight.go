@@ -141,8 +141,8 @@ func (j *judge) driverOS() {
 		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
 		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
-		v.Reason = fmt.Sprintf("mixed operating systems (%s): the operator uses that of %s for all nodes, so %d get the wrong driver image (%s)",
-			counts(byOS), first.Name, len(wrong), tag)
+		v.Reason = fmt.Sprintf("mixed operating systems (%s): all nodes get the driver image of %s (%s), which is wrong for %s",
+			counts(byOS), first.Name, tag, check.Count(len(wrong), "node"))
 		v.Fix = driverForEachSystem(wrong...)
 	default:
 		v.Reason = fmt.Sprintf("all %d GPU nodes get the driver image for %s", drivers, tag)
@@ -266,7 +266,7 @@ func (j *judge) workers() {
 	all := append(slices.Clone(other), own...)
 	v := check.Finding{
 		Check: nfd, Subject: "Node Feature Discovery",
-		Evidence: j.listed(cluster.DaemonSets, "%d of %d are workers of NFD: %s", len(all), len(j.DaemonSets),
+		Evidence: j.listed(cluster.DaemonSets, "%d of %d DaemonSets are NFD workers: %s", len(all), len(j.DaemonSets),
 			cmp.Or(strings.Join(all, ", "), "none")),
 	}
 	wanted := j.is("nfd.enabled")
@@ -281,14 +281,14 @@ func (j *judge) workers() {
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy has no nfd.enabled; the DaemonSets tell
-		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release has no second one"
+		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
 		v.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
 		v.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
-		v.Reason = "DaemonSet " + own[0] + " is the chart's"
+		v.Reason = "DaemonSet " + own[0] + " was installed by the chart"
 	case wanted:
-		v.Reason = "not installed; the chart installs it"
+		v.Reason = "not installed; the chart will install it"
 		j.partial(&v, cluster.DaemonSets)
 	case len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
@@ -547,7 +547,7 @@ func (w *nodeJudge) supported() {
 	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
-		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status does not contain it")
+		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "the node's status does not name it")
 	case !known && !w.is("driver.enabled"):
 		v.Say(check.Note, "%s is not in the support matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
 	case !known || !exact:

@@ -171,7 +171,7 @@ func TestJudge(t *testing.T) {
 		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
 		"release without page": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "1 get the wrong driver image (ubuntu22.04)",
+		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "(ubuntu22.04), which is wrong for 1 node",
 			want: []string{"error driver-os"}},
 		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
 		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
@@ -194,7 +194,7 @@ func TestJudge(t *testing.T) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
 			rhel(of(s, "gpu-1"), "9.6")
 			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
-		}, want: []string{"error driver-os"}, says: "get the wrong driver image (rhel9)"},
+		}, want: []string{"error driver-os"}, says: "(rhel9), which is wrong for 1 node"},
 		"mixed runtimes, and the next step was taken": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
@@ -258,7 +258,7 @@ func TestJudge(t *testing.T) {
 		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
-		}, want: []string{"error driver-os"}, says: "get the wrong driver image (ubuntu22.04)"},
+		}, want: []string{"error driver-os"}, says: "(ubuntu22.04), which is wrong for 1 node"},
 		"precompiled": {values: values("driver.usePrecompiled", true), says: "one for each kernel"},
 		"unknown system": {change: func(s *cluster.State) {
 			n := of(s, "gpu-1")

@@ -352,7 +352,7 @@ func TestStates(t *testing.T) {
 				"nvidia.com/gpu.deploy.node-status-exporter": "true", "nvidia.com/gpu.deploy.operator-validator": "true", "nvidia.com/gpu.present": "true",
 			}}}}}
 			for _, k := range []cluster.Kind{cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.ConfigMaps, cluster.NVIDIADrivers, cluster.GPUClusters} {
-				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
+				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Unread, Detail: "the folder contains no " + string(k)})
 			}
 		}, []row{
 			{"node-no-gpu-resource", "infracloud01", check.Error, "device plugin has not registered"},
@@ -503,10 +503,10 @@ func TestStates(t *testing.T) {
 		"pod has failed": {func(_ *testing.T, s *cluster.State) {
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed"}
 		}, []row{{"operand", "gpu-2", check.Error, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", check.Error, "kubectl delete pod"}}},
-		"pod is ending": {func(_ *testing.T, s *cluster.State) {
+		"terminating pod": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			pod(s, "nvidia-dcgm-exporter", "gpu-2").DeletionTimestamp = &now
-		}, []row{{"operand", "gpu-2", check.Waiting, "ending"}}},
+		}, []row{{"operand", "gpu-2", check.Waiting, "terminating"}}},
 		"container has ended": {func(_ *testing.T, s *cluster.State) {
 			c := &pod(s, "nvidia-dcgm-exporter", "gpu-2").Status.ContainerStatuses[0]
 			c.Ready, c.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
@@ -664,7 +664,7 @@ func TestStates(t *testing.T) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has probably given up and left the state kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has probably given up without changing the state kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
 		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			n.ManagedFields = nil

@@ -12,7 +12,7 @@ const (
 
 // The checks of documents.
 var (
-	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that does not exist here, so it was not checked.",
+	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that does not exist here; its contents were not checked.",
 		"Run gpuop lint where the file is.", check.Gpuop)
 	unknownKind = check.New("unknown-kind", check.Note, "gpuop does not check this kind of document.",
 		"See gpuop lint --help for the kinds that it checks.", check.CRDs)
@@ -21,7 +21,7 @@ var (
 	badConfigMap = check.New("config-map", check.Error,
 		"A ConfigMap that the values name is missing, is empty or lacks the config.", "Correct its name or data.",
 		check.ChartValues+"; "+configMgr)
-	configFallback = check.New("config-fallback", check.Note, "A node without a label gets no sharing config.",
+	configFallback = check.New("config-fallback", check.Note, "Nodes without the label nvidia.com/device-plugin.config get no sharing config.",
 		"Set devicePlugin.config.default.", configMgr)
 	configLabel = check.New("config-label", check.Error, "A node's label names a config that its ConfigMap does not have.",
 		"Use the name of a config in the ConfigMap.", configMgr)
@@ -30,7 +30,7 @@ var (
 // The checks of the chart's values.
 var (
 	misspeltKey = check.New("misspelt-key", check.Warning,
-		"The name differs by one letter from a chart entry, so it adds a new entry.", "Use the suggested name.",
+		"The name looks like a misspelled entry of the chart: it adds a second entry.", "Use the suggested name.",
 		check.ChartValues)
 	keyGone = check.New("key-gone", check.Error, "The key was removed: the release ignores it.",
 		"Use its replacement, or delete it.", check.ChartValues)
@@ -52,10 +52,10 @@ var (
 	oldDefault = check.New("old-default", check.Error, "The value is the default of an older release and hides the new one.",
 		"Delete it.", check.ChartValues)
 	operandVersion = check.New("operand-version", check.Warning,
-		"A component's version differs from the one that the chart was tested with.", "Delete it, unless you need this version.",
+		"The values set another version of a component than the one tested with the chart.", "Delete the setting, unless you need this version.",
 		check.ChartValues)
 	precompiledVersion = check.New("precompiled-version", check.Error,
-		"A full version is set, but precompiled drivers are selected by branch.", "Use the branch, such as 580.", operator)
+		"Precompiled drivers are selected by branch, but driver.version is a full version.", "Set driver.version to a branch, such as 580.", operator)
 	imageParts = check.New("image", check.Error, "repository, image and version do not form a valid image name.",
 		"Put the registry and path, the name and the tag into their own keys.", "gpu-operator controllers/object_controls.go")
 	chartVersion = check.New("chart-version", check.Error, "The chart has no such release, or gpuop does not know it.",
@@ -66,11 +66,11 @@ var (
 var (
 	escapedSpace = check.New("escaped-space", check.Error, `"\ " is an escaped space, not a line continuation.`,
 		`Break the line right after each \.`, posix)
-	braceExpansion = check.New("brace-expansion", check.Error, "The shell splits a word with braces and a comma in two.",
+	braceExpansion = check.New("brace-expansion", check.Error, "Bash expands an unquoted word with braces and a comma to several arguments.",
 		"Quote it.", "Bash manual: brace expansion")
 	lookalike = check.New("lookalike", check.Error, "A typographic character replaces an ASCII character.",
 		"Use the ASCII character.", posix)
-	placeholder = check.New("placeholder", check.Error, "The shell reads <name> as a file to open, not as a placeholder.",
+	placeholder = check.New("placeholder", check.Error, "The command contains the placeholder <name>, which the shell reads as a redirection.",
 		"Replace it with the real value, or quote it.", posix)
 	namespace = check.New("namespace", check.Error, "The namespace looks misspelled.", "Use the suggested namespace.", operator)
 

@@ -251,7 +251,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	name := s.Text()
 	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
 	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
-		in.add(imageParts, check.Error, fmt.Sprintf("%q is more than the image's name: the operator combines repository/image:version, which cannot be pulled", name),
+		in.add(imageParts, check.Error, fmt.Sprintf("%q contains more than the image's name: repository/image:version cannot be pulled", name),
 			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
 	}
 }
@@ -278,7 +278,7 @@ func (in *installation) versions() {
 		case order < 0:
 			relation = "older than"
 		}
-		reason := fmt.Sprintf("%s is %s %s, the version for chart %s", s.Text(), relation, made, in.Version)
+		reason := fmt.Sprintf("%s is %s %s, the version tested with chart %s", s.Text(), relation, made, in.Version)
 		fix := "delete it, unless you need this version: the chart's default is the tested one"
 		for _, v := range slices.Backward(in.Table.Versions()) {
 			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
@@ -357,7 +357,7 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 			severity = check.Error
 		}
 		in.set(s, right)
-		in.add(oldDefault, severity, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before", now, before), "write "+right, s)
+		in.add(oldDefault, severity, fmt.Sprintf("NVIDIA publishes the image as %s for this release; it was %s before", now, before), "write "+right, s)
 		return
 	}
 }

@@ -79,7 +79,7 @@ func (s *script) helmInstall(h *call) {
 		w.Value, name = fixed, right
 	}
 	if other := s.otherOperator(h, w); local == nil && other != "" {
-		s.unit(s.file, "helm "+h.verb+" of "+other+", not judged", false)
+		s.unit(s.file, "helm "+h.verb+" of "+other+", not checked", false)
 		return
 	}
 	if local == nil && name != model.OperatorNamespace {

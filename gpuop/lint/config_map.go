@@ -89,7 +89,7 @@ func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 func (r *run) migKey(key string, at check.Finding) {
 	const right = "config.yaml"
 	if key != right {
-		at.Reason, at.Fix = fmt.Sprintf("the MIG manager reads the key %s of its ConfigMap, found %q", right, key), "write "+right
+		at.Reason, at.Fix = fmt.Sprintf("found the key %q: the MIG manager reads only the key %s of its ConfigMap", key, right), "write "+right
 		r.add("", at)
 	}
 }
@@ -111,7 +111,7 @@ func (r *run) embeddedData(in *installation) {
 		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, expected a string: a ConfigMap contains only strings", "write | behind it"
+			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, expected a string: a ConfigMap contains only strings", "write | after the key"
 			r.add("", at) // merges equal rows of several keys
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {

@@ -313,7 +313,7 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
 	if other := r.otherChart(d.file); other != "" && d.where == "" && slices.Contains([]kind{kindValues, kindPlugin, kindPluginValues}, d.kind) {
-		r.unit(d.file, "values of the chart "+other+", not judged", false)
+		r.unit(d.file, "values of the chart "+other+", not checked", false)
 		return
 	}
 	switch d.kind {
@@ -354,7 +354,7 @@ func (r *run) document(d *doc) {
 		}
 		if !r.found[d.file] {
 			r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line, Fix: "see gpuop lint --help for the kinds of files",
-				Reason: "unknown kind of document: not chart values, custom resource, device plugin config, mig-parted config, ConfigMap or pod"}})
+				Reason: "unknown kind of document: expected chart values, a custom resource, a device plugin or mig-parted config, a ConfigMap or a pod"}})
 		}
 		if r.found[d.file] {
 			r.unit(d.file, "", false)
@@ -367,7 +367,7 @@ func (r *run) document(d *doc) {
 		name += " in " + d.where
 	}
 	if !judged {
-		name += ", not judged"
+		name += ", not checked"
 	}
 	r.unit(d.file, name, judged)
 }

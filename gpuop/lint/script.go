@@ -95,10 +95,10 @@ func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
 			s.at(w, placeholder, check.Error, w.Placeholder, "the shell reads this as redirections, not as a placeholder",
-				"write what it stands for")
+				"replace it with the real value")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
-			s.at(w, braceExpansion, check.Error, w.Raw, "bash expands the braces to several arguments", "write "+input.Quote(w.Raw))
+			s.at(w, braceExpansion, check.Error, w.Raw, "bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)

@@ -166,9 +166,9 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 			r.parseYAML(doc{file: d.file, line: linesBefore(t.Object) + d.line, data: []byte(t.Object.Value), written: true})
 		}
 	}
-	what := "tasks of Ansible"
+	what := "Ansible tasks"
 	if !judged && !slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged }) {
-		what += ", not judged"
+		what += ", not checked"
 	}
 	r.unit(d.file, what, judged)
 }

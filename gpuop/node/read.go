@@ -31,7 +31,7 @@ func Parse(data []byte) (*corev1.Node, error) {
 	n := &object.Node
 	if err == nil && strings.HasSuffix(n.Kind, "List") {
 		if len(object.Items) != 1 {
-			return nil, fmt.Errorf("%w: found a list of %d, expected one (kubectl get node NAME -o json)", ErrNode, len(object.Items))
+			return nil, fmt.Errorf("%w: found a list of %d nodes, expected one (kubectl get node NAME -o json)", ErrNode, len(object.Items))
 		}
 		n = &object.Items[0]
 	}
@@ -39,7 +39,7 @@ func Parse(data []byte) (*corev1.Node, error) {
 	case err == nil && (n.Kind == "Node" || n.Kind == "" && n.Labels != nil):
 		return n, nil
 	case err == nil && n.Kind != "":
-		return nil, fmt.Errorf("%w but a %s", ErrNode, n.Kind)
+		return nil, fmt.Errorf("%w: found a %s", ErrNode, n.Kind)
 	}
 	if n, ok := Described(data); ok && len(n.Labels) > 0 {
 		return n, nil

@@ -109,9 +109,9 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	}
 	switch {
 	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a patch for the object that the chart creates
-		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server rejects a new "+v.Kind+" without", "")
+		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server rejects a new "+v.Kind+" without it", "")
 	case len(missing) > 0:
-		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server rejects the "+v.Kind+" without", "")
+		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server rejects the "+v.Kind+" without it", "")
 	}
 }
 

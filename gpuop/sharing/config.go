@@ -164,13 +164,13 @@ func (p *parser) value(k key, f fields.Field, path string) {
 		}
 	case k.Type == "duration":
 		if _, err := time.ParseDuration(n.Value); err != nil && n.Tag != "!!int" && n.Tag != "!!float" {
-			p.refused(n, path, "a duration, as 60s")
+			p.refused(n, path, "a duration such as 60s")
 		}
 	case k.Type == "devices":
 		p.devices(n, path)
 	case k.Type == "channels":
 		if list := p.List(n, path); len(list) > 1 || len(list) == 1 && list[0].Value != "0" {
-			p.refused(n, path, "[0], or no channel")
+			p.refused(n, path, "[0] or an empty list")
 		}
 	case k.Type == "resource":
 		p.resource(n, path)
@@ -185,7 +185,7 @@ func (p *parser) refused(n *yaml.Node, path, want string) {
 	if n.Tag == "!!str" {
 		found = strconv.Quote(n.Value) // no value in this file is secret
 	}
-	p.Add(badValue, check.Error, n, path, "found "+found+", want "+want+": the device plugin does not start", "")
+	p.Add(badValue, check.Error, n, path, "found "+found+", expected "+want+": the device plugin does not start", "")
 }
 
 // device matches a device in a list: the index of a GPU or MIG device, or a UUID.

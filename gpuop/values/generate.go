@@ -17,7 +17,7 @@ import (
 // Errors of Generate.
 var (
 	ErrUnknown  = errors.New("unknown")
-	ErrExcludes = errors.New("cannot go together")
+	ErrExcludes = errors.New("cannot be combined")
 	ErrVersion  = errors.New("not in this release")
 	ErrMissing  = errors.New("missing")
 	// ErrImage is returned for images that are not registry/path/name:tag.

@@ -110,7 +110,7 @@ func (m *Migration) edited(e lint.Edit, worked bool) {
 	case e.Drop:
 		m.change("dropped", e.Path, reason)
 	case e.Rename != nil:
-		m.change("renamed", e.Path, "is "+e.Rename.String()+" now")
+		m.change("renamed", e.Path, "renamed to "+e.Rename.String())
 	case e.Value != nil:
 		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
 	}
