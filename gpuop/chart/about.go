@@ -2,7 +2,7 @@ package chart
 
 // About explains a key.
 type About struct {
-	// Reader is what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
+	// Reader names what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
 	Reader string
 	// Text explains in one or two sentences what the key does.
 	Text string

@@ -71,7 +71,7 @@ func TestDefaultsThatFlipped(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestLookup(t *testing.T) {
 	for _, tt := range []struct {
 		version, path string
 		want          chart.Status
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := table.Judge(v, chart.ParsePath(tt.path))
+		got := table.Lookup(v, chart.ParsePath(tt.path))
 		if got.Status != tt.want || got.Nearest.String() != tt.nearest {
 			t.Errorf("%s %s: status %d, nearest %q, want %d, %q", tt.version, tt.path, got.Status, got.Nearest, tt.want, tt.nearest)
 		}
@@ -125,9 +125,9 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	}
 }
 
-// Judge accepts any names that a YAML file may have, including empty ones. It must not panic, and must return a
-// position inside the path.
-func FuzzJudge(f *testing.F) {
+// Lookup accepts all names that a YAML file can have, including empty ones. It must not panic, and Bad must be an index
+// of the path.
+func FuzzLookup(f *testing.F) {
 	for _, s := range []string{"", "\n", "\nenabled", "driver\n", "driver\nversion\nx", "driver\n\nenabled", `""`, "gpu.operator", "node-feature-discovery\n\n"} {
 		f.Add(s)
 	}
@@ -140,7 +140,7 @@ func FuzzJudge(f *testing.F) {
 			t.Errorf("%q is printed as %s, which is %q", path, path, back)
 		}
 		for _, v := range releases {
-			got := table.Judge(v, path)
+			got := table.Lookup(v, path)
 			if got.Bad < 0 || got.Bad >= len(path) {
 				t.Errorf("%s: %q: name %d is at fault, of %d", v, path, got.Bad, len(path))
 			}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Field is a field of a custom resource, named by its path from the root: spec.driver.env[].name. Elements of a list
-// are below [], values of a map below {}.
+// Field is a field of a custom resource. It is named by its path from the root, such as spec.driver.env[].name. The
+// path of a list's elements ends in [], and that of a map's values ends in {}.
 type Field struct {
 	Path string `json:"-"`
 	// Type is boolean, integer, number, string, object, array, map, any or int-or-string.
@@ -17,12 +17,12 @@ type Field struct {
 	Min      *float64 `json:"min,omitempty"`
 	Max      *float64 `json:"max,omitempty"`
 	Required bool     `json:"required,omitempty"`
-	// Default means that the API server sets a default, so that the field is optional.
+	// Default means that the API server sets a default. The field is then optional.
 	Default bool `json:"default,omitempty"`
 	at      []bool
 }
 
-// Shape returns the shape of the field as a value of the chart.
+// Shape returns the shape of the chart's value for the field.
 func (f *Field) Shape() Shape {
 	switch f.Type {
 	case "array":
@@ -52,7 +52,7 @@ func (t *Table) putField(kind string, f *Field) {
 	t.fields[kind][parent] = append(t.fields[kind][parent], f)
 }
 
-// cutField splits a path into the parent's path and the field's name.
+// cutField splits the path of a field into the path of its parent and its name.
 func cutField(path string) (parent, name string) {
 	if rest, found := strings.CutSuffix(path, "[]"); found {
 		return rest, "[]"
@@ -104,13 +104,13 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	return nil, false
 }
 
-// PolicyField returns the ClusterPolicy field that the chart sets to the value at path, if both have the same name.
+// PolicyField returns the ClusterPolicy field with the same path as a value of the chart.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
 	return t.policyElement(v, path, "")
 }
 
-// copiedField returns the ClusterPolicy field of a value inside a group or map that the chart copies as a whole. For a
-// name in a map it returns the field of the map's values.
+// copiedField returns the ClusterPolicy field of a value inside a group or map that the chart copies as a whole. For an
+// entry of a map, it returns the field of the map's values.
 func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 	for n := len(path) - 1; n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; !ok || k.Use(v) != Copied {
@@ -139,16 +139,17 @@ func (t *Table) policyElement(v Version, path Path, element string) (*Field, boo
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// Takes returns the field that describes the value at a path, or an element of the list there. of is the verdict on the
-// path. If a template prints the value as text, printed is true. If any value is valid, the field is nil.
-func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Field, printed bool) {
+// ValueField returns the field that describes the value at a path. If element is not empty, such as [] or [].value, it
+// describes an element of the list at the path. m is the match of the path. If a template prints the value as text,
+// printed is true. If any value is valid, the field is nil.
+func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Field, printed bool) {
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false
 	}
 	k, exact := t.Key(path)
 	exact = exact && k.In(v) && element == ""
 	policy, copied := t.policyElement(v, path, element)
-	copied = copied && of.Key.Use(v) == Copied
+	copied = copied && m.Key.Use(v) == Copied
 	switch {
 	case exact && !(copied && policy.Shape() != Scalar):
 		return t.printedField(v, k), true
@@ -158,7 +159,7 @@ func (t *Table) Takes(v Version, of Verdict, path Path, element string) (f *Fiel
 	return nil, false
 }
 
-// printedField returns a field for a value that the templates print as text.
+// printedField returns a field for a value that a template prints as text.
 func (t *Table) printedField(v Version, k *Key) *Field {
 	f := &Field{Path: "values", Type: "any"}
 	switch k.Shape(v) {
@@ -186,7 +187,7 @@ func (t *Table) printedField(v Version, k *Key) *Field {
 	return f
 }
 
-// enumerations lists the valid values of fields whose CRD does not, by the end of the path. They are from the comments
+// enumerations lists valid values that the CRDs do not list, by the end of the field's path. They are from the comments
 // of values.yaml and from Kubernetes.
 var enumerations = []struct {
 	end    string
@@ -202,7 +203,8 @@ var enumerations = []struct {
 	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }
 
-// Values returns the valid values of the field at a path, or nil if any value is valid. List elements are written [].
+// Values returns the valid values of the field, or nil if any value is valid. path is the path in the ClusterPolicy or
+// in the chart, with [] for the elements of lists.
 func (f *Field) Values(path string) []string {
 	if len(f.Enum) > 0 || f.Type != "string" {
 		return f.Enum

@@ -7,23 +7,23 @@ import (
 
 // Operand is a DaemonSet that the operator creates.
 type Operand struct {
-	// DaemonSet is its name. For the driver and the vGPU manager, a suffix may follow: the operating system, the kernel
-	// or the name of an NVIDIADriver.
+	// DaemonSet is its name. The names for the driver and the vGPU manager can have a suffix: the operating system, the
+	// kernel or the name of an NVIDIADriver.
 	DaemonSet string `json:"-"`
 	// Settings is its section of the ClusterPolicy, such as "driver". The chart's values use the same names.
 	Settings string `json:"settings"`
-	// When lists the conditions that must all be true for the operator to create it.
+	// When lists the conditions for the operator to create it. All must be true.
 	When []Condition `json:"when,omitempty"`
-	// Standard means that the operator creates it by default, if its switches are not set.
+	// Standard means that the operator creates it by default, when its switches are not set.
 	Standard bool `json:"standard,omitempty"`
 	// Label is the suffix of nvidia.com/gpu.deploy. in its node selector. It is empty up to v1.7.
 	Label string `json:"label,omitempty"`
-	// Workloads are the workload types whose nodes always get the label: container, vm-passthrough, vm-vgpu.
+	// Workloads are the workload types whose nodes always get the label: container, vm-passthrough or vm-vgpu.
 	Workloads []string `json:"workloads,omitempty"`
-	// Containers are the pod's containers, init containers first. Settings describes the first container that is not an
-	// init container.
+	// Containers are the pod's containers, init containers first. Settings describes the first one that is not an init
+	// container.
 	Containers []Container `json:"containers"`
-	// Reads lists the fields of other sections that the operator reads for it. A field stands for all fields below it.
+	// Reads lists the fields of other sections that the operator reads for it. A field includes all fields below it.
 	Reads []string `json:"reads,omitempty"`
 }
 
@@ -31,19 +31,20 @@ type Operand struct {
 type Container struct {
 	Name string `json:"name"`
 	Init bool   `json:"init,omitempty"`
-	// Image is the section with the image settings, such as "driver.manager".
+	// Image is the section with the settings of the image, such as "driver.manager".
 	Image string `json:"image"`
-	// System means that the operator appends the nodes' operating system to the tag, unless the image has a digest.
+	// System means that the operator appends the nodes' operating system to the tag. It does not do so if the image has
+	// a digest.
 	System bool `json:"system,omitempty"`
-	// When lists the conditions that must all be true for the pod to have the container.
+	// When lists the conditions for the pod to have the container. All must be true.
 	When []Condition `json:"when,omitempty"`
 }
 
 // Condition is true if a setting is true ("driver.enabled"), is set ("devicePlugin.config.name=*") or has a value
-// ("sandboxWorkloads.mode=kata"). The constants are special conditions.
+// ("sandboxWorkloads.mode=kata"). The constants below are not settings.
 type Condition string
 
-// Conditions that are not settings.
+// These conditions are not settings.
 const (
 	// Never is the condition of operands that the operator no longer supports.
 	Never Condition = "never"
@@ -53,14 +54,14 @@ const (
 	RedHat Condition = "redhat"
 )
 
-// Key returns the setting of the condition. For the constants it returns the constant.
+// Key returns the setting that the condition depends on. For a constant, it returns the constant.
 func (c Condition) Key() string {
 	key, _, _ := strings.Cut(string(c), "=")
 	return key
 }
 
-// Holds reports whether the condition is true if its setting has the text value. An empty value means unset; absent is
-// the operator's default for unset switches.
+// Holds reports whether the condition is true for a value of its setting, formatted as text. An empty value means
+// unset. absent is the operator's default for unset switches.
 func (c Condition) Holds(value string, absent bool) bool {
 	switch _, want, compares := strings.Cut(string(c), "="); {
 	case c == Never:
@@ -75,7 +76,7 @@ func (c Condition) Holds(value string, absent bool) bool {
 	return value == "true"
 }
 
-// ImageFields returns the fields that name and pull the container's image.
+// ImageFields returns the fields that select and pull the container's image.
 func (c Container) ImageFields() []string {
 	fields := []string{"repository", "image", "version", "imagePullPolicy", "imagePullSecrets"}
 	for i, name := range fields {
@@ -87,15 +88,15 @@ func (c Container) ImageFields() []string {
 // Part is a group of values that its switch disables. Other operands may still read some of its fields: see Reads.
 type Part struct {
 	Group string
-	// When are the conditions, the group's own switch first.
+	// When lists the conditions of the group. Its own switch is the first one.
 	When []Condition
 	// Except lists names in the group that belong to another part, or that always have an effect.
 	Except []string
-	// Host is the group whose pod runs this part's container. It is empty if the part has its own pod.
+	// Host is the group whose pod runs the container of this part. It is empty if the part has its own pod.
 	Host string
 }
 
-// switches lists groups that a key disables, besides the operands.
+// switches lists groups, other than operands, that a key disables.
 var switches = []Part{
 	{"node-feature-discovery", []Condition{"nfd.enabled"}, nil, ""},
 	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
@@ -103,11 +104,11 @@ var switches = []Part{
 	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
 	{"driver.rdma", []Condition{"driver.rdma.enabled", "driver.enabled"}, nil, ""},
 	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"}, []string{"autoUpgrade"}, ""},
-	// the chart's templates and the controller of NVIDIADrivers read it, whatever driver.enabled is
+	// the templates and the controller of NVIDIADrivers read it regardless of driver.enabled
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
 
-// Parts returns the groups that can be disabled at release v, and those that have no effect in it.
+// Parts returns the groups that can be disabled in release v, and those that have no effect in it.
 func (t *Table) Parts(v Version) []Part {
 	var out []Part
 	add := func(group string, when []Condition, host string) {
@@ -126,7 +127,7 @@ func (t *Table) Parts(v Version) []Part {
 	return append(out, switches...)
 }
 
-// SystemImages returns the sections at release v to whose image tag the operator appends the nodes' operating system.
+// SystemImages returns the sections at release v whose image tags get the nodes' operating system appended.
 func (t *Table) SystemImages(v Version) (out []string) {
 	for _, o := range t.Operands(v) {
 		for _, c := range o.Containers {
@@ -148,11 +149,10 @@ func inside(group string) (names []string) {
 	return names
 }
 
-// A Read is a field that the operator reads for an operand with another section. A field stands for all fields below
-// it.
+// Read is a field that the operator reads for an operand with another section. A field includes all fields below it.
 type Read struct {
 	Field string
-	// When lists the conditions that must all be true for the operator to read it.
+	// When lists the conditions for the operator to read it. All must be true.
 	When []Condition
 }
 

@@ -13,7 +13,7 @@ type Release struct {
 	Discovery string
 	// Values are the defaults. Those of a subchart are below its name.
 	Values map[string]any
-	// Reads are the dotted paths that the templates read.
+	// Reads are the dotted paths that the templates read, and how.
 	Reads map[string]Use
 	// Fields are the fields of the custom resources by kind. It is nil if the CRDs are not available.
 	Fields map[string][]Field
@@ -31,8 +31,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 	}
 }
 
-// With returns a table that has the release, replacing previous facts about it. A chart does not name operands and
-// drivers, so those of the preceding release are used.
+// With returns a table that includes the release and replaces previous facts about it. A chart does not list operands
+// and drivers, so those of the preceding release are used.
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
@@ -72,8 +72,8 @@ func (t *Table) With(r *Release) *Table {
 	return out
 }
 
-// placed returns a copy of list with value at an index. If known, value replaces the entry there; otherwise it is
-// inserted.
+// placed returns a copy of list with value at index at. If known is true, value replaces the entry there; otherwise it
+// is inserted.
 func placed[T any](list []T, at int, known bool, value T) []T {
 	if known {
 		list = slices.Clone(list)
@@ -83,7 +83,7 @@ func placed[T any](list []T, at int, known bool, value T) []T {
 	return slices.Insert(slices.Clip(list), at, value)
 }
 
-// setField records that a release has a field.
+// setField records that the release at index at has a field.
 func (t *Table) setField(kind string, f Field, at int) {
 	parent, _ := cutField(f.Path)
 	for _, have := range t.fields[kind][parent] {

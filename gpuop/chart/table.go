@@ -24,11 +24,11 @@ type Shape uint8
 const (
 	Scalar Shape = iota // a string, number or boolean
 	List
-	Map // a map with free keys, such as labels, or with Kubernetes' keys, such as resources
-	Any // unknown: values.yaml has null, or only the templates have the key
+	Map // a map with free names, such as labels, or with Kubernetes' own names, such as resources
+	Any // unknown: the default is null, or only the templates have the key
 )
 
-// Use says how a template reads a path.
+// Use is how a template reads a path. If templates read it in several ways, the largest value is recorded.
 type Use uint8
 
 // Uses of a path.
@@ -44,7 +44,7 @@ var useNames = [...]string{"", "tested", "printed", "copied"}
 // String returns the use as in reads.txt, or "" for Unread.
 func (u Use) String() string { return useNames[u] }
 
-// cell has the facts about a key at one release.
+// cell is the facts about a key at one release.
 type cell struct {
 	listed bool // in the chart's or a subchart's values.yaml
 	value  any  // the default, decoded as JSON
@@ -131,7 +131,7 @@ func (k *Key) Shape(v Version) Shape {
 	return Any
 }
 
-// Default returns the key's default at release v, decoded as JSON, and whether values.yaml has it.
+// Default returns the key's default at release v, decoded as JSON. known is false if values.yaml does not have the key.
 func (k *Key) Default(v Version) (value any, known bool) {
 	c := k.cell(v)
 	return c.value, c.listed
@@ -154,7 +154,7 @@ func (k *Key) Defaults() []Change {
 	return out
 }
 
-// Replaced returns the release that permanently replaced value as the default.
+// Replaced returns the release that replaced value as the default for good.
 func (k *Key) Replaced(value string) (since Version, found bool) {
 	was := false
 	for _, d := range k.Defaults() {
@@ -173,7 +173,8 @@ func (t *Table) WasDefault(s Setting) bool {
 	return known && slices.ContainsFunc(k.Defaults(), func(d Change) bool { return Same(d.Value, s.Value) })
 }
 
-// Same compares a default with a value. For groups it compares the number of keys.
+// Same reports whether a default equals a value that the user set. Groups are equal if they have the same number of
+// keys.
 func Same(value, given any) bool {
 	switch value := value.(type) {
 	case []any:
@@ -202,17 +203,17 @@ type Table struct {
 	releases []facts // oldest first
 	keys     map[string]*Key
 	order    []*Key
-	groups   map[string][]*Key // keys below a path
-	// children maps a path to the names directly below it, for each release. A missing path is not a group.
+	groups   map[string][]*Key // the keys below each path
+	// children has, for each release, the names directly below each path. A path without an entry is not a group.
 	children []map[string][]string
 	// components are the top-level names of all releases.
 	components []string
-	fields     map[string]map[string][]*Field // by kind and parent
+	fields     map[string]map[string][]*Field // by kind and path of the parent
 	about      map[string]About
 	exclusions []Exclusion
 }
 
-// facts has the data of a release other than keys and fields.
+// facts is the data of a release other than keys and fields.
 type facts struct {
 	version    Version
 	appVersion string
@@ -220,8 +221,7 @@ type facts struct {
 	operands   []Operand
 }
 
-// Load returns the built-in table, which is parsed once. It panics if the embedded text is invalid; a test parses every
-// line.
+// Load returns the built-in table, which is parsed once. A test parses every line: an invalid table would be empty.
 var Load = sync.OnceValue(func() *Table {
 	t, err := parse()
 	if err != nil {
@@ -234,7 +234,7 @@ func parse() (*Table, error) {
 	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: map[string]About{}}
 	for _, file := range []struct {
 		name string
-		span int // the column with the releases
+		span int // the index of the column that lists releases
 		line func(columns []string, in []int) error
 	}{
 		{"releases.txt", -1, t.addRelease},
@@ -268,7 +268,7 @@ func parse() (*Table, error) {
 	return t, nil
 }
 
-// arrange builds the indexes.
+// arrange builds the indexes from the keys.
 func (t *Table) arrange() {
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
 	t.groups, t.children, t.components = map[string][]*Key{}, make([]map[string][]string, len(t.releases)), nil
@@ -299,7 +299,7 @@ func (t *Table) index(v Version) int {
 	return i
 }
 
-// find returns the index of a release, or the index at which to insert it.
+// find returns the index of a release. If it is unknown, find returns the index at which to insert it, and false.
 func (t *Table) find(v Version) (int, bool) {
 	return slices.BinarySearchFunc(t.releases, v, func(f facts, v Version) int { return f.version.Compare(v) })
 }
@@ -318,7 +318,7 @@ func (t *Table) addRelease(columns []string, _ []int) error {
 	return err
 }
 
-// key returns the key at the path, and adds it if it is new.
+// key returns the key at the path. It adds the key if it is new.
 func (t *Table) key(path Path) *Key {
 	name := path.String()
 	k, ok := t.keys[name]
@@ -329,7 +329,7 @@ func (t *Table) key(path Path) *Key {
 	return k
 }
 
-// spans parses ranges such as "v1.7.0-v1.8.2 v23.3.0-" to indexes of releases.
+// spans parses ranges of releases, such as "v1.7.0-v1.8.2 v23.3.0-", to indexes.
 func (t *Table) spans(text string) ([]int, error) {
 	var out []int
 	for word := range strings.FieldsSeq(text) {
@@ -403,7 +403,7 @@ type Exclusion struct {
 	State check.Severity
 	// When lists the conditions, which must all be true.
 	When []Condition
-	// At lists the settings at fault.
+	// At lists the settings to which findings refer.
 	At          []string
 	Reason, Fix string
 }
@@ -449,7 +449,7 @@ func (t *Table) Keys(v Version) []*Key {
 	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
 }
 
-// AllKeys returns the keys of all releases and the groups that templates read as a whole, sorted by path.
+// AllKeys returns the keys of all releases, sorted by path. It includes groups that templates read as a whole.
 func (t *Table) AllKeys() []*Key { return slices.Clone(t.order) }
 
 // Default returns the default of the key at path at release v, and whether it is known.
@@ -470,8 +470,8 @@ func (t *Table) Next(v Version) (Version, bool) {
 	return t.releases[i+1].version, true
 }
 
-// Tag returns the version of an operand, such as "toolkit" or "driver.manager", in release v. "nfd" is Node Feature
-// Discovery. If the release does not say, Tag returns "".
+// Tag returns the version of an operand in release v. Operands are named like "toolkit" or "driver.manager"; "nfd" is
+// Node Feature Discovery. Tag returns "" if the release does not specify a version.
 func (t *Table) Tag(v Version, operand string) string {
 	value, _ := t.Default(v, operand+".version")
 	switch {
@@ -483,7 +483,7 @@ func (t *Table) Tag(v Version, operand string) string {
 	return Text(value)
 }
 
-// Images returns the sections whose image the templates write at release v, such as "driver.manager".
+// Images returns the sections of release v that specify an image, such as "driver.manager".
 func (t *Table) Images(v Version) []string {
 	var out []string
 	for _, k := range t.order {
@@ -494,8 +494,8 @@ func (t *Table) Images(v Version) []string {
 	return out
 }
 
-// Released reports whether a section's image is built from the operator's own source. Its default version is the
-// operator's.
+// Released reports whether a section's image is built from the operator's source. The default version of such an image
+// is the operator's version.
 func Released(part string) bool {
 	return part == "operator" || part == "validator" || part == "nodeStatusExporter"
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// ErrVersion is returned for versions that the table cannot resolve.
+// ErrVersion is returned for texts that are not a version of the chart.
 var ErrVersion = errors.New("unknown chart version")
 
 // Version is a release of the gpu-operator chart, such as v26.7.0. The zero value is no release.
@@ -44,7 +44,7 @@ func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor)
 
 var versionText = regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?$`)
 
-// parseVersion parses v26.7.0 or v26.7, with or without the v. "v26.7" sorts after all patches of its series.
+// parseVersion parses v26.7.0 or v26.7, with or without the v. v26.7 is greater than all patches of its series.
 func parseVersion(s string) (v Version, ok bool) {
 	m := versionText.FindStringSubmatch(s)
 	if m == nil {
@@ -61,7 +61,7 @@ func parseVersion(s string) (v Version, ok bool) {
 
 const anyPatch = 1 << 16
 
-// ParseVersion parses a full release such as v26.7.0, with or without the v.
+// ParseVersion parses a full version such as v26.7.0, with or without the v. Errors wrap ErrVersion.
 func ParseVersion(s string) (Version, error) {
 	v, ok := parseVersion(s)
 	if !ok || v.patch == anyPatch {
@@ -70,9 +70,9 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// Resolve returns the release that s means: "v26.7.0" or "26.7.0", "v26.7" for the newest of a series, and "latest" or
-// "" for the newest. For an unknown release it returns the nearest older one, and exact is false. Everything else is
-// ErrVersion.
+// Resolve returns the release that s means. s is a version ("v26.7.0" or "26.7.0"), a series ("v26.7"), or "latest" or
+// "" for the newest release. For an unknown version, Resolve returns the nearest older release, and exact is false.
+// Errors wrap ErrVersion.
 func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
@@ -92,15 +92,16 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
 }
 
-// Labeled returns the release in an object's Helm labels, or the nearest older known one. ok is false if there is none.
+// Labeled returns the release in an object's Helm labels or, if it is unknown, the nearest older one. ok is false if
+// there is none.
 func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
 	name := cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"))
 	v, _, err := t.Resolve(name)
 	return v, err == nil && name != ""
 }
 
-// SystemTag returns the suffix of driver image tags: ID and VERSION_ID of os-release. For RHEL and its derivatives it
-// is the major version: for all of them since v26.7.0, for Rocky Linux and RHEL 10 since v26.3.0. Source: gpu-operator
+// SystemTag returns the suffix of driver image tags: ID and VERSION_ID of os-release. Only the major version is used
+// for RHEL and its derivatives since v26.7.0, and for Rocky Linux and RHEL 10 since v26.3.0. Source: gpu-operator
 // controllers/state_manager.go, getGPUNodeOSInfo; earlier, kernelFullVersion.
 func (v Version) SystemTag(id, version string) string {
 	major, _, _ := strings.Cut(version, ".")
@@ -113,14 +114,14 @@ func (v Version) SystemTag(id, version string) string {
 	return id + version
 }
 
-// DriverBranch reports whether a driver version is a branch, such as 580. Precompiled drivers are selected by branch.
+// DriverBranch reports whether a driver version is only a branch, such as 580. Precompiled drivers need a branch.
 func DriverBranch(version string) bool {
 	n, err := strconv.ParseUint(version, 10, 16)
 	return err == nil && len(version) == 3 && n >= 100
 }
 
-// Newest returns the newest known release in a range in Helm's syntax: "v25.3.*", "~25.10", ">=25.3 <26". ok is false
-// if within is not a range or contains no known release.
+// Newest returns the newest known release in a range. Ranges have Helm's syntax: "v25.3.*", "~25.10", ">=25.3 <26". ok
+// is false if within is not a range or contains no known release.
 func (t *Table) Newest(within string) (v Version, ok bool) {
 	c, err := semver.NewConstraint(within)
 	if err != nil {
@@ -148,14 +149,14 @@ func numbers(tag string) []int {
 	return out
 }
 
-// CompareTags compares the numbers that both tags have.
+// CompareTags compares two tags by their numbers. Numbers that only one tag has are ignored.
 func CompareTags(a, b string) int {
 	x, y := numbers(a), numbers(b)
 	n := min(len(x), len(y))
 	return slices.Compare(x[:n], y[:n])
 }
 
-// SameTag reports whether a tag is for a version: v0.12.2-ubi8 is for 0.12.2.
+// SameTag reports whether a tag belongs to a version: v0.12.2-ubi8 belongs to 0.12.2.
 func SameTag(tag, version string) bool {
 	return tag == version || len(numbers(tag)) > 0 && len(numbers(version)) > 0 && CompareTags(tag, version) == 0
 }

@@ -35,24 +35,24 @@ import (
 const (
 	// DefaultTimeout limits the wait for the server's first answer.
 	DefaultTimeout = 5 * time.Second
-	// pageTimeout limits a single page: 500 large pods over a slow connection.
+	// pageTimeout limits a single page. It is long enough for 500 large pods over a slow connection.
 	pageTimeout = 30 * time.Second
 	// pluginTimeout limits a credential plugin of the kubeconfig, which may ask the user to log in.
 	pluginTimeout = 60 * time.Second
 )
 
-// Options select the API server and how to read it.
+// Options select the API server, and how it is read.
 type Options struct {
-	// Kubeconfig is a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules apply and,
-	// inside a pod, its service account is used.
+	// Kubeconfig is a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules apply. Inside a
+	// pod, these select its service account.
 	Kubeconfig string
-	// Context is the context of the kubeconfig; empty means its current one.
+	// Context is a context of the kubeconfig; empty means the current one.
 	Context string
 	// Namespace is the operator's namespace; empty means to detect it.
 	Namespace string
 	// Timeout limits the wait for the server's first answer; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// ManagedFields keeps managedFields of all kinds except nodes and pods.
+	// ManagedFields keeps the managedFields of all kinds except nodes and pods.
 	ManagedFields bool
 }
 
@@ -60,7 +60,7 @@ type Options struct {
 type Client struct {
 	opt    Options
 	config *rest.Config
-	typed  *rest.RESTClient // built-in kinds as protobuf, other kinds as JSON
+	typed  *rest.RESTClient // reads built-in kinds as protobuf, and other kinds as JSON
 }
 
 var silence = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
@@ -72,8 +72,8 @@ func builtIns() (*runtime.Scheme, error) {
 	return s, errors.Join(corev1.AddToScheme(s), appsv1.AddToScheme(s))
 }
 
-// Open returns a client for a server without contacting it. Errors wrap ErrInput. It disables client-go's logging for
-// the whole process, because all failures are returned.
+// Open returns a client without contacting the server. Errors wrap ErrInput. Open disables client-go's logging for the
+// whole process, because all failures are returned as errors.
 func Open(opt Options) (*Client, error) {
 	silence()
 	if opt.Timeout <= 0 {
@@ -102,7 +102,7 @@ func Open(opt Options) (*Client, error) {
 	return client, nil
 }
 
-// load follows kubectl's rules: --kubeconfig, the merged files of KUBECONFIG, ~/.kube/config, the pod's service
+// load follows kubectl's order: --kubeconfig, the merged files of KUBECONFIG, ~/.kube/config, the pod's service
 // account.
 func load(opt Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -143,7 +143,7 @@ func (c *Client) Server() string { return c.config.Host }
 func (c *Client) version(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	// client-go runs a credential plugin without a context, so a deadline does not stop it
+	// client-go runs credential plugins without a context, so they ignore the deadline
 	type answer struct {
 		body []byte
 		err  error
@@ -174,7 +174,7 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// patience returns the limit for the first answer.
+// patience returns how long to wait for the server's first answer.
 func (c *Client) patience() time.Duration {
 	if c.config.ExecProvider != nil {
 		return c.opt.Timeout + pluginTimeout
@@ -182,7 +182,7 @@ func (c *Client) patience() time.Duration {
 	return c.opt.Timeout
 }
 
-// unreachable explains why the server did not answer. It returns a cancellation unchanged.
+// unreachable explains why the server did not answer. It returns a cancellation error unchanged.
 func (c *Client) unreachable(err error) error {
 	var (
 		network *net.OpError
@@ -211,7 +211,7 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, c.Server(), why)
 }
 
-// answered reports whether err is an answer of an API server, so that the connection works.
+// answered reports whether err is the answer of an API server. If so, the connection works.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -222,7 +222,7 @@ func firstLine(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(line), ":")
 }
 
-// Label sets a label of a node. The error has the server's message, which names verb, resource and user.
+// Label sets a label of a node. The error contains the server's message, which names the verb, resource and user.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	if err != nil {

@@ -32,7 +32,7 @@ const maxBytes = 512 << 20
 // get -o yaml or json.
 type Folder struct {
 	path, root string // root is path with symbolic links resolved
-	// ManagedFields keeps managedFields.
+	// ManagedFields keeps the managedFields of objects.
 	ManagedFields bool
 }
 
@@ -48,9 +48,9 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path: path, root: root}, nil
 }
 
-// Read reads the kinds from the files. A kind without a file, or with a broken one, is in Missing. A kind whose list is
-// incomplete, such as the pods of one namespace, is in both. State.At is the newest time in the objects. Errors wrap
-// ErrInput: no object was found, or a broken file has no known kind.
+// Read reads the kinds from the files. A kind without a file, or with an invalid file, is in Missing. A kind with an
+// incomplete list, such as the pods of one namespace, is in both the state and Missing. State.At is the newest time in
+// the objects. Errors wrap ErrInput: there is no object, or the kind in an invalid file is unknown.
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
 		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
@@ -66,22 +66,22 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	return g.finish(kinds), nil
 }
 
-// gathering is the state of a call of Read.
+// gathering is the state of one call of Read.
 type gathering struct {
-	bytes   int // size of the files
+	bytes   int // total size of the files
 	state   *State
 	trim    *trimmer
-	files   map[Kind]string // the file of each kind
-	partial map[Kind]string // why the list is incomplete
-	broken  map[Kind]string // the error of its file
-	seen    map[string]bool // the objects seen: two files may contain the same
+	files   map[Kind]string // the first file with each kind
+	partial map[Kind]string // why the list of a kind is incomplete
+	broken  map[Kind]string // the error of an invalid file, by its kind
+	seen    map[string]bool // the objects read so far, because two files may contain the same one
 	newest  time.Time       // newest time in the objects
 	// described are the warnings in the output of kubectl describe.
 	described []describedWarning
 	written   time.Time // newest modification time of the files
 }
 
-// walk reads the file, or all files of the folder in order of their names.
+// walk reads the file at root, or all files below it in the order of their names.
 func (g *gathering) walk(ctx context.Context, root string) error {
 	return filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		switch {
@@ -132,13 +132,13 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	base, _, _ := strings.Cut(strings.ToLower(filepath.Base(name)), ".")
 	kind, known := kindIn(base)
 	switch filepath.Ext(name) {
-	case ".missing": // must-gather's marker for a kind without objects
+	case ".missing": // must-gather writes this file if a kind has no objects
 		if known && g.files[kind] == "" {
 			g.files[kind] = name
 		}
 		return nil
 	case ".descr":
-		switch { // must-gather.sh has one file for each DaemonSet and pod
+		switch { // must-gather.sh writes one file for each DaemonSet and pod
 		case kind == Nodes:
 			g.describedNodes(name, data)
 		case strings.Contains(base, "_ds"):
@@ -160,7 +160,7 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	return nil
 }
 
-// documents reads the objects in a YAML or JSON file. Its errors name the file.
+// documents reads the objects in a YAML or JSON file. Errors name the file.
 func (g *gathering) documents(name string, data []byte) error {
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
 		var document any
@@ -177,12 +177,12 @@ func (g *gathering) documents(name string, data []byte) error {
 	}
 }
 
-// object adds an object, or all items of a list.
+// object adds an object or, if it is a list, its items.
 func (g *gathering) object(root map[string]any, name string) error {
 	kind, _ := root["kind"].(string)
 	version, _ := root["apiVersion"].(string)
 	if server, found, _ := unstructured.NestedString(root, "serverVersion", "gitVersion"); found {
-		g.state.Version = server // kubectl version -o yaml
+		g.state.Version = server // the output of kubectl version -o yaml
 	}
 	items, isList := root["items"].([]any)
 	single, cut := strings.CutSuffix(kind, "List")
@@ -211,7 +211,7 @@ func (g *gathering) object(root map[string]any, name string) error {
 	return nil
 }
 
-// take adds an object to its list.
+// take adds an object to the list of its kind. Unknown kinds and duplicates are skipped.
 func (g *gathering) take(object map[string]any, file string) error {
 	u := unstructured.Unstructured{Object: object}
 	k, known := kindOf(u.GetAPIVersion(), u.GetKind())
@@ -236,17 +236,17 @@ func (g *gathering) take(object map[string]any, file string) error {
 	}
 	trim := g.trim
 	if k == Pods {
-		trim = nil // which pods to keep is known only after all files are read
+		trim = nil // the pods to keep are only known after all files are read
 	}
 	lists[k].take(g.state, trim, o)
 	return nil
 }
 
-// dated matches the times in an object, which are not later than when it was gathered.
+// dated matches times in an object. None of them is later than the time of gathering.
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 
-// saw records a time if it is the newest.
+// saw records a time if it is the newest so far.
 func (g *gathering) saw(t time.Time, err error) {
 	if err == nil && t.After(g.newest) {
 		g.newest = t
@@ -260,7 +260,7 @@ var (
 	describedCordon = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
 )
 
-// describedNodes reads the output of kubectl describe nodes: must-gather.sh keeps nodes only in this form.
+// describedNodes reads the output of kubectl describe nodes. must-gather.sh writes nodes only in this format.
 func (g *gathering) describedNodes(name string, data []byte) {
 	g.files[Nodes] = name
 	starts := describedName.FindAllIndex(data, -1)
@@ -303,8 +303,8 @@ var (
 	ageUnit        = regexp.MustCompile(`(\d+)([dhms])`)
 )
 
-// describedEvents reads the warnings in the output of kubectl describe: must-gather.sh keeps the operands' events only in
-// this form. finish adds the missing namespaces and makes the ages times.
+// describedEvents reads the warnings in the output of kubectl describe. must-gather.sh writes the operands' events only
+// in this format. finish adds missing namespaces, and converts ages to times.
 func (g *gathering) describedEvents(name, kind string, data []byte) {
 	for i, text := range bytes.Split(data, []byte("\nName:")) {
 		text = bytes.TrimPrefix(text, []byte("Name:"))
@@ -326,23 +326,23 @@ func (g *gathering) describedEvents(name, kind string, data []byte) {
 	}
 }
 
-// describedWarning is an event with its age when it was described.
+// describedWarning is an event, with its age at the time of kubectl describe.
 type describedWarning struct {
 	corev1.Event
 	age time.Duration
 }
 
-// ageOf parses an age of kubectl, such as 3m21s or 2d5h.
+// ageOf parses an age as kubectl prints it, such as 3m21s or 2d5h.
 func ageOf(text string) (age time.Duration) {
 	units := map[string]time.Duration{"d": 24 * time.Hour, "h": time.Hour, "m": time.Minute, "s": time.Second}
 	for _, m := range ageUnit.FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1]) // the expression matches only digits
+		n, _ := strconv.Atoi(m[1]) // the pattern matches only digits
 		age += time.Duration(n) * units[m[2]]
 	}
 	return age
 }
 
-// addDescribed adds the described events, except those of which a file has the objects.
+// addDescribed adds the described events. Events that a file contains as objects are skipped.
 func (g *gathering) addDescribed() {
 	s := g.state
 	for _, e := range g.described {
@@ -358,7 +358,7 @@ func (g *gathering) addDescribed() {
 	}
 }
 
-// finish drops kinds that were not requested, and records which are missing.
+// finish drops kinds that were not requested, and records missing ones.
 func (g *gathering) finish(kinds []Kind) *State {
 	s := g.state
 	s.At = g.newest
@@ -406,8 +406,8 @@ func (g *gathering) finish(kinds []Kind) *State {
 	return s
 }
 
-// onlyNamespace returns the namespace of all objects if they have the same one. A list of the whole cluster would
-// contain kube-system too.
+// onlyNamespace returns the namespace of the objects if all have the same one. A list of the whole cluster has objects
+// in kube-system too.
 func onlyNamespace[T any](all []T, namespace func(*T) string) string {
 	one := ""
 	for i := range all {

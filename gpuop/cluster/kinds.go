@@ -12,20 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// list describes how to read one kind: its path at an API server, its files in a folder, its field in State.
+// list describes how to read a kind: its path at the API server, its files in a folder, and its field of State.
 type list struct {
 	// kind is the kind with its API group, such as "nvidia.com/ClusterPolicy".
 	kind string
-	// files are the names of files with this kind, without extension. must-gather.sh writes the first ones
-	// (gpu-operator hack/must-gather.sh).
+	// files are the names of files with this kind, without extension and separated by spaces. The first ones are
+	// written by must-gather.sh (gpu-operator hack/must-gather.sh).
 	files      string
-	path       string // %s is the operator's namespace; without it, the list is cluster-wide
+	path       string // %s is the operator's namespace; paths without it list the whole cluster
 	limit      int
 	parameters map[string]string
-	accept     string         // Accept header; empty for the client's default
+	accept     string         // Accept header; empty means the client's default
 	empty      runtime.Object // a page without items
 
-	// decode decodes an object from JSON. take trims an object and adds it to the state.
+	// decode decodes an object from JSON. take trims an object, and adds it to the state.
 	decode func([]byte) (runtime.Object, error)
 	take   func(*State, *trimmer, runtime.Object)
 	known  func(*State) bool // whether the state has the list
@@ -33,7 +33,7 @@ type list struct {
 	drop   func(*State)      // makes the list nil
 }
 
-// listOf returns the list of a kind whose objects have the type T and are stored as K.
+// listOf returns the list for a kind whose objects have type T. State stores them as type K.
 func listOf[T, K any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]K, keep func(*trimmer, *T) (K, bool),
 ) list {
@@ -55,7 +55,7 @@ func listOf[T, K any](
 	}
 }
 
-// builtIn returns the list of a built-in kind.
+// builtIn returns the list for a built-in kind.
 func builtIn[T any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
 ) list {
@@ -65,7 +65,7 @@ func builtIn[T any](
 	})
 }
 
-// object trims the metadata of an object.
+// object trims the metadata of an object. All objects are kept.
 func object[T any, P interface {
 	*T
 	metav1.Object
@@ -74,7 +74,7 @@ func object[T any, P interface {
 	return true
 }
 
-// custom returns the list of one of the operator's custom resources.
+// custom returns the list for one of the operator's custom resources.
 func custom(kind, files, path string, field func(*State) *[]unstructured.Unstructured) list {
 	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field, object[unstructured.Unstructured])
 	l.accept = runtime.ContentTypeJSON
@@ -115,7 +115,7 @@ var lists = func() map[Kind]list {
 		change(&l)
 		all[k] = l
 	}
-	// only metadata: a CRD is up to 1 MiB
+	// read only the metadata, because a CRD can have 1 MiB
 	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
 	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
 	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
@@ -145,5 +145,5 @@ func find(is func(list) bool) (Kind, bool) {
 	return "", false
 }
 
-// namespaced reports whether only the operator's namespace is read.
+// namespaced reports whether the list has only objects in the operator's namespace.
 func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }

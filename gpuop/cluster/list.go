@@ -21,7 +21,7 @@ import (
 const (
 	// pageSize is the number of objects in a page; it equals kubectl's --chunk-size.
 	pageSize = 500
-	// largePage is the page size for large objects: a Helm release's Secret is up to 1 MiB.
+	// largePage is the page size for large objects: the Secret of a Helm release can have 1 MiB.
 	largePage = 25
 	// parallel limits how many kinds are listed at once.
 	parallel = 4
@@ -34,9 +34,9 @@ func (s *State) holds(k Kind) bool {
 	return known && l.known(s)
 }
 
-// Read lists each kind once, in pages. Different kinds are read at slightly different times. A kind that is forbidden,
-// not served or incomplete is nil, and in Missing. The error wraps ErrUnreachable if the server does not answer or
-// rejects the credentials. It is the context's error if the context ends.
+// Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that is forbidden,
+// not served or incomplete is nil in the state, and listed in Missing. If the server does not answer or rejects the
+// credentials, the error wraps ErrUnreachable. If ctx ends, it is ctx.Err().
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {
@@ -49,7 +49,7 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	}
 	s := &State{Title: c.Server(), At: time.Now(), Version: version, Namespace: c.opt.Namespace}
 	r := &reading{client: c, state: s, trim: newTrimmer(c.opt.ManagedFields)}
-	// which pods to keep depends on the nodes and the operator's namespace
+	// the pods to keep depend on the nodes and on the operator's namespace
 	phases := [3][]Kind{}
 	for _, k := range kinds {
 		phase := 0
@@ -78,7 +78,7 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	return s, nil
 }
 
-// reading is the state of a call of Read.
+// reading is the state of one call of Read.
 type reading struct {
 	client *Client
 	state  *State
@@ -98,7 +98,8 @@ func (r *reading) lists(ctx context.Context, kinds []Kind) error {
 	return all.Wait()
 }
 
-// list lists one kind. It returns an error only if the context ends or the credentials are rejected.
+// list lists one kind, and records it as missing if that fails. It returns an error only if the context ends or the
+// credentials are rejected.
 func (r *reading) list(ctx context.Context, k Kind) error {
 	namespace := cmp.Or(r.state.Namespace, defaultNamespace)
 	err := r.pages(ctx, lists[k], namespace)
@@ -121,7 +122,7 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 	return nil
 }
 
-// missing explains why a list is missing.
+// missing returns the reason for a missing list.
 func missing(k Kind, err error) Missing {
 	m := Missing{Kind: k, Why: Failed, Detail: firstLine(err)}
 	switch {
@@ -139,8 +140,8 @@ func (r *reading) isGone() error {
 	return r.gone
 }
 
-// pages lists all pages of a kind. After an error the list is nil. It does nothing if the server is known to be
-// unreachable.
+// pages lists all pages of a kind. After an error, the list is nil. If the server is known to be unreachable, pages
+// returns at once.
 func (r *reading) pages(ctx context.Context, l list, namespace string) (err error) {
 	defer func() {
 		if err != nil {

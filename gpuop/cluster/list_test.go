@@ -131,7 +131,7 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-// A list that fails halfway is discarded.
+// If a page fails, the earlier pages of the list are discarded.
 func TestHalfAListIsNone(t *testing.T) {
 	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
@@ -225,14 +225,14 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A credential plugin's time does not count against the server's timeout. A plugin that hangs ends at the caller's
-// deadline.
+// The time of a credential plugin does not count toward the server's timeout. A plugin that hangs is abandoned at the
+// caller's deadline.
 func TestCredentialPlugins(t *testing.T) {
 	plain, err := url.Parse((&apiserver.Server{}).Start(t).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // client-go uses the kubeconfig's user only with TLS
+	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // client-go sends the kubeconfig's credentials only over TLS
 	t.Cleanup(s.Close)
 	plugin := func(script string) cluster.Options {
 		dir := t.TempDir()
@@ -282,7 +282,7 @@ func TestCanceledIsTheContexts(t *testing.T) {
 	}
 }
 
-// Read keeps the time of the last write to a label, and drops the node's other managed fields.
+// Read keeps the time of the last write to a label, and drops other managedFields of the node.
 func TestReadKeepsWhenItWasWritten(t *testing.T) {
 	entry := func(manager, time string, fields object) object {
 		return object{

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ErrUnreachable means that no API server answers: wrong address, connection refused, timeout or rejected credentials.
+// ErrUnreachable means that no API server answered: wrong address, connection refused, timeout or rejected credentials.
 // The exit code is 3.
 var ErrUnreachable = errors.New("cannot reach the cluster")
 
 // ErrInput means that the kubeconfig, context or folder is unusable. The exit code is 2.
 var ErrInput = errors.New("unusable input")
 
-// Kind is a kind of objects, named by the resource as in RBAC, with its API group: "nodes", "daemonsets.apps".
+// Kind is a kind of object. It is the resource as in RBAC, with its API group: "nodes", "daemonsets.apps".
 type Kind string
 
-// Kinds that gpuop reads.
+// These are the kinds that gpuop reads.
 const (
 	Nodes           Kind = "nodes"
 	Pods            Kind = "pods"
@@ -36,31 +36,31 @@ const (
 	Events          Kind = "events" // only warnings in the operator's namespace
 )
 
-// Missing is a kind that was requested and could not be read.
+// Missing is a requested kind that could not be read, or not completely.
 type Missing struct {
 	Kind Kind
 	// Why is Forbidden, Absent, Unread, Failed or Partial.
 	Why Why
-	// Detail is one sentence: the server's message, or the file that the folder lacks.
+	// Detail is one sentence: the server's message, or what the folder lacks.
 	Detail string
 }
 
-// Why is the reason why a kind is missing.
+// Why is the reason for a missing kind.
 type Why string
 
-// Reasons why a kind is missing.
+// These are the reasons for a missing kind.
 const (
-	Forbidden Why = "forbidden" // RBAC forbids it; Detail names the verb, the resource and the user
-	Absent    Why = "absent"    // the cluster does not serve the resource: its CRD is not installed
-	Unread    Why = "unread"    // the folder does not have it
+	Forbidden Why = "forbidden" // RBAC forbids the request; Detail names the verb, resource and user
+	Absent    Why = "absent"    // the cluster does not serve the resource because its CRD is not installed
+	Unread    Why = "unread"    // the folder has no file with the kind
 	Failed    Why = "failed"    // the request failed
-	// Partial means that the list is not nil but incomplete. must-gather has only the nodes with GPUs and the pods of
-	// the operator's namespace. Absence from the list proves nothing.
+	// Partial means that the list is incomplete, but not nil. An object that is not in the list may exist. must-gather
+	// has only the nodes with GPUs and the pods of the operator's namespace.
 	Partial Why = "partial"
 )
 
-// Lacks returns why a kind's list is nil or incomplete, or nil if it is complete. A kind that was never requested is
-// Unread.
+// Lacks returns why the list of a kind is nil or incomplete. It returns nil if the list is complete. A kind that was
+// never requested is Unread.
 func (s *State) Lacks(k Kind) *Missing {
 	for i := range s.Missing {
 		if s.Missing[i].Kind == k {
@@ -73,13 +73,13 @@ func (s *State) Lacks(k Kind) *Missing {
 	return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}
 }
 
-// State holds the objects of a cluster. A list that was not requested or is missing is nil; one that is empty is not
-// nil. Objects are trimmed. managedFields are kept only for drift, and for nodes and ConfigMaps to tell when labels and
-// data were written. Callers may change the state.
+// State holds the objects of a cluster. Lists that were not requested or are missing are nil; empty lists are not nil.
+// Objects are trimmed. Their managedFields are kept only for drift, and for the times when labels of nodes and the data
+// of ConfigMaps were written. Callers may change the state.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string
-	// At is when the state was read or, for a folder, gathered.
+	// At is the time when the state was read or, for a folder, gathered.
 	At time.Time
 	// Version is the server's version, such as "v1.36.3". It is empty if unknown.
 	Version string
@@ -99,16 +99,17 @@ type State struct {
 	ClusterPolicies []unstructured.Unstructured
 	NVIDIADrivers   []unstructured.Unstructured
 	GPUClusters     []unstructured.Unstructured
-	// Events are warnings about objects in Namespace, unsorted. The API server keeps them for one hour by default.
+	// Events are the warnings about objects in Namespace, in any order. By default, the API server keeps events for one
+	// hour.
 	Events []corev1.Event
 
-	// Missing lists the kinds that were requested and could not be read.
+	// Missing lists the requested kinds that could not be read, or not completely.
 	Missing []Missing
 }
 
-// Source reads States.
+// Source reads the state of a cluster.
 type Source interface {
-	// Read reads the kinds. An error means that nothing could be read. It wraps ErrUnreachable or ErrInput, or is the
-	// context's error.
+	// Read reads the kinds. It returns an error only if nothing could be read. The error wraps ErrUnreachable or
+	// ErrInput, or is ctx.Err().
 	Read(ctx context.Context, kinds ...Kind) (*State, error)
 }

@@ -14,11 +14,11 @@ import (
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// trimmer drops the parts of objects that no check reads. Pods share equal parts.
+// trimmer removes the parts of objects that no check reads. Equal parts of pods are stored once.
 type trimmer struct {
 	managed bool
 
-	// the fields below are for pods, and set after the nodes are read
+	// the fields below are for pods; learn sets them after the nodes are read
 	gpuNodes  map[string]bool
 	namespace string
 	specs     map[string]*corev1.PodSpec
@@ -29,7 +29,7 @@ func newTrimmer(managed bool) *trimmer {
 	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
 }
 
-// learn records the nodes and the namespace whose pods are kept.
+// learn records which nodes have GPUs, and the operator's namespace. They determine the pods to keep.
 func (t *trimmer) learn(s *State) {
 	t.namespace = s.Namespace
 	for i := range s.Nodes {
@@ -49,8 +49,8 @@ func (t *trimmer) meta(m metav1.Object) {
 	}
 }
 
-// one returns the map with interned strings.
-func one(m map[string]string) map[string]string {
+// interned returns a copy of the map whose strings are interned, so that equal strings are stored once.
+func interned(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func one(m map[string]string) map[string]string {
 func (t *trimmer) node(n *corev1.Node) bool {
 	n.ObjectMeta = metav1.ObjectMeta{
 		Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
-		Labels: one(n.Labels), ManagedFields: labelWriters(n.ManagedFields),
+		Labels: interned(n.Labels), ManagedFields: labelWriters(n.ManagedFields),
 	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID}
 	n.Status = corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable,
@@ -72,7 +72,7 @@ func (t *trimmer) node(n *corev1.Node) bool {
 	return true
 }
 
-// labelWriters keeps the managedFields of nvidia.com labels, whose age is checked. Nodes share equal entries.
+// labelWriters returns the entries for nvidia.com labels, whose age is checked. Equal entries are stored once.
 func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, e := range all {
@@ -86,7 +86,7 @@ func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return kept
 }
 
-// event keeps warnings, and moves their last time to one field.
+// event reports whether the event is a warning. It moves the time of the last occurrence to LastTimestamp.
 func (t *trimmer) event(e *corev1.Event) bool {
 	switch {
 	case e.Series != nil && e.Series.LastObservedTime.After(e.LastTimestamp.Time):
@@ -98,7 +98,7 @@ func (t *trimmer) event(e *corev1.Event) bool {
 	return e.Type == corev1.EventTypeWarning
 }
 
-// configMap keeps the managedFields of the data.
+// configMap keeps managedFields, because the age of the data is checked.
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	written := c.ManagedFields
 	t.meta(c)
@@ -153,7 +153,7 @@ func containers(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
 		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Command: c.Command, Resources: c.Resources}
-		// it grants GPUs without a request; other variables may be secret
+		// this variable grants GPUs without a request; other variables may be secret
 		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
 			kept[i].Env = []corev1.EnvVar{c.Env[j]}
 		}
@@ -165,7 +165,7 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	kept := corev1.PodStatus{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 	for _, c := range s.Conditions {
 		if c.Status != corev1.ConditionTrue || s.Phase != corev1.PodRunning || c.Type == corev1.PodReady {
-			kept.Conditions = append(kept.Conditions, c) // the others add nothing to Ready
+			kept.Conditions = append(kept.Conditions, c) // a true condition of a running pod adds nothing to Ready
 		}
 	}
 	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
@@ -180,7 +180,7 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	return kept
 }
 
-// sharedSpec returns a shared copy of s. Pods of a DaemonSet differ only in their node.
+// sharedSpec returns an equal spec that pods share. Pods of a DaemonSet have specs that differ only in the node.
 func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	key, err := s.Marshal()
 	if err != nil {
@@ -193,19 +193,19 @@ func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	return s
 }
 
-// sharedLabels returns a shared copy of m.
+// sharedLabels returns an equal map that pods share.
 func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
-	key := fmt.Sprint(m) // sorted by key
+	key := fmt.Sprint(m) // fmt sorts the keys
 	known, found := t.labels[key]
 	if !found {
-		known = one(m)
+		known = interned(m)
 		t.labels[key] = known
 	}
 	return known
 }
 
-// Labels of nodes with GPUs: those of the operator and NFD (gpu-operator controllers/state_manager.go, gpuNodeLabels),
-// and those of cloud providers, which exist before NFD runs.
+// These labels are on nodes with GPUs. pciLabels are those of NFD, as in the operator's gpuNodeLabels (gpu-operator
+// controllers/state_manager.go). cloudLabels are set by cloud providers before NFD runs.
 var (
 	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
 		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
@@ -219,8 +219,8 @@ func OperatorGPUNode(n *corev1.Node) bool {
 	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
 }
 
-// GPUNode reports whether a node has NVIDIA GPUs, according to labels of the operator, NFD or the cloud, or to its
-// resources.
+// GPUNode reports whether a node has NVIDIA GPUs according to its resources, or to labels of the operator, NFD or the
+// cloud provider.
 func GPUNode(n *corev1.Node) bool {
 	if OperatorGPUNode(n) {
 		return true
@@ -247,8 +247,8 @@ func hasGPU(list corev1.ResourceList) bool {
 	return false
 }
 
-// AsksForGPU reports whether a pod requests an nvidia.com resource or has a ResourceClaim, whose driver the spec does
-// not name.
+// AsksForGPU reports whether a pod requests an nvidia.com resource, or has a ResourceClaim. The spec does not name the
+// driver of a claim, so every claim counts.
 func AsksForGPU(s *corev1.PodSpec) bool {
 	if len(s.ResourceClaims) > 0 {
 		return true
@@ -258,7 +258,8 @@ func AsksForGPU(s *corev1.PodSpec) bool {
 	})
 }
 
-// operatorPod reports whether a pod belongs to the operator or to NFD, by the labels of NVIDIA's chart.
+// operatorPod reports whether a pod belongs to the operator or to NFD, according to the labels that NVIDIA's chart
+// sets.
 func operatorPod(p *corev1.Pod) bool {
 	app := p.Labels["app"]
 	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" ||
@@ -268,7 +269,7 @@ func operatorPod(p *corev1.Pod) bool {
 		p.Labels["pod-template-generation"] != ""
 }
 
-// findNamespace detects the operator's namespace.
+// findNamespace detects the operator's namespace. If it finds none, Namespace stays empty.
 func (s *State) findNamespace() {
 	if s.Namespace != "" {
 		return
@@ -296,8 +297,9 @@ func (s *State) findNamespace() {
 	}
 }
 
-// Owns returns how many names of the path an entry of managedFields owns. It is all of them if the entry owns the field
-// or one below it, fewer if it owns a group above as one value, and otherwise 0.
+// Owns returns how many names of the path an entry of managedFields owns. If the entry owns the field or one below it,
+// that is the length of the path. If it owns a group above as one value, Owns returns the length of the group's path.
+// Otherwise Owns returns 0.
 func Owns(e metav1.ManagedFieldsEntry, path ...string) int {
 	var fields fieldpath.Set
 	if e.FieldsV1 == nil || fields.FromJSON(e.FieldsV1.GetRawReader()) != nil {

@@ -57,7 +57,7 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 		return entries, nil
 	}
 	near := Nearest(word)
-	if nearest := table.Judge(table.Latest(), path).Nearest; nearest != nil && strings.Contains(word, ".") {
+	if nearest := table.Lookup(table.Latest(), path).Nearest; nearest != nil && strings.Contains(word, ".") {
 		near = []string{nearest.String()}
 	}
 	if len(near) == 0 {

@@ -113,7 +113,7 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
-	return in.Verdict(s).Status != chart.Unknown
+	return in.Match(s).Status != chart.Unknown
 }
 
 // copied reports whether the file is a copy of a release's values.yaml.
@@ -406,7 +406,7 @@ func (in *installation) globals(s *model.Setting) {
 // types checks each value against the chart's key, or against the custom resource's field that it is copied to.
 func (in *installation) types() {
 	for _, s := range in.Settings {
-		v := in.Verdict(s)
+		v := in.Match(s)
 		in.globals(s)
 		if v.Status == chart.Free || v.Status == chart.Known {
 			in.kubernetes(s)
@@ -414,7 +414,7 @@ func (in *installation) types() {
 		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
 		}
-		f, printed := in.Table.Takes(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
+		f, printed := in.Table.ValueField(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
 		if f != nil && !(printed && in.textForSwitch(v.Key, s)) {
 			in.against(s, f, printed)
 		}

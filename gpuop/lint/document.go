@@ -267,7 +267,7 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...stri
 		if slices.Contains(except, f.Name) {
 			return false
 		}
-		status := t.Judge(t.Latest(), chart.Path{component, f.Name}).Status
+		status := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
 		return status == chart.Known || status == chart.Group || status == chart.Gone
 	})
 }

@@ -201,7 +201,7 @@ func (in *installation) findings() []check.Finding {
 func (in *installation) keys() {
 	seen := map[string]int{}
 	for _, s := range in.Settings {
-		v := in.Verdict(s)
+		v := in.Match(s)
 		switch v.Status {
 		case chart.TooDeep, chart.BelowList:
 			v.Bad--
@@ -231,7 +231,7 @@ func (in *installation) keys() {
 }
 
 // key checks the path of a setting and corrects it. The row of a valid path has no ID.
-func (in *installation) key(s *model.Setting, v chart.Verdict) check.Finding {
+func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	row := check.Finding{Severity: check.Error}
 	switch v.Status {
 	case chart.Unknown:
@@ -286,7 +286,7 @@ func isAnchor(s *model.Setting) bool {
 }
 
 // suggestion returns the suggested path. If only the wrong name differs, it ends there.
-func suggestion(s *model.Setting, v chart.Verdict) chart.Path {
+func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	if len(v.Nearest) == len(s.Path) && slices.Equal(v.Nearest[v.Bad+1:], s.Path[v.Bad+1:]) {
 		return v.Nearest[:v.Bad+1]
 	}
@@ -295,7 +295,7 @@ func suggestion(s *model.Setting, v chart.Verdict) chart.Path {
 
 // otherRelease checks a key that only earlier or later releases have. Its value moves to the successor if that means
 // the same.
-func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *check.Check, state check.Severity, reason, fix string) {
+func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check.Check, state check.Severity, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = check.Error
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
@@ -314,7 +314,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Verdict) (id *che
 		advice = "delete it"
 	}
 	next, _ := in.Table.Next(v.Key.Until())
-	if v.Nearest != nil && in.Table.Judge(in.Version, v.Nearest).Status == chart.Known {
+	if v.Nearest != nil && in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known {
 		switch s.Path.String() {
 		case "driver.useOpenKernelModules":
 			if s.Text() == "true" && in.Explicit(v.Nearest.String()) == nil {

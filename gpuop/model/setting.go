@@ -128,20 +128,20 @@ type Values struct {
 	Version  chart.Version
 	Settings []*Setting
 	// byName maps a name to its settings.
-	byName   map[string][]*Setting
-	indexed  int
-	verdicts map[*Setting]chart.Verdict
+	byName  map[string][]*Setting
+	indexed int
+	matches map[*Setting]chart.Match
 }
 
-// Verdict returns the chart's verdict on the setting's path.
-func (in *Values) Verdict(s *Setting) chart.Verdict {
-	v, known := in.verdicts[s]
+// Match returns where the chart has the path of a setting.
+func (in *Values) Match(s *Setting) chart.Match {
+	v, known := in.matches[s]
 	if !known {
-		if in.verdicts == nil {
-			in.verdicts = map[*Setting]chart.Verdict{}
+		if in.matches == nil {
+			in.matches = map[*Setting]chart.Match{}
 		}
-		v = in.Table.Judge(in.Version, s.Path)
-		in.verdicts[s] = v
+		v = in.Table.Lookup(in.Version, s.Path)
+		in.matches[s] = v
 	}
 	return v
 }

@@ -67,7 +67,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	}
 	settings, _ := model.Settings(name, data, nil)
 	for _, s := range settings {
-		before, now := table.Judge(from, s.Path).Status, table.Judge(to, s.Path).Status
+		before, now := table.Lookup(from, s.Path).Status, table.Lookup(to, s.Path).Status
 		if now == chart.Known && (before == chart.NotYet || before == chart.Gone) {
 			m.change("begins", s.Path, fmt.Sprintf("ignored by %s, but used by %s: %v", from, to, s.Value))
 		}
@@ -77,7 +77,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		var list []fix.Edit
 		for _, e := range edits {
 			list = append(list, e.Edit)
-			m.edited(e, table.Judge(from, e.Path).Status == chart.Known)
+			m.edited(e, table.Lookup(from, e.Path).Status == chart.Known)
 		}
 		var err error
 		if data, err = fix.Apply(data, below, list); err != nil {

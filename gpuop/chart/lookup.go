@@ -7,28 +7,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// Verdict says whether the chart has a path at a release.
-type Verdict struct {
+// Match describes where a path is among the values of a release.
+type Match struct {
 	Status Status
 	// Key is the key at or above the path. It is nil for groups and unknown paths.
 	Key *Key
-	// Nearest is the path that was probably meant, or nil.
+	// Nearest is the path that was probably meant, or nil if there is none.
 	Nearest Path
 	// Bad is the index of the first wrong name in the path.
 	Bad int
-	// Names are the names that the chart has at that place, if the path is unknown.
+	// Names are the valid names at index Bad, if the path is unknown.
 	Names []string
 }
 
-// Status is the kind of a Verdict.
+// Status is the kind of a Match.
 type Status uint8
 
-// Statuses of a path.
+// These are the statuses of a path.
 const (
 	Known     Status = iota // a key of the chart
 	Group                   // a group of keys
-	Free                    // inside a key whose map or list accepts any name
-	Misspelt                // inside such a key, but one letter away from a name that the chart has there
+	Free                    // an entry of a map or list that accepts any name
+	Misspelt                // like Free, but one letter away from a name that the chart has there
 	TooDeep                 // below a key that is a scalar
 	NotYet                  // added by a later release
 	Gone                    // removed in an earlier release
@@ -36,31 +36,31 @@ const (
 	BelowList               // below a key that is a list
 )
 
-// Judge looks up a path in the chart's values at v.
-func (t *Table) Judge(v Version, path Path) Verdict {
+// Lookup looks up a path in the values of release v.
+func (t *Table) Lookup(v Version, path Path) Match {
 	if len(path) == 0 {
-		return Verdict{Status: Group}
+		return Match{Status: Group}
 	}
 	if path[0] == "global" || len(path) > 1 && path[1] == "global" {
-		return Verdict{Status: Free} // Helm's values for all subcharts
+		return Match{Status: Free} // global holds Helm's values for all subcharts
 	}
 	for n := len(path); n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; ok && k.In(v) && !t.group(v, path[:n]) {
-			return t.judgeKey(v, k, path, n)
+			return t.matchKey(v, k, path, n)
 		}
 	}
 	if t.group(v, path) {
-		return Verdict{Status: Group}
+		return Match{Status: Group}
 	}
 	for n := len(path) - 1; n > 0; n-- {
 		if k, ok := t.keys[path[:n].String()]; ok && k.Use(v) == Copied {
-			return t.below(v, k, path, n)
+			return t.matchBelow(v, k, path, n)
 		}
 	}
-	return t.judgeMissing(v, path)
+	return t.matchMissing(v, path)
 }
 
-// group reports whether the chart has keys below the path at v.
+// group reports whether the path is a group of keys at v.
 func (t *Table) group(v Version, path Path) bool {
 	return len(t.namesBelow(v, path)) > 0
 }
@@ -73,12 +73,12 @@ func (t *Table) namesBelow(v Version, path Path) []string {
 	return nil
 }
 
-// guardedElsewhere lists groups that may be null: templates read them only if another group is set, or they are a
-// subchart's, which keeps its defaults.
+// guardedElsewhere lists groups that may be null. Either the templates read them only if another group is set, or they
+// belong to a subchart, which keeps its defaults.
 var guardedElsewhere = []string{"draDriver", "node-feature-discovery"}
 
-// Needed reports whether the templates of v fail with a nil pointer if the group at path is null. Null removes its
-// defaults, and the templates read a key in it without a condition.
+// Needed reports whether the templates of v fail if the group at path is null. null removes the group's defaults, so a
+// template that reads a key in the group unconditionally fails with a nil pointer.
 func (t *Table) Needed(v Version, path Path) bool {
 	if !t.group(v, path) || slices.Contains(guardedElsewhere, path[0]) {
 		return false
@@ -94,36 +94,37 @@ func (t *Table) Needed(v Version, path Path) bool {
 	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.Use(v) != Unread && !guarded(k) })
 }
 
-// has reports whether the chart has a key or group at the path at v.
+// has reports whether the path is a key or a group at v.
 func (t *Table) has(v Version, path Path) bool {
 	k, ok := t.keys[path.String()]
 	return ok && k.In(v) || t.group(v, path)
 }
 
-// judgeKey looks up a path whose first n names are the key k.
-func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
-	verdict := Verdict{Key: k, Bad: n - 1}
+// matchKey looks up a path that begins with the n names of the key k.
+func (t *Table) matchKey(v Version, k *Key, path Path, n int) Match {
+	match := Match{Key: k, Bad: n - 1}
 	if n == len(path) {
-		return verdict
+		return match
 	}
 	switch k.Shape(v) {
 	case Scalar:
-		verdict.Status, verdict.Bad = TooDeep, n
+		match.Status, match.Bad = TooDeep, n
 	case List:
-		verdict.Status, verdict.Bad = BelowList, n
+		match.Status, match.Bad = BelowList, n
 	default:
-		return t.below(v, k, path, n)
+		return t.matchBelow(v, k, path, n)
 	}
-	return verdict
+	return match
 }
 
-// below looks up a path inside the key k, which is path[:n]. If the chart copies it to the ClusterPolicy, the CRD says
-// which names are valid. If it copies it to a Kubernetes object, any name is valid.
-func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
+// matchBelow looks up a path inside the key k, whose path is path[:n]. If the chart copies the key to the
+// ClusterPolicy, the valid names are those of the CRD. If the chart copies it to a Kubernetes object, any name is
+// valid.
+func (t *Table) matchBelow(v Version, k *Key, path Path, n int) Match {
 	for ; n < len(path); n++ {
 		f, ok := t.PolicyField(v, path[:n])
 		if !ok || f.Type != "object" {
-			return t.judgeFree(v, k, path, n)
+			return t.matchFree(v, k, path, n)
 		}
 		names := slices.Clone(t.namesBelow(v, path[:n]))
 		for _, inner := range t.Fields(v, "ClusterPolicy", f.Path) {
@@ -132,35 +133,36 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 		if slices.Contains(names, path[n]) {
 			continue
 		}
-		verdict := Verdict{Status: Unknown, Key: k, Bad: n, Names: names}
-		if missing := t.judgeMissing(v, path); missing.Status != Unknown {
+		match := Match{Status: Unknown, Key: k, Bad: n, Names: names}
+		if missing := t.matchMissing(v, path); missing.Status != Unknown {
 			return missing
 		}
 		if near := nearest(path[n], names); near != "" {
-			verdict.Nearest = replaced(path, n, near)
+			match.Nearest = replaced(path, n, near)
 		}
-		return verdict
+		return match
 	}
-	return Verdict{Status: Known, Key: k, Bad: n - 1}
+	return Match{Status: Known, Key: k, Bad: n - 1}
 }
 
-// judgeFree looks up a path inside a map with free names. It detects misspellings of the chart's own names.
-func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
+// matchFree looks up a path inside a map that accepts any name. It detects misspellings of names that the chart has
+// there.
+func (t *Table) matchFree(v Version, k *Key, path Path, n int) Match {
 	for ; n < len(path); n++ {
 		names := t.namesBelow(v, path[:n])
 		if slices.Contains(names, path[n]) {
 			continue
 		}
 		if near := check.Nearest(path[n], names); near != "" {
-			return Verdict{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
+			return Match{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
 		}
 		break
 	}
-	return Verdict{Status: Free, Key: k}
+	return Match{Status: Free, Key: k}
 }
 
-// judgeMissing looks up a path that v does not have.
-func (t *Table) judgeMissing(v Version, path Path) Verdict {
+// matchMissing looks up a path that v does not have.
+func (t *Table) matchMissing(v Version, path Path) Match {
 	bad := 0
 	for bad < len(path)-1 && t.has(v, path[:bad+1]) {
 		bad++
@@ -168,29 +170,29 @@ func (t *Table) judgeMissing(v Version, path Path) Verdict {
 	for n := len(path); n > bad; n-- {
 		k := t.keys[path[:n].String()]
 		if k == nil && n == bad+1 {
-			k = longest(t.groups[path[:n].String()])
+			k = lastRemoved(t.groups[path[:n].String()])
 		}
 		switch {
 		case k == nil:
 		case v.Before(k.Since()):
-			return Verdict{Status: NotYet, Key: k, Bad: n - 1}
+			return Match{Status: NotYet, Key: k, Bad: n - 1}
 		default:
-			return Verdict{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
+			return Match{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
 		}
 	}
-	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path), Names: slices.Clone(t.namesBelow(v, path[:bad]))}
-	if verdict.Nearest == nil {
-		if near := nearest(path[bad], verdict.Names); near != "" {
-			verdict.Nearest = replaced(path, bad, near)
+	match := Match{Status: Unknown, Bad: bad, Nearest: successor(path), Names: slices.Clone(t.namesBelow(v, path[:bad]))}
+	if match.Nearest == nil {
+		if near := nearest(path[bad], match.Names); near != "" {
+			match.Nearest = replaced(path, bad, near)
 		} else {
-			verdict.Nearest = t.elsewhere(v, path)
+			match.Nearest = t.elsewhere(v, path)
 		}
 	}
-	return verdict
+	return match
 }
 
-// nearest returns the name that was probably meant: one with few other letters, or the only one that the word begins or
-// ends like, such as timeoutSeconds for timeout.
+// nearest returns the name that was probably meant, or "". It is a name with few different letters, or the only name
+// that is related to word, such as timeoutSeconds for timeout.
 func nearest(word string, names []string) string {
 	if near := check.Nearest(word, names); near != "" {
 		return near
@@ -207,7 +209,7 @@ func nearest(word string, names []string) string {
 	return ""
 }
 
-// isRelated reports whether a word begins or ends with another, or shares the first three quarters of the shorter one.
+// isRelated reports whether the longer word ends with the shorter one, or begins with three quarters of it.
 func isRelated(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -219,8 +221,8 @@ func isRelated(a, b string) bool {
 	return len(a) >= 4 && (strings.HasSuffix(b, a) || same >= 3 && same*4 >= len(a)*3)
 }
 
-// longest returns the key that was removed last, or nil. Ties go to the first.
-func longest(keys []*Key) *Key {
+// lastRemoved returns the key that was removed last, or nil. Ties go to the first.
+func lastRemoved(keys []*Key) *Key {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -233,8 +235,8 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere finds the only key with the same last name in the same component. For a key in the wrong component, it
-// compares the last two names.
+// elsewhere returns the only key with the same last name in the same component, or nil. It also finds a key in another
+// component by its last two names.
 func (t *Table) elsewhere(v Version, path Path) Path {
 	same := func(k *Key) bool {
 		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
@@ -242,7 +244,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	tail := func(k *Key) bool {
 		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
 	}
-	// a name that only one key of the operator's own values has
+	// the operator's own values have only one key with this name
 	last := func(k *Key) bool {
 		return len(path) == 2 && len(k.Path) == 2 && k.Path[0] != "node-feature-discovery" && k.Path[1] == path[1]
 	}
@@ -263,12 +265,12 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	return nil
 }
 
-// HasComponent reports whether the chart has the top-level name in any release.
+// HasComponent reports whether any release has the top-level name.
 func (t *Table) HasComponent(name string) bool {
 	return len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil
 }
 
-// Component returns the top-level name of the chart's values that name is or may mean, or "".
+// Component returns the top-level name that name is or probably means, or "".
 func (t *Table) Component(name string) string {
 	if t.HasComponent(name) {
 		return name
@@ -279,11 +281,11 @@ func (t *Table) Component(name string) string {
 	return check.Nearest(name, t.components)
 }
 
-// A succession says what replaces a key.
+// succession describes what replaces a key.
 type succession struct{ from, to, advice string }
 
-// successors lists removed keys with their replacements, and wrong names that articles and the ClusterPolicy suggest.
-// An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
+// successors lists removed keys with their replacements. It also lists wrong names that articles or the ClusterPolicy
+// suggest. An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
 var successors = []succession{
 	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
@@ -336,7 +338,7 @@ func IsObsolete(path Path) bool {
 	return s != nil && s.to == ""
 }
 
-// replacement returns the row of successors for a key or its group, or nil.
+// replacement returns the succession of a key or of a group around it, or nil.
 func replacement(path Path) *succession {
 	p := path.String()
 	for i := range successors {
