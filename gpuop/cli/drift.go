@@ -60,7 +60,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 
 // intended merges values files and --set arguments as Helm does.
 func (e *env) intended(files, sets []string) (drift.Options, error) {
-	opt := drift.Options{Table: e.table}
+	opt := drift.Options{Table: e.table, Hidden: &e.secrets}
 	var names, flags []string
 	merged := map[string]any{}
 	for _, file := range files {

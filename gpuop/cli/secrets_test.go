@@ -1,11 +1,17 @@
 package cli
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
@@ -148,4 +154,79 @@ func TestNoSecretOutsideOfFindings(t *testing.T) {
 			t.Errorf("gpuop %s shows the secret:\n%s%s", strings.Join(args, " "), out, errOut)
 		}
 	}
+}
+
+// drift shows no secret of the values, of the Helm release or of the ClusterPolicy.
+func TestDriftShowsNoSecret(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list map[string]any
+	if err := yaml.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("plantedLong", 30) // longer than what drift shows of a value
+	for _, item := range list["items"].([]any) {
+		object := item.(map[string]any)
+		switch object["kind"] {
+		case "ClusterPolicy":
+			object["spec"].(map[string]any)["toolkit"] = map[string]any{
+				"env":        []any{map[string]any{"name": "NGC_API_KEY", "value": "plantedInPolicy"}},
+				"privateKey": long,
+				"proxy":      "http://u:plantedInURL@proxy.example.com:3128",
+			}
+		case "Secret":
+			secret := object["data"].(map[string]any)
+			secret["release"] = withConfig(t, secret["release"].(string), map[string]any{
+				"toolkit": map[string]any{"password": "plantedInRelease", "apiKey": long},
+			})
+		}
+	}
+	if data, err = yaml.Marshal(list); err != nil {
+		t.Fatal(err)
+	}
+	from := filepath.Join(t.TempDir(), "cluster.yaml")
+	if err := os.WriteFile(from, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const values = "toolkit: {password: plantedInValues, apiKey: other}\n"
+	for _, format := range []string{"text", "json"} {
+		code, out, errOut := call(values, "drift", "--from", from, "-f", "-", "--set", "toolkit.token=plantedInFlag", "-o", format)
+		if code != exitFindings || strings.Contains(out+errOut, "planted") {
+			t.Errorf("exit %d\n%s%s", code, out, errOut)
+		}
+		for _, want := range []string{"toolkit.password", "spec.toolkit.env", "spec.toolkit.privateKey", "***"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s lacks %s:\n%s", format, want, out)
+			}
+		}
+	}
+}
+
+// withConfig replaces the values in the release of a Secret that kubectl wrote.
+func withConfig(t *testing.T, text string, values map[string]any) string {
+	t.Helper()
+	helm, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(helm)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r map[string]any
+	if err := json.NewDecoder(unzipped).Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	r["config"] = values
+	var zipped bytes.Buffer
+	writer := gzip.NewWriter(&zipped)
+	if err := json.NewEncoder(writer).Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString(zipped.Bytes())))
 }

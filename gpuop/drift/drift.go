@@ -19,6 +19,8 @@ type Options struct {
 	// From names the files and flags for messages. Flags are the equivalent arguments of helm: "-f values.yaml --set
 	// a=b".
 	From, Flags string
+	// Hidden are the secrets of the input. Compare adds those of the releases and of the ClusterPolicies.
+	Hidden *check.Secrets
 }
 
 // Kinds returns the kinds of objects that Compare needs. They must have managedFields.
@@ -37,6 +39,9 @@ type comparison struct {
 
 // Compare compares the cluster with what the user intended. The findings are in the order values, release, ClusterPolicy.
 func Compare(s *cluster.State, o Options) []check.Finding {
+	if o.Hidden == nil {
+		o.Hidden = &check.Secrets{}
+	}
 	c := &comparison{State: s, Options: o, controller: controllerOf(s)}
 	for _, v := range judge.Unread(s, Kinds()) {
 		if v.Severity == check.Unknown { // Partial lists are sufficient: they have the operator's namespace
@@ -44,6 +49,7 @@ func Compare(s *cluster.State, o Options) []check.Finding {
 		}
 	}
 	releases, broken := histories(s.Secrets)
+	c.learn(releases)
 	for _, err := range broken {
 		c.add(check.Seen("answer", "Secret", "%v", err), check.Unknown, unreadableRelease, "Secret", err.Error(), "")
 	}
@@ -57,6 +63,22 @@ func Compare(s *cluster.State, o Options) []check.Finding {
 		c.release(h)
 	}
 	return c.findings
+}
+
+// learn adds the secrets of the compared values, so that they are masked where findings are written.
+func (c *comparison) learn(releases []history) {
+	c.Hidden.LearnTree(c.Intended)
+	for _, h := range releases {
+		r := h.base()
+		c.Hidden.LearnTree(r.Config)
+		c.Hidden.LearnTree(r.Chart.Values)
+		for _, p := range r.policies {
+			c.Hidden.LearnTree(p.Object)
+		}
+	}
+	for _, p := range c.ClusterPolicies {
+		c.Hidden.LearnTree(p.Object)
+	}
 }
 
 // add adds a finding with its evidence. Unless the finding is OK, Since is the time of the evidence.

@@ -79,10 +79,10 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if empty(want) && d.defaulted(path, owner) {
 		return
 	}
-	reason := fmt.Sprintf("%s set %s, but the cluster has %s", d.release.id(), shown(name, want), shown(name, have))
+	reason := fmt.Sprintf("%s set %s, but the cluster has %s", d.release.id(), d.shown(want), d.shown(have))
 	switch {
 	case empty(want):
-		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", shown(name, have), d.release.id())
+		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", d.shown(have), d.release.id())
 	case empty(have) && owner.Manager == "":
 		reason += ": it was removed, or the installed CRD lacks the field because Helm does not upgrade CRDs (operator.upgradeCRD)"
 	}
@@ -96,7 +96,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if found && same(value, have) {
 		reason += fmt.Sprintf("; %s has this value", d.From)
 	}
-	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, shown(name, have), owner).At(owner.Time)
+	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, d.shown(have), owner).At(owner.Time)
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
@@ -125,7 +125,7 @@ func (d *fieldDiff) revert(path []string, want any) string {
 		patch = map[string]any{name: patch}
 	}
 	data, err := json.Marshal(patch)
-	if err != nil || len(data) > 500 || strings.Contains(masked(string(data)), "***") {
+	if err != nil || len(data) > 500 || d.Hidden.Mask(string(data)) != string(data) {
 		return "kubectl edit " + strings.ToLower(d.subject)
 	}
 	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", strings.ToLower(d.subject), strings.ReplaceAll(string(data), "'", `'\''`))

@@ -66,20 +66,20 @@ func (c *comparison) values(r *Release) {
 			agreed++
 			return
 		}
-		reason := fmt.Sprintf("%s sets %s, but %s has %s", c.From, shown(path, want), r.id(), shown(path, have))
+		reason := fmt.Sprintf("%s sets %s, but %s has %s", c.From, c.shown(want), r.id(), c.shown(have))
 		if !found {
-			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", c.From, shown(path, want), r.id())
+			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", c.From, c.shown(want), r.id())
 		}
-		c.add(r.seen("%s: %s", path, shown(path, have)), check.Error, otherValue, path.String(), reason, c.upgrade(r))
+		c.add(r.seen("%s: %s", path, c.shown(have)), check.Error, otherValue, path.String(), reason, c.upgrade(r))
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		fallback, _ := r.fallback(c.Table, path)
 		if named(c.Intended, path) || same(have, fallback) {
 			return
 		}
-		c.add(r.seen("%s: %s", path, shown(path, have)), check.Warning, extraValue, path.String(),
+		c.add(r.seen("%s: %s", path, c.shown(have)), check.Warning, extraValue, path.String(),
 			fmt.Sprintf("%s sets %s, but %s does not; the chart's default is %s",
-				r.id(), shown(path, have), c.From, shown(path, fallback)),
+				r.id(), c.shown(have), c.From, c.shown(fallback)),
 			"add it to the values, or run: "+c.upgrade(r))
 	})
 	if agreed > 0 {

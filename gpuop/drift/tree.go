@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -70,28 +69,18 @@ func same(a, b any) bool {
 // maxShown limits the length of a value in a sentence, in bytes.
 const maxShown = 160
 
-// shown formats a value as JSON for a message, with secrets masked. At some paths, every value is secret.
-func shown(path chart.Path, value any) string {
-	_, isText := value.(string)
-	switch {
-	case !empty(value) && check.IsSecretName(path[len(path)-1]):
-		return "***"
-	case empty(value) && !isText:
+// shown formats a value as JSON. It masks secrets before it shortens the text.
+func (c *comparison) shown(value any) string {
+	if _, isText := value.(string); empty(value) && !isText {
 		return "nothing"
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Sprint(value)
 	}
-	out := masked(string(data))
+	out := c.Hidden.Mask(string(data))
 	if len(out) > maxShown {
 		out = strings.ToValidUTF8(out[:maxShown], "") + "…"
 	}
 	return check.OneLine(out)
 }
-
-// user matches the user information in a URL, such as that of a proxy.
-var user = regexp.MustCompile(`://[^/"' ,]*@`)
-
-// masked masks secrets in JSON text.
-func masked(s string) string { return user.ReplaceAllString(check.Mask(s), "://***@") }

@@ -21,19 +21,19 @@ var words string
 
 // Entry explains a word.
 type Entry struct {
-	// Kind is label, annotation, state, resource, key, event, component and so on.
+	// Kind is the kind of the word, such as label, annotation, state, resource, key, event or component.
 	Kind string `json:"kind"`
 	// Words are the word and its other spellings, the most common first.
 	Words []string `json:"words"`
 	// Meaning explains the word in a few sentences.
 	Meaning string `json:"meaning"`
-	// Writer is what sets it, and Reader what acts on it. Both may be empty.
+	// Writer names the component that sets it, and Reader the one that acts on it. Both may be empty.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
 	// Source names the documentation.
 	Source string `json:"source,omitempty"`
-	// Since, Defaults and Instead are for keys of the chart: the releases that have it, its defaults over time, and
-	// what replaces it.
+	// Since, Defaults and Instead are only set for keys of the chart. They are the releases that have the key, its
+	// defaults over time, and its replacement.
 	Since    string   `json:"since,omitempty"`
 	Defaults []string `json:"defaults,omitempty"`
 	Instead  string   `json:"instead,omitempty"`
@@ -42,8 +42,8 @@ type Entry struct {
 // ErrUnknown is returned for unknown words.
 var ErrUnknown = errors.New("unknown word")
 
-// Lookup explains a word: from the glossary, as a finding of gpuop, or as a key of the chart. For a group, it explains
-// the keys below it. ".Values.driver" means only the key. ErrUnknown suggests similar words.
+// Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys, it explains the
+// keys below it. With the prefix .Values, only keys are looked up. Errors wrap ErrUnknown and suggest similar words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)
 	if c := check.Find(word); c != nil {
@@ -80,7 +80,7 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 			e.Since += ", last in " + k.Until().String()
 		}
 		for _, d := range k.Defaults() {
-			value, _ := json.Marshal(d.Value) // defaults always marshal
+			value, _ := json.Marshal(d.Value) // cannot fail: defaults are decoded JSON
 			e.Defaults = append(e.Defaults, fmt.Sprintf("%s from %s", value, d.From))
 		}
 		out = append(out, e)
@@ -93,7 +93,7 @@ var glossary = sync.OnceValue(func() []Entry {
 	var entries []Entry
 	for line := range strings.Lines(words) {
 		c := strings.Split(strings.TrimSpace(line), " | ")
-		if len(c) != 6 { // a test checks the format
+		if len(c) != 6 { // a test checks the format of every entry
 			continue
 		}
 		for i := range c {
@@ -106,7 +106,7 @@ var glossary = sync.OnceValue(func() []Entry {
 	return entries
 })
 
-// fold normalizes case, hyphens and underscores.
+// fold normalizes case, hyphens and underscores for comparison.
 func fold(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
 }
@@ -188,7 +188,7 @@ func model(word string) []Entry {
 	return entries
 }
 
-// Nearest returns up to three similar known words, best first.
+// Nearest returns up to three known words that are similar, best first.
 func Nearest(word string) []string {
 	var near, known []string
 	for _, e := range glossary() {
