@@ -101,8 +101,7 @@ var lists = func() map[Kind]list {
 			func(s *State) *[]corev1.Event { return &s.Events }, (*trimmer).event),
 		CRDs: listOf("apiextensions.k8s.io/CustomResourceDefinition", "crds customresourcedefinitions",
 			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &unstructured.UnstructuredList{},
-			func(s *State) *[]string { return &s.CRDs },
-			func(_ *trimmer, o *unstructured.Unstructured) (string, bool) { return o.GetName(), true }),
+			func(s *State) *[]CRD { return &s.CRDs }, (*trimmer).crd),
 		ClusterPolicies: custom("ClusterPolicy", "cluster_policy clusterpolicies clusterpolicy", "v1/clusterpolicies",
 			func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }),
 		NVIDIADrivers: custom("NVIDIADriver", "nvidiadrivers", "v1alpha1/nvidiadrivers",
@@ -115,7 +114,7 @@ var lists = func() map[Kind]list {
 		change(&l)
 		all[k] = l
 	}
-	// read only the metadata, because a CRD can have 1 MiB
+	// read only the metadata, because a CRD can have 1 MiB; the schemas of the operator are read afterwards
 	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
 	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
 	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })

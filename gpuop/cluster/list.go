@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -103,6 +104,9 @@ func (r *reading) lists(ctx context.Context, kinds []Kind) error {
 func (r *reading) list(ctx context.Context, k Kind) error {
 	namespace := cmp.Or(r.state.Namespace, defaultNamespace)
 	err := r.pages(ctx, lists[k], namespace)
+	if err == nil && k == CRDs {
+		err = r.schemas(ctx)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -166,6 +170,29 @@ func (r *reading) pages(ctx context.Context, l list, namespace string) (err erro
 			return nil
 		}
 	}
+}
+
+// schemas reads the operator's CRDs again, with their schemas.
+func (r *reading) schemas(ctx context.Context) error {
+	l := lists[CRDs]
+	l.accept = runtime.ContentTypeJSON
+	for i := range r.state.CRDs {
+		c := &r.state.CRDs[i]
+		if !c.operators() {
+			continue
+		}
+		l.parameters = map[string]string{"fieldSelector": "metadata.name=" + c.Name}
+		var found unstructured.UnstructuredList
+		if err := r.client.page(ctx, l, "", "", &found); err != nil {
+			return err
+		}
+		for _, o := range found.Items {
+			if o.GetName() == c.Name {
+				*c, _ = r.trim.crd(&o)
+			}
+		}
+	}
+	return nil
 }
 
 // page requests one page. client-go retries if the server is overloaded.

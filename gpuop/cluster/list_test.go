@@ -131,6 +131,29 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	}
 }
 
+// Of the operator's CRDs the schema is read, of the others only the name.
+func TestReadKeepsTheSchemasOfTheOperatorsCRDs(t *testing.T) {
+	crd := func(name string) object {
+		schema := object{"openAPIV3Schema": object{"properties": object{"spec": object{"type": "object"}}}}
+		return object{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": object{"name": name},
+			"spec": object{"versions": []any{object{"name": "v1alpha1"}, object{"name": "v1", "schema": schema}}}}
+	}
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	s := (&apiserver.Server{}).Add(t, path, crd("servicemonitors.monitoring.coreos.com"), crd("clusterpolicies.nvidia.com")).Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.CRDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []cluster.CRD{{Name: "servicemonitors.monitoring.coreos.com"},
+		{Name: "clusterpolicies.nvidia.com", Schema: object{"properties": object{"spec": object{"type": "object"}}}}}
+	if diff := cmp.Diff(want, got.CRDs); diff != "" {
+		t.Errorf("CRDs (-want +got):\n%s", diff)
+	}
+	if requests := strings.Join(s.Requests(), "\n"); !strings.Contains(requests, "fieldSelector=metadata.name%3Dclusterpolicies.nvidia.com") {
+		t.Errorf("no request for one CRD:\n%s", requests)
+	}
+}
+
 // If a page fails, the earlier pages of the list are discarded.
 func TestHalfAListIsNone(t *testing.T) {
 	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {

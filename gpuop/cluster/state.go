@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -95,7 +96,7 @@ type State struct {
 	Namespaces      []corev1.Namespace
 	Quotas          []corev1.ResourceQuota
 	Secrets         []corev1.Secret
-	CRDs            []string
+	CRDs            []CRD
 	ClusterPolicies []unstructured.Unstructured
 	NVIDIADrivers   []unstructured.Unstructured
 	GPUClusters     []unstructured.Unstructured
@@ -105,6 +106,23 @@ type State struct {
 
 	// Missing lists the requested kinds that could not be read, or not completely.
 	Missing []Missing
+}
+
+// CRD is a CustomResourceDefinition.
+type CRD struct {
+	Name string
+	// Schema is the OpenAPI schema of the newest version. It is nil for CRDs that are not the operator's, and for folders
+	// that list only names.
+	Schema map[string]any
+}
+
+// CRD returns the CustomResourceDefinition with a name, or nil.
+func (s *State) CRD(name string) *CRD {
+	i := slices.IndexFunc(s.CRDs, func(c CRD) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.CRDs[i]
 }
 
 // Source reads the state of a cluster.

@@ -106,6 +106,22 @@ func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	return true
 }
 
+// crd keeps the name and, for the operator's CRDs, the schema of the newest version.
+func (t *trimmer) crd(o *unstructured.Unstructured) (CRD, bool) {
+	c := CRD{Name: o.GetName()}
+	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+	if n := len(versions); n > 0 && c.operators() {
+		newest, _ := versions[n-1].(map[string]any)
+		c.Schema, _, _ = unstructured.NestedMap(newest, "schema", "openAPIV3Schema")
+	}
+	return c, true
+}
+
+// operators reports whether the operator's chart installs the CRD.
+func (c *CRD) operators() bool {
+	return slices.ContainsFunc([]Kind{ClusterPolicies, NVIDIADrivers, GPUClusters}, func(k Kind) bool { return c.Name == string(k) })
+}
+
 // pod trims a pod, and reports whether to keep it. A nil trimmer keeps all pods unchanged.
 func (t *trimmer) pod(p *corev1.Pod) bool {
 	if t == nil {

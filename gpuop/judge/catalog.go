@@ -44,6 +44,9 @@ var (
 	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error,
 		"A ServiceMonitor is enabled without its CRD: before v26.7.0 the operator never becomes ready.",
 		"Install the Prometheus Operator, or disable the ServiceMonitor.", objectControl)
+	crdStale = check.New("crd-stale", check.Error,
+		"The custom resource definitions are not those of the release: Helm installs them once and never updates them.",
+		"Apply those of the release.", "Helm documentation, custom resource definitions")
 	untainted = check.New("gpu-node-untainted", check.Note, "GPU nodes have no taint, so pods that request no GPU may run there.",
 		"Taint the nodes to reserve them for GPU pods.", taintsPage)
 	untolerated = check.New("taint", check.Error, "Operands or pods do not tolerate a taint of the GPU nodes.", "Add the toleration.",

@@ -70,7 +70,7 @@ var kinds = map[command][]cluster.Kind{
 	},
 	verify: {
 		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps,
-		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.Events,
+		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.CRDs, cluster.Events,
 	},
 }
 
@@ -91,6 +91,7 @@ var checks = []struct {
 	{preflight, (*judge).driverOS},
 	{preflight, (*judge).containerRuntime},
 	{verify, (*judge).operator},
+	{preflight | verify, (*judge).staleCRDs},
 	{verify, (*judge).policies},
 	{preflight, (*judge).workers},
 	{verify, (*judge).gpuNodes},
@@ -153,6 +154,8 @@ type judge struct {
 	Options
 	by   command
 	rows []check.Finding
+	// installed means that the ClusterPolicy's label names exactly this Release.
+	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if values replace it.
 	policy *unstructured.Unstructured
 	// gpu lists the nodes with GPUs in the order of the API server, which is by name.
@@ -189,6 +192,7 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 		for _, p := range slices.Backward(policies) {
 			if v, ok := j.Table.Labeled(p.GetLabels()); ok {
 				j.Release = v
+				j.installed = strings.HasSuffix(cmp.Or(p.GetLabels()["app.kubernetes.io/version"], p.GetLabels()["helm.sh/chart"]), v.String())
 			}
 		}
 	}
@@ -343,6 +347,8 @@ func (j *judge) unread() {
 			continue // the incomplete list suffices
 		case m.Why == cluster.Partial && j.by == verify:
 			v.Severity = check.Unknown
+		case kind == cluster.CRDs && j.by == verify:
+			v.Severity = check.Note // only staleCRDs needs them
 		}
 		j.add(v)
 	}
@@ -360,6 +366,8 @@ func (j *judge) needed(kind cluster.Kind) bool {
 		return j.policy == nil
 	case cluster.Events:
 		return false // events only explain causes; no row depends on them
+	case cluster.CRDs:
+		return j.by == preflight
 	}
 	return true
 }

@@ -229,7 +229,7 @@ func (j *judge) containerRuntime() {
 
 // openShift reports whether the cluster is OpenShift. A gathered folder may not contain its CRDs.
 func (j *judge) openShift() bool {
-	return slices.Contains(j.CRDs, "clusterversions.config.openshift.io") ||
+	return j.CRD("clusterversions.config.openshift.io") != nil ||
 		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
@@ -428,7 +428,7 @@ func (j *judge) serviceMonitor() {
 		return
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
-	there := slices.Contains(j.CRDs, definition)
+	there := j.CRD(definition) != nil
 	v := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled:

@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 	}
 	// OpenShift: NFD's own operator, CRI-O, and RHCOS as the operating system
 	openShift := func(s *cluster.State) {
-		s.CRDs = append(s.CRDs, "clusterversions.config.openshift.io")
+		s.CRDs = append(s.CRDs, cluster.CRD{Name: "clusterversions.config.openshift.io"})
 		s.DaemonSets = append(s.DaemonSets, daemonSet("openshift-nfd", "nfd-worker", "registry.redhat.io/openshift4/ose-node-feature-discovery-rhel9@sha256:1"))
 		for i := range s.Nodes {
 			s.Nodes[i].Status.NodeInfo.OSImage = "Red Hat Enterprise Linux CoreOS 9.6.20250523-0 (Plow)"
@@ -394,8 +394,8 @@ func TestJudge(t *testing.T) {
 		"no taint, GPU nodes alone":      {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
 		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
 		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
-		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []string{} }, want: []string{"note servicemonitor-crd"}},
-		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []string{} },
+		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
+		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} },
 			want: []string{"error servicemonitor-crd"}},
 		"GKE without a quota": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"

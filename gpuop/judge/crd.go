@@ -1,0 +1,85 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+)
+
+// operatorKinds lists the operator's custom resources.
+var operatorKinds = []struct {
+	kind    string
+	objects cluster.Kind // also the name of the CustomResourceDefinition
+}{
+	{"ClusterPolicy", cluster.ClusterPolicies}, {"NVIDIADriver", cluster.NVIDIADrivers}, {"GPUCluster", cluster.GPUClusters},
+}
+
+// staleCRDs compares the operator's CustomResourceDefinitions with those of the release. Helm installs the files in
+// crds/ once and never updates them. The chart's own hook runs only on upgrades.
+func (j *judge) staleCRDs() {
+	if j.by == verify && !j.installed {
+		return // the release is a guess
+	}
+	var stale, absent, lacks []string
+	for _, k := range operatorKinds {
+		fields := j.Table.Fields(j.Release, k.kind, "")
+		c := j.CRD(string(k.objects))
+		switch {
+		case len(fields) == 0: // the release does not have the kind
+		case c != nil && c.Schema != nil:
+			if missing := j.unlisted(k.kind, "", c.Schema); len(missing) > 0 {
+				stale, lacks = append(stale, c.Name), append(lacks, missing...)
+			}
+		case j.by == verify && j.absent(k.objects):
+			absent = append(absent, string(k.objects))
+		}
+	}
+	if len(stale)+len(absent) == 0 {
+		return
+	}
+	v := check.Finding{
+		Check: crdStale, Severity: check.Error, Cause: "CustomResourceDefinitions",
+		Subject: "CustomResourceDefinition/" + strings.Join(append(stale, absent...), ", "),
+		Fix: fmt.Sprintf("helm show crds gpu-operator --repo https://helm.ngc.nvidia.com/nvidia --version %s | "+
+			"kubectl apply --server-side --force-conflicts -f -", j.Release),
+		Evidence: j.listed(cluster.CRDs, "%d fields of %s are missing; not installed: %s", len(lacks), j.Release, some(absent)),
+	}
+	switch {
+	case len(absent) > 0:
+		v.Reason = fmt.Sprintf("%s, which the operator of %s needs, is not installed", some(absent), j.Release)
+	case j.by == preflight && len(j.ClusterPolicies) > 0 && j.is("operator.upgradeCRD"):
+		v.Severity, v.Cause, v.Fix = check.OK, "", ""
+		v.Reason = fmt.Sprintf("lacks fields of %s; helm upgrade adds them because operator.upgradeCRD=true", j.Release)
+	default:
+		v.Reason = fmt.Sprintf("Helm has not updated it to %s: the API server drops %s", j.Release, some(lacks))
+	}
+	j.add(v)
+}
+
+// unlisted returns the fields of the release below a path that a schema does not have. A field includes those below it.
+func (j *judge) unlisted(kind, path string, schema map[string]any) []string {
+	var out []string
+	if schema["x-kubernetes-preserve-unknown-fields"] == true {
+		return nil
+	}
+	for _, f := range j.Table.Fields(j.Release, kind, path) {
+		var below any
+		switch name := f.Name(); name {
+		case "[]":
+			below = schema["items"]
+		case "{}":
+			below = schema["additionalProperties"]
+		default:
+			properties, _ := schema["properties"].(map[string]any)
+			below = properties[name]
+		}
+		if inner, ok := below.(map[string]any); ok {
+			out = append(out, j.unlisted(kind, f.Path, inner)...)
+		} else {
+			out = append(out, f.Path)
+		}
+	}
+	return out
+}
