@@ -19,7 +19,7 @@ import (
 
 // DecodeYAML decodes the single YAML document of a file into the struct that out points to, by `yaml` tags, and returns
 // the root of the document. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
-// a *SyntaxError.
+// a *SyntaxError. A float is of the wrong type for an integer, even without a fraction.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
 	docs, err := Documents(file, data)
 	if err != nil {
@@ -42,6 +42,7 @@ func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
 	case err != nil:
 		return nil, YAMLError(file, err)
 	}
+	e.addFloats()
 	if len(docs) > 1 {
 		e.fail(docs[1].Line, "second document: expected only one")
 	}
@@ -192,6 +193,18 @@ func (e *yamlErrors) translate(message string) {
 		return
 	}
 	e.errs = append(e.errs, YAMLError(e.file, errors.New(message)))
+}
+
+// addFloats reports the remaining floats in place of integers. The YAML package converts them: 1.5 becomes 1.
+func (e *yamlErrors) addFloats() {
+	for _, p := range e.places {
+		if p.isUsed || p.isKey || p.typ == nil || p.node.ShortTag() != "!!float" {
+			continue
+		}
+		if kind := p.typ.Kind(); reflect.Int <= kind && kind <= reflect.Uint64 {
+			e.fail(p.node.Line, "%s is %s: expected %s", p.path, Describe(resolve(p.node)), expected(p.typ))
+		}
+	}
 }
 
 // find returns the first unused place on a line for which is returns true, and marks it as used. It prefers a place of

@@ -54,6 +54,14 @@ m.yaml:3: parts[1] is "some words that are longer": expected keys and values`},
 			`m.yaml:2: parts[0].count is "-1": expected an integer of at least 0
 m.yaml:3: parts[1].count is a list: expected an integer of at least 0
 m.yaml:3: parts[1].words[0] is a mapping: expected a string`},
+		{"parts:\n- {count: 1.5}\n- {count: 2.0}\n- {count: -1.5}\n- {count: 1e30}\n- {count: .inf}\nevery: 1.5\n",
+			`m.yaml:2: parts[0].count is "1.5": expected an integer of at least 0
+m.yaml:3: parts[1].count is "2.0": expected an integer of at least 0
+m.yaml:4: parts[2].count is "-1.5": expected an integer of at least 0
+m.yaml:5: parts[3].count is "1e30": expected an integer of at least 0
+m.yaml:6: parts[4].count is ".inf": expected an integer of at least 0
+m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
+		{"parts:\n- words: [&half 0.5]\n- count: *half\n", `m.yaml:3: parts[1].count is "0.5": expected an integer of at least 0`},
 		{"name:\nparts: [~]\n", "m.yaml:1: name is empty: expected a value\nm.yaml:2: parts[0] is empty: expected a value"},
 		{"- name: a\n", "m.yaml:1: the file is a list: expected keys and values"},
 		{"name\n", `m.yaml:1: the file is "name": expected keys and values`},

@@ -166,6 +166,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: hang, call: close}`, `unknown call "close", expected one of open, read`},
 		{`{fault: hang, ignore-cancel: perhaps}`, `faults[1].ignore-cancel is "perhaps": expected true or false`},
 		{`{fault: xid, devices: ["0"], xids: [0]}`, `xid 0, expected a positive number`},
+		{`{fault: xid, devices: ["0"], xids: [1.5]}`, `faults[1].xids[0] is "1.5": expected an integer`},
 		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0 and at most 1h`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
 		{`{fault: absent, fields: ["65000"]}`, `unknown field "65000"`},
