@@ -18,7 +18,7 @@ import (
 // EncoderOptions returns the options for the pages of a configuration. It logs a warning if the machine has no name.
 func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	options := exposition.Options{
-		HostnameLabel:            cfg.Labels.Hostname,
+		HostLabels:               cfg.Labels.Hostname.Names(),
 		OldNamespace:             cfg.Labels.OldNamespace,
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}

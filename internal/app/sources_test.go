@@ -6,13 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
 func TestHardwareOptions(t *testing.T) {
-	local := gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/dcgm.sock"}
-	remote := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.255.254.253", Port: gpu.EnginePort}
+	local := hostengine.Address{Transport: hostengine.Unix, Path: "/run/dcgm.sock"}
+	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.255.254.253", Port: hostengine.DefaultPort}
 	for name, tt := range map[string]struct {
 		source config.Source
 		want   hardware.Options

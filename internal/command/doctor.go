@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
@@ -227,7 +228,7 @@ func (e *examination) dcgm() row {
 func (e *examination) engine(ctx context.Context) row {
 	address := e.cfg.Source.Remote
 	if address.IsEmbedded() {
-		local := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "127.0.0.1", Port: gpu.EnginePort}
+		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
 		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
 			return row{warn, "host engine", fmt.Sprintf("embedded, but another one answers on port %d", local.Port),
 				fmt.Sprintf("Before Hopper, only one engine can profile. Use the running one with --remote-hostengine-info=localhost:%d.", local.Port)}
@@ -244,7 +245,7 @@ func (e *examination) engine(ctx context.Context) row {
 	err := e.reach(ctx, network, target)
 	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
 	switch {
-	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
+	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
 		return row{warn, "host engine", address.String() + " accepts connections, but over TCP each larger reply stalls for 40 to 120 ms",
 			"A unix socket takes less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
@@ -252,11 +253,11 @@ func (e *examination) engine(ctx context.Context) row {
 		return row{good, "host engine", address.String() + " accepts connections; the source check shows whether it answers", ""}
 	case errors.Is(err, fs.ErrPermission):
 		r.advice = "Allow the process to use the socket."
-	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
+	case address.Transport == hostengine.Unix && errors.Is(err, fs.ErrNotExist):
 		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
-	case address.Transport == gpu.TransportUnix && errors.Is(err, syscall.ECONNREFUSED):
+	case address.Transport == hostengine.Unix && errors.Is(err, syscall.ECONNREFUSED):
 		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. In a container, mount the socket's folder, not the socket."
-	case address.Transport == gpu.TransportUnix:
+	case address.Transport == hostengine.Unix:
 		r.advice = "Check that the path is the socket of nv-hostengine (--domain-socket)."
 	default:
 		r.advice = "Start nv-hostengine there with -b, so that it also listens outside loopback. Check the name, the port and network policies."

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // Config holds all settings of the exporter, grouped by purpose. It is immutable once Parse has returned it.
@@ -120,7 +121,7 @@ type Source struct {
 	// Named means that Kind was given.
 	Named bool
 	// Remote is the address of a host engine. The zero address embeds one.
-	Remote gpu.EngineAddress
+	Remote hostengine.Address
 	// Fallback selects what SourceAuto reads while DCGM is unavailable.
 	Fallback Fallback
 	// DCGMLog enables DCGM's own log, at DCGMLogLevel.
@@ -159,10 +160,28 @@ type Sim struct {
 	Scenario string // path of a file with scripted faults, or empty
 }
 
+// HostLabel is the spelling of the label that holds the host name.
+type HostLabel string
+
+// The spellings of the host label.
+const (
+	HostLabelLower HostLabel = "hostname" // NVIDIA's dcgm-exporter since 4.8.3
+	HostLabelUpper HostLabel = "Hostname" // NVIDIA's dcgm-exporter before 4.8.3
+	HostLabelBoth  HostLabel = "both"     // a label of each
+)
+
+// Names returns the names of the label.
+func (l HostLabel) Names() []string {
+	if l == HostLabelBoth {
+		return []string{string(HostLabelLower), string(HostLabelUpper)}
+	}
+	return []string{string(l)}
+}
+
 // Labels configures the labels of series.
 type Labels struct {
 	// Hostname is the spelling of the host label.
-	Hostname gpu.HostnameLabel
+	Hostname HostLabel
 	// Owners selects the series with owner labels.
 	Owners OwnerLabels
 	// NoHostname leaves out the host label.

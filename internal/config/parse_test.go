@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 var update = flag.Bool("update", false, "write the generated page")
@@ -68,7 +69,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Devices: Devices{GPUs: all, Switches: all, CPUs: all},
 		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
-		Labels:  Labels{Hostname: gpu.HostnameLower, Owners: OwnersOnSeries},
+		Labels:  Labels{Hostname: HostLabelLower, Owners: OwnersOnSeries},
 		Kubernetes: Kubernetes{
 			Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", MaxPodLabels: 16, PodLogs: "/var/log/pods",
 		},
@@ -309,9 +310,9 @@ func TestOdd(t *testing.T) {
 		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"},
 			func(c *Config) any { return c.Web.SystemdSocket }, true, []string{"--address has no effect together with --web-systemd-socket."}},
 		{"strict has both spellings of the host label", nil, []string{"--compatibility=strict"},
-			func(c *Config) any { return c.Labels.Hostname }, gpu.HostnameBoth, nil},
+			func(c *Config) any { return c.Labels.Hostname }, HostLabelBoth, nil},
 		{"strict with a chosen spelling", nil, []string{"--compatibility=strict", "--hostname-label=Hostname"},
-			func(c *Config) any { return c.Labels.Hostname }, gpu.HostnameUpper, nil},
+			func(c *Config) any { return c.Labels.Hostname }, HostLabelUpper, nil},
 		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"},
 			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect together with --no-hostname."}},
 		{"copies with owner-labels=info", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
@@ -436,7 +437,7 @@ func TestEngineAddress(t *testing.T) {
 		}
 	}
 	_, err := world{env: map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host/x"}}.parse()
-	wantError(t, err, `DCGM_REMOTE_HOSTENGINE_INFO "host/x": "host/x" is not a host name (letters a-z, digits, and - . _); expected `+gpu.EngineAddressForm)
+	wantError(t, err, `DCGM_REMOTE_HOSTENGINE_INFO "host/x": "host/x" is not a host name (letters a-z, digits, and - . _); expected `+hostengine.Form)
 }
 
 func TestTexts(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // shortInterval is the shortest interval without a warning. Users who write -c 30 often mean seconds.
@@ -19,7 +19,7 @@ func (p *parser) resolveConflicts() {
 	if !c.Source.Remote.IsEmbedded() && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
 		p.warn("%s has no effect with --source=%s, which needs no host engine.",
 			p.label("remote-hostengine-info"), c.Source.Kind)
-		c.Source.Remote = gpu.EngineAddress{}
+		c.Source.Remote = hostengine.Address{}
 	}
 	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
 		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
@@ -57,7 +57,7 @@ func (p *parser) strict() {
 		}
 	}
 	if p.layerOf("hostname-label") == layerDefault {
-		c.Labels.Hostname = gpu.HostnameBoth // NVIDIA's spelling changed from 4.8.2 to 4.8.3
+		c.Labels.Hostname = HostLabelBoth // NVIDIA's spelling changed from 4.8.2 to 4.8.3
 	}
 	if p.layerOf("owner-labels") == layerDefault && c.HPC.Dir != "" {
 		c.Labels.Owners = OwnersOnCopies

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -106,8 +107,8 @@ func logLevel(p *string) value {
 	return v
 }
 
-func hostname(p *gpu.HostnameLabel) value {
-	return word(p, gpu.HostnameLower, gpu.HostnameUpper, gpu.HostnameBoth)
+func hostname(p *HostLabel) value {
+	return word(p, HostLabelLower, HostLabelUpper, HostLabelBoth)
 }
 
 // count accepts a number that is not negative. Like NVIDIA's dcgm-exporter, it also accepts 0x10 and 0b11.
@@ -301,8 +302,8 @@ func listen(p *string) value {
 }
 
 // engine accepts the address of a host engine.
-func engine(p *gpu.EngineAddress) value {
-	return parsed(p, gpu.EngineAddressForm, gpu.ParseEngineAddress, func(a gpu.EngineAddress) string {
+func engine(p *hostengine.Address) value {
+	return parsed(p, hostengine.Form, hostengine.Parse, func(a hostengine.Address) string {
 		if a.IsEmbedded() {
 			return ""
 		}

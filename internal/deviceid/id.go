@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -37,7 +38,7 @@ type ID struct {
 	Form Form
 	// UUID is the UUID of the GPU or MIG device, in lower case after its prefix. Only FormBare has no prefix.
 	UUID string
-	// BusID is the PCI address in lower case, with its original length.
+	// BusID is the PCI address in the form of gpu.Device.PCIBusID.
 	BusID string
 	// Index is the N of nvidiaN and /dev/nvidiaN, or NVML's index.
 	Index uint32
@@ -166,21 +167,8 @@ func parseVisible(name string) (ID, bool) {
 		id.Form = FormMIGIndex
 		return id, true
 	}
-	return ID{Form: FormBusID, BusID: lower}, isBusID(lower)
-}
-
-// isBusID reports whether s is a PCI address: domain, bus, device and function, in lower case.
-func isBusID(s string) bool {
-	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
-	if len(parts) != 4 || strings.Join(parts[:3], ":")+"."+parts[3] != s {
-		return false
-	}
-	for i, digits := range [...]int{8, 2, 2, 1} {
-		if len(parts[i]) > digits || strings.Trim(parts[i], "0123456789abcdef") != "" {
-			return false
-		}
-	}
-	return true
+	address, ok := gpu.ParseBusID(name)
+	return ID{Form: FormBusID, BusID: address}, ok
 }
 
 // WithoutReplica returns the id of the whole device.

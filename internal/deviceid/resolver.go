@@ -71,7 +71,8 @@ func (r *Resolver) namesGPU(id ID, row int, d *gpu.Device) bool {
 	case FormNVMLIndex:
 		return d.NVMLIndex == id.Index
 	case FormBusID:
-		return sameBusID(d.PCIBusID, id.BusID)
+		address, ok := gpu.ParseBusID(d.PCIBusID)
+		return ok && address == id.BusID
 	default:
 		return false
 	}
@@ -116,10 +117,4 @@ func (r *Resolver) isPartitioned(row int) bool {
 		}
 	}
 	return false
-}
-
-// sameBusID compares PCI addresses with domains of four or eight digits.
-func sameBusID(a, b string) bool {
-	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
-	return a != "" && strings.EqualFold(a, b)
 }

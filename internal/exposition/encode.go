@@ -15,10 +15,10 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Options configure the pages of an Encoder. The zero value is a page without a host label.
 type Options struct {
-	Hostname      string            // value of the host label; if empty, pages have none
-	EngineHost    bool              // use the host of a remote engine (Topology.Host) instead of Hostname
-	HostnameLabel gpu.HostnameLabel // name of the host label
-	OldNamespace  bool              // spell UUID, pod, namespace and container as --use-old-namespace does
+	HostLabels   []string // names of the host label; nil means hostname
+	Hostname     string   // value of the host label; if empty, pages have none
+	EngineHost   bool     // use the host of a remote engine (Topology.Host) instead of Hostname
+	OldNamespace bool     // spell UUID, pod, namespace and container as --use-old-namespace does
 	// ReplaceBlanksInModelName replaces every run of spaces in modelName with a dash.
 	ReplaceBlanksInModelName bool
 	NoHealth                 bool                   // leave out the health families

@@ -119,7 +119,7 @@ func TestLabelsOfEveryKind(t *testing.T) {
 		{
 			name: "old namespace, dashes, both host labels, remote engine",
 			opts: exposition.Options{
-				Hostname: "here", EngineHost: true, HostnameLabel: gpu.HostnameBoth,
+				HostLabels: []string{"hostname", "Hostname"}, Hostname: "here", EngineHost: true,
 				OldNamespace: true, ReplaceBlanksInModelName: true,
 			},
 			host: "engine",
@@ -152,21 +152,16 @@ func TestLabelsOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestHostnameLabel(t *testing.T) {
-	for label, want := range map[gpu.HostnameLabel]string{
-		"":                `M{nvswitch="nvswitch3",hostname="h"} 1`,
-		gpu.HostnameLower: `M{nvswitch="nvswitch3",hostname="h"} 1`,
-		gpu.HostnameUpper: `M{nvswitch="nvswitch3",Hostname="h"} 1`,
-	} {
-		topology := world()
-		topology.Host = "engine" // ignored, because the option is not set
-		page := encode(t, exposition.Options{Hostname: "h", HostnameLabel: label}, &gpu.Snapshot{
-			Topology: topology,
-			Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
-		})
-		if diff := cmp.Diff([]string{want}, samples(page)); diff != "" {
-			t.Errorf("label %q (-want +got):\n%s", label, diff)
-		}
+// The engine's host is ignored, because the option is not set.
+func TestHostLabel(t *testing.T) {
+	topology := world()
+	topology.Host = "engine"
+	page := encode(t, exposition.Options{Hostname: "h", HostLabels: []string{"Hostname"}}, &gpu.Snapshot{
+		Topology: topology,
+		Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
+	})
+	if diff := cmp.Diff([]string{`M{nvswitch="nvswitch3",Hostname="h"} 1`}, samples(page)); diff != "" {
+		t.Error(diff)
 	}
 }
 

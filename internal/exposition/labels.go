@@ -217,12 +217,12 @@ func (l *labels) host(dst []gpu.Label) []gpu.Label {
 	if host == "" {
 		return dst
 	}
-	name := l.opts.HostnameLabel
-	if name == gpu.HostnameLower || name == "" || name == gpu.HostnameBoth {
-		dst = append(dst, gpu.Label{Name: "hostname", Value: host})
+	names := l.opts.HostLabels
+	if names == nil {
+		names = []string{"hostname"}
 	}
-	if name == gpu.HostnameUpper || name == gpu.HostnameBoth {
-		dst = append(dst, gpu.Label{Name: "Hostname", Value: host})
+	for _, name := range names {
+		dst = append(dst, gpu.Label{Name: name, Value: host})
 	}
 	return dst
 }

@@ -111,6 +111,25 @@ func BusID(domain, bus, device, function uint32) string {
 	return fmt.Sprintf("%08X:%02X:%02X.%X", domain, bus, device, function)
 }
 
+// ParseBusID converts a PCI address of domain, bus, device and function to the form of Device.PCIBusID. The domain has
+// at most eight hexadecimal digits, often four.
+func ParseBusID(address string) (id string, ok bool) {
+	slot, function, _ := strings.Cut(address, ".")
+	parts := append(strings.Split(slot, ":"), function)
+	if len(parts) != 4 {
+		return "", false
+	}
+	var numbers [4]uint32
+	for i, bits := range [...]int{32, 8, 5, 3} {
+		n, err := strconv.ParseUint(parts[i], 16, bits)
+		if err != nil {
+			return "", false
+		}
+		numbers[i] = uint32(n)
+	}
+	return BusID(numbers[0], numbers[1], numbers[2], numbers[3]), true
+}
+
 // An Identity identifies an entity across sessions. Rows and entity IDs, in contrast, change with the topology.
 type Identity struct {
 	UUID     string // UUID of the GPU

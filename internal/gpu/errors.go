@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"syscall"
 )
 
@@ -30,26 +29,29 @@ var (
 
 // reasons maps errors to values of the reason label. The first match wins if an error wraps several.
 var reasons = [...]struct {
-	err  error
-	word string
+	err           error
+	word, meaning string
 }{
-	{ErrNeedsDCGM, "needs_dcgm"},
-	{ErrNeedsAdmin, "needs_sys_admin"},
-	{ErrNotSupported, "not_supported"},
-	{ErrPermission, "permission"},
-	{ErrLost, "lost"},
-	{ErrWedged, "wedged"},
-	{ErrTimeout, "timeout"},
-	{context.DeadlineExceeded, "timeout"},
-	{ErrVersion, "version"},
-	{ErrOpening, "opening"},
-	{ErrStalled, "stalled"},
-	{ErrPanic, "panic"},
-	{ErrPIDNamespace, "pid_namespace"},
-	{ErrUnavailable, "unavailable"},
+	{ErrNeedsDCGM, "needs_dcgm", "only DCGM can read it here"},
+	{ErrNeedsAdmin, "needs_sys_admin", "only root with SYS_ADMIN can read it"},
+	{ErrNotSupported, "not_supported", "this hardware, driver or engine cannot give it"},
+	{ErrPermission, "permission", "the exporter may not read it"},
+	{ErrLost, "lost", "the GPU, the engine or the driver went away"},
+	{ErrWedged, "wedged", "a driver call does not return"},
+	{ErrTimeout, "timeout", "no answer within the deadline"},
+	{context.DeadlineExceeded, "timeout", "no answer within the deadline"},
+	{ErrVersion, "version", "library and engine do not understand each other"},
+	{ErrOpening, "opening", "the source is being opened"},
+	{ErrStalled, "stalled", "the collection is stuck"},
+	{ErrPanic, "panic", "a bug of the exporter: the log has the stack"},
+	{ErrPIDNamespace, "pid_namespace", "the process IDs are those of another namespace"},
+	{ErrUnavailable, "unavailable", "the library, engine or driver is not there"},
 }
 
-// Reason returns the value of the reason label for err: one of Reasons, or "" if err is nil.
+// otherReason is the reason of an error that wraps none of the errors in reasons.
+const otherReason = "error"
+
+// Reason returns the value of the reason label for err: a key of Reasons, or "" if err is nil.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -59,22 +61,20 @@ func Reason(err error) string {
 			return r.word
 		}
 	}
-	return "error"
+	return otherReason
 }
 
-// Reasons returns every value that Reason can return for an error, each once.
-func Reasons() []string {
-	words := []string{"error"}
+// Reasons returns the meaning of every value that Reason can return for an error.
+func Reasons() map[string]string {
+	meanings := map[string]string{otherReason: "the log has the text"}
 	for _, r := range reasons {
-		if !slices.Contains(words, r.word) {
-			words = append(words, r.word)
-		}
+		meanings[r.word] = r.meaning
 	}
-	return words
+	return meanings
 }
 
-// Typed wraps a file system or socket error in the matching error of this package. It returns other errors unchanged.
-func Typed(err error) error {
+// WrapFSError wraps a file system or socket error in the matching error of this package. It returns other errors unchanged.
+func WrapFSError(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", ErrTimeout, err)

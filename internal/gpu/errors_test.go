@@ -24,7 +24,7 @@ func TestTyped(t *testing.T) {
 		"an unexpected end":              {io.ErrUnexpectedEOF, gpu.ErrUnavailable},
 		"a canceled request":             {context.Canceled, nil},
 	} {
-		got := gpu.Typed(tt.err)
+		got := gpu.WrapFSError(tt.err)
 		if !errors.Is(got, tt.err) {
 			t.Errorf("%s: %v is not wrapped", name, tt.err)
 		}

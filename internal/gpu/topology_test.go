@@ -35,6 +35,26 @@ func TestServes(t *testing.T) {
 	}
 }
 
+func TestParseBusID(t *testing.T) {
+	for address, want := range map[string]string{
+		"0000:1b:00.0":     "00000000:1B:00.0",
+		"00000000:1B:00.0": "00000000:1B:00.0",
+		"10000:3b:1f.7":    "00010000:3B:1F.7",
+	} {
+		if id, ok := gpu.ParseBusID(address); !ok || id != want {
+			t.Errorf("ParseBusID(%q) = %q, %t, want %q", address, id, ok, want)
+		}
+	}
+	for _, address := range []string{
+		"", "1b:00.0", "0000:1b:00", "0000:1b:00.8", "0000:1b:20.0", "0000:1bb:00.0", "100000000:1b:00.0",
+		"0000:1b:00.0.0", "0000:1b:00:0", "0000:1g:00.0", "0000:-1:00.0", " 0000:1b:00.0",
+	} {
+		if id, ok := gpu.ParseBusID(address); ok {
+			t.Errorf("ParseBusID(%q) = %q, want none", address, id)
+		}
+	}
+}
+
 func TestInstanceProfile(t *testing.T) {
 	for profile, want := range map[string]string{
 		"NVIDIA H100 80GB HBM3 MIG 1g.10gb":        "1g.10gb",

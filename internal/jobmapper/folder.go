@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -32,9 +33,8 @@ const maxEntries = 4096
 // timestamp. A file that has just changed is therefore read again after a pause. A file that was recent when it was
 // read is read again in the next cycle.
 const (
-	fresh      = 50 * time.Millisecond
-	mtimeSlack = 2 * time.Second
-	rounds     = 4
+	fresh  = 50 * time.Millisecond
+	rounds = 4
 )
 
 // folder reads the job files of a directory and keeps their content.
@@ -64,12 +64,12 @@ func (f *folder) scan(ctx context.Context, include func(name string) bool) (foun
 	result := found{files: map[string]file{}}
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", gpu.Typed(err))
+		return result, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
 	defer root.Close()
 	names, err := f.list(root)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", gpu.Typed(err))
+		return result, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
 	var open []string
 	for _, name := range names {
@@ -165,7 +165,7 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 	case !sameVersion(before, after) || int64(len(content)) != after.Size():
 		return file{}, true, errChanging
 	}
-	got = file{info: after, settled: time.Since(after.ModTime()) > mtimeSlack}
+	got = file{info: after, settled: time.Since(after.ModTime()) > attribution.TimestampSlack}
 	got.jobs, got.dropped = Parse(content)
 	return got, true, nil
 }
@@ -173,12 +173,12 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 // outside returns err, or an error that a link leads out of the folder. os.Root rejects those with an untyped error.
 func outside(root *os.Root, name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) {
-		return gpu.Typed(err)
+		return gpu.WrapFSError(err)
 	}
 	if info, lerr := root.Lstat(name); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("%w: %w", errOutside, err)
 	}
-	return gpu.Typed(err)
+	return gpu.WrapFSError(err)
 }
 
 func sameVersion(a, b fs.FileInfo) bool {

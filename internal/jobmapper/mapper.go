@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -72,8 +73,8 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		}
 		uses[row] = use
 	}
-	labels := gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
-	m.owners = m.owners.ReuseIfEqual(&gpu.Owners{Labels: labels, Uses: uses})
+	labels := attribution.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
+	m.owners = attribution.ReuseIfEqual(m.owners, &gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
 }
 
@@ -118,7 +119,7 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 	dropped := 0
 	for row, all := range jobs {
 		// Keep all jobs, so that it is clear whether one has the device exclusively.
-		kept := all[:min(len(all), gpu.MaxOwners)]
+		kept := all[:min(len(all), attribution.MaxOwners)]
 		dropped += len(all) - len(kept)
 		use := uses[row]
 		use.Owners = owners(kept)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -414,12 +415,12 @@ func TestVeryManyJobs(t *testing.T) {
 	b.put("0", content.String())
 	b.put("2", content.String())
 	o := b.attribute(node())
-	for row, n := range map[int]int{0: gpu.MaxOwners, 2: gpu.MaxOwners, 3: gpu.MaxOwners, 4: gpu.MaxOwners} {
+	for row, n := range map[int]int{0: attribution.MaxOwners, 2: attribution.MaxOwners, 3: attribution.MaxOwners, 4: attribution.MaxOwners} {
 		if got := len(o.UseOf(row).Owners); got != n || o.Of(row) != nil {
 			t.Errorf("row %d: owners = %d, want %d; labels = %v, want none", row, got, n, o.Of(row))
 		}
 	}
-	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 2*(10_000-gpu.MaxOwners) {
+	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 2*(10_000-attribution.MaxOwners) {
 		t.Errorf("jobs omitted = %v", got)
 	}
 	b.put("0", "1\n")

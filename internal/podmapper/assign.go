@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxUnmatched is the maximum number of pairs of resource and form that are counted. gpu.MaxOwners limits the owners of
+// maxUnmatched is the maximum number of pairs of resource and form that are counted. attribution.MaxOwners limits the owners of
 // an entity.
 const maxUnmatched = 64
 
@@ -56,10 +57,10 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 		a.noteUnplaced(&h)
 	}
 	a.markIncomplete()
-	labels := gpu.ExclusiveLabels(in.topology, a.uses, m.labels)
+	labels := attribution.ExclusiveLabels(in.topology, a.uses, m.labels)
 	omitted := 0
 	for row := range a.uses {
-		omitted += a.uses[row].Limit()
+		omitted += attribution.LimitOwners(&a.uses[row])
 	}
 	a.report(omitted)
 	return &gpu.Owners{Labels: labels, Uses: a.uses}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -250,7 +251,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return m.owners, nil
 	}
 	m.inputs = in
-	m.owners = m.owners.ReuseIfEqual(m.assign(&in))
+	m.owners = attribution.ReuseIfEqual(m.owners, m.assign(&in))
 	return m.owners, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
@@ -248,7 +249,7 @@ func TestEndedPods(t *testing.T) {
 // The cost of many pods on one device is proportional to their number.
 func TestManyPodsOnOneDevice(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
-	want(t, "owners", len(w.attribute().UseOf(0).Owners), gpu.MaxOwners)
+	want(t, "owners", len(w.attribute().UseOf(0).Owners), attribution.MaxOwners)
 }
 
 func TestRecreatedPods(t *testing.T) {

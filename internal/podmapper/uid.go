@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
@@ -31,10 +32,6 @@ type logFolders struct {
 	folders       map[podName]logFolder
 }
 
-// mtimeSlack is the minimum age of a folder's modification time that is trusted. The kernel's clock is coarse, so two
-// changes can have the same time.
-const mtimeSlack = 2 * time.Second
-
 // refresh reads the folder if it has changed since the last call. If it cannot be read, all UIDs are unknown: not every
 // node has it.
 func (f *logFolders) refresh(now time.Time) {
@@ -43,7 +40,7 @@ func (f *logFolders) refresh(now time.Time) {
 		f.folders, f.changed = nil, time.Time{}
 		return
 	}
-	if info.ModTime().Equal(f.changed) && f.read.Sub(f.changed) > mtimeSlack {
+	if info.ModTime().Equal(f.changed) && f.read.Sub(f.changed) > attribution.TimestampSlack {
 		return
 	}
 	f.folders, f.changed, f.read = nil, info.ModTime(), now

@@ -116,13 +116,13 @@ func (c *connection) get(ctx context.Context, path string, limit int64, into any
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return nil, gpu.Typed(err)
+		return nil, gpu.WrapFSError(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, gpu.Typed(err)
+		return nil, gpu.WrapFSError(err)
 	case int64(len(body)) > limit:
 		return nil, fmt.Errorf("GET %s: %w: more than %d bytes", path, ErrTooLarge, limit)
 	case resp.StatusCode == http.StatusNotFound:

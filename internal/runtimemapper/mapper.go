@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -100,7 +101,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
 	uses := m.uses(running)
-	m.owners = m.owners.ReuseIfEqual(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
+	m.owners = attribution.ReuseIfEqual(m.owners, &gpu.Owners{Labels: attribution.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
 	return m.owners, nil
 }
 
@@ -137,7 +138,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		_, err := conn.get(ctx, "/containers/"+id+"/json", maxInspect, &one)
 		switch {
 		case ctx.Err() != nil:
-			return gpu.Typed(ctx.Err())
+			return gpu.WrapFSError(ctx.Err())
 		case errors.Is(err, errGone):
 			continue // it ended since it was listed
 		case err != nil:
@@ -188,7 +189,7 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	for row := range uses {
 		uses[row].Incomplete = len(m.uninspectable) > 0 && len(uses[row].Owners) == 0
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
-		omitted += uses[row].Limit()
+		omitted += attribution.LimitOwners(&uses[row])
 	}
 	var series []gauge.Series
 	for form, n := range unmatched {

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -393,10 +394,10 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("devices = %d, want 2", n)
 	}
 	uses := m.uses(slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000))
-	if n := len(uses[0].Owners); n != gpu.MaxOwners {
-		t.Errorf("%d owners, want %d", n, gpu.MaxOwners)
+	if n := len(uses[0].Owners); n != attribution.MaxOwners {
+		t.Errorf("%d owners, want %d", n, attribution.MaxOwners)
 	}
-	if n := testutil.ToFloat64(m.metrics.omitted); n != 2*(1000-gpu.MaxOwners) {
+	if n := testutil.ToFloat64(m.metrics.omitted); n != 2*(1000-attribution.MaxOwners) {
 		t.Errorf("dropped owners counted = %v", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
@@ -39,16 +40,17 @@ func (s *Server) handleLanding(mux *http.ServeMux) {
 	mux.Handle("GET /landing/codes.json", asset("application/json", codes()))
 }
 
-// codes returns what the page needs to explain XIDs and verdicts, in JSON.
+// codes returns the texts with which the page explains XIDs, verdicts and missing values, in JSON.
 func codes() []byte {
 	type xid struct {
 		Text     string                `json:"text"`
 		Severity catalog.AlertSeverity `json:"severity"`
 	}
 	all := struct {
-		XIDs    map[int64]xid     `json:"xids"`
-		Reasons map[string]string `json:"reasons"`
-	}{map[int64]xid{}, verdict.Reasons()}
+		XIDs        map[int64]xid     `json:"xids"`
+		Reasons     map[string]string `json:"reasons"`
+		Unavailable map[string]string `json:"unavailable"`
+	}{map[int64]xid{}, verdict.Reasons(), gpu.Reasons()}
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
 		all.XIDs[code] = xid{catalog.XIDMessage(code), catalog.XIDOf(code).Class.Severity()}
 	}

@@ -51,7 +51,7 @@ func plan(fields int) *gpu.Plan {
 func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series int) {
 	tb.Helper()
 	const warm = 20
-	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: gpu.HostnameLower})
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostLabels: []string{"hostname"}})
 	var pages exposition.Pages
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -83,7 +83,7 @@ func BenchmarkEncode(b *testing.B) {
 	}}).Run(ctx); err != nil {
 		b.Fatal(err)
 	}
-	e := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: gpu.HostnameLower})
+	e := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostLabels: []string{"hostname"}})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newCustomary(b, e.Encode(s).Bytes()))
 	var ours, theirs []time.Duration

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -110,7 +110,7 @@ func libraries(t *testing.T) []library {
 		}},
 		{"dcgm-remote", func(t *testing.T) collector.Source {
 			fakedcgm.New(t, engine()...)
-			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}}).Open)
+			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9", Port: hostengine.DefaultPort}}).Open)
 		}},
 		{"nvml", func() func(t *testing.T) collector.Source {
 			path, err := fakenvml.Build(t.TempDir())

@@ -81,7 +81,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	registry := prometheus.NewRegistry()
 	cfg := parse(t, s.args...)
 	options := exposition.Options{
-		HostnameLabel: cfg.Labels.Hostname, OldNamespace: cfg.Labels.OldNamespace,
+		HostLabels: cfg.Labels.Hostname.Names(), OldNamespace: cfg.Labels.OldNamespace,
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	if !cfg.Labels.NoHostname {

@@ -242,7 +242,7 @@ func TestOperationsPageIsComplete(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(section, -1) {
 		listed[m[1]] = true
 	}
-	for _, reason := range gpu.Reasons() {
+	for reason := range gpu.Reasons() {
 		if !listed[reason] {
 			t.Errorf("docs/operations.md does not list the reason %s", reason)
 		}

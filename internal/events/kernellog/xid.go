@@ -1,7 +1,6 @@
 package kernellog
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -150,22 +149,12 @@ func recovery(rest string) gpu.XIDDetail {
 // actions maps the values of nvmlDeviceGpuRecoveryAction_t to values of the action label.
 var actions = [...]string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset"}
 
-// busID converts a PCI address, with or without a function, to the form of gpu.Device.PCIBusID.
-func busID(s string) (string, bool) {
-	address, function, _ := strings.Cut(s, ".")
-	parts := append(strings.Split(address, ":"), cmp.Or(function, "0"))
-	if len(parts) != 4 {
-		return "", false
+// busID converts the PCI address of a line, with or without a function, to the form of gpu.Device.PCIBusID.
+func busID(address string) (string, bool) {
+	if !strings.Contains(address, ".") {
+		address += ".0"
 	}
-	var n [4]uint32
-	for i, bits := range [...]int{32, 8, 5, 3} {
-		part, err := strconv.ParseUint(parts[i], 16, bits)
-		if err != nil {
-			return "", false
-		}
-		n[i] = uint32(part)
-	}
-	return gpu.BusID(n[0], n[1], n[2], n[3]), true
+	return gpu.ParseBusID(address)
 }
 
 // pid returns the process ID at the start of the text, "pid=1234" or "pid='1234'". It returns 0 if there is

@@ -6,7 +6,7 @@ const PERIOD = Math.max(1000, Number(document.body.dataset.interval)); // ms bet
 const KEPT = 15 * 60; // seconds of history that a sparkline shows
 const history = new Map(); // busy ratios by device, since the page was opened
 const meanings = new Map(); // texts of XIDs by code, since the page was opened
-let codes = { xids: {}, reasons: {} }; // what XIDs and the reasons of verdicts mean, from landing/codes.json
+let codes = { xids: {}, reasons: {}, unavailable: {} }; // texts that explain codes, from landing/codes.json
 let known = null; // the last node
 let polled = -Infinity; // when /metrics was last requested, in ms of performance.now()
 let timer; // of the next request
@@ -36,15 +36,8 @@ const LIMITS = { power_cap: "its power limit", sw_thermal: "the driver's tempera
 const HOT = 87, MEMORY_HOT = 95;
 // SEVERITIES are those of XIDs, the most severe first, with the style of each.
 const SEVERITIES = { critical: "down", warning: "warned", info: "plain", "": "plain" };
-// REASONS explain the values of the label reason.
-const REASONS = {
-  lost: "the GPU, the engine or the driver went away", permission: "the exporter may not read it", timeout: "no answer within the deadline",
-  unavailable: "the library, engine or driver is not there", not_supported: "this hardware, driver or engine cannot give it",
-  needs_dcgm: "only DCGM can read it here", needs_sys_admin: "only root with SYS_ADMIN can read it",
-  wedged: "a driver call does not return", opening: "the source is being opened", stalled: "the collection is stuck",
-  panic: "a bug of the exporter: the log has the stack", version: "library and engine do not understand each other",
-};
-const why = (reason) => (Object.hasOwn(REASONS, reason) ? REASONS[reason] : "the log has the text");
+// why explains a value of the label reason.
+const why = (reason) => codes.unavailable[reason] || "the log has the text";
 const KINDS = { gpu: "GPU", GPU_I_ID: "instance", nvswitch: "NVSwitch", nvlink: "NVLink", cpu: "CPU", cpucore: "CPU core", connectx: "ConnectX" };
 const WANTED = new Set([...Object.values(QUANTITIES).flatMap(Object.keys),
   "dcgm_exporter_build_info", "dcgm_exporter_source_info", "dcgm_exporter_collect_success", "dcgm_exporter_collect_unavailable",

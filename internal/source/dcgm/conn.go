@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // A conn is the connection of a session to its engine.
 type conn struct {
 	engine engine
-	addr   gpu.EngineAddress
+	addr   hostengine.Address
 	log    *slog.Logger
 
 	library, version string        // of libdcgm and the engine

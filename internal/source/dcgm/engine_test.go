@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
@@ -29,8 +30,8 @@ func TestTopology(t *testing.T) {
 }
 
 // engineAt parses an address that is known to be valid.
-func engineAt(text string) gpu.EngineAddress {
-	a, err := gpu.ParseEngineAddress(text)
+func engineAt(text string) hostengine.Address {
+	a, err := hostengine.Parse(text)
 	if err != nil {
 		panic(err)
 	}

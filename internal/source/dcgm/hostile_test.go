@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // hostile is an engine that returns random IDs, counts, types and times, including some that were not requested or do
@@ -24,7 +25,7 @@ type hostile struct {
 	patience int
 }
 
-func (h *hostile) connect(gpu.EngineAddress, Options) (engine, error) { return h, nil }
+func (h *hostile) connect(hostengine.Address, Options) (engine, error) { return h, nil }
 
 func (h *hostile) fails() error {
 	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched, codeConnectionInvalid, -9999}
@@ -235,7 +236,7 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	}
 	opt := Options{Log: slog.New(slog.DiscardHandler), retry: time.Nanosecond}
 	if bit(7) {
-		opt.Remote = gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}
+		opt.Remote = hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9", Port: hostengine.DefaultPort}
 	}
 	src := &Source{opt: opt, connect: h.connect}
 	s, err := src.Open(context.Background(), plan)

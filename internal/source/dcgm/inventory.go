@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // Fields that identify an entity (dcgm_fields.h). The first two belong to the node.
@@ -305,7 +306,7 @@ func (inv *inventory) build(members []entity, known map[entity]identity, driver 
 	if !inv.addr.IsEmbedded() {
 		inv.top.Engine = inv.version
 	}
-	if inv.addr.Transport == gpu.TransportTCP && !inv.addr.IsLocal() {
+	if inv.addr.Transport == hostengine.TCP && !inv.addr.IsLocal() {
 		inv.top.Host = inv.addr.Host
 	}
 }

@@ -23,6 +23,7 @@ import (
 	godcgm "github.com/NVIDIA/go-dcgm/pkg/dcgm"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // These do not compile if the layouts in Go and C differ.
@@ -37,13 +38,13 @@ var (
 type library struct {
 	mu   sync.Mutex
 	open int
-	at   gpu.EngineAddress // address of go-dcgm's connection while open > 0
+	at   hostengine.Address // address of go-dcgm's connection while open > 0
 }
 
 func newConnector() connector { return new(library).connect }
 
 // connect first makes a connection without go-dcgm, because that returns a result code, and then go-dcgm's.
-func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
+func (l *library) connect(a hostengine.Address, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
@@ -78,11 +79,11 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 }
 
 // standaloneArgs returns the arguments of godcgm.Init for a remote engine, starting with its address.
-func standaloneArgs(a gpu.EngineAddress) []string {
+func standaloneArgs(a hostengine.Address) []string {
 	switch a.Transport {
-	case gpu.TransportUnix:
+	case hostengine.Unix:
 		return []string{a.Path, "1"}
-	case gpu.TransportVsock:
+	case hostengine.Vsock:
 		return []string{a.String()}
 	default:
 		return []string{a.Endpoint(), "0"}
@@ -142,15 +143,15 @@ type connection struct {
 	linked    C.thin_links
 }
 
-func (e *connection) dial(target string, a gpu.EngineAddress) error {
+func (e *connection) dial(target string, a hostengine.Address) error {
 	if err := result("dcgmInit", C.dcgmInit()); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
 	var isUnix, isVsock C.int
 	switch a.Transport {
-	case gpu.TransportUnix:
+	case hostengine.Unix:
 		isUnix = 1
-	case gpu.TransportVsock:
+	case hostengine.Vsock:
 		isVsock = 1
 	}
 	text := C.CString(target)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // quietEngine returns only the given samples.
@@ -39,7 +40,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
-	remote := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9"}
+	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9"}
 	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}, ""), plan)
 	s.rows = map[entity]int{{groupGPU, 0}: 0}
 	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // Options configure a Source. The zero value uses an engine embedded in this process and logs nothing.
 type Options struct {
 	// Remote is the address of a host engine. The zero value means the embedded engine. On the same host, a Unix socket
 	// is about 80 times faster for batched reads than TCP.
-	Remote gpu.EngineAddress
+	Remote hostengine.Address
 	// EngineLog enables libdcgm's own log on standard output. It is one of NONE, FATAL, ERROR, WARN, INFO, DEBUG and
 	// VERB. If empty, the environment (__DCGM_DBG_LVL) decides. It only takes effect when the process loads the
 	// library.

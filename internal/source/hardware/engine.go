@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // engineGrace is how long a configured host engine may be unavailable before the Source is no longer ready.
@@ -22,7 +22,7 @@ type engineState struct {
 }
 
 // begin starts the grace period at an attempt to open, which may never return.
-func (e *engineState) begin(engine gpu.EngineAddress) {
+func (e *engineState) begin(engine hostengine.Address) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.since.IsZero() && !engine.IsEmbedded() {
@@ -69,12 +69,12 @@ func (s *Source) isListening(ctx context.Context) bool {
 
 // IsLocal reports whether a host engine runs on this machine, judging by its address and by the names and addresses of
 // the machine.
-func IsLocal(engine gpu.EngineAddress) bool {
+func IsLocal(engine hostengine.Address) bool {
 	if engine.IsLocal() {
 		return true
 	}
 	machine, _ := os.Hostname() // without a name, only addresses can match
-	if engine.Transport == gpu.TransportTCP && strings.EqualFold(engine.Host, machine) {
+	if engine.Transport == hostengine.TCP && strings.EqualFold(engine.Host, machine) {
 		return true
 	}
 	ip := engine.IP()

@@ -12,20 +12,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 // Options configure a Source.
 type Options struct {
-	NVMLOnly  bool              // never open DCGM
-	Engine    gpu.EngineAddress // the DCGM host engine
-	EngineLog string            // level of DCGM's own log; empty means no log
-	Required  bool              // DCGM is configured explicitly, so that a missing library is a fault
-	Fallback  bool              // read NVML while DCGM is unavailable; NVML only sees the GPUs of this machine
-	Positions bool              // add the positions of GPU instances, which NVML knows, to DCGM's topology
-	Metrics   *Metrics          // required
-	Log       *slog.Logger      // required
+	NVMLOnly  bool               // never open DCGM
+	Engine    hostengine.Address // the DCGM host engine
+	EngineLog string             // level of DCGM's own log; empty means no log
+	Required  bool               // DCGM is configured explicitly, so that a missing library is a fault
+	Fallback  bool               // read NVML while DCGM is unavailable; NVML only sees the GPUs of this machine
+	Positions bool               // add the positions of GPU instances, which NVML knows, to DCGM's topology
+	Metrics   *Metrics           // required
+	Log       *slog.Logger       // required
 }
 
 // Metrics are the series about which driver is read. A Source is made once for a process, and so are its Metrics.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
@@ -48,7 +49,7 @@ func TestIsLocal(t *testing.T) {
 		}
 	}
 	for text, want := range cases {
-		address, err := gpu.ParseEngineAddress(text)
+		address, err := hostengine.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +162,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 10 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "engine.sock")
-			address, err := gpu.ParseEngineAddress("unix://" + socket)
+			address, err := hostengine.Parse("unix://" + socket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +200,7 @@ func TestOpensHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{8 * time.Second, time.Hour + 10*time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "engine.sock")
-			address, err := gpu.ParseEngineAddress("unix://" + socket)
+			address, err := hostengine.Parse("unix://" + socket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +270,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &fakeEngine{err: gpu.ErrUnavailable, takes: takes}
-				s := newSource(Options{Engine: gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/nowhere"}}, e, emptySession{})
+				s := newSource(Options{Engine: hostengine.Address{Transport: hostengine.Unix, Path: "/nowhere"}}, e, emptySession{})
 				s.dial = false // nothing listens at the path
 				open := func() { _, _ = s.Open(t.Context(), &gpu.Plan{}) }
 				if !s.Ready() {
@@ -305,7 +306,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 func TestAdviceAboutUnreachableEngine(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "engine.sock")
 	var log strings.Builder
-	engine := gpu.EngineAddress{Transport: gpu.TransportUnix, Path: socket}
+	engine := hostengine.Address{Transport: hostengine.Unix, Path: socket}
 	s := newSource(Options{Engine: engine, Required: true, Log: slog.New(slog.NewTextHandler(&log, nil))},
 		&fakeEngine{err: gpu.ErrUnavailable}, emptySession{})
 	advice := func(when string, want int) {

@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -310,11 +311,11 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// busID returns the bus ID in the form 00000000:1B:00.0.
+// busID returns the bus ID in the form of gpu.Device.PCIBusID. Only the text has the function of a virtual GPU.
 func busID(p *gonvml.PciInfo) string {
-	id := unsafe.Slice((*byte)(unsafe.Pointer(&p.BusId[0])), len(p.BusId))
-	if n := slices.Index(id, 0); n > 0 {
-		return strings.ToUpper(string(id[:n]))
+	text, _, _ := bytes.Cut(unsafe.Slice((*byte)(unsafe.Pointer(&p.BusId[0])), len(p.BusId)), []byte{0})
+	if id, ok := gpu.ParseBusID(string(text)); ok {
+		return id
 	}
 	return gpu.BusID(p.Domain, p.Bus, p.Device, 0)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -26,7 +27,7 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	for row := range t.Devices {
 		o.Uses[row] = s.use(&t.Devices[row])
 	}
-	o.Labels = gpu.ExclusiveLabels(t, o.Uses, labelsOf)
+	o.Labels = attribution.ExclusiveLabels(t, o.Uses, labelsOf)
 	s.owned, s.owners = t, o
 	return o, nil
 }

@@ -1,4 +1,4 @@
-package gpu
+package attribution
 
 import (
 	"fmt"
@@ -8,16 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // TestExclusiveLabels checks that an entity with one owner has its labels, and an entity with several owners has none.
 // The node has a GPU without MIG and one with two instances.
 func TestExclusiveLabels(t *testing.T) {
-	topology := NewTopology([]Device{
-		{Entity: Entity{Kind: KindGPU, ID: 0}},
-		{Entity: Entity{Kind: KindGPU, ID: 1}},
-		{Entity: Entity{Kind: KindGPUInstance, ParentKind: KindGPU, Parent: 1, ID: 10}},
-		{Entity: Entity{Kind: KindGPUInstance, ParentKind: KindGPU, Parent: 1, ID: 11}},
+	topology := gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 10}},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 11}},
 	})
 	tests := map[string]struct {
 		owners [4]string // containers by row
@@ -35,15 +37,15 @@ func TestExclusiveLabels(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			uses := make([]Use, 4)
+			uses := make([]gpu.Use, 4)
 			for row, containers := range tt.owners {
 				for i, c := range strings.Fields(containers) {
-					uses[row].Owners = append(uses[row].Owners, Owner{Container: c, Replica: string(rune('0' + i))})
+					uses[row].Owners = append(uses[row].Owners, gpu.Owner{Container: c, Replica: string(rune('0' + i))})
 				}
 			}
 			var got [4]string
-			for row, labels := range ExclusiveLabels(topology, uses, func(o *Owner) []Label {
-				return []Label{{Name: "container", Value: o.Container}}
+			for row, labels := range ExclusiveLabels(topology, uses, func(o *gpu.Owner) []gpu.Label {
+				return []gpu.Label{{Name: "container", Value: o.Container}}
 			}) {
 				for _, l := range labels {
 					got[row] += l.Value
@@ -56,31 +58,40 @@ func TestExclusiveLabels(t *testing.T) {
 	}
 }
 
-// A pod of which several containers hold an entity is one owner. The series have only the labels that the containers
-// have in common.
+// A pod with several containers on an entity is one owner. The series have only the labels that the containers share.
 func TestExclusiveLabelsOfAPod(t *testing.T) {
-	topology := NewTopology([]Device{{Entity: Entity{Kind: KindGPU}}})
-	claim, other, team := Label{"dra_claim_name", "x"}, Label{"dra_claim_name", "y"}, Label{"team", "vision"}
-	owner := func(pod, uid, container string, labels ...Label) Owner {
-		return Owner{Namespace: "ml", Pod: pod, PodUID: uid, Container: container, Labels: labels}
+	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
+	label := func(name, value string) gpu.Label { return gpu.Label{Name: name, Value: value} }
+	claim, other, team := label("dra_claim_name", "x"), label("dra_claim_name", "y"), label("team", "vision")
+	owner := func(pod, uid, container string, labels ...gpu.Label) gpu.Owner {
+		return gpu.Owner{Namespace: "ml", Pod: pod, PodUID: uid, Container: container, Labels: labels}
 	}
+	job := func(id string) gpu.Owner { return owner("", "", "", label("hpc_job", id)) }
+	type owners []gpu.Owner
+	one := func(o gpu.Owner) *gpu.Owner { return &o }
 	for name, tt := range map[string]struct {
-		owners []Owner
-		want   *Owner
+		owners owners
+		want   *gpu.Owner
 	}{
-		"one container":                     {[]Owner{owner("a", "1", "c", team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c", Labels: []Label{team}}},
-		"two containers":                    {[]Owner{owner("a", "1", "c", team), owner("a", "1", "d", team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Labels: []Label{team}}},
-		"two containers, one of them twice": {[]Owner{owner("a", "1", "c"), owner("a", "1", "c"), owner("a", "1", "d")}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1"}},
-		"two claims of one container":       {[]Owner{owner("a", "1", "c", claim, team), owner("a", "1", "c", other, team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c", Labels: []Label{team}}},
-		"two pods":                          {[]Owner{owner("a", "1", "c"), owner("b", "2", "c")}, nil},
-		"two pods with the same name":       {[]Owner{owner("a", "1", "c"), owner("a", "2", "c")}, nil},
-		"a pod and a job":                   {[]Owner{owner("a", "1", "c"), owner("", "", "", Label{"hpc_job", "7"})}, nil},
-		"two jobs":                          {[]Owner{owner("", "", "", Label{"hpc_job", "7"}), owner("", "", "", Label{"hpc_job", "8"})}, nil},
-		"two containers of an engine ":      {[]Owner{owner("", "", "c"), owner("", "", "d")}, nil},
+		"one container": {owners{owner("a", "1", "c", team)}, one(owner("a", "1", "c", team))},
+		"two containers": {
+			owners{owner("a", "1", "c", team), owner("a", "1", "d", team)}, one(owner("a", "1", "", team)),
+		},
+		"two containers, one of them twice": {
+			owners{owner("a", "1", "c"), owner("a", "1", "c"), owner("a", "1", "d")}, one(owner("a", "1", "")),
+		},
+		"two claims of one container": {
+			owners{owner("a", "1", "c", claim, team), owner("a", "1", "c", other, team)}, one(owner("a", "1", "c", team)),
+		},
+		"two pods":                    {owners{owner("a", "1", "c"), owner("b", "2", "c")}, nil},
+		"two pods with the same name": {owners{owner("a", "1", "c"), owner("a", "2", "c")}, nil},
+		"a pod and a job":             {owners{owner("a", "1", "c"), job("7")}, nil},
+		"two jobs":                    {owners{job("7"), job("8")}, nil},
+		"two containers of an engine": {owners{owner("", "", "c"), owner("", "", "d")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got *Owner
-			ExclusiveLabels(topology, []Use{{Owners: tt.owners}}, func(o *Owner) []Label {
+			var got *gpu.Owner
+			ExclusiveLabels(topology, []gpu.Use{{Owners: tt.owners}}, func(o *gpu.Owner) []gpu.Label {
 				got = o
 				return nil
 			})
@@ -106,13 +117,13 @@ func TestLimitOfOwners(t *testing.T) {
 		"many replicas of many pods": {slices.Repeat([]int{5}, 300), MaxOwners, 1500 - MaxOwners},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var u Use
+			var u gpu.Use
 			for pod, n := range tt.of {
 				for range n {
-					u.Owners = append(u.Owners, Owner{Namespace: "ml", Pod: fmt.Sprintf("pod-%03d", pod)})
+					u.Owners = append(u.Owners, gpu.Owner{Namespace: "ml", Pod: fmt.Sprintf("pod-%03d", pod)})
 				}
 			}
-			dropped := u.Limit()
+			dropped := LimitOwners(&u)
 			pods := map[string]bool{}
 			for i := range u.Owners {
 				pods[u.Owners[i].Pod] = true
@@ -120,7 +131,7 @@ func TestLimitOfOwners(t *testing.T) {
 			if dropped != tt.dropped || len(pods) != tt.pods || len(u.Owners) > MaxOwners {
 				t.Errorf("owners = %d of %d pods, left out = %d; want %d pods and %d left out", len(u.Owners), len(pods), dropped, tt.pods, tt.dropped)
 			}
-			if !slices.IsSortedFunc(u.Owners, func(a, b Owner) int { return strings.Compare(a.Pod, b.Pod) }) {
+			if !slices.IsSortedFunc(u.Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Pod, b.Pod) }) {
 				t.Error("the order of owners has changed")
 			}
 		})

@@ -1,4 +1,5 @@
-package gpu
+// Package hostengine parses the addresses of DCGM host engines.
+package hostengine
 
 import (
 	"errors"
@@ -9,41 +10,41 @@ import (
 	"strings"
 )
 
-// EnginePort is the default port of a host engine (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
-const EnginePort = 5555
+// DefaultPort is the port of a host engine (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
+const DefaultPort = 5555
 
-// EngineAddressForm describes the syntax of ParseEngineAddress for messages that end in "expected …".
-const EngineAddressForm = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
+// Form describes the syntax of Parse for messages that end in "expected …".
+const Form = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
 
 // A Transport is how a host engine is reached. The zero Transport is an engine in this process.
 type Transport uint8
 
 // The transports.
 const (
-	TransportNone Transport = iota
-	TransportTCP
-	TransportUnix
-	TransportVsock
+	Embedded Transport = iota
+	TCP
+	Unix
+	Vsock
 )
 
-// An EngineAddress is the address of a DCGM host engine. The zero EngineAddress is the engine embedded in this process.
-type EngineAddress struct {
+// An Address is the address of a DCGM host engine. The zero Address is the engine embedded in this process.
+type Address struct {
 	Transport Transport
 	Host      string // a name, an IP address without brackets, or a vsock context ID
 	Port      uint16
 	Path      string // absolute path of a unix socket
 }
 
-// ParseEngineAddress parses an address in the form EngineAddressForm. The port defaults to EnginePort. The empty
+// Parse parses an address in the form Form. The port defaults to DefaultPort. The empty
 // string is the embedded engine. Errors do not repeat the text; callers prefix it.
-func ParseEngineAddress(text string) (EngineAddress, error) {
+func Parse(text string) (Address, error) {
 	if text == "" {
-		return EngineAddress{}, nil
+		return Address{}, nil
 	}
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
 		if path := strings.TrimPrefix(text, "unix:"); strings.HasPrefix(path, "/") {
-			return EngineAddress{}, fmt.Errorf("write the socket as unix://%s", path)
+			return Address{}, fmt.Errorf("write the socket as unix://%s", path)
 		}
 		return parseTCP(text)
 	}
@@ -52,57 +53,57 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 		return parseTCP(rest)
 	case "unix":
 		if !strings.HasPrefix(rest, "/") || strings.ContainsRune(rest, 0) {
-			return EngineAddress{}, errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
+			return Address{}, errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
 		}
-		return EngineAddress{Transport: TransportUnix, Path: rest}, nil
+		return Address{Transport: Unix, Path: rest}, nil
 	case "vsock":
 		cid, port, hasPort := strings.Cut(rest, ":")
 		if n, err := strconv.ParseUint(cid, 10, 32); err != nil || strconv.FormatUint(n, 10) != cid {
-			return EngineAddress{}, fmt.Errorf("%q is not a context ID", cid)
+			return Address{}, fmt.Errorf("%q is not a context ID", cid)
 		}
-		return withPort(EngineAddress{Transport: TransportVsock, Host: cid}, port, hasPort)
+		return withPort(Address{Transport: Vsock, Host: cid}, port, hasPort)
 	default:
-		return EngineAddress{}, fmt.Errorf("unknown scheme %q", scheme)
+		return Address{}, fmt.Errorf("unknown scheme %q", scheme)
 	}
 }
 
-func parseTCP(text string) (EngineAddress, error) {
+func parseTCP(text string) (Address, error) {
 	if several := strings.Count(text, ",") + 1; several > 1 {
-		return EngineAddress{}, fmt.Errorf("expected one host engine, found a list of %d", several)
+		return Address{}, fmt.Errorf("expected one host engine, found a list of %d", several)
 	}
 	if after, ok := strings.CutPrefix(text, "["); ok {
 		host, behind, closed := strings.Cut(after, "]")
 		port, hasPort := strings.CutPrefix(behind, ":")
 		switch {
 		case !closed || behind != "" && !hasPort:
-			return EngineAddress{}, fmt.Errorf("write an IPv6 address and its port as in [::1]:%d", EnginePort)
+			return Address{}, fmt.Errorf("write an IPv6 address and its port as in [::1]:%d", DefaultPort)
 		case !isIPv6(host):
-			return EngineAddress{}, fmt.Errorf("%q is not an IPv6 address", host)
+			return Address{}, fmt.Errorf("%q is not an IPv6 address", host)
 		}
-		return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
+		return withPort(Address{Transport: TCP, Host: host}, port, hasPort)
 	}
 	// Without brackets, ::1:5555 is an address without a port.
 	if isIPv6(text) {
-		return EngineAddress{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, EnginePort)
+		return Address{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, DefaultPort)
 	}
 	host, port, hasPort := strings.Cut(text, ":")
 	if !isHost(host) {
-		return EngineAddress{}, fmt.Errorf("%q is not a host name (letters a-z, digits, and - . _)", host)
+		return Address{}, fmt.Errorf("%q is not a host name (letters a-z, digits, and - . _)", host)
 	}
-	return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
+	return withPort(Address{Transport: TCP, Host: host}, port, hasPort)
 }
 
-func withPort(a EngineAddress, text string, given bool) (EngineAddress, error) {
-	a.Port = EnginePort
+func withPort(a Address, text string, given bool) (Address, error) {
+	a.Port = DefaultPort
 	if !given {
 		return a, nil
 	}
 	if text == "" {
-		return EngineAddress{}, errors.New("the port is missing")
+		return Address{}, errors.New("the port is missing")
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
-		return EngineAddress{}, fmt.Errorf("%q is not a port", text)
+		return Address{}, fmt.Errorf("%q is not a port", text)
 	}
 	a.Port = uint16(n)
 	return a, nil
@@ -129,14 +130,14 @@ func isHost(text string) bool {
 	})
 }
 
-// String returns the address in the form of ParseEngineAddress, or "embedded" for the embedded engine.
-func (a EngineAddress) String() string {
+// String returns the address in the form of Parse, or "embedded" for the embedded engine.
+func (a Address) String() string {
 	switch a.Transport {
-	case TransportTCP:
+	case TCP:
 		return a.Endpoint()
-	case TransportUnix:
+	case Unix:
 		return "unix://" + a.Path
-	case TransportVsock:
+	case Vsock:
 		return "vsock://" + a.Endpoint()
 	default:
 		return "embedded"
@@ -144,14 +145,14 @@ func (a EngineAddress) String() string {
 }
 
 // IsEmbedded reports whether the engine is in this process.
-func (a EngineAddress) IsEmbedded() bool { return a.Transport == TransportNone }
+func (a Address) IsEmbedded() bool { return a.Transport == Embedded }
 
 // Dial returns the network and address for package net. Both are empty for an embedded engine and for vsock.
-func (a EngineAddress) Dial() (network, address string) {
+func (a Address) Dial() (network, address string) {
 	switch a.Transport {
-	case TransportTCP:
+	case TCP:
 		return "tcp", a.Endpoint()
-	case TransportUnix:
+	case Unix:
 		return "unix", a.Path
 	default:
 		return "", ""
@@ -159,14 +160,14 @@ func (a EngineAddress) Dial() (network, address string) {
 }
 
 // Endpoint returns host:port of a TCP or vsock address, with brackets around an IPv6 address.
-func (a EngineAddress) Endpoint() string {
+func (a Address) Endpoint() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
 // IP returns the IP address of the host without its zone. It returns the zero Addr for host names and for transports
 // other than TCP.
-func (a EngineAddress) IP() netip.Addr {
-	if a.Transport != TransportTCP {
+func (a Address) IP() netip.Addr {
+	if a.Transport != TCP {
 		return netip.Addr{}
 	}
 	ip, _ := netip.ParseAddr(a.Host) // the zero Addr if Host is a name
@@ -174,12 +175,12 @@ func (a EngineAddress) IP() netip.Addr {
 }
 
 // IsLocal reports whether the address alone shows that the engine runs on this machine.
-func (a EngineAddress) IsLocal() bool {
+func (a Address) IsLocal() bool {
 	switch a.Transport {
-	case TransportTCP:
+	case TCP:
 		name := strings.ToLower(strings.TrimSuffix(a.Host, "."))
 		return a.IP().IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
-	case TransportVsock:
+	case Vsock:
 		return a.Host == "1" // VMADDR_CID_LOCAL
 	default:
 		return true

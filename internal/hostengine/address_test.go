@@ -1,4 +1,4 @@
-package gpu_test
+package hostengine_test
 
 import (
 	"net"
@@ -8,23 +8,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
-func TestParseEngineAddress(t *testing.T) {
+func TestParse(t *testing.T) {
 	type want struct {
 		Text    string
-		Address gpu.EngineAddress
+		Address hostengine.Address
 		Local   bool
 	}
-	tcp := func(host string, port uint16) gpu.EngineAddress {
-		return gpu.EngineAddress{Transport: gpu.TransportTCP, Host: host, Port: port}
+	tcp := func(host string, port uint16) hostengine.Address {
+		return hostengine.Address{Transport: hostengine.TCP, Host: host, Port: port}
 	}
-	vsock := func(cid string, port uint16) gpu.EngineAddress {
-		return gpu.EngineAddress{Transport: gpu.TransportVsock, Host: cid, Port: port}
+	vsock := func(cid string, port uint16) hostengine.Address {
+		return hostengine.Address{Transport: hostengine.Vsock, Host: cid, Port: port}
 	}
 	for text, w := range map[string]want{
-		"":                            {"embedded", gpu.EngineAddress{}, true},
+		"":                            {"embedded", hostengine.Address{}, true},
 		"localhost:5555":              {"localhost:5555", tcp("localhost", 5555), true},
 		"a.localhost.":                {"a.localhost.:5555", tcp("a.localhost.", 5555), true},
 		"nvidia-dcgm:5556":            {"nvidia-dcgm:5556", tcp("nvidia-dcgm", 5556), false},
@@ -40,13 +40,13 @@ func TestParseEngineAddress(t *testing.T) {
 		"tcp://Gpu.Example.com.:5555": {"Gpu.Example.com.:5555", tcp("Gpu.Example.com.", 5555), false},
 		"TCP://my_host":               {"my_host:5555", tcp("my_host", 5555), false},
 		"unix:///run/nvidia/dcgm.sock": {"unix:///run/nvidia/dcgm.sock",
-			gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/nvidia/dcgm.sock"}, true},
-		"unix:///run/a,b.sock": {"unix:///run/a,b.sock", gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/a,b.sock"}, true},
+			hostengine.Address{Transport: hostengine.Unix, Path: "/run/nvidia/dcgm.sock"}, true},
+		"unix:///run/a,b.sock": {"unix:///run/a,b.sock", hostengine.Address{Transport: hostengine.Unix, Path: "/run/a,b.sock"}, true},
 		"vsock://3":            {"vsock://3:5555", vsock("3", 5555), false},
 		"vsock://2:6666":       {"vsock://2:6666", vsock("2", 6666), false},
 		"vsock://1:6666":       {"vsock://1:6666", vsock("1", 6666), true},
 	} {
-		a, err := gpu.ParseEngineAddress(text)
+		a, err := hostengine.Parse(text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -57,7 +57,7 @@ func TestParseEngineAddress(t *testing.T) {
 	}
 }
 
-func TestParseEngineAddressRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	for text, word := range map[string]string{
 		"host:":                         "the port is missing",
 		"host:0":                        `"0" is not a port`,
@@ -94,46 +94,46 @@ func TestParseEngineAddressRefuses(t *testing.T) {
 		"tcp://":                        `"" is not a host name`,
 		"tcp://10.0.0.1/24":             `"10.0.0.1/24" is not a host name`,
 	} {
-		a, err := gpu.ParseEngineAddress(text)
+		a, err := hostengine.Parse(text)
 		if err == nil {
 			t.Errorf("%q was accepted as %+v, want an error", text, a)
 			continue
 		}
-		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") || a != (gpu.EngineAddress{}) {
+		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") || a != (hostengine.Address{}) {
 			t.Errorf("%q: error = %q and address = %+v; want %q and no address", text, err, a, word)
 		}
 	}
 }
 
-// FuzzParseEngineAddress checks that an accepted address has one written form with the same meaning. Its parts must
+// FuzzParse checks that an accepted address has one written form with the same meaning. Its parts must
 // agree with package net and fit in a C string.
-func FuzzParseEngineAddress(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", "h:1", "[::1]:2", "tcp://x", "unix:///a", "vsock://1:2", "::1", "a:b:c", "[", "unix://\x00",
 		"[fe80::1%eth0]:5555", "höst", "[fe80::1%25eth0]", "1.2.3.4:5", "[::ffff:1.2.3.4]", "tcp://unix://x"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		a, err := gpu.ParseEngineAddress(text)
+		a, err := hostengine.Parse(text)
 		if err != nil {
-			if a != (gpu.EngineAddress{}) {
+			if a != (hostengine.Address{}) {
 				t.Errorf("%q: both an error and an address", text)
 			}
 			return
 		}
-		if (a == gpu.EngineAddress{}) != (text == "") {
+		if (a == hostengine.Address{}) != (text == "") {
 			t.Errorf("%q was parsed as %+v", text, a)
 		}
 		if text == "" {
 			return
 		}
-		again, err := gpu.ParseEngineAddress(a.String())
+		again, err := hostengine.Parse(a.String())
 		if err != nil || again != a {
 			t.Errorf("%q is written as %q, which is parsed as %+v, %v", text, a, again, err)
 		}
 		if strings.ContainsRune(a.String(), 0) {
 			t.Errorf("%q is written as %q, which is not a valid C string", text, a)
 		}
-		if a.Transport != gpu.TransportTCP {
+		if a.Transport != hostengine.TCP {
 			return
 		}
 		host, port, err := net.SplitHostPort(a.Endpoint())
