@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// Every init container of every release has an entry in awaits, and every entry names an existing operand.
+// Every init container of every release has an entry in awaits. Every entry names an existing operand.
 func TestInitContainersAreExplained(t *testing.T) {
 	table := chart.Load()
 	labels, names := []string{""}, map[string]bool{}

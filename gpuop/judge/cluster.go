@@ -189,7 +189,7 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// gpuNodes checks that nodes with GPUs are labeled. Before an installation nothing labels them.
+// gpuNodes checks that nodes with GPUs are labeled. Before an installation, they may have no labels.
 func (j *judge) gpuNodes() {
 	if j.lacks(cluster.Nodes) {
 		return
@@ -229,10 +229,10 @@ func (j *judge) gpuNodes() {
 // registers reports whether a container registers nvidia.com/gpu with the kubelet.
 func registers(c corev1.Container) bool {
 	if strings.Contains(c.Name, "mps-control-daemon") {
-		return false // same image as the device plugin
+		return false // it has the image of the device plugin
 	}
 	if slices.Contains(c.Command, "nvidia-device-plugin") {
-		return true // HAMi has its own image
+		return true // HAMi's plugin has another image
 	}
 	image := c.Image[strings.LastIndex(c.Image, "/")+1:]
 	for _, name := range []string{"k8s-device-plugin", "nvidia-gpu-device-plugin", "nvidia-device-plugin"} {
@@ -244,7 +244,7 @@ func registers(c corev1.Container) bool {
 	return false
 }
 
-// isOperand reports whether a DaemonSet belongs to the operator. A gathered folder may not name its owner.
+// isOperand reports whether a DaemonSet belongs to the operator. In a gathered folder, the owner may be missing.
 func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
 	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
 		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
@@ -269,7 +269,7 @@ func (j *judge) devicePlugins() {
 		}
 		found = true
 		name := d.Namespace + "/" + d.Name
-		row := check.Finding{
+		f := check.Finding{
 			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
 			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes in addition to the operator's plugin: the kubelet uses "+
 				"the one that registered last", d.Status.DesiredNumberScheduled),
@@ -279,13 +279,13 @@ func (j *judge) devicePlugins() {
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):
-			row.Severity, row.Reason, row.Fix = check.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
+			f.Severity, f.Reason, f.Fix = check.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
 		case d.Status.DesiredNumberScheduled == 0:
-			row.Severity, row.Reason, row.Fix = check.Note, "not scheduled on any node", ""
+			f.Severity, f.Reason, f.Fix = check.Note, "not scheduled on any node", ""
 		case gke:
-			row.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
+			f.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
 		}
-		j.add(row)
+		j.add(f)
 	}
 	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {
 		return
@@ -294,7 +294,7 @@ func (j *judge) devicePlugins() {
 	j.add(v)
 }
 
-// partial makes a row about something missing Unknown if the list is incomplete.
+// partial changes a finding to Unknown if the list that it depends on is incomplete.
 func (j *judge) partial(v *check.Finding, k cluster.Kind) {
 	if m := j.Lacks(k); m != nil {
 		v.Severity, v.Reason, v.Fix = check.Unknown, "not found, but the list is incomplete: "+m.Detail, ""

@@ -12,19 +12,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// sharingConfigs holds the device plugin's configs in the cluster.
+// sharingConfigs is the device plugin's configs in the cluster.
 type sharingConfigs struct {
 	// name is the name of the ConfigMap; defaultName is the config of nodes without a label.
 	name, defaultName string
-	// configs maps a key of the ConfigMap to its config. It is nil if the ConfigMap is missing or unreadable. findings
-	// are the errors in each config.
+	// configs maps the keys of the ConfigMap to their configs. It is nil if the ConfigMap is missing or unreadable.
+	// findings are the problems in each config.
 	configs  map[string]*sharing.Config
 	findings map[string][]check.Finding
-	// changed is when the data was last written; zero if unknown.
+	// changed is the time of the last write to the data; zero if unknown.
 	changed time.Time
 }
 
-// sharedBy reads the device plugin's ConfigMap that the ClusterPolicy names. It returns nil if there is none.
+// sharedBy reads the device plugin's ConfigMap, which the ClusterPolicy names. It returns nil if the policy names none.
 func (j *judge) sharedBy() *sharingConfigs {
 	name := j.text("devicePlugin.config.name")
 	if name == "" {
@@ -35,7 +35,7 @@ func (j *judge) sharedBy() *sharingConfigs {
 	if m == nil {
 		return c
 	}
-	// keys of the data may have different owners: use the latest write
+	// the keys may have different owners, so take the latest write
 	if times := owners(m.ManagedFields, "data"); len(times) > 0 {
 		c.changed = slices.MaxFunc(times, time.Time.Compare)
 	}
@@ -88,8 +88,8 @@ func (j *judge) configs() {
 	}
 }
 
-// chosen returns the config that the node uses. If it is unknown, or the plugin does not start with it, ok is false and
-// problem says why.
+// chosen returns the config that the node uses. ok is false if the config is unknown, or if the plugin does not start
+// with it. problem then says why.
 func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
 	c := w.shares
 	if c == nil {
@@ -114,8 +114,8 @@ type migFile struct {
 	findings []check.Finding
 }
 
-// migFile finds the mig-parted file of the node. It tries the ConfigMap of the ClusterPolicy, the one that the manager
-// writes for the node's GPUs, and the operator's default. It returns nil if there is none.
+// migFile returns the mig-parted file of the node. It looks for the ConfigMap that the ClusterPolicy names, the one
+// that the MIG manager writes for the node's GPUs, and the operator's default. It returns nil if there is none.
 func (w *nodeJudge) migFile() *migFile {
 	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
 		if m := w.maps[name]; m != nil {
@@ -127,8 +127,8 @@ func (w *nodeJudge) migFile() *migFile {
 	return nil
 }
 
-// migConfig looks up a MIG config in the file of the node's MIG manager. If there is no file, it uses the operator's
-// defaults for the board. source names the place.
+// migConfig returns a MIG config by name. It looks in the file of the node's MIG manager or, without a file, in the
+// operator's defaults for the board. source says where the config is defined.
 func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
 	if f := w.migFile(); f != nil && f.config != nil {
 		named, ok = f.config.Config(want)

@@ -16,14 +16,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// forContainers reports whether a component runs on nodes for containers. The others are for virtual machines, MIG or
-// DRA.
+// forContainers reports whether a component runs on nodes with container workloads. Other components are for virtual
+// machines, MIG or DRA.
 func (j *judge) forContainers(component string) bool {
 	i := j.order(component)
 	return i < len(j.components) && slices.Contains(j.components[i].Workloads, "container")
 }
 
-// enabled reports whether the ClusterPolicy installs a component. Without a ClusterPolicy, known is false.
+// enabled reports whether the ClusterPolicy enables a component. Without a ClusterPolicy, known is false.
 func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	if j.policy == nil {
 		return false, false
@@ -106,7 +106,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	j.add(v)
 }
 
-// desiresNone explains why a DaemonSet desires no pods. The operator counts such a DaemonSet as ready.
+// desiresNone explains why a DaemonSet wants no pods. The operator considers such a DaemonSet ready.
 func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		v.Severity, v.Fix = state, next
@@ -148,7 +148,7 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
-	// the first key that no node has is the cause
+	// the first label that no node has is the cause
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
 		values := map[string]int{}
 		for _, n := range meant {
@@ -177,7 +177,7 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			say(check.OK, "", "no node has a GPU with MIG support")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
-			// for a kernel, system or pool without nodes; a missing driver has a row of its own
+			// a DaemonSet for a kernel, system or pool may have no node; a missing driver is reported on the nodes
 			state, next = check.Note, ""
 		}
 		say(state, next, "it selects %s=%s, but GPU nodes have %s", key, wanted[key], some(found))
@@ -186,8 +186,8 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 	say(check.Error, describe, "no node has all labels of its nodeSelector: %s", join(wanted))
 }
 
-// meant reports whether a node should run a component. Nodes for virtual machines run no operands for containers, and
-// nodes with a preinstalled driver run no driver container.
+// meant reports whether a node should run a component. Operands for containers do not run on nodes for virtual
+// machines. The driver container does not run on nodes with a preinstalled driver.
 func (j *judge) meant(component string, n *corev1.Node) bool {
 	if !j.forContainers(component) && component != "mig-manager" {
 		return true
@@ -209,8 +209,8 @@ func matches(wanted, have map[string]string) bool {
 	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
-// blocked fails the row if a taint of the node keeps the DaemonSet's pod away. It returns the first such taint as text,
-// or "".
+// blocked reports the first taint of the node that keeps the DaemonSet's pod away. It describes the taint in v, and
+// returns it as text. If no taint does, it returns "".
 func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {

@@ -12,25 +12,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// diagnosis is the meaning of an event about pods that are not created or do not start.
+// diagnosis explains why pods are not created or do not start, according to an event.
 type diagnosis struct {
-	// cause is equal for diagnoses with the same root cause.
+	// cause is the same for all events with the same root cause.
 	cause, reason, next string
 	evidence            check.Evidence
 }
 
-// symptom recognizes a cause by an event's message. The messages are those of kube-controller-manager, the kubelet,
-// containerd and CRI-O.
+// symptom recognizes a cause in the message of an event. The messages are those of kube-controller-manager, the
+// kubelet, containerd and CRI-O.
 type symptom struct {
 	cause   string
 	message *regexp.Regexp
-	// reason is a sentence; %s is the first group of message.
+	// reason is a sentence. %s in it is the first match of a group in message.
 	reason string
-	// next is a command; NAMESPACE stands for the operator's.
+	// next is a command. NAMESPACE in it is the operator's namespace.
 	next string
 }
 
-// refusals are symptoms of a DaemonSet whose pods the API server rejects.
+// refusals lists the causes for which the API server rejects the pods of a DaemonSet.
 var refusals = []symptom{
 	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`),
 		"Pod Security admission rejects the pods: the namespace enforces %s, but the operands are privileged",
@@ -48,7 +48,7 @@ var refusals = []symptom{
 		"kubectl get events -n NAMESPACE --field-selector reason=FailedCreate"},
 }
 
-// sandboxes are symptoms of a pod without a sandbox.
+// sandboxes lists the causes for which a pod has no sandbox.
 var sandboxes = []symptom{
 	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
 		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
@@ -63,7 +63,7 @@ var sandboxes = []symptom{
 		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 
-// event returns the newest warning about an object with one of the reasons, or nil.
+// event returns the newest warning about an object that has one of the reasons, or nil.
 func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
 	for i := range j.Events {
@@ -85,7 +85,7 @@ func evidenceOf(e *corev1.Event) check.Evidence {
 	return v
 }
 
-// diagnose returns the diagnosis of the first symptom that matches.
+// diagnose returns the diagnosis of the first symptom that matches the event, or nil.
 func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
 		m := s.message.FindStringSubmatch(e.Message)
@@ -102,13 +102,14 @@ func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
 	return nil
 }
 
-// explain fails a row with the diagnosis.
+// explain writes the diagnosis to a finding.
 func (d *diagnosis) explain(v *check.Finding) {
 	v.Severity, v.Reason, v.Fix = check.Error, d.reason, d.next
 	v.Cause, v.Evidence = d.cause, d.evidence
 }
 
-// refused diagnoses the newest event about rejected pods of a DaemonSet. It returns nil if there is none.
+// refused returns why the API server rejects the pods of a DaemonSet, according to the newest event. It returns nil if
+// there is no event.
 func (j *judge) refused(set operandSet) *diagnosis {
 	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
 		return j.diagnose(e, refusals)
@@ -116,20 +117,20 @@ func (j *judge) refused(set operandSet) *diagnosis {
 	return nil
 }
 
-// refusals adds a row for each cause for which the API server rejects operand pods.
+// refusals adds a finding for each DaemonSet whose pods the API server rejects.
 func (j *judge) refusals() {
 	for _, set := range j.sets {
 		d := j.refused(set)
 		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
 			continue
 		}
-		// the row of the namespace shows the event
+		// if the namespace already has a finding with this cause, only add the evidence
 		kind, _, _ := strings.Cut(d.cause, " ")
-		i := slices.IndexFunc(j.rows, func(v check.Finding) bool {
+		i := slices.IndexFunc(j.findings, func(v check.Finding) bool {
 			return v.Severity == check.Error && (kind == "pod-security" && v.Check == podSecurity || kind == "quota" && v.Check == priorityQuota)
 		})
 		if i >= 0 {
-			j.rows[i].Evidence = d.evidence
+			j.findings[i].Evidence = d.evidence
 			continue
 		}
 		v := check.Finding{Check: podsRefused, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name}

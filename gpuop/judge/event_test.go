@@ -55,11 +55,11 @@ const (
 	runtime = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nvidia" is configured`
 )
 
-// Each cause is one row with its event. No row names another cause.
+// Each cause yields one finding with its event. No finding names another cause.
 func TestEventsNameTheCause(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster.State)
-		// reason, event and nodes are those of the row about the cause. No row may contain not.
+		// reason, event and nodes are parts of the finding about the cause. No finding may contain not.
 		reason, event, nodes string
 		not                  []string
 	}{
@@ -127,7 +127,7 @@ func TestEventsNameTheCause(t *testing.T) {
 	}
 }
 
-// Without an event, a row may only say that a cause is likely.
+// Without an event, a finding may only call a cause likely.
 func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")
@@ -142,7 +142,7 @@ func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	}
 }
 
-// A taint that keeps every operand off 14 nodes is one row.
+// A taint that keeps every operand off 14 nodes yields one finding.
 func TestOneTaintIsOneRow(t *testing.T) {
 	s := healthy(t)
 	taint := corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule}

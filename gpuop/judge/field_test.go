@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// scheduled sets the desired number of pods of each DaemonSet, like the DaemonSet controller: one for each node that
-// matches the node selector.
+// scheduled sets the desired number of pods of each DaemonSet to the number of nodes that match its node selector, like
+// the DaemonSet controller.
 func scheduled(s *cluster.State) {
 	for i := range s.DaemonSets {
 		d, nodes := &s.DaemonSets[i], int32(0)
@@ -40,7 +40,7 @@ func scheduled(s *cluster.State) {
 	}
 }
 
-// machines makes both nodes run virtual machines, by a label or by the ClusterPolicy's default.
+// machines reserves both nodes for virtual machines, by a label or by the ClusterPolicy's default.
 func machines(t *testing.T, s *cluster.State, workload string) {
 	setting(t, s, true, "sandboxWorkloads", "enabled")
 	for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -59,7 +59,7 @@ func machines(t *testing.T, s *cluster.State, workload string) {
 	scheduled(s)
 }
 
-// own gives nodes a preinstalled driver. The driver manager sets this label when it finds one.
+// own gives nodes a preinstalled driver. The driver manager sets this label if it finds one.
 func own(s *cluster.State, names ...string) {
 	for _, name := range names {
 		label(node(s, name), "nvidia.com/gpu.deploy.driver", "pre-installed")
@@ -67,8 +67,8 @@ func own(s *cluster.State, names ...string) {
 	scheduled(s)
 }
 
-// driverPool adds a driver DaemonSet for the nodes with a label, and removes the DaemonSet for all nodes.
-// NVIDIADrivers, precompiled drivers and OpenShift's driver toolkit create such pools.
+// driverPool adds a driver DaemonSet for the nodes with a label, and removes the one for all nodes. NVIDIADrivers,
+// precompiled drivers and OpenShift's driver toolkit use such DaemonSets.
 func driverPool(s *cluster.State, name, key, value string) {
 	d := set(s, "nvidia-driver-daemonset").DeepCopy()
 	d.Name, d.UID = name, ""
@@ -94,7 +94,7 @@ func onlyPools(s *cluster.State) {
 	scheduled(s)
 }
 
-// noSandbox resets a pod to the state before the kubelet has created its sandbox.
+// noSandbox resets a pod to the state before the kubelet creates its sandbox.
 func noSandbox(p *corev1.Pod, since time.Time) {
 	class := "nvidia"
 	p.Spec.RuntimeClassName = &class
@@ -163,7 +163,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *cluster.State)
 		want   []row
-		not    []row // a row without a state matches any
+		not    []row // findings that must not exist; an empty state matches every state
 	}{
 		"a driver of the node's own that is not there": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
@@ -343,8 +343,8 @@ func TestStatesOfRealClusters(t *testing.T) {
 	}
 }
 
-// workload returns a pod that the validator starts on a node, with a crashing init container. It belongs to the
-// ClusterPolicy, not to the DaemonSet.
+// workload returns a pod that the validator has started on a node, with an init container that crashes. It belongs to
+// the ClusterPolicy, not to the DaemonSet.
 func workload(app, on string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: app + "-x", Namespace: "gpu-operator", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(at.Add(-time.Minute)), OwnerReferences: []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy", Name: "cluster-policy"}}},

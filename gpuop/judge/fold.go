@@ -7,16 +7,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// foldChain merges the findings from the given index on that wait for the node's first broken component. It moves the
-// finding of that component to the front and appends how many operands wait for it.
+// foldChain merges findings of the node, beginning at index from. Findings about operands that wait for the first
+// broken component are removed. The finding of that component is moved to the front, and says how many operands wait
+// for it.
 func (w *nodeJudge) foldChain(from int) {
 	root := w.firstBroken()
 	if root == nil {
 		return
 	}
 	var waiting []string
-	for _, l := range w.links {
-		if !bad(l) {
+	for _, l := range w.operands {
+		if !isBroken(l) {
 			continue
 		}
 		w.broken[l.component] = true
@@ -25,7 +26,7 @@ func (w *nodeJudge) foldChain(from int) {
 		}
 	}
 	var first check.Finding
-	rows := slices.DeleteFunc(slices.Clone(w.rows[from:]), func(v check.Finding) bool {
+	findings := slices.DeleteFunc(slices.Clone(w.findings[from:]), func(v check.Finding) bool {
 		if v.Check != operandState {
 			return false
 		}
@@ -41,17 +42,17 @@ func (w *nodeJudge) foldChain(from int) {
 	case n > 1:
 		first.Reason += fmt.Sprintf("; %d DaemonSets wait for it", n)
 	}
-	w.rows = append(append(w.rows[:from], first), rows...)
+	w.findings = append(append(w.findings[:from], first), findings...)
 }
 
-// foldCluster drops the findings about the cluster that follow from others: the ClusterPolicy is not ready because of an
-// operand, and a DaemonSet because of its pods, which the findings of the nodes explain.
+// foldCluster removes findings about the cluster that follow from others. A ClusterPolicy that is not ready follows
+// from any error. A DaemonSet that is not ready follows from its pods, which the findings of the nodes explain.
 func (j *judge) foldCluster() {
 	isCause := func(v check.Finding) bool {
 		return (v.Severity == check.Error || v.Severity == check.Waiting) && v.Check != clusterPolicy && v.Check != gpuCluster
 	}
-	explained := slices.ContainsFunc(j.rows, isCause)
-	j.rows = slices.DeleteFunc(j.rows, func(v check.Finding) bool {
+	explained := slices.ContainsFunc(j.findings, isCause)
+	j.findings = slices.DeleteFunc(j.findings, func(v check.Finding) bool {
 		return v.Severity == check.Waiting && (v.Check == daemonSet && j.broken[j.waiting[v.Subject]] ||
 			v.Check == clusterPolicy && explained)
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// Labels, and prefixes of labels, that the checks read.
+// These are the labels, and prefixes of labels, that the checks read.
 const (
 	deployPrefix  = "nvidia.com/gpu.deploy."
 	labelClient   = deployPrefix + "client"
@@ -39,8 +39,8 @@ const (
 	LabelMIG = "nvidia.com/mig.config"
 )
 
-// preInstalled is the value of the driver's deploy label if the driver manager found a driver on the host. It keeps the
-// driver container off the node.
+// preInstalled is the value of the driver's deploy label on nodes with a preinstalled driver. The driver manager sets
+// it if it finds such a driver. It keeps the driver container off the node.
 const preInstalled = "pre-installed"
 
 // Options say what the user intends to install.
@@ -49,12 +49,12 @@ type Options struct {
 	Table *chart.Table
 	// Release is the release of the chart. The zero value means the installed release or, without one, the newest.
 	Release chart.Version
-	// Values are the intended values. If there are none, the installed ClusterPolicy is used or, without one, the
+	// Values are the intended values. If they are empty, the installed ClusterPolicy is used or, without one, the
 	// chart's defaults.
 	Values map[string]any
 }
 
-// command selects the checks to run.
+// command is a command that runs checks.
 type command uint8
 
 const (
@@ -83,7 +83,7 @@ func VerifyKinds() []cluster.Kind { return kinds[verify] }
 // checks lists the checks in dependency order, with the commands that run them.
 var checks = []struct {
 	by  command
-	ask func(*judge)
+	run func(*judge)
 }{
 	{preflight | verify, (*judge).unread},
 	{preflight, (*judge).kubernetes},
@@ -107,10 +107,10 @@ var checks = []struct {
 	{verify, (*judge).foldCluster},
 }
 
-// nodeChecks are the checks of a single node.
+// nodeChecks lists the checks of a single node in order, with the commands that run them.
 var nodeChecks = []struct {
 	by  command
-	ask func(*nodeJudge)
+	run func(*nodeJudge)
 }{
 	{preflight | verify, (*nodeJudge).ready},
 	{preflight, (*nodeJudge).architecture},
@@ -119,61 +119,61 @@ var nodeChecks = []struct {
 	{verify, (*nodeJudge).discovered},
 	{verify, (*nodeJudge).upgrade},
 	{verify, (*nodeJudge).mig},
-	{verify, (*nodeJudge).operands},
+	{verify, (*nodeJudge).checkOperands},
 	{verify, (*nodeJudge).sharing},
 	{verify, (*nodeJudge).resources},
 }
 
-// Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. What could
-// not be read is Unknown.
+// Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. Checks of
+// objects that could not be read are Unknown.
 func Preflight(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, preflight).run() }
 
-// Verify checks an installation: first the cluster, then each node with GPUs, both in order of dependence. A kind that
-// could not be read is Unknown, and checks that depend on it are skipped.
+// Verify checks an installation: first the cluster, then each node with GPUs, both in dependency order. If a kind could
+// not be read, a finding is Unknown and the checks that depend on the kind are skipped.
 func Verify(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, verify).run() }
 
 func (j *judge) run() []check.Finding {
 	for _, c := range checks {
 		if c.by&j.by != 0 {
-			c.ask(j)
+			c.run(j)
 		}
 	}
-	rows := check.Together(j.rows)
-	for i := range rows {
-		if rows[i].Severity == check.OK && j.by == verify {
-			// healthy nodes differ only in these times; without them they share a branch
-			rows[i].Since = time.Time{}
+	findings := check.Together(j.findings)
+	for i := range findings {
+		if findings[i].Severity == check.OK && j.by == verify {
+			// healthy nodes differ only in their times; without them, they are reported together
+			findings[i].Since = time.Time{}
 		}
 	}
-	return rows
+	return findings
 }
 
-// judge holds a cluster's state with indexes.
+// judge is a cluster's state with indexes, and the findings so far.
 type judge struct {
 	*cluster.State
 	Options
-	by   command
-	rows []check.Finding
+	by       command
+	findings []check.Finding
 	// installed means that the ClusterPolicy's label names exactly this Release.
 	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if values replace it.
 	policy *unstructured.Unstructured
 	// gpu lists the nodes with GPUs in the order of the API server, which is by name.
 	gpu []*corev1.Node
-	// components are the operands of the release in the order in which the operator creates them, one for each
-	// component.
+	// components are the operands of the release in the order in which the operator creates them. Only the first
+	// operand of each component is listed.
 	components []chart.Operand
-	// sets are the DaemonSets of operands in order of dependence.
+	// sets are the DaemonSets of the operands, in dependency order.
 	sets []operandSet
-	// pods are all pods by node.
+	// pods maps a node's name to its pods.
 	pods map[string][]*corev1.Pod
-	// maps are the ConfigMaps of the operator's namespace by name. Each node may have its own.
+	// maps maps a name to the ConfigMap in the operator's namespace.
 	maps map[string]*corev1.ConfigMap
 	// shares holds the device plugin's configs; nil without a ConfigMap.
 	shares *sharingConfigs
-	// broken has the components that are not ready on some node.
+	// broken is the set of components that are not ready on at least one node.
 	broken map[string]bool
-	// waiting maps the subject of a finding about a DaemonSet with unready pods to its component.
+	// waiting maps the subject of a finding about a DaemonSet with unready pods to the DaemonSet's component.
 	waiting map[string]string
 }
 
@@ -230,14 +230,14 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 	return j
 }
 
-// operandSet is the DaemonSet of an operand.
+// operandSet is a DaemonSet of an operand.
 type operandSet struct {
 	*appsv1.DaemonSet
 	component string
 }
 
-// componentOf returns the suffix of nvidia.com/gpu.deploy. in the DaemonSet's nodeSelector, or "" if it is not an
-// operand. The component "client" marks DaemonSets of other programs.
+// componentOf returns the component of a DaemonSet: the suffix of nvidia.com/gpu.deploy. in its nodeSelector. It
+// returns "" if the DaemonSet is not an operand's. DaemonSets of other programs use the suffix "client".
 func componentOf(d *appsv1.DaemonSet) string {
 	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
 		if component, ok := strings.CutPrefix(key, deployPrefix); ok && key != labelClient {
@@ -247,7 +247,7 @@ func componentOf(d *appsv1.DaemonSet) string {
 	return ""
 }
 
-// order returns a component's position among the operands. Components of other releases come last.
+// order returns the position of a component among the operands. Components of other releases are last.
 func (j *judge) order(component string) int {
 	i := slices.IndexFunc(j.components, func(o chart.Operand) bool { return o.Label == component })
 	if i < 0 {
@@ -256,12 +256,12 @@ func (j *judge) order(component string) int {
 	return i
 }
 
-func (j *judge) add(v check.Finding) { j.rows = append(j.rows, v) }
+func (j *judge) add(v check.Finding) { j.findings = append(j.findings, v) }
 
-// policyPaths maps settings to their path in the ClusterPolicy if it differs from the path in the values.
+// policyPaths maps settings to paths in the ClusterPolicy that differ from those in the values.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
-// set returns a setting of the values or the ClusterPolicy, or nil if it is not set.
+// set returns a setting in the values or the ClusterPolicy, or nil if it is not set.
 func (j *judge) set(path string) any {
 	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
 		return v
@@ -307,14 +307,14 @@ func (j *judge) tolerations(path string) []corev1.Toleration {
 	return out
 }
 
-// taintsOf returns the permanent taints of a node. It omits taints that the DaemonSet controller tolerates: Kubernetes
-// adds those while a node has problems.
+// taintsOf returns the permanent taints of a node. Others are added by Kubernetes while a node has problems, and the
+// DaemonSet controller tolerates them.
 func taintsOf(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
-// lacks reports whether a kind could not be read. An incomplete list suffices if it covers the operator's namespace or
-// contains nodes.
+// lacks reports whether a kind could not be read. An incomplete list is sufficient if it contains the operator's
+// namespace, or the nodes with GPUs.
 func (j *judge) lacks(kind cluster.Kind) bool {
 	m := j.Lacks(kind)
 	switch {
@@ -336,7 +336,7 @@ func (j *judge) absent(kind cluster.Kind) bool {
 	return m != nil && m.Why == cluster.Absent
 }
 
-// unread adds a row for each kind that could not be read.
+// unread adds a finding for each kind that could not be read.
 func (j *judge) unread() {
 	for _, v := range Unread(j.State, kinds[j.by]) {
 		kind := cluster.Kind(v.Evidence.Object)
@@ -344,7 +344,7 @@ func (j *judge) unread() {
 		case m.Why == cluster.Unread && !j.needed(kind):
 			continue
 		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
-			continue // the incomplete list suffices
+			continue // the list is sufficient for verify
 		case m.Why == cluster.Partial && j.by == verify:
 			v.Severity = check.Unknown
 		case kind == cluster.CRDs && j.by == verify:
@@ -354,8 +354,8 @@ func (j *judge) unread() {
 	}
 }
 
-// needed reports whether a missing kind in a gathered folder matters. NVIDIA's must-gather script does not collect
-// ConfigMaps, and collects other custom resources only if there are any.
+// needed reports whether a kind that a gathered folder lacks is needed. NVIDIA's must-gather script does not collect
+// ConfigMaps. It collects other custom resources only if there are any.
 func (j *judge) needed(kind cluster.Kind) bool {
 	switch kind {
 	case cluster.ConfigMaps:
@@ -365,17 +365,17 @@ func (j *judge) needed(kind cluster.Kind) bool {
 	case cluster.GPUClusters:
 		return j.policy == nil
 	case cluster.Events:
-		return false // events only explain causes; no row depends on them
+		return false // no finding depends on events; they only explain causes
 	case cluster.CRDs:
 		return j.by == preflight
 	}
 	return true
 }
 
-// Unread returns a row for each kind that could not be read, except resources that the cluster does not serve.
-// Incomplete lists and unreadable events are notes.
+// Unread returns a finding for each kind that could not be read, except resources that the cluster does not serve.
+// Findings about incomplete lists and about events are notes.
 func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
-	var rows []check.Finding
+	var findings []check.Finding
 	for _, kind := range kinds {
 		m := s.Lacks(kind)
 		if m == nil || m.Why == cluster.Absent {
@@ -399,17 +399,17 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 		if kind == cluster.Events {
 			v.Severity, v.Reason = check.Note, detail+"; some causes can only be guessed"
 		}
-		rows = append(rows, v)
+		findings = append(findings, v)
 	}
-	return rows
+	return findings
 }
 
-// listed returns evidence from a complete list.
+// listed returns evidence from a list.
 func (j *judge) listed(kind cluster.Kind, format string, args ...any) check.Evidence {
 	return check.Seen("list", string(kind), format, args...).At(j.At)
 }
 
-// setting returns evidence of a setting: from the values, the ClusterPolicy or the chart.
+// setting returns evidence of a setting in the values, the ClusterPolicy or the chart.
 func (j *judge) setting(path string) check.Evidence {
 	where := "chart " + j.Release.String()
 	if v := j.set(path); v != nil && j.policy != nil {
@@ -429,7 +429,7 @@ func label(n *corev1.Node, key string) check.Evidence {
 	return e
 }
 
-// owners returns, for each owner of a field in managedFields, when it last wrote to the object.
+// owners returns when each owner of a field last wrote to the object, according to managedFields.
 func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	var times []time.Time
 	for _, e := range fields {
@@ -440,9 +440,9 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	return times
 }
 
-// labelWritten returns the latest time at which a node label can have got its value; zero if unknown. A client that
-// changes a value takes over its ownership, so all owners have written this value. The earliest of their times is
-// closest.
+// labelWritten returns the latest time at which the value of a node label can have been set. It is zero if unknown. A
+// client that changes the value becomes its only owner, and clients that write the same value become owners too. So the
+// earliest write of an owner is the best estimate.
 func labelWritten(n *corev1.Node, label string) time.Time {
 	times := owners(n.ManagedFields, "metadata", "labels", label)
 	if len(times) == 0 {
@@ -451,7 +451,7 @@ func labelWritten(n *corev1.Node, label string) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-// some joins up to four names, and counts the rest.
+// some joins up to four names and says how many more there are.
 func some(names []string) string {
 	const most = 4
 	if len(names) > most {

@@ -13,12 +13,12 @@ import (
 //go:embed matrix.txt
 var matrixText string
 
-// support is an operating system in NVIDIA's support matrix.
+// support is a line of NVIDIA's support matrix: an operating system and what it supports.
 type support struct {
 	series, id  string
 	versions    []string // "*" means any
-	first, last int      // minor versions of Kubernetes 1; 0 if not documented
-	runtimes    []string // nil if not documented
+	first, last int      // minor versions of Kubernetes 1; 0 means not documented
+	runtimes    []string // nil means not documented
 }
 
 // matrix returns the embedded support matrix. A test parses every line.
@@ -41,7 +41,7 @@ var matrix = sync.OnceValue(func() []support {
 	return rows
 })
 
-// minor parses the minor version of Kubernetes 1, such as 36 of "v1.36.3+rke2r1".
+// minor returns the minor version of Kubernetes 1, such as 36 of "v1.36.3+rke2r1".
 func minor(version string) (int, bool) {
 	rest, found := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
 	if !found {
@@ -55,12 +55,12 @@ func minor(version string) (int, bool) {
 	return n, err == nil
 }
 
-// series returns the systems that a release supports, or none if the matrix does not have it.
+// series returns the systems that a release supports. It returns none if the matrix does not have the release.
 func series(v chart.Version) []support {
 	return slices.DeleteFunc(slices.Clone(matrix()), func(r support) bool { return r.series != v.Minor() })
 }
 
-// find looks up an operating system. It also reports whether the matrix lists the system, and the version.
+// find looks up an operating system. named and versionNamed report whether the matrix lists the system and its version.
 func find(rows []support, os system) (r support, named, versionNamed bool) {
 	for _, each := range rows {
 		if each.id != os.id {

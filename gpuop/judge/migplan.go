@@ -28,8 +28,8 @@ type planner struct {
 	config string
 }
 
-// Prepare checks a change of the node's MIG config before it begins. The rows are the blockers (Failed), what is
-// unknown, and the prediction. An error wraps ErrNode.
+// Prepare checks a change of the node's MIG config before it begins. The findings are the reasons against the change
+// (Error), what is unknown, and the predicted resources. Errors wrap ErrNode.
 func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding, error) {
 	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -50,10 +50,10 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding,
 	p.partition()
 	p.holders()
 	p.room()
-	return j.rows, nil
+	return j.findings, nil
 }
 
-// Nearest asks whether the node with the most similar name was meant, as the end of a sentence. It may be "".
+// Nearest returns the end of an error message that suggests the node with the most similar name, or "".
 func Nearest(s *cluster.State, name string) string {
 	var names []string
 	for i := range s.Nodes {
@@ -71,12 +71,12 @@ func (p *planner) report(state check.Severity, id *check.Check, subject, reason,
 		name, _, _ = strings.Cut(name, " ")
 		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
 	} else if v.Evidence.Text == "" {
-		v.Evidence = label(p.kube, labelProduct) // the evidence for the prediction is the product label
+		v.Evidence = label(p.kube, labelProduct) // the prediction depends on the product label
 	}
 	p.judge.add(v)
 }
 
-// manager checks that a MIG manager will act on the label.
+// manager checks that a MIG manager will react to the label.
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
@@ -108,7 +108,7 @@ func (p *planner) manager() {
 	p.add(v)
 }
 
-// state checks that no other change is in progress on the node.
+// state checks that no other change of the node is in progress.
 func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
@@ -136,7 +136,7 @@ func (p *planner) state() {
 	}
 }
 
-// file checks the node's mig-parted file, and reports whether the other checks can continue.
+// file checks the node's mig-parted file. It reports whether the config can be checked further.
 func (p *planner) file() bool {
 	f := p.migFile()
 	if f == nil {
@@ -158,7 +158,7 @@ func (p *planner) file() bool {
 		return false
 	}
 	for _, each := range f.findings {
-		// errors of the file keep the manager from reading it; partition checks the config
+		// DoesNotFit and Coverage concern single configs, which partition checks
 		if each.Severity != check.Error || each.Check == mig.DoesNotFit || each.Check == mig.Coverage {
 			continue
 		}
@@ -218,8 +218,8 @@ func (p *planner) partition() {
 	}
 }
 
-// gpus returns the node's GPUs. Under the strategy "single" the labels count MIG devices, so the active config says how
-// many devices are one GPU.
+// gpus returns the node's GPUs. Under the strategy "single", the labels count MIG devices instead. The active config
+// then says how many devices a GPU has.
 func (p *planner) gpus() ([]mig.GPU, error) {
 	gpus, err := node.GPUs(p.kube)
 	if err != nil || !strings.Contains(p.kube.Labels[labelProduct], "-MIG-") {
@@ -235,15 +235,15 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 		"each GPU has", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict adds rows with the predicted resources, unless the device plugin will not start.
+// predict reports the predicted resources. If the device plugin will not start, it reports why.
 func (p *planner) predict(before, after []mig.GPU) {
 	_, config, starts, _ := p.chosen()
 	if !starts {
-		from := len(p.rows)
+		from := len(p.findings)
 		p.configs()
 		p.sharing()
-		for i := range p.rows[from:] {
-			p.rows[from+i].Node = p.kube.Name
+		for i := range p.findings[from:] {
+			p.findings[from+i].Node = p.kube.Name
 		}
 		return
 	}
@@ -277,7 +277,7 @@ func amounts(all map[string]int) string {
 	return cmp.Or(strings.Join(words, ", "), "no device")
 }
 
-// holders checks for pods that use the node's GPUs and that nothing evicts.
+// holders reports pods that use the node's GPUs and that nothing evicts.
 func (p *planner) holders() {
 	if p.lacks(cluster.Pods) && p.Pods == nil {
 		return
@@ -330,7 +330,8 @@ func (p *planner) holders() {
 	}
 }
 
-// operates reports whether a pod belongs to the operator: the MIG manager pauses it, or it does not use GPUs.
+// operates reports whether a pod belongs to the operator. It is an operand, which the MIG manager pauses, or a
+// validator.
 func (p *planner) operates(q *corev1.Pod) bool {
 	if q.Namespace != p.Namespace {
 		return false
@@ -359,18 +360,18 @@ func held(q *corev1.Pod) string {
 	return amounts(all)
 }
 
-// firstEvicting is the first version of the MIG manager that evicts clients (mig-parted, pkg/mig/reconfigure).
+// firstEvicting is the first version of the MIG manager that evicts clients. Source: mig-parted pkg/mig/reconfigure.
 const firstEvicting = "v0.15.0"
 
-// evictsClients reports whether the MIG manager evicts pods of other DaemonSets that select the client label. Unknown
-// versions are assumed to be new.
+// evictsClients reports whether the MIG manager evicts pods of other DaemonSets that select the client label. An
+// unknown version is assumed to be new.
 func (p *planner) evictsClients() bool {
 	first, _ := chart.ParseVersion(firstEvicting)
 	v, err := chart.ParseVersion(p.text("migManager.version"))
 	return err != nil || !v.Before(first)
 }
 
-// evict returns the command that removes a pod, or that lets the MIG manager evict it.
+// evict returns the command that removes a pod, or that allows the MIG manager to evict it.
 func (p *planner) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	switch {
 	case owner == nil || owner.Kind != "DaemonSet":

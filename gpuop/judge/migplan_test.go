@@ -48,7 +48,7 @@ mig-configs:
         "1g.10gb": 7
 `
 
-// idle returns a cluster with one idle node with eight H100.
+// idle returns a cluster with one idle node with eight H100 GPUs.
 func idle() *cluster.State {
 	labels := map[string]string{
 		"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "1",
@@ -206,7 +206,7 @@ func TestPrepare(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := failures(evidenced(t, rows))
-			// GPUs with equal rows count once
+			// GPUs with equal findings are compared once
 			for i := len(got) - 1; i > 0; i-- {
 				if got[i] == got[i-1] {
 					got = append(got[:i], got[i+1:]...)

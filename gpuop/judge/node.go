@@ -22,20 +22,20 @@ import (
 type nodeJudge struct {
 	*judge
 	kube *corev1.Node
-	// operandPods are the node's pods in the operator's namespace.
+	// operandPods are the pods on the node in the operator's namespace.
 	operandPods []*corev1.Pod
 	// off means that the operator runs no operands on the node, so later checks are skipped.
 	off bool
-	// changing names a change in progress, such as "the MIG change". Differences may resolve when it ends.
+	// changing names a change in progress, such as "the MIG change". Differences are expected until it ends.
 	changing string
-	// stuck is the command that restarts a failed MIG change, or "".
+	// stuck is the command that restarts a MIG change that no longer makes progress, or "".
 	stuck string
-	// links are the operands in dependency order.
-	links []link
+	// operands are the operands that the node runs or should run, in dependency order.
+	operands []operand
 }
 
-// link is an operand on the node.
-type link struct {
+// operand is the state of an operand on the node.
+type operand struct {
 	component string
 	podState
 	pod *corev1.Pod
@@ -47,7 +47,7 @@ func (j *judge) nodes() {
 		w := j.node(n)
 		for _, c := range nodeChecks {
 			if c.by&j.by != 0 && !w.off {
-				c.ask(w)
+				c.run(w)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (j *judge) node(n *corev1.Node) *nodeJudge {
 	return w
 }
 
-// add adds a row about the node. If the row has no evidence, its subject (a label or resource) is used.
+// add adds a finding about the node. If it has no evidence, the evidence is the label or resource that is its subject.
 func (w *nodeJudge) add(v check.Finding) { w.judge.add(w.own(v)) }
 
 func (w *nodeJudge) own(v check.Finding) check.Finding {
@@ -102,7 +102,7 @@ func (w *nodeJudge) ready() {
 		}
 		v.Severity, v.Since = check.Error, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.Severity = check.Warning // an installation only has to wait
+			v.Severity = check.Warning // an installation waits for the node
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Fix = "kubectl describe node " + w.kube.Name
@@ -122,8 +122,8 @@ func (w *nodeJudge) ready() {
 	w.add(v)
 }
 
-// upgrading reports whether a driver upgrade of the node is in progress. It begins with the cordon. A failed upgrade
-// counts too: it resumes after the driver pod is fixed, and until then pods on the GPUs keep the old driver loaded.
+// upgrading reports whether a driver upgrade of the node is in progress, beginning with the cordon. A failed upgrade is
+// included, because it resumes after the driver pod is fixed. Until then, pods with GPUs keep the old driver loaded.
 func (w *nodeJudge) upgrading() bool {
 	switch w.kube.Labels[labelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
@@ -156,7 +156,7 @@ func (w *nodeJudge) discovered() {
 // useOfNodes lists the values of nvidia.com/gpu.workload.config.
 var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 
-// workload returns the workload type of a node: the label's value if it is valid, otherwise the default. Source:
+// workload returns the workload type of a node: the value of its label or, if that is invalid, the default. Source:
 // gpu-operator controllers/state_manager.go, getWorkloadConfig.
 func (j *judge) workload(n *corev1.Node) string {
 	if j.is("sandboxWorkloads.enabled") {
@@ -216,15 +216,15 @@ func (w *nodeJudge) noDriverPod() string {
 	return ""
 }
 
-// migPatience is how long the MIG manager waits for operand pods to terminate: five waits in a row. Source: mig-parted
-// pkg/mig/reconfigure/reconfigure.go, waitForPodsToBeDeleted.
+// migPatience is how long the MIG manager waits for operand pods to terminate: five waits of five minutes. Source:
+// mig-parted pkg/mig/reconfigure/reconfigure.go, waitForPodsToBeDeleted.
 const migPatience = 5 * 5 * time.Minute
 
-// migReaction is how long the previous state may remain after a config was requested. The MIG manager checks the config
-// against the GPUs before it sets the state to pending.
+// migReaction is how long the previous state can remain after a config is requested. The MIG manager compares the
+// config with the GPUs before it sets the state to pending.
 const migReaction = time.Minute
 
-// mig checks the state of a MIG change. After a success, the resources are checked elsewhere.
+// mig checks the state of a MIG change. The resources after a successful change are checked by predicted.
 func (w *nodeJudge) mig() {
 	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
 	v := check.Finding{
@@ -279,34 +279,34 @@ func ownedBy(p *corev1.Pod, set operandSet) bool {
 	})
 }
 
-// operands checks each operand that the node should run. If the chain is broken, the findings that wait for the first
-// broken link are dropped, and its finding counts them.
-func (w *nodeJudge) operands() {
+// checkOperands checks the operands that the node should run. Findings about operands that wait for the first broken
+// one are merged into its finding.
+func (w *nodeJudge) checkOperands() {
 	if w.lacks(cluster.DaemonSets) {
 		return
 	}
 	done := map[string]bool{}
-	at := len(w.rows)
+	at := len(w.findings)
 	for _, set := range w.sets {
-		w.operand(set, done)
+		w.checkOperand(set, done)
 	}
 	w.ownDriver(at)
-	if value := w.kube.Labels[labelClient]; node.Paused(value) { // the label of DaemonSets of other programs
+	if value := w.kube.Labels[labelClient]; node.Paused(value) { // DaemonSets of other programs use this label
 		w.paused(labelClient, value)
 	}
 	w.foldPauses(at)
 	w.foldChain(at)
 }
 
-// operand checks a DaemonSet on the node if the node should run it.
-func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
+// checkOperand checks a DaemonSet, if the node should run it.
+func (w *nodeJudge) checkOperand(set operandSet, done map[string]bool) {
 	key := deployPrefix + set.component
 	value, found := w.kube.Labels[key]
 	selects := maps.Clone(set.Spec.Template.Spec.NodeSelector)
 	delete(selects, key)
 	switch {
 	case !matches(selects, w.kube.Labels):
-		return // for another pool, kernel or workload type
+		return // the DaemonSet is for another pool, kernel or workload type
 	case value == set.Spec.Template.Spec.NodeSelector[key]:
 		w.pod(set)
 		return
@@ -318,7 +318,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
-		return // paused by a change that has a row of its own
+		return // w.paused has reported it
 	case set.component == "driver" && value == preInstalled:
 		v.Severity, v.Fix = check.OK, ""
 		v.Reason = "the label is pre-installed: the node has its own driver and runs no driver container"
@@ -341,7 +341,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) {
 		v.Reason = "the label is absent: the operator has not assigned the operand to the node"
 	}
 	v = w.own(v)
-	w.links = append(w.links, link{component: set.component, podState: podState{Finding: v}})
+	w.operands = append(w.operands, operand{component: set.component, podState: podState{Finding: v}})
 	w.add(v)
 }
 
@@ -350,8 +350,8 @@ func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// paused checks for a label value that pauses an operand, such as paused-for-mig-change. The driver manager appends
-// paused-for-driver-upgrade to an existing value.
+// paused reports an operand that its label pauses, with a value such as paused-for-mig-change. The driver manager
+// appends paused-for-driver-upgrade to an existing value.
 func (w *nodeJudge) paused(key, value string) {
 	v := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
 	change, state := "the change", ""
@@ -377,38 +377,38 @@ func (w *nodeJudge) paused(key, value string) {
 		v.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case change == "the MIG change" && w.stuck != "":
-		return // follows from the stuck change
+		return // the stuck change is reported
 	default:
 		w.changing = change
 	}
 	w.add(v)
 }
 
-// foldPauses merges the findings from the given index on about operands that are paused for the same reason.
+// foldPauses merges findings about operands that are paused for the same reason, beginning at index from.
 func (w *nodeJudge) foldPauses(from int) {
 	first := map[string]int{}
 	keys := map[string][]string{}
-	rows := w.rows[:from]
-	for _, v := range w.rows[from:] {
+	findings := w.findings[:from]
+	for _, v := range w.findings[from:] {
 		if v.Check != node.OperandPaused {
-			rows = append(rows, v)
+			findings = append(findings, v)
 			continue
 		}
 		if _, again := first[v.Reason]; !again {
-			first[v.Reason] = len(rows)
-			rows = append(rows, v)
+			first[v.Reason] = len(findings)
+			findings = append(findings, v)
 		}
 		keys[v.Reason] = append(keys[v.Reason], v.Subject)
 	}
 	for reason, i := range first {
-		v, all := &rows[i], keys[reason]
+		v, all := &findings[i], keys[reason]
 		if len(all) < 2 {
 			continue
 		}
 		v.Fix = strings.Replace(v.Fix, " "+v.Subject+"=true", " "+strings.Join(all, "=true ")+"=true", 1)
 		v.Reason += fmt.Sprintf("; %d operands are paused this way", len(all))
 	}
-	w.rows = rows
+	w.findings = findings
 }
 
 // pod checks the pod of a DaemonSet on the node.
@@ -416,9 +416,9 @@ func (w *nodeJudge) pod(set operandSet) {
 	if w.lacks(cluster.Pods) {
 		return
 	}
-	l := link{component: set.component}
+	l := operand{component: set.component}
 	for _, p := range w.operandPods {
-		// prefer the replacement to a pod that is terminating
+		// a terminating pod may already have a replacement
 		if ownedBy(p, set) && (l.pod == nil || l.pod.DeletionTimestamp != nil) {
 			l.pod, l.podState = p, podStateOf(p)
 		}
@@ -442,7 +442,7 @@ func (w *nodeJudge) pod(set operandSet) {
 	case l.pod != nil && set.component == "driver":
 		w.driverSystem(&l)
 	case set.component == "device-plugin" && l.blames == "":
-		l.blames = mpsDaemon // with MPS sharing, the plugin waits for the daemon
+		l.blames = mpsDaemon // with MPS, the plugin waits for the daemon
 	}
 	if l.pod != nil && strings.HasPrefix(l.Cause, "image ") {
 		if e := w.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
@@ -455,16 +455,16 @@ func (w *nodeJudge) pod(set operandSet) {
 			l.blames = ""
 		}
 	}
-	w.links = append(w.links, l)
+	w.operands = append(w.operands, l)
 	w.add(l.Finding)
 }
 
 // imageSystem matches the operating system at the end of a driver image's tag.
 var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)
 
-// driverSystem explains a failed driver container by its image, if that is for another operating system. OpenShift's
-// images are not compared: their driver toolkit builds the driver.
-func (w *nodeJudge) driverSystem(l *link) {
+// driverSystem explains a failed driver container whose image is for another operating system. On OpenShift, images are
+// not compared, because the driver toolkit builds the driver.
+func (w *nodeJudge) driverSystem(l *operand) {
 	const container = "nvidia-driver-ctr"
 	os, _ := systemOf(w.kube)
 	built := imageSystem.FindStringSubmatch(image(l.pod, container))
@@ -479,15 +479,15 @@ func (w *nodeJudge) driverSystem(l *link) {
 // mpsDaemon is the MPS control daemon. It shares the deploy label of the device plugin.
 const mpsDaemon = "mps-control-daemon"
 
-// bad reports whether a link is broken.
-func bad(l link) bool { return l.Severity == check.Error || l.Severity == check.Waiting }
+// isBroken reports whether an operand fails or waits.
+func isBroken(l operand) bool { return l.Severity == check.Error || l.Severity == check.Waiting }
 
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
-// sandbox explains why a pod has no sandbox: a volume is missing, or the container runtime lacks the RuntimeClass's
-// handler, which the toolkit installs.
-func (w *nodeJudge) sandbox(l *link) {
+// sandbox explains why a pod has no sandbox. A volume is missing, or the container runtime has no handler for the
+// RuntimeClass, which the toolkit installs.
+func (w *nodeJudge) sandbox(l *operand) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
 			l.Severity = check.Error
@@ -497,7 +497,7 @@ func (w *nodeJudge) sandbox(l *link) {
 			return
 		}
 	}
-	// append the cause that the event names
+	// append the cause that an event names
 	explain := func(d *diagnosis) {
 		reason := l.Reason
 		d.explain(&l.Finding)
@@ -515,7 +515,7 @@ func (w *nodeJudge) sandbox(l *link) {
 		return
 	}
 	class := *l.pod.Spec.RuntimeClassName
-	if i := slices.IndexFunc(w.links, func(o link) bool { return o.component == "container-toolkit" }); i >= 0 && bad(w.links[i]) {
+	if i := slices.IndexFunc(w.operands, func(o operand) bool { return o.component == "container-toolkit" }); i >= 0 && isBroken(w.operands[i]) {
 		l.blames = "container-toolkit"
 		l.Reason += ": it waits for the RuntimeClass " + class + ", which container-toolkit sets up in the container runtime"
 		return
@@ -545,11 +545,11 @@ func (w *nodeJudge) sandbox(l *link) {
 	}
 }
 
-// validatorPods maps init containers of the validator to the workload pod that they start and wait for.
+// validatorPods maps init containers of the validator to the workload pods that they start and wait for.
 var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
 
-// validated explains a waiting validator by the workload pod that it started, which says more than the validator's log.
-func (w *nodeJudge) validated(l *link) {
+// validated explains why a validator waits, by the state of the workload pod that it has started.
+func (w *nodeJudge) validated(l *operand) {
 	var newest *corev1.Pod
 	for _, p := range w.operandPods {
 		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded &&
@@ -567,24 +567,24 @@ func (w *nodeJudge) validated(l *link) {
 	}
 }
 
-// ownDriver adds a row for a missing driver if operands wait for it and no DaemonSet installs it. It inserts the row at
-// first.
+// ownDriver adds a finding about a missing driver at index first. It does so if operands wait for the driver, but no
+// DaemonSet installs it.
 func (w *nodeJudge) ownDriver(first int) {
-	waits := slices.IndexFunc(w.links, func(l link) bool { return l.blames == "driver" && bad(l) })
-	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.links, func(l link) bool {
-		return l.component == "driver" && (l.pod != nil || bad(l))
+	waits := slices.IndexFunc(w.operands, func(l operand) bool { return l.blames == "driver" && isBroken(l) })
+	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.operands, func(l operand) bool {
+		return l.component == "driver" && (l.pod != nil || isBroken(l))
 	}) {
 		return
 	}
-	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.links[waits].Since, Evidence: label(w.kube, labelDriver)}
+	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.operands[waits].Since, Evidence: label(w.kube, labelDriver)}
 	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, w.links[waits].component)
+		v.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, w.operands[waits].component)
 		v.Fix = "sudo gpuop node  # on " + w.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
 			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
 				"checks the node's own driver", w.kube.Name, labelDriver)
-			own := slices.DeleteFunc(w.rows[first:], func(r check.Finding) bool { return r.Subject == labelDriver })
-			w.rows = w.rows[:first+len(own)]
+			own := slices.DeleteFunc(w.findings[first:], func(r check.Finding) bool { return r.Subject == labelDriver })
+			w.findings = w.findings[:first+len(own)]
 		} else {
 			v.Evidence = w.setting("driver.enabled")
 		}
@@ -598,11 +598,11 @@ func (w *nodeJudge) ownDriver(first int) {
 		}
 	}
 	v = w.own(v)
-	w.rows = slices.Insert(w.rows, first, v)
-	w.links = slices.Insert(w.links, 0, link{component: "driver", podState: podState{Finding: v}})
+	w.findings = slices.Insert(w.findings, first, v)
+	w.operands = slices.Insert(w.operands, 0, operand{component: "driver", podState: podState{Finding: v}})
 }
 
-// unlike lists the labels that the DaemonSet selects and the node lacks.
+// unlike describes the labels that the DaemonSet selects and the node lacks.
 func (w *nodeJudge) unlike(set operandSet) string {
 	var terms []string
 	selector := set.Spec.Template.Spec.NodeSelector
@@ -614,39 +614,39 @@ func (w *nodeJudge) unlike(set operandSet) string {
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
-// firstBroken returns the link that the others wait for, or nil.
-func (w *nodeJudge) firstBroken() *link {
-	i := slices.IndexFunc(w.links, bad)
+// firstBroken returns the broken operand that the others wait for, or nil.
+func (w *nodeJudge) firstBroken() *operand {
+	i := slices.IndexFunc(w.operands, isBroken)
 	if i < 0 {
 		return nil
 	}
-	// the first broken link may itself wait for a later one: the validator's last step waits for the device plugin
-	for range w.links {
-		at := slices.IndexFunc(w.links, func(l link) bool { return l.component == w.links[i].blames && bad(l) })
-		if at < 0 || w.links[i].Severity == check.Error && w.links[i].blames == "" {
+	// the first one can wait for a later one: the validator's last step waits for the device plugin
+	for range w.operands {
+		at := slices.IndexFunc(w.operands, func(l operand) bool { return l.component == w.operands[i].blames && isBroken(l) })
+		if at < 0 || w.operands[i].Severity == check.Error && w.operands[i].blames == "" {
 			break
 		}
 		i = at
 	}
-	return &w.links[i]
+	return &w.operands[i]
 }
 
 // resources compares the node's resources with its labels and the prediction.
 func (w *nodeJudge) resources() {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
-		return // the DRA stack uses ResourceSlices, and has no GPU Feature Discovery
+		return // DRA uses ResourceSlices, and needs no GPU Feature Discovery
 	}
 	follows := w.unsettled()
 	missing := false
 	for _, f := range node.Check(w.kube) {
 		v := withoutPlace(f)
 		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
-		depends := false // whether the resources depend on the operands
+		depends := false // the resource exists only if the operands work
 		switch {
 		case f.Check == node.OperandPaused, f.Check == node.MIGState && f.Subject == labelMIGState:
-			continue // checked with the operands
+			continue // checkOperands and mig report these
 		case f.Check == node.NoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
-			continue // should not run here
+			continue // GPU Feature Discovery should not run here
 		case f.Check == node.NoResource, f.Check == node.NoLabels:
 			missing = missing || f.Check == node.NoResource
 			depends = true
@@ -666,15 +666,15 @@ func (w *nodeJudge) resources() {
 	}
 }
 
-// withoutPlace removes the place in a file from a finding.
+// withoutPlace returns a copy of a finding without file, line and column.
 func withoutPlace(f check.Finding) check.Finding {
 	return check.Finding{Check: f.Check, Severity: f.Severity, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
 }
 
-// unsettled reports whether wrong resources follow from a change of the node or from a broken operand, which has a
-// finding of its own.
+// unsettled reports whether wrong resources are expected. The node is being changed, or an operand that provides
+// resources is broken.
 func (w *nodeJudge) unsettled() bool {
 	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}
 	return w.changing != "" || w.stuck != "" ||
-		slices.ContainsFunc(w.links, func(l link) bool { return bad(l) && slices.Contains(makers, l.component) })
+		slices.ContainsFunc(w.operands, func(l operand) bool { return isBroken(l) && slices.Contains(makers, l.component) })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// podState is a pod's state, as a row without ID and subject.
+// podState is the state of a pod, as a finding without check and subject.
 type podState struct {
 	check.Finding
 	// blames is the component that the pod waits for, or "".
@@ -22,15 +22,15 @@ type podState struct {
 	unstarted bool
 }
 
-// broken lists waiting reasons that do not resolve by waiting for another component. Source: Kubernetes
-// pkg/kubelet/images, pkg/kubelet/kuberuntime.
+// broken lists reasons of waiting containers that do not resolve by themselves. Source: Kubernetes pkg/kubelet/images,
+// pkg/kubelet/kuberuntime.
 var broken = []string{
 	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable",
 	"SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
 	"RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
-// podStateOf checks a pod. Unless the pod is ready, it suggests a next step.
+// podStateOf returns the state of a pod. If the pod is not ready, Fix is a command that shows more.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
 	s.Evidence = check.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
@@ -98,11 +98,11 @@ func notStarted(c *corev1.ContainerStatus) bool {
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
-// unstarted checks a pod whose containers have not run yet.
+// unstarted describes a pod in which no container has run yet.
 func unstarted(p *corev1.Pod, s *podState) {
 	s.Severity, s.unstarted = check.Waiting, true
 	s.Reason = "no container of the pod has started"
-	switch c := podCondition(p, "PodReadyToStartContainers"); { // since Kubernetes 1.28
+	switch c := podCondition(p, "PodReadyToStartContainers"); { // this condition exists since Kubernetes 1.28
 	case c == nil:
 	case c.Status == corev1.ConditionTrue:
 		s.unstarted = false
@@ -112,7 +112,7 @@ func unstarted(p *corev1.Pod, s *podState) {
 	}
 }
 
-// initContainer checks the first init container that has not completed.
+// initContainer describes the first init container that has not completed.
 func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	s.in, s.Evidence = c.Name, containerState(p, c)
 	waits := ""
@@ -136,7 +136,7 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 }
 
-// container checks a container that is not ready.
+// container describes a container that is not ready.
 func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	s.Evidence = containerState(p, c)
 	last := ""
@@ -211,7 +211,7 @@ func logs(p *corev1.Pod, container string, previous bool) string {
 	return command
 }
 
-// because formats a reason and a message of Kubernetes as the end of a sentence.
+// because formats a reason and message of Kubernetes to append to a sentence.
 func because(reason, message string) string {
 	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
 	const most = 200
@@ -229,12 +229,12 @@ func because(reason, message string) string {
 	return ""
 }
 
-// awaited is what an init container waits for, and the component that provides it. component is empty if no operand
-// does.
+// awaited is what an init container waits for, and the component that provides it. component is "" if no operand
+// provides it.
 type awaited struct{ what, component string }
 
-// awaits lists the init containers of the operands. Source: the init containers of the DaemonSets in gpu-operator
-// assets/, and cmd/nvidia-validator/main.go.
+// awaits describes the init containers of the operands. Source: the DaemonSets in gpu-operator assets/, and
+// cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
 	"driver-validation":         {"the driver to be loaded", "driver"},
 	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers can use the GPU", "operator-validator"},

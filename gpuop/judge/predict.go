@@ -18,7 +18,7 @@ import (
 
 const labelProduct = mig.WholeGPU + ".product"
 
-// sharing checks which config of the device plugin the node uses.
+// sharing checks which config of the device plugin is selected for the node.
 func (w *nodeJudge) sharing() {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
 	v := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
@@ -34,7 +34,7 @@ func (w *nodeJudge) sharing() {
 	name, config, ok, problem := w.chosen()
 	switch {
 	case w.shares.configs == nil:
-		return // the row of the ConfigMap says why
+		return // configs has reported why
 	case !ok && problem != nil:
 		v.Severity, v.Reason, v.Fix = check.Error, problem.Reason, problem.Fix
 	case !ok:
@@ -51,14 +51,14 @@ func (w *nodeJudge) sharing() {
 	w.add(v)
 }
 
-// stale checks whether the ConfigMap changed after the node's device plugin read it, and the node still offers other
-// resources. The operator does not restart the plugin when the ConfigMap changes.
+// stale reports a ConfigMap that changed after the node's device plugin read it. The operator does not restart the
+// plugin when the ConfigMap changes.
 func (w *nodeJudge) stale() {
 	if w.shares == nil || w.shares.changed.IsZero() {
 		return
 	}
 	var read time.Time
-	for _, l := range w.links {
+	for _, l := range w.operands {
 		if l.component != "device-plugin" || l.pod == nil {
 			continue
 		}
@@ -68,7 +68,7 @@ func (w *nodeJudge) stale() {
 			}
 		}
 	}
-	// when the label changes, the config manager reads the file again
+	// the config manager reads the file again when the label changes
 	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) && !read.IsZero() {
 		read = labeled
 	}
@@ -90,13 +90,14 @@ type expectation struct {
 	sharing.Prediction
 	// gpus are the GPUs that the prediction assumes.
 	gpus []mig.GPU
-	// divided means that the prediction follows a MIG config instead of the devices in the labels. by says where the
+	// divided means that the prediction follows a MIG config, and not the devices in the labels. by says where the
 	// config is defined.
 	divided bool
 	by      string
 }
 
-// predicted compares the node's labels and resources with the prediction.
+// predicted compares the node's resources with the prediction. follows means that wrong resources are expected; missing
+// means that the node has no GPU resource. Both have findings already.
 func (w *nodeJudge) predicted(follows, missing bool) {
 	capacity := node.GPUResources(w.kube)
 	want, doubt := w.expect()
@@ -123,7 +124,7 @@ func (w *nodeJudge) predicted(follows, missing bool) {
 			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
 		case missing, follows:
 			differs = differs || missing
-			continue // another finding says why
+			continue // it has a finding already
 		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			v.Check, v.Severity = migNoDevices, check.Error
@@ -142,14 +143,14 @@ func (w *nodeJudge) predicted(follows, missing bool) {
 	}
 }
 
-// isDevice reports whether the device plugin advertises a resource: a GPU, a replica or a MIG device. Other nvidia.com
+// isDevice reports whether a resource is one of the device plugin: GPUs, replicas or MIG devices. Other nvidia.com
 // resources are network devices.
 func isDevice(name string) bool {
 	name = strings.TrimSuffix(name, ".shared")
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
 }
 
-// basis describes what the prediction assumes: GPUs, MIG config and sharing config.
+// basis describes what the prediction is based on: GPUs, MIG config and sharing config.
 func (e *expectation) basis(w *nodeJudge) string {
 	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
 	if e.divided {
@@ -161,8 +162,8 @@ func (e *expectation) basis(w *nodeJudge) string {
 	return text
 }
 
-// expect predicts the node's labels and resources. It returns nil if it cannot; doubt then says why. doubt may also
-// name an uncertain part of the prediction.
+// expect predicts the node's labels and resources. It returns nil if it cannot predict them. doubt is a finding that
+// says why not, or which part of the prediction is uncertain. It is nil if there is nothing to report.
 func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	unknown := func(subject, reason string) *check.Finding {
 		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
@@ -170,10 +171,10 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	gpus, err := node.GPUs(w.kube)
 	if err != nil || len(gpus) == 0 {
 		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(node.GPUResources(w.kube)) == 0 {
-			return nil, nil // these states have rows of their own
+			return nil, nil // these states have findings already
 		}
 		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
-			return nil, nil // nothing labels the node
+			return nil, nil // without GPU Feature Discovery, the node has no labels
 		}
 		return nil, unknown(mig.WholeGPU, "the labels do not show which GPUs the node has, so its resources cannot be checked")
 	}
@@ -185,7 +186,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
 		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
-		return nil, nil // the config has its own row
+		return nil, nil // configs has reported why
 	}
 	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
 	if w.policy == nil {
@@ -206,8 +207,8 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	return want, doubt
 }
 
-// partitioned applies the named MIG config to the expected GPUs. If the config is unknown, the GPUs stay as they are;
-// if it does not fit, none are left. In both cases it returns a doubt.
+// partitioned applies the named MIG config to the expected GPUs. If the config is unknown, the GPUs are unchanged. If
+// it does not fit, there are no GPUs. In both cases, partitioned returns a finding.
 func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Finding) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
 	named, source, found := w.migConfig(name, board)
@@ -244,8 +245,9 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Fi
 	}
 }
 
-// divide applies a MIG config to a node's GPUs. With the strategy "single", the label nvidia.com/gpu.count counts MIG
-// devices and must be a multiple of the MIG devices per GPU. Otherwise problem says so.
+// divide returns the node's GPUs after a MIG config has been applied. Under the strategy "single", the label
+// nvidia.com/gpu.count counts MIG devices. It must be a multiple of the devices per GPU; otherwise divide returns a
+// problem.
 func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
 	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
 	_, profile, single := strings.Cut(shown, "-MIG-")

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// kubernetes checks the server's version against the supported ones.
+// kubernetes checks the server's version against the support matrix.
 func (j *judge) kubernetes() {
 	first, last := 0, 0
 	for _, r := range series(j.Release) {
@@ -58,21 +58,22 @@ const (
 	labelVersion = nfdPrefix + "system-os_release.VERSION_ID"
 )
 
-// monitorsOptional is the first release that becomes ready without the ServiceMonitor CRD. Its driver manager evicts
-// clients.
+// monitorsOptional is the first release that becomes ready without the ServiceMonitor CRD. Since this release, the
+// operator also evicts clients.
 var monitorsOptional, _ = chart.ParseVersion("v26.7.0")
 
-// images maps the OS image in a node's status to an ID. NFD's labels take precedence.
+// images maps prefixes of the OS image in a node's status to an ID. NFD's labels take precedence.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
 	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
 	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
-// rhcos is the prefix of OpenShift's OS image. Since OpenShift 4.19, its os-release says RHEL.
+// rhcos is the prefix of the OS image of OpenShift nodes. Since OpenShift 4.19, their os-release names RHEL.
 const rhcos = "Red Hat Enterprise Linux CoreOS "
 
-// systemOf returns a node's operating system from NFD's labels or the node's status.
+// systemOf returns a node's operating system. labeled is true if NFD's labels name it, and false if it is derived from
+// the node's status.
 func systemOf(n *corev1.Node) (s system, labeled bool) {
 	if version, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, rhcos); found {
 		version, _, _ = strings.Cut(version, " ")
@@ -84,7 +85,7 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 	for _, i := range images {
 		if rest, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, i.prefix); found {
 			version, _, _ := strings.Cut(rest, " ")
-			if i.id == "ubuntu" { // 22.04.4 → 22.04
+			if i.id == "ubuntu" { // the tags use 22.04, not 22.04.4
 				if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
 					version = parts[0] + "." + parts[1]
 				}
@@ -102,7 +103,7 @@ func systemSeen(n *corev1.Node) check.Evidence {
 }
 
 // driverOS checks for mixed operating systems. The operator selects the driver image for all nodes by the operating
-// system of the first node with GPUs.
+// system of the first GPU node.
 func (j *judge) driverOS() {
 	if len(j.gpu) == 0 {
 		return
@@ -159,14 +160,14 @@ func (j *judge) driverOS() {
 	j.add(v)
 }
 
-// driverForEachSystem returns how to give nodes with another operating system their own driver.
+// driverForEachSystem returns advice for nodes with another operating system, which need their own driver.
 func driverForEachSystem(nodes ...string) string {
 	return "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
 		"each system; or install the driver yourself and kubectl label node " + strings.Join(nodes, " ") + " " +
 		labelDriver + "=false --overwrite"
 }
 
-// counts formats "2 with ubuntu22.04, 1 with rhel9".
+// counts formats counts: "2 with ubuntu22.04, 1 with rhel9".
 func counts(by map[string]int) string {
 	var words []string
 	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
@@ -182,8 +183,9 @@ func runtimeOf(n *corev1.Node) string {
 	return name
 }
 
-// containerRuntime checks for mixed container runtimes. The operator (getRuntime) uses one for all nodes: containerd if
-// any node with GPUs has it, otherwise that of the last node. On OpenShift it is CRI-O.
+// containerRuntime checks for mixed container runtimes. The operator assumes one runtime for all nodes: containerd if
+// any GPU node has it, otherwise that of the last node. On OpenShift, it assumes CRI-O. Source: gpu-operator
+// getRuntime.
 func (j *judge) containerRuntime() {
 	if len(j.gpu) == 0 {
 		return
@@ -227,14 +229,14 @@ func (j *judge) containerRuntime() {
 	j.add(v)
 }
 
-// openShift reports whether the cluster is OpenShift. A gathered folder may not contain its CRDs.
+// openShift reports whether the cluster is OpenShift. A gathered folder may not have its CRDs.
 func (j *judge) openShift() bool {
 	return j.CRD("clusterversions.config.openshift.io") != nil ||
 		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
-// runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
-// virtual machines.
+// runs reports whether a node should run a component for containers. It should not if a label excludes it, or if the
+// node is for virtual machines.
 func (j *judge) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
 	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
@@ -247,14 +249,14 @@ func (j *judge) gke() bool {
 	})
 }
 
-// workers looks for workers of Node Feature Discovery that the chart did not install.
+// workers reports workers of Node Feature Discovery that the chart did not install.
 func (j *judge) workers() {
 	if j.DaemonSets == nil {
-		return // unread adds a row
+		return // unread has reported it
 	}
 	var other, own []string
 	for _, d := range j.discoverers() {
-		// tools that apply rendered charts, such as Argo CD, do not set the release name
+		// Argo CD and other tools that apply rendered charts do not set this annotation
 		name, found := d.Annotations["meta.helm.sh/release-name"]
 		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
 			(!found || name == j.helmRelease()) {
@@ -280,7 +282,7 @@ func (j *judge) workers() {
 			"Hat's NFD Operator the GPU nodes are not found")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
-		// the ClusterPolicy has no nfd.enabled; the DaemonSets tell
+		// the ClusterPolicy has no nfd.enabled, but the DaemonSets show it
 		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
 		v.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
@@ -389,28 +391,28 @@ func (j *judge) quota() {
 		j.add(v)
 	}
 	for _, q := range of {
-		row := check.Finding{Check: v.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
+		f := check.Finding{Check: v.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
 		used := q.Status.Used[corev1.ResourcePods]
-		row.Evidence = check.Seen("status", row.Subject, "pods %s of %s", used.String(), hard.String())
+		f.Evidence = check.Seen("status", f.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			row.Say(check.Error, "%s of %s pods are used: operands of another node would be rejected", used.String(), hard.String())
-			row.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
+			f.Say(check.Error, "%s of %s pods are used: operands of another node would be rejected", used.String(), hard.String())
+			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
-			row.Reason = "does not limit pods with the operands' priority"
+			f.Reason = "does not limit pods with the operands' priority"
 		default:
-			row.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
+			f.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
 		}
-		j.add(row)
+		j.add(f)
 	}
 }
 
-// coversPriority reports whether a quota selects the operands' priority classes. A quota without scopes does not count:
-// it does not lift the cluster's restriction of the class.
+// coversPriority reports whether a quota selects the operands' priority class. A quota without scopes does not lift the
+// cluster's restriction of the class.
 func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
@@ -421,8 +423,8 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 	})
 }
 
-// serviceMonitor checks for the CRD of dcgm-exporter's ServiceMonitor. Before v26.7.0 the operator never became ready
-// without it.
+// serviceMonitor checks for the CRD of dcgm-exporter's ServiceMonitor. Before v26.7.0, the operator does not become
+// ready without it.
 func (j *judge) serviceMonitor() {
 	if j.CRDs == nil {
 		return
@@ -445,7 +447,7 @@ func (j *judge) serviceMonitor() {
 	j.add(v)
 }
 
-// clients looks for DaemonSets that use GPUs without requesting them. They block MIG changes and driver upgrades unless
+// clients reports DaemonSets that use GPUs without requesting them. They block MIG changes and driver upgrades unless
 // the operator may evict them.
 func (j *judge) clients() {
 	for i := range j.DaemonSets {
@@ -482,14 +484,14 @@ func (j *judge) clients() {
 	}
 }
 
-// makeClient returns the command that marks a DaemonSet's pods as clients, which the operator may evict.
+// makeClient returns the command that marks the pods of a DaemonSet as clients, which the operator may evict.
 func makeClient(namespace, name string) string {
 	const patch = `'{"spec":{"template":{"spec":{"nodeSelector":{"` + labelClient + `":"true"}}}}}'`
 	return fmt.Sprintf("kubectl patch daemonset -n %s %s -p %s", namespace, name, patch)
 }
 
-// usesGPU returns how a pod accesses GPUs without requesting them, such as a host path or an environment variable. It
-// returns "" if it does not.
+// usesGPU returns how a pod uses GPUs without requesting them: an environment variable or a host path. It returns "" if
+// it does not.
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
@@ -534,27 +536,27 @@ func (w *nodeJudge) architecture() {
 
 // supported checks the node's operating system and runtime against the support matrix.
 func (w *nodeJudge) supported() {
-	n, rows := w.kube, series(w.Release)
+	n, systems := w.kube, series(w.Release)
 	os, _ := systemOf(n)
 	v := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
-	if len(rows) == 0 {
+	if len(systems) == 0 {
 		v.Say(check.Unknown, "%s; gpuop has no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
 		v.Fix = "see the platform support page of " + w.Release.String()
 		w.add(v)
 		return
 	}
-	row, known, exact := find(rows, os)
+	s, known, exact := find(systems, os)
 	have, ok := minor(w.Version)
 	switch {
 	case os.id == "":
 		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "the node's status does not name it")
 	case !known && !w.is("driver.enabled"):
-		v.Say(check.Note, "%s is not in the support matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(rows))
+		v.Say(check.Note, "%s is not in the support matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(systems))
 	case !known || !exact:
-		v.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, w.Release, named(rows))
+		v.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, w.Release, named(systems))
 		v.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
-	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, row.first, row.last, w.Version)
+	case ok && s.first > 0 && (have < s.first || have > s.last):
+		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, w.Version)
 		v.Fix = "try another release with gpuop preflight --version"
 	}
 	w.add(v)
@@ -568,24 +570,23 @@ func (w *nodeJudge) supported() {
 		v.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
 		v.Severity, v.Reason, v.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
-	case len(row.runtimes) > 0 && !slices.Contains(row.runtimes, name):
-		v.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(row.runtimes, ", "))
-		v.Fix = "move the node to " + row.runtimes[0]
+	case len(s.runtimes) > 0 && !slices.Contains(s.runtimes, name):
+		v.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
+		v.Fix = "move the node to " + s.runtimes[0]
 	}
 	w.add(v)
 }
 
-// tolerant is a group of pods with its tolerations, and the setting or object that defines them.
+// tolerant is a group of pods with the same tolerations. path is the setting or object that defines them.
 type tolerant struct {
 	path, what string
 	have       []corev1.Toleration
-	// discovers means that the pods are needed only to label nodes. If the operator is installed, labeled nodes do not
-	// need them.
+	// discovers means that the pods only label nodes. Nodes that already have the labels do not need them.
 	discovers bool
 }
 
-// tolerants returns the operands and the NFD workers. They are as the chart creates them or, if the operator is
-// installed and no values are given, as they are in the cluster.
+// tolerants returns the operands and the NFD workers with their tolerations. If the operator is installed and no values
+// are given, those in the cluster are used; otherwise those that the chart would create.
 func (j *judge) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
 	all := []tolerant{{
@@ -599,7 +600,7 @@ func (j *judge) tolerants() []tolerant {
 		}
 		return all
 	}
-	// with several workers it is unknown which one labels a node
+	// if there are several workers, it is unknown which one labels a node
 	if there := j.discoverers(); len(there) == 1 {
 		d := there[0]
 		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, d.Spec.Template.Spec.Tolerations, true})
@@ -635,7 +636,7 @@ func (w *nodeJudge) taints() {
 		w.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
 	}
 	if len(w.gpu) == len(w.Nodes) {
-		return // no other node to run on
+		return // pods without GPUs have no other node to run on
 	}
 	if !kept && w.Lacks(cluster.Nodes) == nil {
 		w.add(check.Finding{

@@ -35,7 +35,7 @@ func planned(t *testing.T) *cluster.State {
 	return s
 }
 
-// preflighted returns the rows of preflight, and checks their evidence.
+// preflighted returns the findings of Preflight, and checks their evidence.
 func preflighted(t *testing.T, s *cluster.State, o judge.Options) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Preflight(s, o))
@@ -50,7 +50,7 @@ func release(t *testing.T, name string) chart.Version {
 	return v
 }
 
-// wrong returns the rows that are not OK, in short form.
+// wrong returns the findings that are not OK, in short form.
 func wrong(rows []check.Finding) []string {
 	var out []string
 	for _, v := range rows {
@@ -102,7 +102,7 @@ func values(pairs ...any) map[string]any {
 	return root
 }
 
-// If a namespace forbids the pods, the report has one row, with the event.
+// If a namespace forbids the pods, there is one finding, with the event.
 func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	s := planned(t)
 	d := daemonSet("gpu-operator", "nvidia-driver-daemonset", "driver")
@@ -121,7 +121,7 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	}
 }
 
-// Each state of a cluster must yield exactly these rows.
+// Each state of a cluster yields exactly these findings.
 func TestJudge(t *testing.T) {
 	rhel := func(n *corev1.Node, version string) {
 		n.Labels["feature.node.kubernetes.io/system-os_release.ID"], n.Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "rhel", version
@@ -133,7 +133,7 @@ func TestJudge(t *testing.T) {
 	policy := func(key string, value map[string]any) unstructured.Unstructured {
 		return unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{key: value}}}
 	}
-	// OpenShift: NFD's own operator, CRI-O, and RHCOS as the operating system
+	// on OpenShift, NFD is installed by its own operator, and nodes have CRI-O and RHCOS
 	openShift := func(s *cluster.State) {
 		s.CRDs = append(s.CRDs, cluster.CRD{Name: "clusterversions.config.openshift.io"})
 		s.DaemonSets = append(s.DaemonSets, daemonSet("openshift-nfd", "nfd-worker", "registry.redhat.io/openshift4/ose-node-feature-discovery-rhel9@sha256:1"))
@@ -143,7 +143,7 @@ func TestJudge(t *testing.T) {
 			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
 		}
 	}
-	unlabeled := func(n *corev1.Node) { // without NFD's labels; only the cloud's label says that it has GPUs
+	unlabeled := func(n *corev1.Node) { // a node without NFD's labels; only the label of the cloud provider shows that it has GPUs
 		maps.DeleteFunc(n.Labels, func(name, _ string) bool { return strings.Contains(name, "/pci-") })
 		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
 	}
@@ -162,7 +162,7 @@ func TestJudge(t *testing.T) {
 		values  map[string]any
 		change  func(*cluster.State)
 		want    []string
-		says    string // part of a reason
+		says    string // says is a part of a reason
 	}{
 		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
 			want: []string{"error kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
@@ -346,7 +346,7 @@ func TestJudge(t *testing.T) {
 		"tolerations of the ClusterPolicy": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
 		}, want: []string{"error taint"}},
-		// the operands keep the tolerations of their manifests
+		// with an empty list, the operands keep the tolerations of their manifests
 		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
 		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"error taint gpu-1", "error taint gpu-1"}},
 		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
@@ -491,7 +491,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// compute returns a quota without scopes that limits the resources.
+// compute returns a quota without scopes that limits these resources.
 func compute(names ...corev1.ResourceName) corev1.ResourceQuota {
 	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "compute"}}
 	q.Spec.Hard = corev1.ResourceList{}

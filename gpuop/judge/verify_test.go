@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// gathered reads testdata/healthy once: two nodes with eight A100 each and every operand ready.
+// gathered reads testdata/healthy once: two nodes with eight A100 GPUs each, and all operands ready.
 var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	folder, err := cluster.OpenFolder(filepath.Join("testdata", "healthy"))
 	if err != nil {
@@ -70,13 +70,13 @@ func healthy(t *testing.T) *cluster.State {
 
 var options = judge.Options{Table: chart.Load()}
 
-// verified returns the rows of verify, and checks their evidence.
+// verified returns the findings of Verify, and checks their evidence.
 func verified(t *testing.T, s *cluster.State) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
 
-// A network device's amounts are evidence, like those of a GPU.
+// Network devices have their amounts as evidence, like GPUs.
 func TestEvidenceOfANetworkDevice(t *testing.T) {
 	s := healthy(t)
 	status := &node(s, "gpu-2").Status
@@ -89,7 +89,7 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 	t.Error("no row names what is allocatable")
 }
 
-// evidenced checks that rows without evidence only say what is likely.
+// evidenced fails the test if a finding without evidence states more than what is likely.
 func evidenced(t *testing.T, rows []check.Finding) []check.Finding {
 	t.Helper()
 	for _, v := range rows {
@@ -118,7 +118,7 @@ func pod(s *cluster.State, owner, on string) *corev1.Pod {
 	return &s.Pods[i]
 }
 
-// inInit puts a pod into its named init container.
+// inInit sets a pod to the state of waiting for an init container.
 func inInit(p *corev1.Pod, name string, state corev1.ContainerState) {
 	after := false
 	for i := range p.Status.InitContainerStatuses {
@@ -177,7 +177,7 @@ func label(n *corev1.Node, pairs ...string) {
 	}
 }
 
-// wrote adds a managedFields entry for a label.
+// wrote adds an entry to managedFields for a label.
 func wrote(n *corev1.Node, name string, when time.Time) {
 	at := metav1.NewTime(when)
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -203,7 +203,8 @@ func policyState(t *testing.T, s *cluster.State, state, kind, reason, message st
 	}
 }
 
-// configMap adds a ConfigMap in the operator's namespace. If when is set, its data was last written then.
+// configMap adds a ConfigMap in the operator's namespace. If when is not zero, it is the time of the last write to the
+// data.
 func configMap(s *cluster.State, name string, data map[string]string, when time.Time) {
 	m := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace}, Data: data}
 	if !when.IsZero() {
@@ -227,7 +228,7 @@ func shared(t *testing.T, s *cluster.State, when time.Time) {
 	}
 }
 
-// divided puts gpu-1 into the state after a change to all-1g.10gb, with the mixed strategy.
+// divided sets gpu-1 to the state after a change to all-1g.10gb, under the strategy "mixed".
 func divided(t *testing.T, s *cluster.State) {
 	setting(t, s, "mixed", "mig", "strategy")
 	label(node(s, "gpu-2"), "nvidia.com/mig.strategy", "mixed")
@@ -237,7 +238,7 @@ func divided(t *testing.T, s *cluster.State) {
 	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
 }
 
-// row is an expected row: its ID, node and state, and words of its reason or fix.
+// row is an expected finding: its check, node and severity, and words of its reason or fix.
 type row struct {
 	id    string
 	node  string
@@ -345,7 +346,7 @@ func TestStates(t *testing.T) {
 		want   []row
 	}{
 		"the dump of the article: labels and no resource": {func(_ *testing.T, s *cluster.State) {
-			// a newly added node about which nothing else is known
+			// a node was just added and nothing else is known
 			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
 				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
@@ -815,7 +816,7 @@ func TestStates(t *testing.T) {
 				if !want.in(rows) {
 					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
 				}
-				// the healthy cluster must not have the row
+				// the healthy cluster must not have the finding
 				if want.state != check.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the row %v, too", want)
 				}
@@ -830,7 +831,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Every row has a subject. A row that is not OK also has a fix, unless it resolves by itself or with another row.
+// Every finding has a subject. One that is not OK also has a fix, unless it resolves by itself or together with another
+// one.
 func TestRowsAreWhole(t *testing.T) {
 	s := healthy(t)
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
@@ -848,7 +850,7 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// If lists are missing, in any combination, no row may claim to know their content.
+// If lists are missing, in any combination, no finding claims to know their content.
 func TestMissingKindsAreUnknown(t *testing.T) {
 	kinds := judge.VerifyKinds()
 	for mask := range 1 << len(kinds) {
@@ -892,7 +894,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 	}
 }
 
-// The rows of a cluster with several faults, as text and as JSON.
+// The findings of a cluster with several faults are written as text and as JSON.
 func TestGolden(t *testing.T) {
 	s := healthy(t)
 	policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-container-toolkit state-device-plugin]")
@@ -966,7 +968,7 @@ func large(t testing.TB, n int) *cluster.State {
 	return s
 }
 
-// The work is linear in the number of nodes: ten times the nodes cause ten times the allocations. The benchmark
+// The work is linear in the number of nodes: ten times as many nodes cause ten times as many allocations. The benchmark
 // measures the time.
 func TestJudgeIsLinear(t *testing.T) {
 	allocations := func(n int) float64 {
