@@ -166,6 +166,33 @@ func TestCountersOfAConfigMap(t *testing.T) {
 	}
 }
 
+// The API server is asked again after an interval of one second at most, so that pods have their labels within three
+// intervals after it is back. With the default interval, the seventh request comes after a minute.
+func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
+	t.Parallel()
+	requests := make(chan struct{}, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/pods" {
+			requests <- struct{}{}
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(s.Close)
+	k := kubelet.Start(t, kubelet.Lists())
+	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": apiserver.Kubeconfig(t, s.URL)},
+		"--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket(), "--collect-interval=1000")
+	mapper := app.Pods(t.Context(), cfg)
+	defer mapper.Close()
+	deadline := time.After(50 * time.Second)
+	for i := range 7 {
+		select {
+		case <-requests:
+		case <-deadline:
+			t.Fatalf("the API server got %d requests in 50 s, want 7", i)
+		}
+	}
+}
+
 // If the API server is down at the start, only the counters of the ConfigMap are missing. The built-in counters are
 // served until the ConfigMap can be read.
 func TestStartWithoutAPIServer(t *testing.T) {
