@@ -13,8 +13,9 @@ LDFLAGS     := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X 
 # How long, or how often (300x), each fuzz target runs.
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
-# go-nvml wraps functions that NVIDIA calls deprecated; debugging information of C is left out.
-export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
+# The C compiler warns about the deprecated functions that go-nvml wraps. SILENT is for builds that nothing else shares: other
+# flags would compile go-nvml again for `go test` outside make. The others depend on go-nvml.
+SILENT      := CGO_CFLAGS="-O2 -Wno-deprecated-declarations"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .DEFAULT_GOAL := help
@@ -24,9 +25,14 @@ help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: gcc ## Build bin/dcgm-exporter and bin/gpuop
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpuop ./gpuop
+build: gcc go-nvml ## Build bin/dcgm-exporter and bin/gpuop
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/gpuop ./gpuop
+
+# Go prints the warnings of a package when it compiles it, and not again when it finds it in its cache.
+.PHONY: go-nvml
+go-nvml:
+	@$(GO) build github.com/NVIDIA/go-nvml/pkg/nvml 2>/dev/null || true
 
 # Go alone is enough to run and to test: without a C compiler the program is built without cgo, reads neither DCGM nor
 # NVML, and simulates.
@@ -40,7 +46,8 @@ endif
 run: ## Serve this machine's GPUs on :9400, or a simulated node where there are none
 	@[ "$$CGO_ENABLED" != 0 ] || echo "Without a C compiler: the program reads no GPU and serves a simulated node"
 	@echo "Building bin/dcgm-exporter (the first time takes some minutes), then serving http://localhost:9400"
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
+	@$(MAKE) --no-print-directory go-nvml
+	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
 	@./bin/dcgm-exporter --sim-fallback --collectors etc/default-counters.csv --collect-interval 5000
 
 .PHONY: gcc
@@ -61,7 +68,7 @@ COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/golden
 ALERTMANAGER := tests/alertmanager
 
 .PHONY: test
-test: prometheus ## Run every test (no GPU, no root, no running server; without a C compiler those that need none)
+test: prometheus go-nvml ## Run every test (no GPU, no root, no running server; without a C compiler those that need none)
 	@[ "$$CGO_ENABLED" != 0 ] || echo "Without a C compiler: tests over the C test libraries are skipped (compiler-absent)"
 	@$(call counted,$(GO) test -p 4 -vet=off -ldflags='-s -w' $(WAITING) $(COMPUTING) ./...)
 	@cd $(ALERTMANAGER) && $(GO) test -vet=off -ldflags='-s -w' ./...
@@ -88,10 +95,10 @@ RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/proces
 
 .PHONY: race
 race: ## Run the tests of concurrent code under the race detector
-	$(GO) test -race -timeout 30m $(RACING)
+	$(SILENT) $(GO) test -race -timeout 30m $(RACING)
 
 .PHONY: lint
-lint: ## Check formatting, vet and static analysis
+lint: go-nvml ## Check formatting, vet and static analysis
 	@out=$$(gofmt -l cmd etc gpuop internal tests tools); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags generate ./tools/grafana
@@ -104,7 +111,7 @@ lint: ## Check formatting, vet and static analysis
 	$(GO) run $(STATICCHECK) ./...
 
 .PHONY: generate
-generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/gpuop/dev/recipes.md)
+generate: go-nvml ## Regenerate the field catalog and the generated pages (the tables of charts: docs/gpuop/dev/recipes.md)
 	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$) ./tools/grafana
 	$(GO) run ./tools/metrics
 	$(GO) run ./tools/alerts
@@ -131,15 +138,15 @@ check-config: build ## Check every shipped counters file
 fuzz: ## Run every fuzz target for FUZZTIME
 	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd gpuop internal tests tools | xargs -n1 dirname | sort -u); do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/func //'); do \
-	    echo "fuzz $$pkg $$target"; $(GO) test ./$$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+	    echo "fuzz $$pkg $$target"; $(SILENT) $(GO) test ./$$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
 	  done; done
 
 .PHONY: bench
-bench: ## Run the benchmarks that docs/performance.md reports
+bench: go-nvml ## Run the benchmarks that docs/performance.md reports
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./gpuop/... ./tests/...
 
 .PHONY: hardware
-hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
+hardware: go-nvml ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
 
 .PHONY: states
@@ -160,7 +167,7 @@ CC_arm64    := $(if $(filter arm64,$(HOSTARCH)),gcc,aarch64-linux-gnu-gcc)
 cross: $(addprefix cross-,$(ARCHES)) ## Build the programs for linux/amd64 and linux/arm64 into bin/linux (gcc-aarch64-linux-gnu)
 $(addprefix cross-,$(ARCHES)): cross-%:
 	@command -v $(CC_$*) >/dev/null || { echo "$(CC_$*) is missing: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit 1; }
-	CC=$(CC_$*) CGO_ENABLED=1 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/dcgm-exporter ./cmd/dcgm-exporter
+	$(SILENT) CC=$(CC_$*) CGO_ENABLED=1 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/dcgm-exporter ./cmd/dcgm-exporter
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/gpuop ./gpuop
 
 .PHONY: image
