@@ -12,20 +12,20 @@ const maxSubjects = 4
 
 // Together merges findings with the same cause into one that lists their subjects and nodes, at the place of the first.
 // Findings without a cause are unchanged.
-func Together(rows []Finding) []Finding {
+func Together(findings []Finding) []Finding {
 	all := map[string][]Finding{}
-	for _, v := range rows {
-		if v.Cause != "" {
-			all[v.Cause] = append(all[v.Cause], v)
+	for _, f := range findings {
+		if f.Cause != "" {
+			all[f.Cause] = append(all[f.Cause], f)
 		}
 	}
 	var out []Finding
-	for _, v := range rows {
-		if v.Cause == "" {
-			out = append(out, v)
-		} else if same := all[v.Cause]; len(same) > 0 {
+	for _, f := range findings {
+		if f.Cause == "" {
+			out = append(out, f)
+		} else if same := all[f.Cause]; len(same) > 0 {
 			out = append(out, one(same))
-			delete(all, v.Cause)
+			delete(all, f.Cause)
 		}
 	}
 	return out
@@ -36,36 +36,36 @@ func one(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
 	}
-	rank := func(v Finding) int {
-		if v.Node == "" {
+	rank := func(f Finding) int {
+		if f.Node == "" {
 			return 0
 		}
 		return 1
 	}
-	v := slices.MaxFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
-	first := v.Node
+	merged := slices.MaxFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
+	first := merged.Node
 	var subjects, nodes []string
-	for _, row := range all {
-		v.Severity = max(v.Severity, row.Severity)
-		if row.Node != "" && !slices.Contains(nodes, row.Node) {
-			nodes = append(nodes, row.Node)
+	for _, f := range all {
+		merged.Severity = max(merged.Severity, f.Severity)
+		if f.Node != "" && !slices.Contains(nodes, f.Node) {
+			nodes = append(nodes, f.Node)
 		}
-		if rank(row) == rank(v) && !slices.Contains(subjects, row.Subject) {
-			subjects = append(subjects, row.Subject)
+		if rank(f) == rank(merged) && !slices.Contains(subjects, f.Subject) {
+			subjects = append(subjects, f.Subject)
 		}
 	}
 	if n := len(subjects) - maxSubjects; n > 0 {
 		subjects = append(subjects[:maxSubjects], fmt.Sprintf("%d more", n))
 	}
-	v.Subject, v.Node, v.Nodes = strings.Join(subjects, ", "), "", strings.Join(nodes, ", ")
-	v.Reason = cmp.Or(v.Together, v.Reason)
+	merged.Subject, merged.Node, merged.Nodes = strings.Join(subjects, ", "), "", strings.Join(nodes, ", ")
+	merged.Reason = cmp.Or(merged.Together, merged.Reason)
 	switch {
 	case len(nodes) == 1:
-		v.Node, v.Nodes = v.Nodes, ""
+		merged.Node, merged.Nodes = merged.Nodes, ""
 	case first != "":
-		v.Fix = strings.ReplaceAll(v.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
+		merged.Fix = strings.ReplaceAll(merged.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
 	}
-	return v
+	return merged
 }
 
 // first returns the finding to begin with: the most severe, preferably one with a known cause. It may be nil.
@@ -81,10 +81,10 @@ func (r *Report) first() *Finding {
 		}
 		return 2
 	}
-	if !r.Start || len(r.Rows) == 0 {
+	if !r.Start || len(r.Findings) == 0 {
 		return nil
 	}
-	best := slices.MaxFunc(r.Rows, func(a, b Finding) int { return rank(a) - rank(b) })
+	best := slices.MaxFunc(r.Findings, func(a, b Finding) int { return rank(a) - rank(b) })
 	if rank(best) == 0 {
 		return nil
 	}

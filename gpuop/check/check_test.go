@@ -23,7 +23,7 @@ func named(id string) *check.Check {
 }
 
 func sample() check.Report {
-	return check.Report{Rows: []check.Finding{
+	return check.Report{Findings: []check.Finding{
 		{Check: named("b"), Severity: check.Warning, File: "f.yaml", Line: 9, Subject: "x.y", Reason: "does nothing", Fix: "delete it"},
 		{Check: named("c"), Severity: check.Note, Reason: "by the way"},
 		{Check: named("a"), Severity: check.Error, File: "f.yaml", Line: 2, Column: 3, Subject: "z", Reason: "breaks " + strings.Repeat("very ", 40) + "much"},
@@ -35,7 +35,7 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 	r := sample()
 	r.Sort()
 	var got []string
-	for _, f := range r.Rows {
+	for _, f := range r.Findings {
 		got = append(got, f.Check.ID)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" {
@@ -67,7 +67,7 @@ func TestText(t *testing.T) {
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
 		t.Error("colour where none is wanted, or none where it is")
 	}
-	r = check.Report{Rows: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
+	r = check.Report{Findings: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
 	if err := r.WriteText(&plain, check.Style{}, false); err != nil || strings.Contains(plain.String(), "\x1b") {
 		t.Errorf("an input's escape sequence reaches the terminal: %q", plain.String())
@@ -173,7 +173,7 @@ func TestTextSharesABranchAmongEqualNodes(t *testing.T) {
 
 // A name from the input must not write control characters to the terminal.
 func TestHeadingsAreClean(t *testing.T) {
-	tr := check.Report{Judged: true, Rows: []check.Finding{
+	tr := check.Report{Judged: true, Findings: []check.Finding{
 		{Check: named("a"), Severity: check.Error, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {Check: named("a"), Severity: check.Error, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
 	}}
 	var out bytes.Buffer

@@ -93,8 +93,8 @@ type Finding struct {
 }
 
 // Say sets the severity and the reason.
-func (r *Finding) Say(severity Severity, format string, args ...any) {
-	r.Severity, r.Reason = severity, fmt.Sprintf(format, args...)
+func (f *Finding) Say(severity Severity, format string, args ...any) {
+	f.Severity, f.Reason = severity, fmt.Sprintf(format, args...)
 }
 
 // Evidence is an observation of an object.
@@ -130,8 +130,8 @@ type Report struct {
 	// Title names the API server, the folder or the node.
 	Title string `json:"title,omitempty"`
 	// At is when the state was read.
-	At   time.Time `json:"at,omitzero"`
-	Rows []Finding `json:"findings"`
+	At       time.Time `json:"at,omitzero"`
+	Findings []Finding `json:"findings"`
 	// Ignored counts the findings that the user chose to ignore.
 	Ignored int `json:"ignored,omitempty"`
 	// Result is the command's result if it has one in addition to findings, such as a list of images.
@@ -139,11 +139,11 @@ type Report struct {
 }
 
 // Add appends findings.
-func (r *Report) Add(rows ...Finding) { r.Rows = append(r.Rows, rows...) }
+func (r *Report) Add(findings ...Finding) { r.Findings = append(r.Findings, findings...) }
 
 // AtLeast reports whether a finding has the severity s or a more severe one.
 func (r *Report) AtLeast(s Severity) bool {
-	return slices.ContainsFunc(r.Rows, func(row Finding) bool { return row.Severity >= s })
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
 
 // Sort sorts the findings and drops duplicates. Findings about files are sorted by file (in order of appearance), line,
@@ -151,12 +151,12 @@ func (r *Report) AtLeast(s Severity) bool {
 // Within a node the order is kept: it is the order of dependence.
 func (r *Report) Sort() {
 	order := map[string]int{}
-	for _, row := range r.Rows {
-		if _, seen := order[row.File]; !seen {
-			order[row.File] = len(order)
+	for _, f := range r.Findings {
+		if _, seen := order[f.File]; !seen {
+			order[f.File] = len(order)
 		}
 	}
-	slices.SortStableFunc(r.Rows, func(a, b Finding) int {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		if r.Judged {
 			return cmp.Compare(a.Node, b.Node)
 		}
@@ -170,5 +170,5 @@ func (r *Report) Sort() {
 			cmp.Compare(a.Reason, b.Reason),
 		)
 	})
-	r.Rows = slices.Compact(r.Rows)
+	r.Findings = slices.Compact(r.Findings)
 }

@@ -26,27 +26,27 @@ func ParseIgnore(text string) (Ignore, error) {
 		for _, c := range registry {
 			known = append(known, c.ID)
 		}
-		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "see docs/gpuop/rows.md"))
+		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "see docs/gpuop/checks.md"))
 	}
 	return Ignore{c, subject}, nil
 }
 
 // matches reports whether a finding is ignored.
-func (i Ignore) matches(row Finding) bool {
-	return row.Check == i.Check && (i.Subject == "" || i.Subject == row.Subject)
+func (i Ignore) matches(f Finding) bool {
+	return f.Check == i.Check && (i.Subject == "" || i.Subject == f.Subject)
 }
 
 // Ignore removes the findings that match the list, and counts them. Passed checks stay.
 func (r *Report) Ignore(list []Ignore) {
-	r.drop(func(row Finding) bool {
-		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(row) })
+	r.drop(func(f Finding) bool {
+		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(f) })
 	})
 }
 
 func (r *Report) drop(isIgnored func(Finding) bool) {
-	before := len(r.Rows)
-	r.Rows = slices.DeleteFunc(r.Rows, func(row Finding) bool { return row.Severity != OK && isIgnored(row) })
-	r.Ignored += before - len(r.Rows)
+	before := len(r.Findings)
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Severity != OK && isIgnored(f) })
+	r.Ignored += before - len(r.Findings)
 }
 
 // ignoreComment matches a comment that ignores checks. It applies to its own line. Alone on a line, it applies to the
@@ -60,24 +60,24 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 		m := ignoreComment.FindStringSubmatch(line)
 		return m != nil && slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' }), c.ID)
 	}
-	r.drop(func(row Finding) bool {
-		file := lines[row.File]
-		if row.Line < 1 || row.Line > len(file) {
+	r.drop(func(f Finding) bool {
+		file := lines[f.File]
+		if f.Line < 1 || f.Line > len(file) {
 			return false
 		}
 		above := ""
-		if row.Line > 1 {
-			above = strings.TrimSpace(file[row.Line-2])
+		if f.Line > 1 {
+			above = strings.TrimSpace(file[f.Line-2])
 		}
-		return ignores(file[row.Line-1], row.Check) || strings.HasPrefix(above, "#") && ignores(above, row.Check)
+		return ignores(file[f.Line-1], f.Check) || strings.HasPrefix(above, "#") && ignores(above, f.Check)
 	})
 }
 
 // ShowLines adds the lines of files to the findings about them.
 func (r *Report) ShowLines(lines map[string][]string) {
-	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Line >= 1 && row.Line <= len(lines[row.File]) {
-			row.Text = lines[row.File][row.Line-1]
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Line >= 1 && f.Line <= len(lines[f.File]) {
+			f.Text = lines[f.File][f.Line-1]
 		}
 	}
 }

@@ -318,13 +318,13 @@ func Mask(text string) string {
 // Mask removes the secrets from every finding.
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
-	for i := range r.Rows {
-		row := &r.Rows[i]
-		for _, text := range []*string{&row.Subject, &row.Reason, &row.Together, &row.Fix, &row.Evidence.Object, &row.Evidence.Text} {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &f.Evidence.Object, &f.Evidence.Text} {
 			*text = s.Mask(*text)
 		}
-		if s.Mask(row.Text) != row.Text {
-			row.Text = "" // a masked line would not match its columns
+		if s.Mask(f.Text) != f.Text {
+			f.Text = "" // a masked line would not match its columns
 		}
 	}
 }

@@ -21,8 +21,8 @@ func WriteJSON(w io.Writer, v any) error {
 // MarshalJSON encodes a report without findings as an empty list instead of null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
-	if r.Rows == nil {
-		r.Rows = []Finding{}
+	if r.Findings == nil {
+		r.Findings = []Finding{}
 	}
 	return json.Marshal(struct {
 		plain
@@ -31,12 +31,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON adds the source of the check.
-func (r Finding) MarshalJSON() ([]byte, error) {
+func (f Finding) MarshalJSON() ([]byte, error) {
 	type plain Finding
 	return json.Marshal(struct {
 		plain
 		Source string `json:"source"`
-	}{plain(r), r.Check.Source})
+	}{plain(f), f.Check.Source})
 }
 
 // object is a JSON object.
@@ -46,25 +46,25 @@ type object = map[string]any
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 	rules, results := []object{}, []object{}
 	index := map[*Check]int{}
-	for _, row := range r.Rows {
-		if row.Severity == OK {
+	for _, f := range r.Findings {
+		if f.Severity == OK {
 			continue
 		}
-		at, known := index[row.Check]
+		at, known := index[f.Check]
 		if !known {
 			at = len(rules)
-			index[row.Check] = at
+			index[f.Check] = at
 			rules = append(rules, object{
-				"id": row.Check, "shortDescription": object{"text": row.Check.Title}, "help": object{"text": row.Check.Help},
+				"id": f.Check, "shortDescription": object{"text": f.Check.Title}, "help": object{"text": f.Check.Help},
 			})
 		}
 		result := object{
-			"ruleId": row.Check, "ruleIndex": at, "level": row.Severity, "message": object{"text": row.sentence()},
+			"ruleId": f.Check, "ruleIndex": at, "level": f.Severity, "message": object{"text": f.sentence()},
 		}
-		if row.File != "" {
-			place := object{"artifactLocation": object{"uri": uriOf(row.File)}}
-			if row.Line > 0 {
-				place["region"] = object{"startLine": row.Line, "startColumn": max(row.Column, 1)}
+		if f.File != "" {
+			place := object{"artifactLocation": object{"uri": uriOf(f.File)}}
+			if f.Line > 0 {
+				place["region"] = object{"startLine": f.Line, "startColumn": max(f.Column, 1)}
 			}
 			result["locations"] = []object{{"physicalLocation": place}}
 		}
@@ -85,16 +85,16 @@ func uriOf(name string) string {
 }
 
 // sentence returns the finding as one message: nodes, subject, reason, fix and source.
-func (r *Finding) sentence() string {
-	text := r.Reason
-	if r.Subject != "" {
-		text = r.Subject + ": " + text
+func (f *Finding) sentence() string {
+	text := f.Reason
+	if f.Subject != "" {
+		text = f.Subject + ": " + text
 	}
-	if on := cmp.Or(r.Node, r.Nodes); on != "" {
+	if on := cmp.Or(f.Node, f.Nodes); on != "" {
 		text = on + ": " + text
 	}
-	if r.Fix != "" {
-		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(r.Fix, "\n", "; "))
+	if f.Fix != "" {
+		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(f.Fix, "\n", "; "))
 	}
-	return text + fmt.Sprintf(" [%s]", r.Check.Source)
+	return text + fmt.Sprintf(" [%s]", f.Check.Source)
 }

@@ -44,7 +44,7 @@ func (s Style) severity(v Severity, word string) string {
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if !r.Judged {
-		for _, f := range r.Rows {
+		for _, f := range r.Findings {
 			r.writeFinding(out, style, f, f.filePlace())
 		}
 		return out.Flush()
@@ -54,7 +54,7 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 		r.writeFinding(out, style, *first, first.objectPlace(first.Node))
 	}
 	for _, b := range r.branches() {
-		for _, f := range b.rows {
+		for _, f := range b.findings {
 			isFirst := first != nil && f.Check == first.Check && f.Subject == first.Subject && slices.Contains(b.nodes, first.Node)
 			isFirst = isFirst || first != nil && f == *first
 			if !isFirst && (verbose || f.Severity != OK) {
@@ -142,14 +142,14 @@ func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place s
 const maxSource = 160
 
 // writeSource writes the line of a finding, with a caret below the column.
-func writeSource(out *bufio.Writer, style Style, row Finding) {
-	text := strings.TrimRight(row.Text, " \t\r")
+func writeSource(out *bufio.Writer, style Style, f Finding) {
+	text := strings.TrimRight(f.Text, " \t\r")
 	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > maxSource {
 		return
 	}
-	number := strconv.Itoa(row.Line)
+	number := strconv.Itoa(f.Line)
 	fmt.Fprintf(out, "  %s %s\n", style.Dim(number+" |"), OneLine(text))
-	if at := row.Column - 1; at >= 0 && at < len(text) {
+	if at := f.Column - 1; at >= 0 && at < len(text) {
 		word := len(text[at:]) - len(strings.TrimLeftFunc(text[at:], inWord))
 		fmt.Fprintf(out, "  %s %s%s\n", style.Dim(strings.Repeat(" ", len(number))+" |"),
 			strings.Repeat(" ", utf8.RuneCountInString(text[:at])), style.Green("^"+strings.Repeat("~", max(word-1, 0))))
@@ -163,8 +163,8 @@ func inWord(r rune) bool {
 
 // branch holds the findings below one heading.
 type branch struct {
-	nodes []string // empty for files and for the cluster
-	rows  []Finding
+	nodes    []string // empty for files and for the cluster
+	findings []Finding
 }
 
 func (b branch) heading() string {
@@ -183,16 +183,16 @@ func (b branch) heading() string {
 func (r *Report) branches() []branch {
 	var all []branch
 	known := map[string]int{} // maps the text of the findings to an index in all
-	for rows := r.Rows; len(rows) > 0; {
-		first, n := rows[0], 1
-		for n < len(rows) && rows[n].Node == first.Node && rows[n].File == first.File {
+	for findings := r.Findings; len(findings) > 0; {
+		first, n := findings[0], 1
+		for n < len(findings) && findings[n].Node == first.Node && findings[n].File == first.File {
 			n++
 		}
-		b := branch{rows: rows[:n:n]}
-		rows = rows[n:]
+		b := branch{findings: findings[:n:n]}
+		findings = findings[n:]
 		if first.Node != "" {
 			b.nodes = []string{first.Node}
-			name := alike(b.rows)
+			name := alike(b.findings)
 			if i, found := known[name]; found {
 				all[i].nodes = append(all[i].nodes, first.Node)
 				continue
@@ -205,32 +205,32 @@ func (r *Report) branches() []branch {
 		if len(a.nodes) == 0 || len(b.nodes) == 0 {
 			return cmp.Compare(len(a.nodes), len(b.nodes))
 		}
-		return cmp.Compare(worst(b.rows), worst(a.rows))
+		return cmp.Compare(worst(b.findings), worst(a.findings))
 	})
 	return all
 }
 
 // alike returns a key that is equal for nodes whose findings look the same.
-func alike(rows []Finding) string {
+func alike(findings []Finding) string {
 	var key strings.Builder
-	node := rows[0].Node
-	for _, row := range rows {
-		if row.Evidence.Time, row.Node = (time.Time{}), ""; row.Evidence.Kind != "event" {
-			row.Evidence = Evidence{} // not shown in text
+	node := findings[0].Node
+	for _, f := range findings {
+		if f.Evidence.Time, f.Node = (time.Time{}), ""; f.Evidence.Kind != "event" {
+			f.Evidence = Evidence{} // not shown in text
 		}
-		fmt.Fprintf(&key, "%+v\n", row)
+		fmt.Fprintf(&key, "%+v\n", f)
 	}
 	return strings.ReplaceAll(key.String(), node, "\x00")
 }
 
-func worst(rows []Finding) Severity {
-	return slices.MaxFunc(rows, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity
+func worst(findings []Finding) Severity {
+	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity
 }
 
 // Summary counts the findings by severity: "2 errors, 1 warning, 40 passed".
 func (r *Report) Summary() string {
 	count := map[string]int{}
-	for _, f := range r.Rows {
+	for _, f := range r.Findings {
 		count[f.Severity.String()]++
 	}
 	var parts []string

@@ -74,6 +74,6 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 }
 
 // judged returns the report about a cluster.
-func judged(s *cluster.State, rows []check.Finding) check.Report {
-	return check.Report{Judged: true, Title: s.Title, At: s.At, Rows: rows}
+func judged(s *cluster.State, findings []check.Finding) check.Report {
+	return check.Report{Judged: true, Title: s.Title, At: s.At, Findings: findings}
 }

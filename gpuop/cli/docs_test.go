@@ -101,7 +101,7 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 	}
 }
 
-// docs/gpuop/rows.md is generated from the checks.
+// docs/gpuop/checks.md is generated from the checks.
 func TestChecksPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Checks\n\n`gpuop explain ID` prints an entry of this list. The severity is the highest of a check's findings.\n\n" +
@@ -116,7 +116,7 @@ func TestChecksPage(t *testing.T) {
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
-	golden(t, filepath.Join("..", "..", "..", "docs", "gpuop", "rows.md"), b.String())
+	golden(t, filepath.Join("..", "..", "..", "docs", "gpuop", "checks.md"), b.String())
 }
 
 // words splits a command line of the documentation.

@@ -69,15 +69,15 @@ kernel (--kernel) as well. If the name of an image is not certain, a note on sta
 // imagesAnswer lists the images. Uncertainties about several images share one note. If the values could not be read, it
 // lists nothing: the images of the defaults may be the wrong ones.
 func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answer {
-	a := answer{Document: true, Quiet: true, Report: check.Report{Rows: findings}}
+	a := answer{Document: true, Quiet: true, Report: check.Report{Findings: findings}}
 	if a.Report.AtLeast(check.Error) {
 		list = nil
 	}
 	a.Data = list
 	for _, i := range list {
 		same := func(r check.Finding) bool { return r.Reason == i.Note }
-		if at := slices.IndexFunc(a.Report.Rows, same); at >= 0 {
-			a.Report.Rows[at].Subject += ", " + i.Name
+		if at := slices.IndexFunc(a.Report.Findings, same); at >= 0 {
+			a.Report.Findings[at].Subject += ", " + i.Name
 		} else if i.Note != "" {
 			a.Report.Add(check.Finding{Check: uncertainTag, Severity: check.Note, Subject: i.Name, Reason: i.Note})
 		}

@@ -122,7 +122,7 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error 
 		}
 	}
 	text := check.OneLine(strings.Join(skipped[:min(len(skipped), 5)], ", "))
-	others := check.Report{Rows: slices.DeleteFunc(slices.Clone(result.Report.Rows), func(f check.Finding) bool { return unread[f.File] })}
+	others := check.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings), func(f check.Finding) bool { return unread[f.File] })}
 	switch {
 	case len(skipped) == 0:
 		return answered
@@ -155,7 +155,7 @@ func kinds(result *lint.Result) func(io.Writer, check.Style) error {
 			}
 			number[k] = 0
 		}
-		what, found := "checked: ", len(result.Report.Rows) > 0
+		what, found := "checked: ", len(result.Report.Findings) > 0
 		switch {
 		case len(words) == 0:
 			what = "nothing to check"
@@ -172,9 +172,9 @@ func kinds(result *lint.Result) func(io.Writer, check.Style) error {
 
 // fixed writes the corrected command to standard output, and its findings to standard error.
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
-	for i := range result.Report.Rows {
-		if row := &result.Report.Rows[i]; row.File == lint.CommandName {
-			row.File, row.Text = o.script, "" // the corrected command is shown
+	for i := range result.Report.Findings {
+		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
+			f.File, f.Text = o.script, "" // the corrected command is shown
 		}
 	}
 	text := result.Corrected
@@ -227,11 +227,11 @@ func (e *env) sources(o *lintFlags, args []string) error {
 					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its subfolders one at a time"})
 				break reading
 			case err != nil:
-				row := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " + err.Error()}
+				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " + err.Error()}
 				if found {
-					row.Severity = check.Note // found by searching a directory
+					f.Severity = check.Note // found by searching a directory
 				}
-				o.unread = append(o.unread, row)
+				o.unread = append(o.unread, f)
 			case script && o.fix && o.options.Command != "":
 				return fmt.Errorf("%w: --fix corrects one script at a time: run it for %s, then for each of the others", errUsage, cmp.Or(o.script, name))
 			case script && o.fix:

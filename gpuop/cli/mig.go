@@ -127,7 +127,7 @@ fits.`,
 			result := fitResult{Board: b.Name, Request: request.String()}
 			a := answer{Data: &result, Report: assumed(b), Quiet: true}
 			if result.Layout, err = mig.Fit(b, request); err != nil {
-				a.Report = check.Report{Rows: []check.Finding{{
+				a.Report = check.Report{Findings: []check.Finding{{
 					Check: mig.DoesNotFit, Severity: check.Error, Subject: result.Request, Reason: err.Error(),
 					Fix: "gpuop mig profiles " + gpu + " lists what fits",
 				}}}
@@ -155,7 +155,7 @@ func assumed(b mig.Board) check.Report {
 	if b.Evidence == "attested" {
 		return check.Report{}
 	}
-	return check.Report{Rows: []check.Finding{{
+	return check.Report{Findings: []check.Finding{{
 		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
 		Reason: "the placements of this board are derived from other boards; nvidia-smi mig -lgipp prints the actual ones",
 	}}}

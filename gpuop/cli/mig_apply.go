@@ -61,12 +61,12 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	if err != nil {
 		return err
 	}
-	rows, err := judge.Prepare(s, judge.Options{Table: e.table}, node, config)
+	findings, err := judge.Prepare(s, judge.Options{Table: e.table}, node, config)
 	if err != nil {
 		return err
 	}
-	tree := judged(s, rows)
-	row := check.Finding{
+	tree := judged(s, findings)
+	f := check.Finding{
 		Check: migLabel, Severity: check.Note, Node: node, Subject: judge.LabelMIG,
 		Reason: "dry run: add --apply to set the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
@@ -75,13 +75,13 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	switch {
 	case !a.apply || !live:
 	case tree.AtLeast(check.Error) && !a.force:
-		row.Severity, row.Reason, row.Fix = check.Error, "the label was not set because of the problems above; add --force to set it anyway", ""
+		f.Severity, f.Reason, f.Fix = check.Error, "the label was not set because of the problems above; add --force to set it anyway", ""
 	default:
 		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err
 		}
-		row.Reason, row.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node
+		f.Reason, f.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node
 	}
-	tree.Add(row)
+	tree.Add(f)
 	return e.answer(answer{Report: tree})
 }

@@ -123,7 +123,7 @@ func (e *env) render(w io.Writer, a *answer) error {
 func (e *env) renderText(w io.Writer, a *answer) error {
 	style := check.Style{Color: e.Terminal && e.outPath == ""}
 	notes := w
-	found := len(a.Report.Rows) > 0
+	found := len(a.Report.Findings) > 0
 	switch {
 	case a.Document:
 		if err := a.Text(w, check.Style{}); err != nil {

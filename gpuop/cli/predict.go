@@ -97,7 +97,7 @@ func (e *env) predict(f *predictFlags) error {
 	} else if found, err = p.partition(gpus, data, f); err != nil {
 		return err
 	}
-	a := answer{Data: p, Report: check.Report{Rows: append(found, findings...)}}
+	a := answer{Data: p, Report: check.Report{Findings: append(found, findings...)}}
 	if p.Labels != nil {
 		a.Text = p.write
 	}

@@ -76,12 +76,12 @@ func FuzzPredict(f *testing.F) {
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
 		gpus, n := []mig.GPU{g, g}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sharing.ConfigLabel: label}}}
 		p := newPrediction(n, gpus, mig.StrategySingle)
-		a := answer{Report: check.Report{Rows: p.share(n, gpus, []byte(file), &predictFlags{file: "x"})}, Data: p, Text: p.write}
+		a := answer{Report: check.Report{Findings: p.share(n, gpus, []byte(file), &predictFlags{file: "x"})}, Data: p, Text: p.write}
 		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)
 			if (err == nil) == a.Report.AtLeast(check.Error) {
-				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Rows)
+				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Findings)
 			}
 		}
 	})

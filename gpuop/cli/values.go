@@ -155,7 +155,7 @@ The exit code is 1 if a setting was dropped, has a new effect, or has an error.`
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Rows) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

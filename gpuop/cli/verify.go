@@ -51,8 +51,8 @@ be reached.`,
 			if err != nil {
 				return check.Report{}, err
 			}
-			rows, err := ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
-			return judged(s, rows), err
+			findings, err := ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
+			return judged(s, findings), err
 		}
 		var r check.Report
 		if wait {
@@ -77,16 +77,16 @@ be reached.`,
 	return cmd
 }
 
-// ofNode keeps the rows about the named node and about unreadable kinds. Without a name it keeps all rows.
-func ofNode(s *cluster.State, rows []check.Finding, name string) ([]check.Finding, error) {
+// ofNode keeps the findings about the named node and about unreadable kinds. Without a name it keeps all findings.
+func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Finding, error) {
 	if name == "" {
-		return rows, nil
+		return findings, nil
 	}
-	rows = slices.DeleteFunc(rows, func(v check.Finding) bool {
-		return v.Node != name && !slices.Contains(strings.Split(v.Nodes, ", "), name) && (v.Node != "" || v.Check != judge.NotRead)
+	findings = slices.DeleteFunc(findings, func(f check.Finding) bool {
+		return f.Node != name && !slices.Contains(strings.Split(f.Nodes, ", "), name) && (f.Node != "" || f.Check != judge.NotRead)
 	})
-	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
-		return rows, nil
+	if len(findings) > 0 || s.Lacks(cluster.Nodes) != nil {
+		return findings, nil
 	}
 	if slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name }) {
 		return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)

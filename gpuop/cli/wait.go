@@ -20,11 +20,11 @@ var errDeadline = errors.New("timed out")
 // lookEvery is the minimum interval between two reads of the cluster.
 const lookEvery = 5 * time.Second
 
-// look reads the cluster once. It returns the rows, and whether waiting is over.
-type look func(ctx context.Context) (rows []check.Finding, done bool, err error)
+// look reads the cluster once. It returns the findings, and whether waiting is over.
+type look func(ctx context.Context) (findings []check.Finding, done bool, err error)
 
 // until calls look until it is done or fails, the timeout passes (errDeadline), or ctx ends. It writes a line to out
-// for each change of a waiting or failed row. After a slow look, the interval is doubled.
+// for each change of a waiting or failed finding. After a slow look, the interval is doubled.
 func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -37,14 +37,14 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 	shown := map[string]check.Finding{}
 	for {
 		start := time.Now()
-		rows, done, err := look(limited)
+		findings, done, err := look(limited)
 		switch {
 		case err != nil && limited.Err() != nil:
 			return passed()
 		case err != nil:
 			return err
 		}
-		shown = show(out, shown, unsettled(rows))
+		shown = show(out, shown, unsettled(findings))
 		if done {
 			return nil
 		}
@@ -56,31 +56,31 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 	}
 }
 
-// unsettled returns the rows that are waiting or failed.
-func unsettled(rows []check.Finding) []check.Finding {
-	return slices.DeleteFunc(slices.Clone(rows), func(v check.Finding) bool {
-		return v.Severity != check.Waiting && v.Severity != check.Error
+// unsettled returns the findings that are waiting or failed.
+func unsettled(findings []check.Finding) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool {
+		return f.Severity != check.Waiting && f.Severity != check.Error
 	})
 }
 
-// show writes what changed since before, and returns the rows for the next call.
-func show(out io.Writer, before map[string]check.Finding, rows []check.Finding) map[string]check.Finding {
+// show writes what changed since before, and returns the findings for the next call.
+func show(out io.Writer, before map[string]check.Finding, findings []check.Finding) map[string]check.Finding {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
-	present := make(map[string]check.Finding, len(rows))
-	name := func(v check.Finding) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
-	for _, v := range rows {
-		key := v.Node + "\x00" + v.Check.ID + "\x00" + v.Subject
-		present[key] = v
-		if old, known := before[key]; known && old.Severity == v.Severity && old.Reason == v.Reason {
+	present := make(map[string]check.Finding, len(findings))
+	name := func(f check.Finding) string { return strings.TrimSpace(f.Node + " " + f.Subject) }
+	for _, f := range findings {
+		key := f.Node + "\x00" + f.Check.ID + "\x00" + f.Subject
+		present[key] = f
+		if old, known := before[key]; known && old.Severity == f.Severity && old.Reason == f.Reason {
 			continue
 		}
-		text := fmt.Sprintf("%-7s %s: %s", v.Severity, name(v), v.Reason)
-		if age := now.Sub(v.Since); !v.Since.IsZero() && age > 0 {
+		text := fmt.Sprintf("%-7s %s: %s", f.Severity, name(f), f.Reason)
+		if age := now.Sub(f.Since); !f.Since.IsZero() && age > 0 {
 			text += fmt.Sprintf(" (for %s)", age.Round(time.Second))
 		}
-		if v.Fix != "" {
-			text += " → " + v.Fix
+		if f.Fix != "" {
+			text += " → " + f.Fix
 		}
 		fmt.Fprintln(out, clock, check.OneLine(text))
 	}
@@ -107,7 +107,7 @@ func (e *env) waited(
 			return nil, false, err
 		}
 		last = r
-		return r.Rows, len(unsettled(r.Rows)) == 0, nil
+		return r.Findings, len(unsettled(r.Findings)) == 0, nil
 	})
 	why := ""
 	switch {
@@ -123,7 +123,7 @@ func (e *env) waited(
 		return last, err
 	}
 	left := "1 finding is not resolved"
-	if n := len(unsettled(last.Rows)); n != 1 {
+	if n := len(unsettled(last.Findings)); n != 1 {
 		left = fmt.Sprintf("%d findings are not resolved", n)
 	}
 	last.Add(check.Finding{

@@ -61,7 +61,7 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	n.cdi()
 	n.validated(false)
 	n.addFirstBroken()
-	return check.Report{Judged: true, Title: r.path, At: at, Rows: n.findings}, nil
+	return check.Report{Judged: true, Title: r.path, At: at, Findings: n.findings}, nil
 }
 
 // inspection holds the findings. Later checks use the results of earlier ones.

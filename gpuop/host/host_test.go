@@ -159,12 +159,12 @@ func inspectFiles(t *testing.T, files map[string]string) check.Report {
 
 // notOK returns the findings that are not OK, and the component that the first finding names as broken.
 func notOK(tree check.Report) (findings []string, broken string) {
-	for _, v := range tree.Rows[1:] {
+	for _, v := range tree.Findings[1:] {
 		if v.Severity != check.OK {
 			findings = append(findings, v.Severity.String()+" "+v.Check.ID+" "+v.Subject)
 		}
 	}
-	return findings, tree.Rows[0].Subject
+	return findings, tree.Findings[0].Subject
 }
 
 func TestInspect(t *testing.T) {
@@ -227,14 +227,14 @@ func TestInspect(t *testing.T) {
 			findings, broken := notOK(tree)
 			if diff := cmp.Diff(tc.want, findings); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
-				for _, v := range tree.Rows {
+				for _, v := range tree.Findings {
 					t.Logf("%s %s: %s", v.Severity, v.Subject, v.Reason)
 				}
 			}
 			if broken != tc.broken {
 				t.Errorf("the first broken component is %q, want %q", broken, tc.broken)
 			}
-			for _, v := range tree.Rows {
+			for _, v := range tree.Findings {
 				if v.Reason == "" || v.Node != "gpu-1" {
 					t.Errorf("a finding without a reason or node: %+v", v)
 				}
@@ -249,7 +249,7 @@ func TestInspect(t *testing.T) {
 // A healthy node has a finding for every check, each OK, in order of dependence.
 func TestFindingsInOrderOfDependence(t *testing.T) {
 	var got []string
-	for _, v := range inspectFiles(t, healthy()).Rows {
+	for _, v := range inspectFiles(t, healthy()).Findings {
 		got = append(got, v.Check.ID)
 	}
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
@@ -267,8 +267,8 @@ func TestWhyNotLoaded(t *testing.T) {
 		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
 	} {
 		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
-		i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
-		if got := tree.Rows[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
+		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
+		if got := tree.Findings[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -285,9 +285,9 @@ func TestAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "validation-driver" })
-	if !tree.Rows[i].Since.Equal(since) {
-		t.Errorf("since %s, want %s", tree.Rows[i].Since, since)
+	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "validation-driver" })
+	if !tree.Findings[i].Since.Equal(since) {
+		t.Errorf("since %s, want %s", tree.Findings[i].Since, since)
 	}
 }
 
@@ -297,7 +297,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range inspectFiles(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Rows {
+	for _, v := range inspectFiles(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Findings {
 		if strings.Contains(v.Reason, "999.99") {
 			t.Errorf("read outside: %+v", v)
 		}
@@ -322,8 +322,8 @@ func TestPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == "device-nodes" })
-	if v := tree.Rows[i]; v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
+	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "device-nodes" })
+	if v := tree.Findings[i]; v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
 		t.Errorf("%+v", v)
 	}
 }
@@ -353,7 +353,7 @@ func FuzzFiles(f *testing.F) {
 			return
 		}
 		tree := inspectFiles(t, change(healthy(), name, content))
-		if len(tree.Rows) < 5 || tree.Rows[0].Check.ID != "first-broken-link" {
+		if len(tree.Findings) < 5 || tree.Findings[0].Check.ID != "first-broken-link" {
 			t.Fatalf("%+v", tree)
 		}
 	})
@@ -369,8 +369,8 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 	} {
 		tree := inspectFiles(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
-			if i := slices.IndexFunc(tree.Rows, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Rows[i].Fix, want) || strings.Contains(tree.Rows[i].Fix, "CONTAINERD_CONFIG="+config) {
-				t.Errorf("%s: the finding %s does not say %q: %+v", config, id, want, tree.Rows)
+			if i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Findings[i].Fix, want) || strings.Contains(tree.Findings[i].Fix, "CONTAINERD_CONFIG="+config) {
+				t.Errorf("%s: the finding %s does not say %q: %+v", config, id, want, tree.Findings)
 			}
 		}
 	}

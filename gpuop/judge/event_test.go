@@ -114,7 +114,7 @@ func TestEventsNameTheCause(t *testing.T) {
 			if len(found) != 1 || found[0].Severity != check.Error || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
 				t.Errorf("want one row that fails with its event on %s, got %+v\n%s", test.nodes, found, text(rows))
 			}
-			tree := check.Report{Judged: true, At: at, Start: true, Rows: rows}
+			tree := check.Report{Judged: true, At: at, Start: true, Findings: rows}
 			var out strings.Builder
 			if err := tree.WriteText(&out, check.Style{}, false); err != nil {
 				t.Fatal(err)

@@ -254,7 +254,7 @@ func (want row) in(rows []check.Finding) bool {
 
 func text(rows []check.Finding) string {
 	var out bytes.Buffer
-	tree := check.Report{Judged: true, At: at, Rows: slices.Clone(rows)}
+	tree := check.Report{Judged: true, At: at, Findings: slices.Clone(rows)}
 	tree.Sort()
 	_ = tree.WriteText(&out, check.Style{}, true)
 	return out.String()
@@ -908,7 +908,7 @@ func TestGolden(t *testing.T) {
 	n := node(s, "gpu-2")
 	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")
 	wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
-	tree := check.Report{Judged: true, Title: s.Title, At: s.At, Rows: verified(t, s)}
+	tree := check.Report{Judged: true, Title: s.Title, At: s.At, Findings: verified(t, s)}
 	tree.Sort()
 	var out bytes.Buffer
 	if err := tree.WriteText(&out, check.Style{}, true); err != nil {

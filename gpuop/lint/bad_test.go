@@ -58,13 +58,13 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 				t.Errorf("%s, %d MB, want at most 20 s and 50 MB", took, used>>20)
 			}
 			bombs := 0
-			for _, f := range got.Report.Rows {
+			for _, f := range got.Report.Findings {
 				if f.Check.ID == "yaml-aliases" {
 					bombs++
 				}
 			}
-			if bombs != 1 || len(got.Report.Rows) > 2 {
-				t.Errorf("%d findings, %d about aliases, want one: %v", len(got.Report.Rows), bombs, brief(got.Report))
+			if bombs != 1 || len(got.Report.Findings) > 2 {
+				t.Errorf("%d findings, %d about aliases, want one: %v", len(got.Report.Findings), bombs, brief(got.Report))
 			}
 		})
 	}
@@ -139,8 +139,8 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	if !got.Report.AtLeast(check.Error) {
 		t.Errorf("a wrong value for a newer release: %v, want an error", brief(got.Report))
 	}
-	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Rows[0].Reason, newest.String()) {
-		t.Errorf("%q does not contain the release that was checked", got.Report.Rows[0].Reason)
+	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Findings[0].Reason, newest.String()) {
+		t.Errorf("%q does not contain the release that was checked", got.Report.Findings[0].Reason)
 	}
 }
 

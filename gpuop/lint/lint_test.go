@@ -29,7 +29,7 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 // brief returns each finding as "severity id subject @line".
 func brief(r check.Report) []string {
 	var out []string
-	for _, f := range r.Rows {
+	for _, f := range r.Findings {
 		line := ""
 		if f.Line > 0 {
 			line = fmt.Sprintf(" @%d", f.Line)
@@ -110,7 +110,7 @@ func TestInstallCommandIsCorrected(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
 		var left []string
-		for _, row := range judge(t, lint.Options{Command: corrected}).Report.Rows {
+		for _, row := range judge(t, lint.Options{Command: corrected}).Report.Findings {
 			if row.Severity >= check.Warning {
 				left = append(left, row.Check.ID+" "+row.Subject)
 			}
@@ -294,7 +294,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text)} }
 	got := judge(t, lint.Options{Files: []lint.Input{file("a.yaml", strings.TrimSuffix(configMap[strings.Index(configMap, "apiVersion"):], "EOF\n")),
 		file("b.yaml", "devicePlugin: {config: {name: time-slicing-confg, default: any}}\n")}})
-	if got.Judged != 3 || len(got.Report.Rows) > 0 {
+	if got.Judged != 3 || len(got.Report.Findings) > 0 {
 		t.Errorf("a ConfigMap of almost the same name in another file: %v of %v", brief(got.Report), got.Kinds)
 	}
 }
@@ -341,7 +341,7 @@ func within(t *testing.T, text string, result *lint.Result) {
 	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		lines += strings.Count(text, end)
 	}
-	for _, f := range result.Report.Rows {
+	for _, f := range result.Report.Findings {
 		if f.Line < 0 || f.Line > lines {
 			t.Errorf("%s at line %d of %d", f.Check.ID, f.Line, lines)
 		}

@@ -159,7 +159,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		}
 		reported++
 		right := false
-		for _, f := range got.Report.Rows {
+		for _, f := range got.Report.Findings {
 			right = right || lines[f.Line] || f.Severity >= check.Warning && (f.Subject == path.String() || strings.HasPrefix(f.Subject, path.String()+"."))
 		}
 		if right {

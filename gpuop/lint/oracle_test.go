@@ -50,7 +50,7 @@ func apiServer(t *testing.T) *charts.Definitions {
 // refused returns the errors of a report.
 func refused(r check.Report) []string {
 	var out []string
-	for _, f := range r.Rows {
+	for _, f := range r.Findings {
 		if f.Severity == check.Error {
 			out = append(out, f.Check.ID+" "+f.Subject)
 		}
@@ -212,7 +212,7 @@ func TestSetAsHelm(t *testing.T) {
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
 		t.Fatalf("%v, %v", values, err)
 	}
-	if got := judge(t, lint.Options{Command: "helm template g nvidia/gpu-operator --set '" + flags + "'"}); len(got.Report.Rows) > 0 {
+	if got := judge(t, lint.Options{Command: "helm template g nvidia/gpu-operator --set '" + flags + "'"}); len(got.Report.Findings) > 0 {
 		t.Errorf("%v", brief(got.Report))
 	}
 }
@@ -273,7 +273,7 @@ func TestScriptsAsBash(t *testing.T) {
 		got := judge(t, lint.Options{Command: script})
 		var rest []string
 		shell := false
-		for _, f := range got.Report.Rows {
+		for _, f := range got.Report.Findings {
 			if f.Check.ID == "broken-continuation" || f.Check.ID == "brace-expansion" {
 				shell = true
 				continue
@@ -281,7 +281,7 @@ func TestScriptsAsBash(t *testing.T) {
 			rest = append(rest, f.Check.ID+" "+f.Subject)
 		}
 		var whole []string
-		for _, f := range want.Report.Rows {
+		for _, f := range want.Report.Findings {
 			whole = append(whole, f.Check.ID+" "+f.Subject)
 		}
 		slices.Sort(rest)

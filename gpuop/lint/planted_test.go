@@ -28,7 +28,7 @@ func TestPlantedMistakes(t *testing.T) {
 		name, version, _ := strings.Cut(columns[0], " ")
 		options := lint.Options{Version: version, Files: []lint.Input{{Name: name, Data: []byte(input + "\n"), Script: strings.HasSuffix(name, ".sh")}}}
 		var got []string
-		for _, f := range judge(t, options).Report.Rows {
+		for _, f := range judge(t, options).Report.Findings {
 			got = append(got, fmt.Sprintf("%s@%d", f.Check.ID, f.Line))
 		}
 		if why, none := strings.CutPrefix(columns[1], "none: "); none {

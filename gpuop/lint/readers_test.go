@@ -36,7 +36,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		dead := ""
-		for _, f := range result.Report.Rows {
+		for _, f := range result.Report.Findings {
 			if f.Check.ID == "dead-setting" {
 				dead = f.Subject
 			}
@@ -61,7 +61,7 @@ func TestFixKeepsUnknownKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Rows) == 0 {
+		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Findings) == 0 {
 			t.Errorf("%s becomes %s", command, result.Corrected)
 		}
 	}

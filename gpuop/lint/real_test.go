@@ -49,7 +49,7 @@ func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := func(text string) (out []string) {
-		for _, row := range judge(t, lint.Options{Files: []lint.Input{{Name: "values.yaml", Data: []byte(text)}}}).Report.Rows {
+		for _, row := range judge(t, lint.Options{Files: []lint.Input{{Name: "values.yaml", Data: []byte(text)}}}).Report.Findings {
 			if row.Check.ID == "dead-setting" {
 				out = append(out, row.Subject)
 			}

@@ -274,7 +274,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 		script("c.sh", "echo nothing"),
 	}, Command: "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"})
 	var got []string
-	for _, f := range result.Report.Rows {
+	for _, f := range result.Report.Findings {
 		got = append(got, f.File+" "+f.Check.ID)
 	}
 	slices.Sort(got)
@@ -346,7 +346,7 @@ func TestAnswersToUnknownKeys(t *testing.T) {
 		"driver.upgradePolicy.drain.something": "driver.upgradePolicy.drain has the keys deleteEmptyDir, enable, force, podSelector, timeoutSeconds",
 	} {
 		result := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set " + key + "=a"})
-		if rows := result.Report.Rows; len(rows) != 1 || !strings.HasPrefix(rows[0].Fix, want) {
+		if rows := result.Report.Findings; len(rows) != 1 || !strings.HasPrefix(rows[0].Fix, want) {
 			t.Errorf("%s: %+v, want %q", key, rows, want)
 		}
 	}

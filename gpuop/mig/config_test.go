@@ -109,7 +109,7 @@ func TestParseConfigFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, findings := ParseConfig([]byte(tc.file))
-			found := check.Report{Rows: findings}
+			found := check.Report{Findings: findings}
 			found.Sort()
 			var got []string
 			for _, f := range findings {

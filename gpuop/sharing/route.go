@@ -19,23 +19,23 @@ const ConfigLabel = "nvidia.com/device-plugin.config"
 // start. problem is nil or a finding about the choice.
 func Choose(names []string, label, defaultName string) (name string, ok bool, problem *check.Finding) {
 	const key = "devicePlugin.config.default"
-	row := check.Finding{Check: otherChoice, Subject: ConfigLabel}
+	f := check.Finding{Check: otherChoice, Subject: ConfigLabel}
 	wanted := label
 	if label == "" {
-		row.Subject, wanted = key, defaultName
+		f.Subject, wanted = key, defaultName
 	}
 	switch {
 	case wanted == "":
-		row.Severity, row.Reason = check.Warning, "no default and no node label: the operator uses an empty config, so nothing changes"
-		row.Fix = "set " + key + ", or label the node " + ConfigLabel + "=<name>"
+		f.Severity, f.Reason = check.Warning, "no default and no node label: the operator uses an empty config, so nothing changes"
+		f.Fix = "set " + key + ", or label the node " + ConfigLabel + "=<name>"
 	case slices.Contains(names, wanted):
 		return wanted, true, nil
 	default:
-		row.Severity = check.Error
-		row.Reason = fmt.Sprintf("the ConfigMap has no config %q: the config manager fails, and the device plugin does not start", wanted)
-		row.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
+		f.Severity = check.Error
+		f.Reason = fmt.Sprintf("the ConfigMap has no config %q: the config manager fails, and the device plugin does not start", wanted)
+		f.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
 	}
-	return "", wanted == "", &row
+	return "", wanted == "", &f
 }
 
 // NamedConfig is a config with its key in the ConfigMap, to which node labels refer. Config is nil if the text is not a

@@ -207,12 +207,12 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	if m.ChangesEffect() {
 		t.Errorf("dropped: %v", m.Changes)
 	}
-	for _, f := range m.Report.Rows {
+	for _, f := range m.Report.Findings {
 		if f.Subject == "migManager.version" && strings.Contains(f.Reason, "it is the default of v23.9") {
 			return
 		}
 	}
-	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Rows)
+	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Findings)
 }
 
 // A renamed group is merged into an existing group with the new name.

@@ -119,7 +119,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, f := range judged.Report.Rows {
+				for _, f := range judged.Report.Findings {
 					t.Errorf("%s %s: %s\n%s", f.Severity.String(), f.Subject, f.Reason, text)
 				}
 				if set != nil {
@@ -257,12 +257,12 @@ mig:
 		t.Fatal(err)
 	}
 	if left := brief(judged.Report); len(left) > 0 {
-		t.Errorf("the migrated file is not clean: %v", judged.Report.Rows)
+		t.Errorf("the migrated file is not clean: %v", judged.Report.Findings)
 	}
 }
 
 func brief(r check.Report) (out []string) {
-	for _, f := range r.Rows {
+	for _, f := range r.Findings {
 		if f.Severity >= check.Warning {
 			out = append(out, f.Check.ID+" "+f.Subject)
 		}
