@@ -120,7 +120,7 @@ func TestLookup(t *testing.T) {
 func TestEveryKeyIsExplained(t *testing.T) {
 	for _, k := range chart.Load().AllKeys() {
 		if a, ok := chart.Load().About(k.Path); !ok || a.Reader == "" || a.Text == "" {
-			t.Errorf("%s: nothing is said about it", k.Path)
+			t.Errorf("%s: no description", k.Path)
 		}
 	}
 }
@@ -137,12 +137,12 @@ func FuzzLookup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		path := chart.Path(strings.Split(s, "\n"))
 		if back := chart.ParsePath(path.String()); !slices.Equal(back, path) {
-			t.Errorf("%q is printed as %s, which is %q", path, path, back)
+			t.Errorf("%q is printed as %s, which is parsed as %q", path, path, back)
 		}
 		for _, v := range releases {
 			got := table.Lookup(v, path)
 			if got.Bad < 0 || got.Bad >= len(path) {
-				t.Errorf("%s: %q: name %d is at fault, of %d", v, path, got.Bad, len(path))
+				t.Errorf("%s: %q: index of the first unknown name = %d, want less than %d", v, path, got.Bad, len(path))
 			}
 			if path[0] == "" && got.Status != chart.Unknown && path[min(1, len(path)-1)] != "global" {
 				t.Errorf("%s: %q: status %d, want unknown", v, path, got.Status)

@@ -30,7 +30,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 	var reads map[string][]string
 	charts.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
 	if len(reads) != 42 || len(table.Versions()) < 42 {
-		t.Fatalf("%d releases in the data, %d in the table, want 42", len(reads), len(table.Versions()))
+		t.Fatalf("releases in the data = %d, in the table = %d, want 42", len(reads), len(table.Versions()))
 	}
 	for name := range reads {
 		t.Run(name, func(t *testing.T) {
@@ -40,25 +40,25 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 			}
 			v := r.Version
 			if v.String() != name || table.AppVersion(v) != r.AppVersion {
-				t.Errorf("%s: version %s of the operator %s, the table has %s", name, v, r.AppVersion, table.AppVersion(v))
+				t.Errorf("%s: version %s has the operator %s, want %s as in the table", name, v, r.AppVersion, table.AppVersion(v))
 			}
 			want := map[string]any{}
 			flatten(nil, r.Values, want)
 			for path, value := range want {
 				got, known := table.Default(v, path)
 				if !known || !reflect.DeepEqual(got, value) {
-					t.Errorf("%s: default %v (known: %t), the chart has %v", path, got, known, value)
+					t.Errorf("%s: default = %v (known: %t), want the chart's %v", path, got, known, value)
 				}
 			}
 			for _, k := range table.Keys(v) {
 				if _, has := want[k.Path.String()]; k.Listed(v) && !has {
-					t.Errorf("%s: in the table, not in the chart", k.Path)
+					t.Errorf("%s is in the table but not in the chart", k.Path)
 				}
 			}
 			for _, path := range reads[name] {
 				p := chart.ParsePath(path)
 				if status := table.Lookup(v, p).Status; status != chart.Known && status != chart.Group && status != chart.Free {
-					t.Errorf("%s: templates read it, and the table has status %d", path, status)
+					t.Errorf("%s is read by templates; status in the table = %d, want known", path, status)
 				}
 			}
 			for kind, list := range r.Fields {
@@ -71,7 +71,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 					a, _ := json.Marshal(&f)
 					b, _ := json.Marshal(have)
 					if string(a) != string(b) {
-						t.Errorf("%s %s: %s, the definition has %s", kind, f.Path, b, a)
+						t.Errorf("%s %s = %s, want %s as in the definition", kind, f.Path, b, a)
 					}
 				}
 			}

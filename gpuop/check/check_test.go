@@ -45,7 +45,7 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 		t.Errorf("summary %q, want %q", got, want)
 	}
 	if !r.AtLeast(check.Error) || (&check.Report{}).AtLeast(check.Note) {
-		t.Error("AtLeast")
+		t.Error("AtLeast is wrong for the worst severity")
 	}
 }
 
@@ -65,12 +65,12 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
-		t.Error("colour where none is wanted, or none where it is")
+		t.Error("color must be used only when the style enables it")
 	}
 	r = check.Report{Findings: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
 	if err := r.WriteText(&plain, check.Style{}, false); err != nil || strings.Contains(plain.String(), "\x1b") {
-		t.Errorf("an input's escape sequence reaches the terminal: %q", plain.String())
+		t.Errorf("escape sequence of an input is printed: %q", plain.String())
 	}
 }
 
@@ -189,12 +189,12 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 			t.Errorf("%s: %s, %v", s, data, err)
 		}
 		if strings.Contains(string(data), "since") {
-			t.Errorf("an unknown time is written: %s", data)
+			t.Errorf("zero time is encoded: %s", data)
 		}
 	}
 	for _, word := range []string{"error", "warning", "note"} {
 		if s, err := check.AtSeverity(word); err != nil || s.String() != word {
-			t.Errorf("%s came back as %s, %v", word, s, err)
+			t.Errorf("severity %s is decoded as %s with error %v", word, s, err)
 		}
 	}
 	if _, err := check.AtSeverity("fatal"); !errors.Is(err, check.ErrSeverity) {

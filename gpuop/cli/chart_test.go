@@ -24,7 +24,7 @@ func TestOutIsNoInput(t *testing.T) {
 			t.Errorf("--out %s: exit %d, %s", out, code, errOut)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
-			t.Fatalf("the input is %q now, %v", got, err)
+			t.Fatalf("input file after the call = %q, %v", got, err)
 		}
 	}
 	if code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", filepath.Join(dir, "new.yaml")); code != 0 {
@@ -78,7 +78,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 			}
 		}
 		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
-			t.Errorf("beside Chart.yaml, %s: exit %d, %s", release, code, out)
+			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, %s", release, code, out)
 		}
 	}
 	if code, out, _ := call(values, "lint", "-"); code != 0 || !strings.Contains(out, "v26.7.0, assumed") {

@@ -34,7 +34,7 @@ func BenchmarkCluster(b *testing.B) {
 					b.Fatalf("%v\n%.2000s", err, out)
 				}
 				if n := passed(out); n < nodes {
-					b.Fatalf("%d checks passed, want at least one for each of %d nodes\n%.2000s", n, nodes, out)
+					b.Fatalf("passed checks = %d, want at least one for each of %d nodes\n%.2000s", n, nodes, out)
 				}
 				usage, ok := run.ProcessState.SysUsage().(*syscall.Rusage)
 				if !ok {

@@ -55,7 +55,7 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 		}
 	}
 	if printed < 25 {
-		t.Errorf("%d helm commands printed, want 25 or more", printed)
+		t.Errorf("printed helm commands = %d, want at least 25", printed)
 	}
 }
 

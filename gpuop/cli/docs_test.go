@@ -79,7 +79,7 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 			var said []string
 			for _, m := range commandInRow.FindAllStringSubmatch(line, -1) {
 				if said = append(said, m[1]); !slices.Contains(commands, m[1]) {
-					t.Errorf("%s: there is no gpuop %s", name, m[1])
+					t.Errorf("%s: gpuop %s does not exist", name, m[1])
 				}
 			}
 			// in broken.md, the row is in the cell after the command
@@ -91,13 +91,13 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 			for _, m := range rowInTable.FindAllStringSubmatch(cells[at], -1) {
 				beside++
 				if check.Find(m[1]) == nil {
-					t.Errorf("%s: there is no check %s", name, m[1])
+					t.Errorf("%s: check %s does not exist", name, m[1])
 				}
 			}
 		}
 	}
 	if beside < 100 {
-		t.Errorf("found %d findings after commands, want more than 100", beside)
+		t.Errorf("findings shown after commands = %d, want more than 100", beside)
 	}
 }
 

@@ -35,7 +35,7 @@ func golden(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("%s is missing: run the test with -update and read what it writes", path)
+		t.Fatalf("%s is missing: run the test with -update, then review the file", path)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func TestIgnoredFindings(t *testing.T) {
 		t.Errorf("a script: exit %d\n%s", code, out)
 	}
 	if code, _, errOut := call(values, "lint", "-", "--ignore", "unknwn-key"); code != 2 || !strings.Contains(errOut, "write unknown-key") {
-		t.Errorf("an unknown check: exit %d, %s", code, errOut)
+		t.Errorf("unknown check: exit %d, %s", code, errOut)
 	}
 }
 
@@ -61,6 +61,6 @@ func TestExplainKnowsSymptoms(t *testing.T) {
 		}
 	}
 	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
-		t.Errorf("an XID that nobody documents: exit %d, %s", code, errOut)
+		t.Errorf("undocumented XID: exit %d, %s", code, errOut)
 	}
 }

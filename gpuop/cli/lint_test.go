@@ -147,7 +147,7 @@ func TestFormatsAreWhatTheySay(t *testing.T) {
 			first, _ := findings[0].(map[string]any)
 			for _, field := range []string{"id", "severity", "line", "reason", "fix", "source"} {
 				if first[field] == nil {
-					t.Errorf("a finding has no %s: %v", field, first)
+					t.Errorf("finding lacks %s: %v", field, first)
 				}
 			}
 		}
@@ -212,7 +212,7 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	if !strings.Contains(content(t, path), "--values "+path) {
-		t.Error("the command at the top does not name the file")
+		t.Error("the command at the top must name the file")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 		{"two", []string{unknown, clean, service}, 0, []string{unknown, service}},
 		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 0, []string{service}},
 		{"beside errors", []string{wrong, service}, 1, []string{service}},
-		{"a folder in which one is judged", []string{filepath.Join(dir, "mixed")}, 0, nil},
+		{"folder with one relevant file", []string{filepath.Join(dir, "mixed")}, 0, nil},
 		{"none", []string{clean}, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -264,11 +264,11 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 			}
 			for _, name := range tt.names {
 				if !strings.Contains(errOut, "skipped") && !strings.Contains(errOut, "nothing to check") || !strings.Contains(errOut, name) {
-					t.Errorf("%q does not say that %s was skipped", errOut, name)
+					t.Errorf("standard error = %q, want a note that %s was skipped", errOut, name)
 				}
 			}
 			if tt.names == nil && errOut != "" {
-				t.Errorf("%q, want nothing", errOut)
+				t.Errorf("standard error = %q, want none", errOut)
 			}
 		})
 	}
@@ -329,7 +329,7 @@ func TestFolderWithScripts(t *testing.T) {
 		t.Errorf("--fix: exit code %d, %s", code, stderr)
 	}
 	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
-		t.Errorf("a file of its own: exit code %d, %s", code, stderr)
+		t.Errorf("script as a file: exit code %d, %s", code, stderr)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 		t.Errorf("folder: exit %d\n%s", code, out)
 	}
 	if code, out, _ := call("", "lint", path("large.yaml")); code != exitBadInput || !strings.Contains(out, "too large") {
-		t.Errorf("a large file alone: exit %d\n%s", code, out)
+		t.Errorf("large file: exit %d\n%s", code, out)
 	}
 }
 
@@ -405,13 +405,13 @@ func TestLintPrintsNoForeignText(t *testing.T) {
 				}
 				_, out, errOut := call("", append([]string{"lint", "-o", format, path}, extra...)...)
 				if strings.Contains(out+errOut, secret) {
-					t.Errorf("%s %s %v: it holds the secret:\n%s%s", name, format, extra, out, errOut)
+					t.Errorf("%s %s %v: output contains the secret:\n%s%s", name, format, extra, out, errOut)
 				}
 			}
 		}
 	}
 	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "the file holds a string") {
-		t.Errorf("a file of the folder is not judged:\n%s", out)
+		t.Errorf("file of the folder was not checked:\n%s", out)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestMIGApply(t *testing.T) {
 	} {
 		code, out, errOut := call("", c.args...)
 		if code != c.code || !strings.Contains(out+errOut, c.says) {
-			t.Errorf("%q: exit %d, want %d; %q does not say %q", c.args, code, c.code, out+errOut, c.says)
+			t.Errorf("%q: exit %d, want %d; output %q, want it to contain %q", c.args, code, c.code, out+errOut, c.says)
 		}
 	}
 	refused := patched
@@ -86,7 +86,7 @@ func TestMIGApply(t *testing.T) {
 	}
 	want := `/api/v1/nodes/gpu-1 {"metadata":{"labels":{"nvidia.com/mig.config":"all-1g.10gb"}}}`
 	if patched != want || refused != want {
-		t.Errorf("patched %q, and before %q, want %q", patched, refused, want)
+		t.Errorf("patches = %q, rejected patches = %q, want %q", patched, refused, want)
 	}
 	// --apply writes nothing if there are problems, unless --force is set
 	s.Nodes[0].Labels["nvidia.com/mig.config.state"] = "pending"

@@ -35,7 +35,7 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 		t.Errorf("%v, replicas %s, want 7", resources, labels["nvidia.com/gpu.replicas"])
 	}
 	if _, labels = predict("--node", node); labels["nvidia.com/mig.strategy"] != "mixed" {
-		t.Errorf("mig.strategy %q, the node has mixed", labels["nvidia.com/mig.strategy"])
+		t.Errorf("mig.strategy = %q, want mixed as on the node", labels["nvidia.com/mig.strategy"])
 	}
 	if _, labels = predict("--node", node, "--strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
 		t.Errorf("mig.strategy %q, want single", labels["nvidia.com/mig.strategy"])
@@ -45,7 +45,7 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 func TestBoardsOfTheirOwn(t *testing.T) {
 	for _, gpu := range []string{"NVIDIA-H20-3e", "NVIDIA-H100-SXM5-94GB", "NVIDIA-RTX-PRO-5000-Blackwell", "NVIDIA-RTX-PRO-4500-Blackwell", "NVIDIA-GH200-120GB"} {
 		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "gpuop has no MIG profiles") {
-			t.Errorf("%s: exit %d, %s%s, want it said to be unknown", gpu, code, out, errOut)
+			t.Errorf("%s: exit %d, %s%s, want an error that the GPU is unknown", gpu, code, out, errOut)
 		}
 	}
 	for gpu, want := range map[string]string{"H20": "GH200", "NVIDIA-GH200-144G-HBM3e": "GH200-144GB", "H100-NVL": "NVL"} {
@@ -55,7 +55,7 @@ func TestBoardsOfTheirOwn(t *testing.T) {
 	}
 	_, out, _ := call("", "node", "predict", "--gpu", "H200", "--strategy", "mixed", "--config", "all-1g.35gb")
 	if !strings.Contains(out, "nvidia.com/mig-1g.35gb.multiprocessors") || !strings.Contains(out, "26") {
-		t.Errorf("1g.35gb of the H200 has 26 SMs:\n%s", out)
+		t.Errorf("1g.35gb of the H200 must have 26 SMs:\n%s", out)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestVGPUTakesTheUsersOwnDriver(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 	if strings.Contains(out, "devicePlugin:") || !strings.Contains(out, "imagePullSecrets") {
-		t.Errorf("only the driver's image is the user's own:\n%s", out)
+		t.Errorf("only the image of the driver must be a custom one:\n%s", out)
 	}
 }
 

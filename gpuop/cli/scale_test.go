@@ -26,14 +26,14 @@ func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 				}
 			}
 			if got := pages["/api/v1/nodes"]; got != 2 {
-				t.Errorf("%d pages of nodes, want 2", got)
+				t.Errorf("pages of nodes = %d, want 2", got)
 			}
 			if got, want := pages["/api/v1/pods"], (s.Count["/api/v1/pods"]+499)/500; got != want {
-				t.Errorf("%d pages of pods, want %d", got, want)
+				t.Errorf("pages of pods = %d, want %d", got, want)
 			}
 			for _, r := range s.Requests() {
 				if r != "GET /version" && !strings.Contains(r, "limit=500") {
-					t.Errorf("%s is not a page of 500", r)
+					t.Errorf("request %s must have limit=500", r)
 				}
 			}
 		})

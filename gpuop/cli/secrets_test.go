@@ -124,7 +124,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		check(secret, "drift", "-f", path, "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"))
 	}
 	if planted < 60 {
-		t.Errorf("%d secrets were planted, want at least 60", planted)
+		t.Errorf("planted secrets = %d, want at least 60", planted)
 	}
 }
 
@@ -140,11 +140,11 @@ func TestNoSecretOutsideOfFindings(t *testing.T) {
 	}
 	_, out, errOut := call("", "values", "migrate", path, "--from", "v23.9")
 	if strings.Contains(errOut, secret) || strings.Count(out, secret) != 2 {
-		t.Errorf("values migrate: the list must be masked and the file must not:\n%s\n%s", errOut, out)
+		t.Errorf("values migrate must mask secrets in the list of changes but not in the file:\n%s\n%s", errOut, out)
 	}
 	_, out, _ = call("", "values", "migrate", path, "--from", "v23.9", "-o", "json")
 	if strings.Count(out, secret) != 2 {
-		t.Errorf("values migrate -o json has %d secrets, want the 2 of the file:\n%s", strings.Count(out, secret), out)
+		t.Errorf("values migrate -o json contains %d secrets, want the 2 of the file:\n%s", strings.Count(out, secret), out)
 	}
 	for _, args := range [][]string{
 		{"images", path}, {"images", path, "-o", "json"},

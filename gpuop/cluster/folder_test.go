@@ -105,7 +105,7 @@ func TestMustGatherIsAPartOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"gpu-operator/gpu-operator-1", "gpu-operator/plugin"}; !cmp.Equal(want, podNames(s)) {
-		t.Errorf("pods %v, want each once: %v", podNames(s), want)
+		t.Errorf("pods = %v, want %v without duplicates", podNames(s), want)
 	}
 	want := map[cluster.Kind]cluster.Why{cluster.Nodes: cluster.Partial, cluster.Pods: cluster.Partial, cluster.NVIDIADrivers: cluster.Unread, cluster.ConfigMaps: cluster.Unread}
 	if diff := cmp.Diff(want, whys(s)); diff != "" {
@@ -115,7 +115,7 @@ func TestMustGatherIsAPartOfACluster(t *testing.T) {
 		t.Errorf("DaemonSets %v, drivers %v, namespace %q", s.DaemonSets, s.NVIDIADrivers, s.Namespace)
 	}
 	if want := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC); !s.At.Equal(want) {
-		t.Errorf("gathered at %s, want the newest time in it, %s", s.At, want)
+		t.Errorf("time of the folder = %s, want the newest one, %s", s.At, want)
 	}
 	if len(s.Nodes) != 2 {
 		t.Fatalf("%d nodes", len(s.Nodes))
@@ -125,10 +125,10 @@ func TestMustGatherIsAPartOfACluster(t *testing.T) {
 	info := n.Status.NodeInfo
 	if n.Name != "gpu-1" || allocatable.Value() != 7 || info.Architecture != "amd64" || info.ContainerRuntimeVersion != "containerd://2.1.4" || info.OSImage != "Ubuntu 22.04.5 LTS" ||
 		len(n.Spec.Taints) != 1 || n.Spec.Unschedulable || len(n.Status.Conditions) != 1 || n.Status.Conditions[0].Reason != "KubeletNotReady" {
-		t.Errorf("the description is read as %+v", n)
+		t.Errorf("node from kubectl describe = %+v", n)
 	}
 	if !s.Nodes[1].Spec.Unschedulable {
-		t.Error("gpu-2 is cordoned")
+		t.Error("gpu-2 is not cordoned, want cordoned")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestHalfAFolder(t *testing.T) {
 				t.Errorf("got %+v, want %s, %q", m, c.why, c.says)
 			}
 			if i := slices.Index(all, c.kind); i == 0 && s.Nodes != nil {
-				t.Errorf("a broken list is there: %v", s.Nodes)
+				t.Errorf("nodes from a broken list = %v, want none", s.Nodes)
 			}
 		})
 	}
@@ -195,13 +195,13 @@ func FuzzFolder(f *testing.F) {
 			s, err := read(t, folder.Of(t, map[string]string{name: text}), all...)
 			if err != nil {
 				if !errors.Is(err, cluster.ErrInput) {
-					t.Fatalf("%v is not an input error", err)
+					t.Fatalf("error %v does not wrap ErrInput", err)
 				}
 				continue
 			}
 			for _, k := range all {
 				if m := s.Lacks(k); m != nil && m.Detail == "" {
-					t.Fatalf("%s is missing, and no reason is said", k)
+					t.Fatalf("%s is missing without a reason", k)
 				}
 			}
 		}

@@ -77,22 +77,22 @@ func TestReadKeepsWhatIsJudged(t *testing.T) {
 	}
 	n := got.Nodes[0]
 	if n.ManagedFields != nil || n.Status.Images != nil || len(n.Annotations) != 0 || n.Status.NodeInfo.Architecture != "amd64" {
-		t.Errorf("the node is not trimmed, or too much: %+v", n)
+		t.Errorf("trimmed node = %+v, want only the fields that checks read", n)
 	}
 	if env := got.Pods[0].Spec.Containers[0].Env; len(env) != 0 {
-		t.Errorf("the environment of a user's pod is kept: %v", env)
+		t.Errorf("environment of a user's pod = %v, want none", env)
 	}
 	if got.ConfigMaps == nil || got.NVIDIADrivers != nil {
-		t.Errorf("an empty list is %v, one that is not served %v", got.ConfigMaps, got.NVIDIADrivers)
+		t.Errorf("empty list = %v, list that is not served = %v; want empty and nil", got.ConfigMaps, got.NVIDIADrivers)
 	}
 	if m := got.Lacks(cluster.NVIDIADrivers); m == nil || m.Why != cluster.Absent {
-		t.Errorf("NVIDIADrivers are not served, said: %+v", m)
+		t.Errorf("NVIDIADrivers are not served; Missing = %+v", m)
 	}
 	if m := got.Lacks(cluster.Quotas); m == nil || m.Why != cluster.Unread {
-		t.Errorf("quotas were not read, said: %+v", m)
+		t.Errorf("quotas were not requested; Missing = %+v", m)
 	}
 	if m := got.Lacks(cluster.Nodes); m != nil {
-		t.Errorf("nodes were read, said: %+v", m)
+		t.Errorf("nodes were read; Missing = %+v", m)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestReadAsksForPages(t *testing.T) {
 	}
 	for _, r := range s.Requests() {
 		if strings.Contains(r, "/nodes") && !strings.Contains(r, "limit=500") {
-			t.Errorf("%s is not a page of 500", r)
+			t.Errorf("request %s must have limit=500", r)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestCredentialPlugins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := client.Read(t.Context(), cluster.Nodes); err != nil {
-			t.Errorf("a plugin that takes a second: %v", err)
+			t.Errorf("credential plugin that takes one second: error %v", err)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
@@ -327,6 +327,6 @@ func TestReadKeepsWhenItWasWritten(t *testing.T) {
 	}
 	got := s.Nodes[0].ManagedFields
 	if len(got) != 1 || got[0].Time.UTC().Format("15:04") != "11:00" || cluster.Owns(got[0], "metadata", "labels", "nvidia.com/mig.config.state") != 3 {
-		t.Errorf("%v, want only the one at 11:00", got)
+		t.Errorf("managed fields = %v, want only the entry of 11:00", got)
 	}
 }

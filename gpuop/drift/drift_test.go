@@ -36,7 +36,7 @@ func compare(t *testing.T, s *cluster.State, o drift.Options) []check.Finding {
 	findings := drift.Compare(s, o)
 	for _, v := range findings {
 		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
-			t.Errorf("no evidence, and more than likely: %+v", v)
+			t.Errorf("finding has no evidence, and its reason does not say that it is only likely: %+v", v)
 		}
 	}
 	return findings
@@ -53,7 +53,7 @@ func short(findings []check.Finding) []string {
 func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
 	findings := compare(t, load(t, "healthy.yaml"), intended(t))
 	if got := short(findings); len(got) > 0 {
-		t.Errorf("findings that are not OK: %q", got)
+		t.Errorf("findings = %q, want only OK", got)
 	}
 }
 
@@ -72,17 +72,17 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 		i := slices.IndexFunc(findings, func(v check.Finding) bool { return v.Subject == subject })
 		for _, w := range words {
 			if !strings.Contains(findings[i].Reason, w) {
-				t.Errorf("%s: %q does not say %q", subject, findings[i].Reason, w)
+				t.Errorf("%s: reason %q does not contain %q", subject, findings[i].Reason, w)
 			}
 		}
 	}
 	for _, v := range findings {
 		if v.Check.ID == "drift-field" && v.Severity == check.Error {
 			if want := time.Hour; load(t, "edited.yaml").At.Sub(v.Since) > want || v.Since.IsZero() {
-				t.Errorf("%s: since %s, want the time of the edit", v.Subject, v.Since)
+				t.Errorf("%s: Since = %s, want the time of the edit", v.Subject, v.Since)
 			}
 			if !strings.HasPrefix(v.Fix, "kubectl patch clusterpolicy/cluster-policy --type=merge -p '{\"spec\":") {
-				t.Errorf("next %q: helm upgrade does not put an edit back", v.Fix)
+				t.Errorf("Fix = %q: helm upgrade does not revert an edit", v.Fix)
 			}
 		}
 	}
@@ -98,15 +98,15 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 		"error drift-field ClusterPolicy/cluster-policy spec.driver.version",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("%q is missing in %q", want, got)
+			t.Errorf("%q does not contain %q", want, got)
 		}
 	}
 	for _, v := range findings {
 		if strings.Contains(v.Reason+v.Fix, "pw@") {
-			t.Errorf("a password is shown: %q", v.Reason)
+			t.Errorf("reason contains a password: %q", v.Reason)
 		}
 		if v.Check.ID == "drift-value" && v.Subject == "mig.strategy" && v.Fix != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
-			t.Errorf("next %q", v.Fix)
+			t.Errorf("Fix = %q, want none", v.Fix)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestEachFieldIsFound(t *testing.T) {
 	}
 	visit([]string{"spec"}, first.ClusterPolicies[0].Object["spec"].(map[string]any), func(s *cluster.State) map[string]any { return s.ClusterPolicies[0].Object["spec"].(map[string]any) })
 	if fields < 40 {
-		t.Errorf("%d changes tried, want 40 or more", fields)
+		t.Errorf("changes tried = %d, want at least 40", fields)
 	}
 }
 
@@ -324,13 +324,13 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	s.Secrets = []corev1.Secret{}
 	s.ClusterPolicies[0].SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
 	if said := fmt.Sprint(compare(t, s, intended(t))); !strings.Contains(said, "argocd app diff gpu") {
-		t.Errorf("Argo CD leaves no release: %s does not say so", said)
+		t.Errorf("findings %s do not say that Argo CD leaves no Helm release", said)
 	}
 	s = load(t, "upgraded.yaml")
 	s.ClusterPolicies[0].SetLabels(flux)
 	for _, v := range compare(t, s, intended(t)) {
 		if v.Check.ID == "drift-value" && v.Severity == check.Error && !strings.Contains(v.Fix, "change the values of HelmRelease flux-system/gpu") {
-			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Fix)
+			t.Errorf("%s: Fix = %q, want the HelmRelease", v.Subject, v.Fix)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func FuzzDecode(f *testing.F) {
 		if err == nil && r != nil {
 			s := &cluster.State{Namespace: "x", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.a.v1"}, Data: map[string][]byte{"release": data}}}}
 			if len(compare(t, s, drift.Options{Table: intended(t).Table})) == 0 {
-				t.Fatal("a release, but no finding")
+				t.Fatal("a release without a finding")
 			}
 		}
 	})
@@ -363,9 +363,9 @@ func TestOwnerOf(t *testing.T) {
 		entries []metav1.ManagedFieldsEntry
 		want    string
 	}{
-		{"the closest wins over a later one", []metav1.ManagedFieldsEntry{entry("exact", exact, 1), entry("whole", whole, 9)}, "exact"},
+		{"the most specific owner wins over a later one", []metav1.ManagedFieldsEntry{entry("exact", exact, 1), entry("whole", whole, 9)}, "exact"},
 		{"the latest of two", []metav1.ManagedFieldsEntry{entry("late", exact, 9), entry("early", exact, 1)}, "late"},
-		{"the latest of two, in the other order", []metav1.ManagedFieldsEntry{entry("early", exact, 1), entry("late", exact, 9)}, "late"},
+		{"the latest of two owners, listed first", []metav1.ManagedFieldsEntry{entry("early", exact, 1), entry("late", exact, 9)}, "late"},
 		{"the whole group", []metav1.ManagedFieldsEntry{entry("other", other, 9), entry("whole", whole, 1)}, "whole"},
 		{"none", []metav1.ManagedFieldsEntry{entry("other", other, 9), {Manager: "empty"}, entry("broken", `{`, 9)}, ""},
 	} {

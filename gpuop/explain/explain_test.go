@@ -40,11 +40,11 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 			}
 			key := e.Kind + " " + w
 			if other, twice := seen[key]; twice {
-				t.Errorf("%q is explained twice: %q and %q", w, other, e.Meaning)
+				t.Errorf("%q has two explanations: %q and %q", w, other, e.Meaning)
 			}
 			seen[key] = e.Meaning
 			if !slices.ContainsFunc(Find(w), func(f Entry) bool { return f.Kind == e.Kind && f.Meaning == e.Meaning }) {
-				t.Errorf("%q does not find its own entry", w)
+				t.Errorf("Lookup(%q) does not return its own entry", w)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func TestWordsThatUsersSee(t *testing.T) {
 				continue
 			}
 			if entries[0].Meaning == "" || entries[0].Source == "" {
-				t.Errorf("%s: %q has no meaning or source: %+v", row, word, entries[0])
+				t.Errorf("%s: entry of %q lacks a meaning or source: %+v", row, word, entries[0])
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func TestFindSpecialises(t *testing.T) {
 		t.Errorf("a shared product: %+v", got)
 	}
 	if got := Find("nvidia.com/mig.config=all-balanced"); len(got) != 2 || got[1].Words[0] != "all-balanced" {
-		t.Errorf("a label with its value: %+v", got)
+		t.Errorf("label=value: %+v", got)
 	}
 }
 
@@ -169,7 +169,7 @@ func FuzzFind(f *testing.F) {
 		}
 		for _, near := range Nearest(word) {
 			if len(Find(near)) == 0 {
-				t.Fatalf("%q: the suggestion %q is not explained", word, near)
+				t.Fatalf("%q: suggested word %q has no entry", word, near)
 			}
 		}
 	})

@@ -99,7 +99,7 @@ func FuzzDocument(f *testing.F) {
 				r.Bool(field.Value, field.Name)
 			}
 		} else if !slices.ContainsFunc(r.Findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
-			t.Fatal("neither a root nor an error")
+			t.Fatal("result has neither a root nor an error")
 		}
 		for _, f := range r.Findings {
 			if f.Line > strings.Count(string(data), "\n")+strings.Count(string(data), "\r")+2 {

@@ -73,7 +73,7 @@ func TestWhatRunsIsListed(t *testing.T) {
 			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rhel9.6", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
 		{"the major version of Rocky Linux and of RHEL 10 since v26.3", "v26.3.3", images.Nodes{Systems: []string{"rocky9.7", "rhel10.1", "ol8.10"}}, none[1:],
 			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rocky9", "nvcr.io/nvidia/driver:580.126.20-rhel10", "nvcr.io/nvidia/driver:580.126.20-ol8.10", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
-		{"before v22.9 operands have no switch; the validator has its own image", "v1.11.1", images.Nodes{}, off("driver.enabled", "toolkit.enabled", "migManager.enabled", "nfd.enabled"),
+		{"before v22.9: operands without enabled, validator with its own image", "v1.11.1", images.Nodes{}, off("driver.enabled", "toolkit.enabled", "migManager.enabled", "nfd.enabled"),
 			[]string{"nvcr.io/nvidia/gpu-operator:v1.11.1", "nvcr.io/nvidia/cuda:11.6.0-base-ubi8", "nvcr.io/nvidia/cloud-native/gpu-operator-validator:v1.11.1",
 				"nvcr.io/nvidia/k8s-device-plugin:v0.12.2-ubi8", "nvcr.io/nvidia/gpu-feature-discovery:v0.6.1-ubi8", "nvcr.io/nvidia/k8s/dcgm-exporter:2.4.5-2.6.7-ubuntu20.04"}},
 	} {

@@ -55,7 +55,7 @@ func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 			}
 			for _, i := range list(false) {
 				if !slices.Contains(want, i) {
-					t.Errorf("%s is listed, and the chart does not render it", i)
+					t.Errorf("%s is listed but not rendered by the chart", i)
 				}
 			}
 		})

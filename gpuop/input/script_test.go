@@ -42,10 +42,10 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		})
 	}
 	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].Check.ID != "shell-syntax" {
-		t.Errorf("an open quote: %v", s.Findings)
+		t.Errorf("unterminated quote: findings = %v", s.Findings)
 	}
 	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list", 0); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
-		t.Errorf("a file written by the script: %+v", s.Files)
+		t.Errorf("files written by the script = %+v", s.Files)
 	}
 }
 
@@ -59,7 +59,7 @@ func FuzzQuote(f *testing.F) {
 		}
 		script := input.ParseScript("helm "+input.Quote(s), 0)
 		if len(script.Commands) != 1 || len(script.Commands[0].Words) != 2 || script.Commands[0].Words[1].Value != s {
-			t.Errorf("%q as %s is not one word: %+v", s, input.Quote(s), script.Commands)
+			t.Errorf("%q quoted as %s is not parsed as one word: %+v", s, input.Quote(s), script.Commands)
 		}
 	})
 }

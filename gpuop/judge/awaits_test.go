@@ -28,7 +28,7 @@ func TestInitContainersAreExplained(t *testing.T) {
 	}
 	for name, row := range awaits {
 		if !names[name] || !slices.Contains(labels, row.component) {
-			t.Errorf("%s, of %q: no release has such an init container or operand", name, row.component)
+			t.Errorf("%s (component %q): no release has this init container or operand", name, row.component)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestEventsNameTheCause(t *testing.T) {
 	}{
 		"a broken network plugin": {func(s *cluster.State) { sandboxless(s, plugin, broken) },
 			"the node's network plugin could not set up the pod's network", "plugin type=\"calico\" failed", "gpu-1, gpu-2", []string{"no handler", "RuntimeClass"}},
-		"a handler that the runtime lacks": {func(s *cluster.State) { sandboxless(s, plugin, runtime) },
+		"missing handler of the container runtime": {func(s *cluster.State) { sandboxless(s, plugin, runtime) },
 			"the container runtime of the node has no handler nvidia", "no runtime for \"nvidia\" is configured", "gpu-1, gpu-2", []string{"network"}},
 		"CRI-O without the handler": {func(s *cluster.State) {
 			sandboxless(s, plugin, `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to find runtime handler nvidia from runtime list map[runc:0xc0]`)
@@ -76,7 +76,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		"Pod Security": {func(s *cluster.State) {
 			unborn(s, `Error creating: pods "nvidia-driver-daemonset-" is forbidden: violates PodSecurity "baseline:latest": privileged (container "nvidia-driver-ctr" must not set securityContext.privileged=true)`)
 		}, "the namespace enforces baseline:latest", "violates PodSecurity", "gpu-1, gpu-2", []string{"quota", "RuntimeClass"}},
-		"a quota that is used up": {func(s *cluster.State) {
+		"quota used up": {func(s *cluster.State) {
 			unborn(s, `Error creating: pods "nvidia-driver-daemonset-x" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4`)
 		}, "the ResourceQuota pods of the namespace is used up", "exceeded quota", "gpu-1, gpu-2", []string{"Pod Security"}},
 		"GKE's quota": {func(s *cluster.State) {
@@ -85,7 +85,7 @@ func TestEventsNameTheCause(t *testing.T) {
 		"a webhook": {func(s *cluster.State) {
 			unborn(s, `Error creating: admission webhook "validate.kyverno.svc-fail" denied the request: no privileged pods`)
 		}, "the admission webhook validate.kyverno.svc-fail rejects the pods", "no privileged pods", "gpu-1, gpu-2", nil},
-		"an image that does not exist": {func(s *cluster.State) {
+		"missing image": {func(s *cluster.State) {
 			for _, on := range []string{"gpu-1", "gpu-2"} {
 				p := pod(s, plugin, on)
 				c := &p.Status.ContainerStatuses[0]
@@ -93,7 +93,7 @@ func TestEventsNameTheCause(t *testing.T) {
 				warned(s, "Pod", p.Name, "Failed", `Failed to pull image "nvcr.io/nvidia/k8s-device-plugin:v9": rpc error: code = NotFound desc = not found`)
 			}
 		}, "cannot get its image", "code = NotFound", "gpu-1, gpu-2", []string{"no handler"}},
-		"an event that says nothing known": {func(s *cluster.State) { sandboxless(s, plugin, "Failed to create pod sandbox: out of inodes") },
+		"event with an unknown message": {func(s *cluster.State) { sandboxless(s, plugin, "Failed to create pod sandbox: out of inodes") },
 			"the kubelet cannot create the pod's sandbox", "out of inodes", "gpu-1, gpu-2", []string{"no handler", "network"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,12 +107,12 @@ func TestEventsNameTheCause(t *testing.T) {
 				}
 				for _, not := range test.not {
 					if v.Severity == check.Error && strings.Contains(v.Reason, not) {
-						t.Errorf("accused: %+v", v)
+						t.Errorf("unrelated finding: %+v", v)
 					}
 				}
 			}
 			if len(found) != 1 || found[0].Severity != check.Error || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
-				t.Errorf("want one row that fails with its event on %s, got %+v\n%s", test.nodes, found, text(rows))
+				t.Errorf("findings = %+v, want one error with its event on %s\n%s", found, test.nodes, text(rows))
 			}
 			tree := check.Report{Judged: true, At: at, Start: true, Findings: rows}
 			var out strings.Builder
@@ -121,7 +121,7 @@ func TestEventsNameTheCause(t *testing.T) {
 			}
 			first, _, _ := strings.Cut(out.String(), "\n")
 			if !strings.Contains(first, test.reason) {
-				t.Errorf("first line %q", first)
+				t.Errorf("first line = %q, want it to contain %q", first, test.reason)
 			}
 		})
 	}
@@ -164,6 +164,6 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		t.Errorf("%+v\n%s", found, text(rows))
 	}
 	if len(found) == 1 && (!strings.Contains(found[0].Fix, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Fix, " t-13 team:NoSchedule-")) {
-		t.Errorf("next %q", found[0].Fix)
+		t.Errorf("Fix = %q, want one command for all nodes", found[0].Fix)
 	}
 }

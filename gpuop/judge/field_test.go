@@ -122,14 +122,14 @@ func driverOf(name, state, kind, reason string) unstructured.Unstructured {
 
 func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *cluster.State){
-		"every node brings its driver":   func(_ *testing.T, s *cluster.State) { own(s, "gpu-1", "gpu-2") },
-		"one node brings its driver":     func(_ *testing.T, s *cluster.State) { own(s, "gpu-1") },
-		"all nodes for virtual machines": func(t *testing.T, s *cluster.State) { machines(t, s, "vm-passthrough") },
-		"all nodes for virtual machines, by default": func(t *testing.T, s *cluster.State) {
+		"all nodes have preinstalled drivers": func(_ *testing.T, s *cluster.State) { own(s, "gpu-1", "gpu-2") },
+		"one node has a preinstalled driver":  func(_ *testing.T, s *cluster.State) { own(s, "gpu-1") },
+		"all nodes for virtual machines":      func(t *testing.T, s *cluster.State) { machines(t, s, "vm-passthrough") },
+		"default workload is virtual machines": func(t *testing.T, s *cluster.State) {
 			setting(t, s, "vm-passthrough", "sandboxWorkloads", "defaultWorkload")
 			machines(t, s, "")
 		},
-		"a workload label that says the node's default": func(t *testing.T, s *cluster.State) {
+		"workload label equal to the default": func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "sandboxWorkloads", "enabled")
 			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "container")
 		},
@@ -151,7 +151,7 @@ func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
 				}
 			}
 			if len(rows) < 8 {
-				t.Errorf("%d rows", len(rows))
+				t.Errorf("rows = %d, want the checks of every component", len(rows))
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 		want   []row
 		not    []row // findings that must not exist; an empty state matches every state
 	}{
-		"a driver of the node's own that is not there": {func(_ *testing.T, s *cluster.State) {
+		"missing preinstalled driver": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{
@@ -173,12 +173,12 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "nvidia.com/gpu.deploy.driver=true --overwrite"},
 			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
-		"a driver that the values leave to the node, and that is not there": {func(t *testing.T, s *cluster.State) {
+		"missing driver with driver.enabled=false": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{{"operand", "gpu-1", check.Error, "driver.enabled is false"}, {"operand", "gpu-1", check.Error, "driver"}}, nil},
-		"no DaemonSet of the driver for the node's system": {func(_ *testing.T, s *cluster.State) {
+		"no driver DaemonSet for the node's operating system": {func(_ *testing.T, s *cluster.State) {
 			const key = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
 			label(node(s, "gpu-1"), key, "418.94.202502101302-0")
 			label(node(s, "gpu-2"), key, "418.94.202501221327-0")
@@ -190,7 +190,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "418.94.202502101302-0"},
 			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
-		"a pool of drivers without a node": {func(_ *testing.T, s *cluster.State) {
+		"driver pool without nodes": {func(_ *testing.T, s *cluster.State) {
 			driverPool(s, "nvidia-gpu-driver-gold", "pool", "gold")
 			scheduled(s)
 		}, []row{{"daemonset", "", check.Note, "nvidia-gpu-driver-gold"}}, nil},
@@ -203,7 +203,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "gpuop node"},
 			{"operand", "gpu-1", check.Error, "operator-validator"},
 		}, []row{{id: "operand", node: "gpu-1", words: "the driver to be loaded"}, {id: "operand", node: "gpu-1", words: "toolkit-ready"}}},
-		"no runtime for nvidia, and the toolkit is on its way": {func(_ *testing.T, s *cluster.State) {
+		"no runtime for nvidia while the toolkit starts": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 			inInit(pod(s, "nvidia-driver-daemonset", "gpu-1"), "k8s-driver-manager", running(hour))
 			for _, name := range withRuntimeClass {
@@ -213,7 +213,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Waiting, "DaemonSets wait for it"},
 			{"operand", "gpu-1", check.Waiting, "driver"},
 		}, []row{{id: "operand", node: "gpu-1", state: check.Error}}},
-		"a sandbox that does not come, and others have theirs": {func(_ *testing.T, s *cluster.State) {
+		"missing sandbox, with sandboxes of other pods": {func(_ *testing.T, s *cluster.State) {
 			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), hour)
 			pod(s, "nvidia-dcgm-exporter", "gpu-1").Spec.RuntimeClassName = new("nvidia")
 		}, []row{{"operand", "gpu-1", check.Waiting, "a volume or the network"}}, []row{{id: "operand", node: "gpu-1", words: "no handler"}}},
@@ -225,7 +225,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			noSandbox(p, hour)
 			p.Status.Conditions[0].Status = "True"
 		}, []row{{"operand", "gpu-1", check.Waiting, "image"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
-		"a ConfigMap that a pod mounts is not there": {func(_ *testing.T, s *cluster.State) {
+		"missing ConfigMap of a volume": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
 			noSandbox(p, hour)
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "metrics-of-ours"}}}})
@@ -242,7 +242,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
 			node(s, "gpu-1").Spec.Unschedulable = true
 		}, []row{{"node-ready", "gpu-1", check.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", check.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
-		"cordoned, and the driver upgrade has failed": {func(_ *testing.T, s *cluster.State) {
+		"cordoned after a failed driver upgrade": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 			node(s, "gpu-1").Spec.Unschedulable = true
 		}, []row{{"driver-upgrade", "gpu-1", check.Error, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
@@ -254,7 +254,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			scheduled(s)
 		}, []row{{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"}}, nil},
-		"paused for vGPU devices, which failed": {func(_ *testing.T, s *cluster.State) {
+		"paused for a failed vGPU change": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "paused-for-vgpu-change", "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "failed")
 			scheduled(s)
 		}, []row{
@@ -266,7 +266,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			}
 			scheduled(s)
 		}, []row{{"daemonset", "", check.Waiting, "nvidia-mig-manager"}}, nil},
-		"an upgrade state of a driver that is no longer the operator's": {func(t *testing.T, s *cluster.State) {
+		"upgrade state left over from the operator's driver": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "validation-required")
@@ -275,11 +275,11 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"driver-upgrade", "gpu-1", check.Warning, "kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state-"},
 			{"node-no-gpu-resource", "gpu-1", check.Error, ""},
 		}, nil},
-		"an upgrade that failed before the node brought its driver": {func(_ *testing.T, s *cluster.State) {
+		"failed upgrade left over from the operator's driver": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 		}, []row{{"driver-upgrade", "gpu-1", check.Warning, "left over"}}, nil},
-		"a node left out of upgrades": {func(_ *testing.T, s *cluster.State) {
+		"node excluded from driver upgrades": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-required", "nvidia.com/gpu-driver-upgrade.skip", "true")
 		}, []row{{"driver-upgrade", "gpu-1", check.Note, "nvidia.com/gpu-driver-upgrade.skip-"}}, nil},
 		"NVIDIADrivers that select the same node": {func(t *testing.T, s *cluster.State) {
@@ -287,11 +287,11 @@ func TestStatesOfRealClusters(t *testing.T) {
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "notReady", "Error", "ConflictingNodeSelector")}
 		}, []row{{"nvidia-driver", "", check.Error, "conflicting NVIDIADriver NodeSelectors"}}, nil},
 		// before v26.7.0 the operator did not update the state
-		"NVIDIADrivers that select the same node, and say ready": {func(t *testing.T, s *cluster.State) {
+		"NVIDIADrivers that select the same node, with state ready": {func(t *testing.T, s *cluster.State) {
 			setting(t, s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "ready", "Error", "ConflictingNodeSelector")}
 		}, []row{{"nvidia-driver", "", check.Error, "kubectl get nvidiadrivers"}}, nil},
-		"the MPS daemon is what the plugin waits for": {func(t *testing.T, s *cluster.State) {
+		"device plugin waits for the MPS daemon": {func(t *testing.T, s *cluster.State) {
 			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
 			label(node(s, "gpu-1"), "nvidia.com/mps.capable", "true")
@@ -305,20 +305,20 @@ func TestStatesOfRealClusters(t *testing.T) {
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(o appsv1.DaemonSet) bool { return o.Name == d.Name })
 			s.DaemonSets = append(s.DaemonSets, *d)
 		}, []row{{"operand", "gpu-1", check.Error, "mps-control-daemon"}, {"operand", "gpu-1", check.Error, "operator-validator waits for it"}}, nil},
-		"the CUDA workload of the validator": {func(_ *testing.T, s *cluster.State) {
+		"failed CUDA workload of the validator": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "cuda-validation", running(hour))
 			s.Pods = append(s.Pods, workload("nvidia-cuda-validator", "gpu-1"))
 		}, []row{
 			{"operand", "gpu-1", check.Error, "nvidia-cuda-validator-x: init container cuda-validation is in CrashLoopBackOff"},
 			{"operand", "gpu-1", check.Error, "kubectl logs -n gpu-operator nvidia-cuda-validator-x -c cuda-validation --previous"},
 		}, nil},
-		"the workload of the validator finds no GPU free": {func(_ *testing.T, s *cluster.State) {
+		"no free GPU for the validator's workload": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
 			p := workload("nvidia-device-plugin-validator", "gpu-1")
 			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfnvidia.com/gpu", Message: "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"}
 			s.Pods = append(s.Pods, p)
 		}, []row{{"operand", "gpu-1", check.Error, "OutOfnvidia.com/gpu"}}, nil},
-		"a ConfigMap of sharing that is not there": {func(t *testing.T, s *cluster.State) {
+		"missing sharing ConfigMap": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
 			setting(t, s, "nowhere", "devicePlugin", "config", "name")
 		}, []row{{"sharing-config", "", check.Error, "nowhere"}}, nil},
@@ -329,14 +329,14 @@ func TestStatesOfRealClusters(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("no row %s of %q that is %s and says %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
+					t.Errorf("missing row: check %s of %q, severity %s, with %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
 				}
 			}
 			for _, not := range test.not {
 				if i := slices.IndexFunc(rows, func(v check.Finding) bool {
 					return v.Check.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.Severity == not.state) && strings.Contains(v.Reason, not.words)
 				}); i >= 0 {
-					t.Errorf("a row %s says %s: %s", not.id, rows[i].Severity, rows[i].Reason)
+					t.Errorf("unwanted row of check %s, severity %s: %s", not.id, rows[i].Severity, rows[i].Reason)
 				}
 			}
 		})

@@ -13,7 +13,7 @@ func TestMatrixIsReadable(t *testing.T) {
 	}
 	for _, r := range matrix() {
 		if !known[r.series] {
-			t.Errorf("%s is not a release line of the chart", r.series)
+			t.Errorf("%s is not a release series of the chart", r.series)
 		}
 		if r.last < r.first || r.first == 0 && r.id != "rhcos" || len(r.versions) == 0 {
 			t.Errorf("%s %s: versions %v, Kubernetes 1.%d to 1.%d", r.series, r.id, r.versions, r.first, r.last)

@@ -132,8 +132,8 @@ func TestPrepare(t *testing.T) {
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu after the change, 8 nvidia.com/gpu now; mig.strategy=single"},
 		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
-		{"no ConfigMap of sharing", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "not found, although devicePlugin.config.name"},
-		{"a sharing config that is refused", config, func(s *cluster.State) {
+		{"missing sharing ConfigMap", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "not found, although devicePlugin.config.name"},
+		{"rejected sharing config", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			labeled("nvidia.com/device-plugin.config", "bad")(s)
 			s.ConfigMaps = append(s.ConfigMaps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin", Namespace: "gpu-operator"}, Data: map[string]string{"bad": "version: v2\n"}})
@@ -145,31 +145,31 @@ func TestPrepare(t *testing.T) {
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
 		}, nil, "the MIG manager evicts it"},
-		{"an agent with the label, and a MIG manager that does not know it", config, func(s *cluster.State) {
+		{"an agent with the label and a MIG manager too old for it", config, func(s *cluster.State) {
 			setPolicy("v0.14.2", "migManager", "version")(s)
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
 		}, []string{"error mig-client Pod/monitoring/agent-x"}, "kubectl delete daemonset -n monitoring agent"},
-		{"an agent that sees no GPU", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, ""},
-		{"an agent that mounts the device", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) {
+		{"an agent without access to a GPU", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, ""},
+		{"an agent that mounts /dev/nvidia0", config, with(holder("monitoring", "agent-x", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/nvidia0"}}}}
 		})), []string{"error mig-client Pod/monitoring/agent-x"}, "it mounts /dev/nvidia0"},
 		{"GPUs that no entry covers", "half", nil, []string{"error mig-coverage nvidia.com/mig.config=half", "error mig-single-invalid mig.strategy=single"}, "covers GPU 4"},
 		{"a device-filter for another board", "a100-only", nil, []string{"error mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
 		{"what does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
 		{"a misspelled config", "all-1g.10g", nil, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
-		{"a ConfigMap that is not there", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "not found in namespace gpu-operator"},
+		{"missing ConfigMap", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "not found in namespace gpu-operator"},
 		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
 		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
-		{"the same again after a failure", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"error mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
-		{"the same again", "all-disabled", nil, nil, "nothing will happen"},
+		{"same config after a failed change", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"error mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
+		{"same config", "all-disabled", nil, nil, "nothing will happen"},
 		{"a driver upgrade", config, labeled("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"error mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
-		{"an upgrade state that is left over, with a driver of the node's own", config, func(s *cluster.State) {
+		{"upgrade state left over, with a preinstalled driver", config, func(s *cluster.State) {
 			labeled("nvidia.com/gpu-driver-upgrade-state", "validation-required")(s)
 			labeled("nvidia.com/gpu.deploy.driver", "pre-installed")(s)
 		}, nil, "56 nvidia.com/gpu"},
-		{"an upgrade state that is left over, with driver.enabled=false", config, func(s *cluster.State) {
+		{"upgrade state left over, with driver.enabled=false", config, func(s *cluster.State) {
 			labeled("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")(s)
 			setPolicy(false, "driver", "enabled")(s)
 		}, nil, "56 nvidia.com/gpu"},
@@ -181,14 +181,14 @@ func TestPrepare(t *testing.T) {
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
 		{"pods forbidden", config, missing(cluster.Pods), []string{"warning unread list pods"}, "x may not list pods"},
 		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"warning unread list configmaps"}, "56 nvidia.com/gpu"},
-		{"labels that do not say the GPUs", config, labeled("nvidia.com/gpu.product", ""), []string{"warning mig-predicted nvidia.com/gpu.product"}, "cannot predict"},
+		{"labels without the GPU model", config, labeled("nvidia.com/gpu.product", ""), []string{"warning mig-predicted nvidia.com/gpu.product"}, "cannot predict"},
 		{"time-sliced", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
 			setPolicy("two", "devicePlugin", "config", "default")(s)
 			s.ConfigMaps = append(s.ConfigMaps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plugin", Namespace: "gpu-operator"},
 				Data: map[string]string{"two": "version: v1\nsharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 2\n"}})
 		}, nil, "112 nvidia.com/gpu"},
-		{"labels of the change before", "all-disabled", func(s *cluster.State) {
+		{"labels of the previous change", "all-disabled", func(s *cluster.State) {
 			maps.Copy(s.Nodes[0].Labels, map[string]string{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-7g.80gb", "nvidia.com/gpu.count": "7", "nvidia.com/mig.config": config})
 		}, []string{"warning mig-predicted nvidia.com/gpu.product"}, "does not say how many each GPU has"},
 		{"from MIG back to whole GPUs", "all-disabled", func(s *cluster.State) {
@@ -216,7 +216,7 @@ func TestPrepare(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if said := fmt.Sprint(rows); !strings.Contains(said, c.says) {
-				t.Errorf("%s does not say %q", said, c.says)
+				t.Errorf("output %s does not contain %q", said, c.says)
 			}
 		})
 	}

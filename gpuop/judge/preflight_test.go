@@ -65,15 +65,15 @@ func wrong(rows []check.Finding) []string {
 func TestHealthyIsAsIntended(t *testing.T) {
 	s := planned(t)
 	if len(s.Missing) != 1 || s.Missing[0].Kind != cluster.Events {
-		t.Fatalf("missing %v", s.Missing)
+		t.Fatalf("Missing = %v, want only events", s.Missing)
 	}
 	rows := preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, "v26.7.0")})
 	if got := wrong(rows); len(got) != 0 {
-		t.Errorf("not as intended: %v", got)
+		t.Errorf("findings in the healthy cluster = %v, want none", got)
 	}
 	for _, v := range rows {
 		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
-			t.Errorf("a row says too little: %+v", v)
+			t.Errorf("row lacks an ID, subject or reason: %+v", v)
 		}
 	}
 }
@@ -182,28 +182,28 @@ func TestJudge(t *testing.T) {
 		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }},
 		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"mixed systems, and the other node brings its driver": {change: func(s *cluster.State) {
+		"mixed systems, preinstalled driver on the other node": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
 		}, says: "1 GPU node gets the driver image for ubuntu22.04"},
-		"mixed systems, and the next step was taken": {change: func(s *cluster.State) {
+		"mixed systems, suggested fix applied": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
 		}},
-		"mixed systems, and the first is for virtual machines": {change: func(s *cluster.State) {
+		"mixed systems, first node for virtual machines": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
 			rhel(of(s, "gpu-1"), "9.6")
 			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
 		}, want: []string{"error driver-os"}, says: "(rhel9), which is wrong for 1 node"},
-		"mixed runtimes, and the next step was taken": {change: func(s *cluster.State) {
+		"mixed runtimes, suggested fix applied": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
 		}},
-		"mixed runtimes, and a node without the toolkit": {change: func(s *cluster.State) {
+		"mixed runtimes, one node without the toolkit": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.container-toolkit"] = "false"
 		}},
-		"an architecture without images, kept out": {change: func(s *cluster.State) {
+		"unsupported architecture, operands disabled": {change: func(s *cluster.State) {
 			of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le"
 			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.operands"] = "false"
 		}, want: []string{"note architecture gpu-2"}},
@@ -213,12 +213,12 @@ func TestJudge(t *testing.T) {
 				rhel(of(s, n), "9.6")
 			}
 		}, says: "driver toolkit"},
-		"OpenShift since 4.19, two releases of RHCOS in a release without major tags": {version: "v25.10.1", change: func(s *cluster.State) {
+		"OpenShift since 4.19, two RHCOS releases, operator without major tags": {version: "v25.10.1", change: func(s *cluster.State) {
 			openShift(s)
 			rhel(of(s, "gpu-1"), "9.6")
 			linux(of(s, "gpu-2"), "rhcos", "4.18")
 		}},
-		"OpenShift in a folder without definitions": {change: func(s *cluster.State) {
+		"OpenShift in a folder without CustomResourceDefinitions": {change: func(s *cluster.State) {
 			openShift(s)
 			s.CRDs = nil
 			for _, n := range []string{"gpu-1", "gpu-2"} {
@@ -233,7 +233,7 @@ func TestJudge(t *testing.T) {
 				delete(s.Nodes[i].Labels, "nvidia.com/gpu.present")
 			}
 		}, want: []string{"error nfd", "warning gpu-nodes"}, says: "NFD Operator"},
-		"an NFD installed before the release": {change: func(s *cluster.State) {
+		"NFD older than the Helm release": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("driver", map[string]any{"enabled": true})}
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
 		}},
@@ -242,7 +242,7 @@ func TestJudge(t *testing.T) {
 			d.Labels = map[string]string{"helm.sh/chart": "node-feature-discovery-0.18.1"}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"the MPS daemon of the plugin's chart": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
+		"MPS daemon of the device plugin's chart": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
 			d := daemonSet("nvdp", "nvdp-nvidia-device-plugin-mps-control-daemon", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1")
 			d.Spec.Template.Spec.Containers[0].Name, d.Spec.Template.Spec.Containers[0].Command = "mps-control-daemon-ctr", []string{"mps-control-daemon"}
 			d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "mps-control-daemon-sidecar", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", Command: []string{"config-manager"}})
@@ -290,10 +290,10 @@ func TestJudge(t *testing.T) {
 				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "docker://28.1.1"
 			}
 		}, want: []string{"error runtime-supported gpu-1", "error runtime-supported gpu-2"}},
-		"NFD is there": {change: func(s *cluster.State) {
+		"NFD already installed": {change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
 		}, want: []string{"error nfd"}},
-		"NFD is there and not wanted": {values: values("nfd.enabled", false), change: func(s *cluster.State) {
+		"NFD installed and nfd.enabled=false": {values: values("nfd.enabled", false), change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
 		}},
 		"NFD of the chart": {change: func(s *cluster.State) {
@@ -330,11 +330,11 @@ func TestJudge(t *testing.T) {
 		}, want: []string{"note pod-security"}},
 		"no namespace":        {change: func(s *cluster.State) { s.Namespaces[0].Name = "default" }, want: []string{"note pod-security"}},
 		"unlabeled namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels = nil }, want: []string{"note pod-security"}},
-		"a taint of its own": {change: func(s *cluster.State) {
+		"custom taint": {change: func(s *cluster.State) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
 		}, want: []string{"error taint gpu-2", "error taint gpu-2"}, says: "the taint team=ml:NoSchedule is not tolerated"},
-		"a taint of its own, tolerated": {
+		"custom taint, tolerated": {
 			values: values("daemonsets.tolerations", []any{map[string]any{"operator": "Exists"}}, "node-feature-discovery.worker.tolerations", []any{map[string]any{"operator": "Exists"}}),
 			change: func(s *cluster.State) {
 				n := of(s, "gpu-2")
@@ -347,8 +347,8 @@ func TestJudge(t *testing.T) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
 		}, want: []string{"error taint"}},
 		// with an empty list, the operands keep the tolerations of their manifests
-		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
-		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"error taint gpu-1", "error taint gpu-1"}},
+		"an empty list of tolerations":                 {values: values("daemonsets.tolerations", []any{})},
+		"empty list of tolerations and a custom taint": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"error taint gpu-1", "error taint gpu-1"}},
 		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
 			team(s)
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
@@ -357,7 +357,7 @@ func TestJudge(t *testing.T) {
 			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"NFD's worker does not tolerate what the operands do": {change: func(s *cluster.State) {
+		"NFD's worker tolerates less than the operands": {change: func(s *cluster.State) {
 			team(s)
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
 			unlabeled(of(s, "gpu-1"))
@@ -365,7 +365,7 @@ func TestJudge(t *testing.T) {
 			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, want: []string{"error taint gpu-1"}},
-		"two ClusterPolicies, of which the older is in force": {change: func(s *cluster.State) {
+		"two ClusterPolicies, older one active": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			ignored, old := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
 			ignored.SetName("aaa")
@@ -374,7 +374,7 @@ func TestJudge(t *testing.T) {
 			old.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
 			s.ClusterPolicies = []unstructured.Unstructured{ignored, old}
 		}, want: []string{"error driver-os"}},
-		"two ClusterPolicies, by what they say themselves": {change: func(s *cluster.State) {
+		"two ClusterPolicies, active one by status": {change: func(s *cluster.State) {
 			rhel(of(s, "gpu-2"), "9.6")
 			inForce, ignored := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
 			ignored.Object["status"] = map[string]any{"state": "ignored"}
@@ -390,26 +390,26 @@ func TestJudge(t *testing.T) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
 		}},
-		"no taint":                       {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
-		"no taint, GPU nodes alone":      {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
-		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
-		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
-		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
+		"no taint":                  {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
+		"no taint, GPU nodes alone": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
+		"unsupported architecture":  {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
+		"arm64":                     {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
+		"no ServiceMonitors":        {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
 		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} },
 			want: []string{"error servicemonitor-crd"}},
 		"GKE without a quota": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
 		}, want: []string{"error priority-quota"}},
-		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"error priority-quota"}},
-		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
-		"a quota of storage":      {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
-		"GKE with a quota of no class": {change: func(s *cluster.State) {
+		"quota used up":      {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"error priority-quota"}},
+		"a quota with room":  {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
+		"a quota of storage": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
+		"GKE with a quota without a priority class": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
 			s.Quotas = []corev1.ResourceQuota{compute("pods")}
 		}, want: []string{"error priority-quota"}},
-		"GKE with the quota that it requires": {change: func(s *cluster.State) {
+		"GKE with the required quota": {change: func(s *cluster.State) {
 			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
 			s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")}
@@ -421,23 +421,23 @@ func TestJudge(t *testing.T) {
 			d.Spec.Template.Spec.RuntimeClassName = &class
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, want: []string{"warning gpu-client"}},
-		"a client by its environment": {change: func(s *cluster.State) {
+		"client by NVIDIA_VISIBLE_DEVICES": {change: func(s *cluster.State) {
 			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
 			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, want: []string{"warning gpu-client"}},
-		"no client by its environment": {change: func(s *cluster.State) {
+		"no client: NVIDIA_VISIBLE_DEVICES=void": {change: func(s *cluster.State) {
 			d := daemonSet("monitoring", "agent", "agent:1")
 			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"a client that goes": {change: func(s *cluster.State) {
+		"client that is evicted": {change: func(s *cluster.State) {
 			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
 			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 			d.Spec.Template.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.deploy.client": "true"}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}},
-		"pods that a quota refuses": {change: func(s *cluster.State) {
+		"pods rejected by a quota": {change: func(s *cluster.State) {
 			for _, name := range []string{"nvidia-driver-daemonset", "nvidia-device-plugin-daemonset"} {
 				d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
 				d.Spec.Template.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.deploy." + strings.TrimSuffix(strings.TrimPrefix(name, "nvidia-"), "-daemonset"): "true"}
@@ -449,13 +449,13 @@ func TestJudge(t *testing.T) {
 					Message:        "Error creating: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]"})
 			}
 		}, want: []string{"error pods-refused"}, says: "no ResourceQuota of the namespace allows the pods' PriorityClass"},
-		"a node that is not ready": {change: func(s *cluster.State) { of(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
-		"no GPUs":                  {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
-		"nodes are refused": {change: func(s *cluster.State) {
+		"node not ready": {change: func(s *cluster.State) { of(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
+		"no GPUs":        {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
+		"nodes forbidden": {change: func(s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
 		}, want: []string{"warning unread"}},
-		"everything is refused": {change: func(s *cluster.State) {
+		"everything forbidden": {change: func(s *cluster.State) {
 			var missing []cluster.Missing
 			for _, k := range judge.PreflightKinds() {
 				missing = append(missing, cluster.Missing{Kind: k, Why: cluster.Forbidden, Detail: "forbidden"})
@@ -480,11 +480,11 @@ func TestJudge(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if c.says != "" && !slices.ContainsFunc(rows, func(v check.Finding) bool { return strings.Contains(v.Reason, c.says) }) {
-				t.Errorf("no row says %q", c.says)
+				t.Errorf("no reason contains %q", c.says)
 			}
 			for _, v := range rows {
 				if v.Severity == check.Error && v.Fix == "" {
-					t.Errorf("%s failed, and says no next step", v.Check.ID)
+					t.Errorf("%s is an error without a fix", v.Check.ID)
 				}
 			}
 		})

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// gathered reads testdata/healthy once: two nodes with eight A100 GPUs each, and all operands ready.
+// gathered reads testdata/healthy once: two nodes with eight A100 each and every operand ready.
 var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	folder, err := cluster.OpenFolder(filepath.Join("testdata", "healthy"))
 	if err != nil {
@@ -70,13 +70,13 @@ func healthy(t *testing.T) *cluster.State {
 
 var options = judge.Options{Table: chart.Load()}
 
-// verified returns the findings of Verify, and checks their evidence.
+// verified returns the rows of verify, and checks their evidence.
 func verified(t *testing.T, s *cluster.State) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
 
-// Network devices have their amounts as evidence, like GPUs.
+// A network device's amounts are evidence, like those of a GPU.
 func TestEvidenceOfANetworkDevice(t *testing.T) {
 	s := healthy(t)
 	status := &node(s, "gpu-2").Status
@@ -86,15 +86,15 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no row names what is allocatable")
+	t.Error("no row has the allocatable and the capacity of nvidia.com/roce as evidence")
 }
 
-// evidenced fails the test if a finding without evidence states more than what is likely.
+// evidenced checks that rows without evidence only say what is likely.
 func evidenced(t *testing.T, rows []check.Finding) []check.Finding {
 	t.Helper()
 	for _, v := range rows {
 		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
-			t.Errorf("no evidence, and more than likely: %+v", v)
+			t.Errorf("finding has no evidence, and its reason does not say that it is only likely: %+v", v)
 		}
 	}
 	return rows
@@ -118,7 +118,7 @@ func pod(s *cluster.State, owner, on string) *corev1.Pod {
 	return &s.Pods[i]
 }
 
-// inInit sets a pod to the state of waiting for an init container.
+// inInit puts a pod into its named init container.
 func inInit(p *corev1.Pod, name string, state corev1.ContainerState) {
 	after := false
 	for i := range p.Status.InitContainerStatuses {
@@ -177,7 +177,7 @@ func label(n *corev1.Node, pairs ...string) {
 	}
 }
 
-// wrote adds an entry to managedFields for a label.
+// wrote adds a managedFields entry for a label.
 func wrote(n *corev1.Node, name string, when time.Time) {
 	at := metav1.NewTime(when)
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -203,8 +203,7 @@ func policyState(t *testing.T, s *cluster.State, state, kind, reason, message st
 	}
 }
 
-// configMap adds a ConfigMap in the operator's namespace. If when is not zero, it is the time of the last write to the
-// data.
+// configMap adds a ConfigMap in the operator's namespace. If when is set, its data was last written then.
 func configMap(s *cluster.State, name string, data map[string]string, when time.Time) {
 	m := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace}, Data: data}
 	if !when.IsZero() {
@@ -228,7 +227,7 @@ func shared(t *testing.T, s *cluster.State, when time.Time) {
 	}
 }
 
-// divided sets gpu-1 to the state after a change to all-1g.10gb, under the strategy "mixed".
+// divided puts gpu-1 into the state after a change to all-1g.10gb, with the mixed strategy.
 func divided(t *testing.T, s *cluster.State) {
 	setting(t, s, "mixed", "mig", "strategy")
 	label(node(s, "gpu-2"), "nvidia.com/mig.strategy", "mixed")
@@ -238,7 +237,7 @@ func divided(t *testing.T, s *cluster.State) {
 	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
 }
 
-// row is an expected finding: its check, node and severity, and words of its reason or fix.
+// row is an expected row: its ID, node and state, and words of its reason or fix.
 type row struct {
 	id    string
 	node  string
@@ -314,18 +313,18 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 			change(t, s)
 			rows := verified(t, s)
 			if i := slices.IndexFunc(rows, func(v check.Finding) bool { return !v.Since.IsZero() }); i >= 0 {
-				t.Errorf("the row of %s says since when, which differs between healthy nodes", rows[i].Subject)
+				t.Errorf("row of %s has a start time, which would prevent healthy nodes from sharing a row", rows[i].Subject)
 			}
 			for _, v := range rows {
 				if v.Severity != check.OK {
 					t.Errorf("%s %s on %q is %s: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 				}
 				if v.Fix != "" {
-					t.Errorf("%s %s is as intended, and says what to do: %s", v.Check.ID, v.Subject, v.Fix)
+					t.Errorf("%s %s is OK but has the fix %q", v.Check.ID, v.Subject, v.Fix)
 				}
 			}
 			if len(rows) < 10 {
-				t.Errorf("%d rows", len(rows))
+				t.Errorf("rows = %d, want the checks of every component", len(rows))
 			}
 		})
 	}
@@ -345,8 +344,8 @@ func TestStates(t *testing.T) {
 		change func(*testing.T, *cluster.State)
 		want   []row
 	}{
-		"the dump of the article: labels and no resource": {func(_ *testing.T, s *cluster.State) {
-			// a node was just added and nothing else is known
+		"node dump with labels but no resource": {func(_ *testing.T, s *cluster.State) {
+			// a newly added node about which nothing else is known
 			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
 				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
@@ -423,7 +422,7 @@ func TestStates(t *testing.T) {
 			d.Status.DesiredNumberScheduled = 2
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, []row{{"device-plugin", "", check.Error, "kubectl delete daemonset -n kube-system nvdp"}}},
-		"events that may not be listed": {func(_ *testing.T, s *cluster.State) {
+		"events forbidden": {func(_ *testing.T, s *cluster.State) {
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Why: cluster.Forbidden, Detail: "events is forbidden"})
 		}, []row{{"unread", "", check.Note, "kubectl auth can-i list events"}}},
 		"operator gone": {func(_ *testing.T, s *cluster.State) {
@@ -442,7 +441,7 @@ func TestStates(t *testing.T) {
 			[]row{{"gpu-nodes", "", check.Error, "the operator has found no GPU"}}},
 		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
 			[]row{{"gpu-nodes", "", check.Warning, "PCI vendor 10de"}}},
-		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
+		"node without the operator's label": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			for name := range n.Labels {
 				if strings.HasPrefix(name, "nvidia.com/") {
@@ -456,7 +455,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"node-ready", "gpu-2", check.Error, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
 		"node cordoned": {func(_ *testing.T, s *cluster.State) { node(s, "gpu-2").Spec.Unschedulable = true },
 			[]row{{"node-ready", "gpu-2", check.Note, "cordoned"}}},
-		"operands kept off": {func(_ *testing.T, s *cluster.State) {
+		"operands disabled on the node": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-2"), "nvidia.com/gpu.deploy.operands", "false")
 		},
 			[]row{{"operands-off", "gpu-2", check.Note, "the other checks are skipped"}}},
@@ -497,7 +496,7 @@ func TestStates(t *testing.T) {
 		"init image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-2"), "config-manager-init", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
 		}, []row{{"operand", "gpu-2", check.Error, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
-		"pod without a node": {func(_ *testing.T, s *cluster.State) {
+		"unscheduled pod": {func(_ *testing.T, s *cluster.State) {
 			p := pod(s, "gpu-feature-discovery", "gpu-2")
 			p.Status = corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "Too many pods."}}}
 		}, []row{{"operand", "gpu-2", check.Error, "the pod cannot be scheduled (Unschedulable): Too many pods"}}},
@@ -536,7 +535,7 @@ func TestStates(t *testing.T) {
 			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
 			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
 		}, []row{{"operand", "gpu-2", check.Waiting, "driver the node has no pod of this operand"}}},
-		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
+		"terminating pod listed before its replacement": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
 			young := p.DeepCopy()
@@ -544,7 +543,7 @@ func TestStates(t *testing.T) {
 			crash(young)
 			s.Pods = append(s.Pods, *young)
 		}, []row{{"operand", "gpu-2", check.Error, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
-		"the pod that is replaced, listed last": {func(_ *testing.T, s *cluster.State) {
+		"terminating pod listed after its replacement": {func(_ *testing.T, s *cluster.State) {
 			now := metav1.NewTime(at)
 			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
 			old := p.DeepCopy()
@@ -558,12 +557,12 @@ func TestStates(t *testing.T) {
 			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "16"})
 		}, []row{{"stale-config", "gpu-1", check.Error, "the ConfigMap changed 1h55m0s after the device plugin read it"}}},
-		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
+		"MIG config missing from the custom ConfigMap": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "custom", "migManager", "config", "name")
 			configMap(s, "custom", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: false\n"}, time.Time{})
 		}, []row{{"mig-config", "gpu-1", check.Error, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
-		"the static MIG configs are named, and the node's own are not read": {func(t *testing.T, s *cluster.State) {
+		"static MIG configs selected, generated ones ignored": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			setting(t, s, "default-mig-parted-config", "migManager", "config", "name")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  all-1g.10gb:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 7\n"}, time.Time{})
@@ -593,7 +592,7 @@ func TestStates(t *testing.T) {
 			}
 			set(s, "nvidia-mig-manager").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
 		}, []row{{"daemonset", "", check.OK, "no node has a GPU with MIG support"}}},
-		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
+		"desired 0: nodes unknown": {func(_ *testing.T, s *cluster.State) {
 			s.Nodes = nil
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
@@ -653,7 +652,7 @@ func TestStates(t *testing.T) {
 		}, []row{
 			{"node-mig-state", "gpu-1", check.Waiting, "the state success is from the previous change"},
 		}},
-		"MIG config requested, and nothing reacts": {func(_ *testing.T, s *cluster.State) {
+		"MIG config requested without a reaction": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "success")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
@@ -695,7 +694,7 @@ func TestStates(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-2g.20gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "56"})
 		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, `creates 2g.20gb, but gpu.product is`}}},
-		"MIG success with a device too few, single": {func(_ *testing.T, s *cluster.State) {
+		"MIG success with one device missing, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
 		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, not a multiple of it"}}},
@@ -704,9 +703,9 @@ func TestStates(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 6\n"}, time.Time{})
 		}, []row{{"allocatable", "gpu-1", check.Error, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
-		"MIG config that is nowhere": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-9g.90gb") },
+		"unknown MIG config": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-9g.90gb") },
 			[]row{{"mig-config", "gpu-1", check.Error, `no MIG config "all-9g.90gb"`}}},
-		"MIG config that does not cover": {func(_ *testing.T, s *cluster.State) {
+		"MIG config that leaves a GPU out": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "half", "nvidia.com/mig.config.state", "pending")
 			wrote(node(s, "gpu-1"), "nvidia.com/mig.config.state", at.Add(-time.Minute))
 			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  half:\n    - devices: [0]\n      mig-enabled: false\n"}, time.Time{})
@@ -741,7 +740,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"node-mig-state", "gpu-1", check.Error, "pending for 1h0m0s"}}},
 		"sharing ConfigMap absent": {func(t *testing.T, s *cluster.State) { setting(t, s, "gone", "devicePlugin", "config", "name") },
 			[]row{{"sharing-config", "", check.Error, "not found, although devicePlugin.config.name refers to it"}}},
-		"sharing ConfigMap refused": {func(t *testing.T, s *cluster.State) {
+		"sharing ConfigMap rejected": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
 		}, []row{{"sharing-config", "", check.Error, "the device plugin requires at least 2"}, {"node-sharing-config", "gpu-1", check.Error, "does not start"}}},
@@ -780,7 +779,7 @@ func TestStates(t *testing.T) {
 		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
 		}, []row{{"node-no-gpu-labels", "gpu-1", check.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", check.Unknown, "its resources cannot be checked"}}},
-		"part of the pods, of another namespace": {func(_ *testing.T, s *cluster.State) {
+		"folder with the pods of another namespace only": {func(_ *testing.T, s *cluster.State) {
 			for i := range s.Pods {
 				s.Pods[i].Namespace = "default"
 			}
@@ -814,15 +813,15 @@ func TestStates(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
+					t.Errorf("missing row: check %s of %q, severity %s, with %q", want.id, want.node, want.state, want.words)
 				}
-				// the healthy cluster must not have the finding
+				// the healthy cluster must not have the row
 				if want.state != check.OK && want.in(verified(t, healthy(t))) {
-					t.Errorf("the healthy cluster has the row %v, too", want)
+					t.Errorf("the healthy cluster has the row %v as well", want)
 				}
 			}
 			if name == "label written after the ConfigMap" && ((row{"stale-config", "gpu-1", check.Error, ""}).in(rows) || (row{"stale-config", "", check.Error, ""}).in(rows)) {
-				t.Error("the config manager read the ConfigMap again when the label was written")
+				t.Error("stale-config reported, but the config manager read the ConfigMap again when the label changed")
 			}
 			if t.Failed() {
 				t.Log("\n" + text(rows))
@@ -831,26 +830,25 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Every finding has a subject. One that is not OK also has a fix, unless it resolves by itself or together with another
-// one.
+// Every row has a subject. A row that is not OK also has a fix, unless it resolves by itself or with another row.
 func TestRowsAreWhole(t *testing.T) {
 	s := healthy(t)
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
 	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
 	for _, v := range verified(t, s) {
 		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
-			t.Errorf("%+v lacks a part", v)
+			t.Errorf("row lacks an ID, subject or reason: %+v", v)
 		}
 		if (v.Severity == check.Error || v.Severity == check.Waiting) && v.Fix == "" {
-			t.Errorf("%s %s is %s and says no next step", v.Check.ID, v.Subject, v.Severity)
+			t.Errorf("%s %s has severity %s but no fix", v.Check.ID, v.Subject, v.Severity)
 		}
 		if v.Since.After(at) {
-			t.Errorf("%s %s began after it was read: %s", v.Check.ID, v.Subject, v.Since)
+			t.Errorf("%s %s: start time %s is after the time of the reading", v.Check.ID, v.Subject, v.Since)
 		}
 	}
 }
 
-// If lists are missing, in any combination, no finding claims to know their content.
+// If lists are missing, in any combination, no row may claim to know their content.
 func TestMissingKindsAreUnknown(t *testing.T) {
 	kinds := judge.VerifyKinds()
 	for mask := range 1 << len(kinds) {
@@ -889,12 +887,12 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 			}
 		}
 		if unread != len(without) {
-			t.Errorf("without %v: %d rows say so", without, unread)
+			t.Errorf("without %v: rows of the check unread = %d, want one for each", without, unread)
 		}
 	}
 }
 
-// The findings of a cluster with several faults are written as text and as JSON.
+// The rows of a cluster with several faults, as text and as JSON.
 func TestGolden(t *testing.T) {
 	s := healthy(t)
 	policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-container-toolkit state-device-plugin]")
@@ -968,7 +966,7 @@ func large(t testing.TB, n int) *cluster.State {
 	return s
 }
 
-// The work is linear in the number of nodes: ten times as many nodes cause ten times as many allocations. The benchmark
+// The work is linear in the number of nodes: ten times the nodes cause ten times the allocations. The benchmark
 // measures the time.
 func TestJudgeIsLinear(t *testing.T) {
 	allocations := func(n int) float64 {

@@ -55,7 +55,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			if used := after.TotalAlloc - before.TotalAlloc; took > 20*time.Second || used > 50<<20 {
-				t.Errorf("%s, %d MB, want at most 20 s and 50 MB", took, used>>20)
+				t.Errorf("Lint took %s and %d MB, want at most 20 s and 50 MB", took, used>>20)
 			}
 			bombs := 0
 			for _, f := range got.Report.Findings {
@@ -64,7 +64,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 				}
 			}
 			if bombs != 1 || len(got.Report.Findings) > 2 {
-				t.Errorf("%d findings, %d about aliases, want one: %v", len(got.Report.Findings), bombs, brief(got.Report))
+				t.Errorf("findings = %d, %d of them about aliases, want 1: %v", len(got.Report.Findings), bombs, brief(got.Report))
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func FuzzLintAndFix(f *testing.F) {
 			return
 		}
 		if _, err := lint.Lint(lint.Options{Command: result.Corrected, Version: version}); err != nil {
-			t.Errorf("%q is corrected to %q, which cannot be linted: %v", command, result.Corrected, err)
+			t.Errorf("Lint of %q corrected to %q: error %v", command, result.Corrected, err)
 		}
 		check.Mask(result.Corrected)
 	})
@@ -133,11 +133,11 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 	got := judge(t, lint.Options{Version: "v99.1.0", Files: []lint.Input{{Name: "v", Data: []byte("driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")}}})
 	if got.Report.AtLeast(check.Warning) || got.Report.Summary() != "3 notes" {
-		t.Errorf("a newer release: %v, want only notes", brief(got.Report))
+		t.Errorf("findings for a newer release = %v, want only notes", brief(got.Report))
 	}
 	got = judge(t, lint.Options{Command: "helm install g gpu-operator-" + "v99.1.0.tgz -n gpu-operator --set driver.brandNew=1,mig.strategy=mixd"})
 	if !got.Report.AtLeast(check.Error) {
-		t.Errorf("a wrong value for a newer release: %v, want an error", brief(got.Report))
+		t.Errorf("findings for a wrong value of a newer release = %v, want an error", brief(got.Report))
 	}
 	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Findings[0].Reason, newest.String()) {
 		t.Errorf("%q does not contain the release that was checked", got.Report.Findings[0].Reason)
@@ -156,7 +156,7 @@ func TestPublishedInputsAreRead(t *testing.T) {
 			// the device plugin's own chart, and scripts for PowerShell and cmd
 			skipped := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml", "08-powershell.ps1.sh", "09-cmd.sh"}
 			if got.Judged == 0 && !slices.Contains(skipped, name) {
-				t.Errorf("nothing judged: %v", got.Kinds)
+				t.Errorf("nothing checked in %v", got.Kinds)
 			}
 			if o.Command != "" {
 				judge(t, lint.Options{Command: got.Corrected})

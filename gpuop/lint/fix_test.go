@@ -57,7 +57,7 @@ func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 		}
 		got := judge(t, lint.Options{Command: command})
 		if found := brief(got.Report); len(found) != 1 || !strings.HasPrefix(found[0], "error broken-continuation --set @") || got.Corrected != command {
-			t.Errorf("%s: found %v, and made of it\n%s", command, found, got.Corrected)
+			t.Errorf("%s: findings = %v, corrected command:\n%s", command, found, got.Corrected)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestFixKeepsWhatIsUnknown(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !strings.Contains(got.Corrected, "driver.qqqq.x=1") || strings.Contains(got.Corrected, "driver.env") {
-		t.Error(got.Corrected)
+		t.Errorf("corrected command = %s", got.Corrected)
 	}
 }
 
@@ -104,6 +104,6 @@ func TestNamespaceOfTheEnvironment(t *testing.T) {
 		}
 	}
 	if got := judge(t, lint.Options{Command: "OTHER=x " + helm}); len(got.Report.Findings) != 1 {
-		t.Errorf("without: %v", brief(got.Report))
+		t.Errorf("without the variable: %v", brief(got.Report))
 	}
 }

@@ -80,7 +80,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 			{"(d) toolkit.* dead with toolkit.enabled=false", "warning dead-setting toolkit.repository, toolkit.image, toolkit.version @1"},
 			{"(i) device plugin outside the matrix", "warning operand-version devicePlugin.version @1"},
 			{"(i) exporter outside the matrix", "warning operand-version dcgmExporter.version @1"},
-			{"(j) gfd.version names the old image", "warning operand-version gfd.version @1"},
+			{"(j) gfd.version is of the old image", "warning operand-version gfd.version @1"},
 			{"(i) MIG manager outside the matrix", "warning operand-version migManager.version @1"},
 			{"the static MIG configs", "warning old-default migManager.config.name @1"},
 			{"(i) Node Feature Discovery outside the matrix", "warning operand-version node-feature-discovery.image.tag @1"},
@@ -121,7 +121,7 @@ func TestInstallCommandIsCorrected(t *testing.T) {
 		if version == "latest" {
 			for _, want := range []string{"--version v26.7.0", "mig.strategy=mixed", "driver.enabled=false", "dcgmExporter.repository=registry.example.com:5000/nvidia/k8s"} {
 				if !strings.Contains(corrected, want) {
-					t.Errorf("%s is lost:\n%s", want, corrected)
+					t.Errorf("corrected command lacks %s:\n%s", want, corrected)
 				}
 			}
 		}
@@ -208,37 +208,37 @@ func TestTraps(t *testing.T) {
 	const kubevirt, kata = "sandboxWorkloads: {enabled: true}\n", "sandboxWorkloads: {enabled: true, mode: kata}\n"
 	for _, tt := range []input{
 		{row: "the confidential computing manager runs only in mode kata", text: kubevirt + "ccManager: {enabled: true, defaultMode: 'off'}\n", want: []string{"warning dead-setting ccManager.defaultMode @2"}},
-		{row: "and there it runs", text: kata + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
-		{row: "in the releases before the modes too", version: "v25.10.0", text: kubevirt + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
-		{row: "the device plugin of the other mode", text: kata + "sandboxDevicePlugin: {resources: {limits: {cpu: 1}}}\n", want: []string{"warning dead-setting sandboxDevicePlugin.resources.limits.cpu @2"}},
-		{row: "the operator makes nothing of a kata manager", text: kubevirt + "kataManager: {enabled: true}\n", want: []string{"warning dead-setting kataManager.enabled @2"}},
-		{row: "but made something of it", version: "v26.3.3", text: kubevirt + "kataManager: {enabled: true}\n"},
-		{row: "precompiled with the chart's own driver version, which is not a branch", text: "driver: {usePrecompiled: true}\n", want: []string{"error precompiled-version driver.usePrecompiled @1"}},
-		{row: "precompiled with the chart's own driver version, a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --create-namespace --set driver.usePrecompiled=true",
+		{row: "the confidential computing manager runs in mode kata", text: kata + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
+		{row: "the confidential computing manager runs in releases without modes", version: "v25.10.0", text: kubevirt + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
+		{row: "the sandbox device plugin has no effect in mode kata", text: kata + "sandboxDevicePlugin: {resources: {limits: {cpu: 1}}}\n", want: []string{"warning dead-setting sandboxDevicePlugin.resources.limits.cpu @2"}},
+		{row: "v26.7.0 ignores the kata manager", text: kubevirt + "kataManager: {enabled: true}\n", want: []string{"warning dead-setting kataManager.enabled @2"}},
+		{row: "v26.3.3 uses the kata manager", version: "v26.3.3", text: kubevirt + "kataManager: {enabled: true}\n"},
+		{row: "usePrecompiled with the chart's default version", text: "driver: {usePrecompiled: true}\n", want: []string{"error precompiled-version driver.usePrecompiled @1"}},
+		{row: "usePrecompiled with the chart's default version, as a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --create-namespace --set driver.usePrecompiled=true",
 			want: []string{"error precompiled-version driver.usePrecompiled @1"}},
-		{row: "a path at which upstream keeps the image no more", version: "v26.7.0", text: "validator: {repository: nvcr.io/nvidia/cloud-native}\n", want: []string{"error old-default validator.repository @1"}},
-		{row: "a mirror of it", version: "v26.7.0", text: "validator: {repository: mirror.example.com/nvidia/cloud-native}\n", want: []string{"warning old-default validator.repository @1"}},
-		{row: "precompiled, and no driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warning dead-setting driver.usePrecompiled @1"}},
+		{row: "a former path of NVIDIA's image", version: "v26.7.0", text: "validator: {repository: nvcr.io/nvidia/cloud-native}\n", want: []string{"error old-default validator.repository @1"}},
+		{row: "a mirror with the former path", version: "v26.7.0", text: "validator: {repository: mirror.example.com/nvidia/cloud-native}\n", want: []string{"warning old-default validator.repository @1"}},
+		{row: "usePrecompiled without a driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warning dead-setting driver.usePrecompiled @1"}},
 		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1"}},
-		{row: "an operator that Kubernetes does not have", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
+		{row: "an unknown operator of a toleration", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
-		{row: "resources of other plugins in NVIDIA's domain", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/roce: 1, nvidia.com/gpu-10gb: 1}}\n"},
-		{row: "the devices of another container", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+		{row: "nvidia.com resources of other device plugins", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/roce: 1, nvidia.com/gpu-10gb: 1}}\n"},
+		{row: "NVIDIA_VISIBLE_DEVICES next to a GPU limit", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
 			want: []string{"warning visible-devices container a: NVIDIA_VISIBLE_DEVICES @6"}},
-		{row: "a node manifest is not a dump", text: "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {nvidia.com/gpu.present: \"true\"}}\n"},
-		{row: "a group emptied by an indentation", text: "validator:\n  plugin:\n  env: [{name: WITH_WORKLOAD, value: \"false\"}]\n", want: []string{"note null-group validator.plugin @2"}},
-		{row: "the driver for dynamic resource allocation by its short name", text: "dra: {enabled: true}\ndriver: {enabled: true}\ntoolkit: {enabled: true}\n", want: []string{"error unknown-key dra @1"}},
-		{row: "tags of one's own precompiled drivers", text: "driver: {usePrecompiled: true, repository: r.example.com/drivers, version: 580.173.02}\n"},
-		{row: "names of images in a mirror", text: "driver: {repository: ghcr.io, image: a/nvidia-driver}\ntoolkit: {repository: r.example.com, image: container_toolkit.x}\n"},
-		{row: "an image as the whole reference", text: "dcgmExporter: {repository: \"\", version: \"\", image: r.example.com/dcgm-exporter@sha256:abc}\n"},
+		{row: "a Node manifest without a status", text: "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {nvidia.com/gpu.present: \"true\"}}\n"},
+		{row: "a group emptied by wrong indentation", text: "validator:\n  plugin:\n  env: [{name: WITH_WORKLOAD, value: \"false\"}]\n", want: []string{"note null-group validator.plugin @2"}},
+		{row: "the DRA driver by its short name", text: "dra: {enabled: true}\ndriver: {enabled: true}\ntoolkit: {enabled: true}\n", want: []string{"error unknown-key dra @1"}},
+		{row: "custom tags of precompiled drivers", text: "driver: {usePrecompiled: true, repository: r.example.com/drivers, version: 580.173.02}\n"},
+		{row: "image names of a mirror", text: "driver: {repository: ghcr.io, image: a/nvidia-driver}\ntoolkit: {repository: r.example.com, image: container_toolkit.x}\n"},
+		{row: "an image with the whole reference", text: "dcgmExporter: {repository: \"\", version: \"\", image: r.example.com/dcgm-exporter@sha256:abc}\n"},
 		{row: "a tag in the image's name", text: "dcgmExporter: {repository: r.example.com, image: dcgm-exporter:4.5}\n", want: []string{"error image dcgmExporter.image @1"}},
 		{row: "the registry twice", text: "dcgmExporter: {repository: nvcr.io/nvidia/k8s, image: nvcr.io/nvidia/k8s/dcgm-exporter}\n", want: []string{"error image dcgmExporter.image @1"}},
-		{row: "a part of the ClusterPolicy, applied over it", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec: {driver: {enabled: false}}\n",
+		{row: "a partial ClusterPolicy", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec: {driver: {enabled: false}}\n",
 			want: []string{"warning missing-field spec.daemonsets, spec.dcgm, spec.dcgmExporter, spec.devicePlugin, spec.gfd, spec.nodeStatusExporter, spec.operator, spec.toolkit @4"}},
 		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warning namespace helm install @1"}},
 		{row: "chart versions are not values", text: "gpu-operator: {\"22.9\": 22.9.2, \"25.3\": 25.3.4}\n", want: []string{"note unknown-kind @1"}},
-		{row: "a wrapper chart of the same name", text: "gpu-operator:\n  gpu-operator:\n    drivr: {enabled: false}\n", want: []string{"error unknown-key drivr @3"}},
+		{row: "a wrapper chart with the chart's name", text: "gpu-operator:\n  gpu-operator:\n    drivr: {enabled: false}\n", want: []string{"error unknown-key drivr @3"}},
 		{row: "a chart that does not exist", command: true, text: "helm install g nvidia/gpu-oprator -n gpu-operator", want: []string{"error unknown-chart nvidia/gpu-oprator @1"}},
 		{row: "typographic quotes", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator –-set “a=b”",
 			want: []string{"error lookalike – @1", "error lookalike “ @1", "error unknown-key a @1"}},
@@ -252,11 +252,11 @@ func TestTraps(t *testing.T) {
 			want: []string{"error image driver.image @1", "error image driver.repository @1"}},
 		{row: "types", text: "driver: true\nmig: {strategy: Mixed}\ntoolkit: {enabled: yess}\ndaemonsets: {tolerations: none}\n",
 			want: []string{"error wrong-type driver @1", "error wrong-value mig.strategy @2", "error wrong-value toolkit.enabled @3", "error wrong-type daemonsets.tolerations @4"}},
-		{row: "a copy of a default is not dead", text: "dcgm: {enabled: false, version: 4.6.0-1-ubuntu24.04}\nvgpuManager: {image: vgpu-manager}\n"},
-		{row: "configs of other managers are none of the plugin's", text: "version: v1\nvgpu-configs: {}\n---\nversion: v1\nsystemd-services: []\n"},
+		{row: "a copy of a default is not a dead setting", text: "dcgm: {enabled: false, version: 4.6.0-1-ubuntu24.04}\nvgpuManager: {image: vgpu-manager}\n"},
+		{row: "configs of other managers are not the device plugin's", text: "version: v1\nvgpu-configs: {}\n---\nversion: v1\nsystemd-services: []\n"},
 		{row: "values below another tool's key", text: "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: gpu-operator}\nspec:\n  valuesContent: |\n    drivr: {}\n",
 			want: []string{"error unknown-key valuesContent @5"}},
-		{row: "values of k3s, as a text and as keys", text: "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: gpu-operator}\nspec:\n  values: {drivr: {}}\n  valuesContent: |\n    toolkt: {}\n",
+		{row: "values of k3s, as a string and as keys", text: "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: gpu-operator}\nspec:\n  values: {drivr: {}}\n  valuesContent: |\n    toolkt: {}\n",
 			want: []string{"error unknown-key drivr @5", "error unknown-key toolkt @7"}},
 		{row: "an unknown kind of document", text: "hello: world\n", want: []string{"note unknown-kind @1"}},
 		{row: "not YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
@@ -275,7 +275,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	install := configMap + "helm install g nvidia/gpu-operator -n gpu-operator --set devicePlugin.config.name=time-slicing-config --set devicePlugin.config.default="
 	for _, tt := range []input{
 		{row: "they agree", command: true, text: patch(`{"name": "time-slicing-config", "default": "any"}`)},
-		{row: "the default is none of them", command: true, text: patch(`{"name": "time-slicing-config", "default": "all"}`),
+		{row: "the default is not one of the configs", command: true, text: patch(`{"name": "time-slicing-config", "default": "all"}`),
 			want: []string{"error config-map spec.devicePlugin.config.default @10"}},
 		{row: "the name is misspelt", command: true, text: patch(`{"name": "time-slicing-confg", "default": "any"}`),
 			want: []string{"error config-map spec.devicePlugin.config.name @10"}},
@@ -284,7 +284,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 		{row: "flags do not", command: true, text: install + "anny\n", want: []string{"error config-map devicePlugin.config.default @10"}},
 		{row: "the label of a node", command: true, text: configMap + "kubectl label node a --overwrite nvidia.com/device-plugin.config=all\n",
 			want: []string{"error config-label nvidia.com/device-plugin.config=all @10"}},
-		{row: "a policy in the same file", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shares}\ndata:\n  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n---\n" +
+		{row: "a ClusterPolicy in the same file", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shares}\ndata:\n  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n---\n" +
 			"apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec:\n  operator: {}\n  driver: {}\n  toolkit: {}\n  gfd: {}\n  dcgm: {}\n  dcgmExporter: {}\n" +
 			"  daemonsets: {}\n  nodeStatusExporter: {}\n  devicePlugin: {config: {name: share, default: any}}\n", want: []string{"error config-map spec.devicePlugin.config.name @21"}},
 	} {
@@ -295,7 +295,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	got := judge(t, lint.Options{Files: []lint.Input{file("a.yaml", strings.TrimSuffix(configMap[strings.Index(configMap, "apiVersion"):], "EOF\n")),
 		file("b.yaml", "devicePlugin: {config: {name: time-slicing-confg, default: any}}\n")}})
 	if got.Judged != 3 || len(got.Report.Findings) > 0 {
-		t.Errorf("a ConfigMap of almost the same name in another file: %v of %v", brief(got.Report), got.Kinds)
+		t.Errorf("ConfigMap with a similar name in another file: findings = %v, kinds = %v", brief(got.Report), got.Kinds)
 	}
 }
 
@@ -346,7 +346,7 @@ func within(t *testing.T, text string, result *lint.Result) {
 			t.Errorf("%s at line %d of %d", f.Check.ID, f.Line, lines)
 		}
 		if f.Check.ID == "" || f.Reason == "" {
-			t.Errorf("a finding without id or reason: %+v", f)
+			t.Errorf("finding lacks an ID or reason: %+v", f)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func FuzzFile(f *testing.F) {
 		result := judge(t, o)
 		within(t, text, result)
 		if diff := cmp.Diff(result, judge(t, o)); diff != "" {
-			t.Errorf("not the same twice:\n%s", diff)
+			t.Errorf("two runs differ:\n%s", diff)
 		}
 	})
 }
@@ -386,7 +386,7 @@ func FuzzCommand(f *testing.F) {
 				break
 			}
 			if before == 8 {
-				t.Errorf("the correction of %q has no end:\n%s\n%s", text, result.Corrected, again.Corrected)
+				t.Errorf("corrected command of %q changes when it is corrected again:\n%s\n%s", text, result.Corrected, again.Corrected)
 			}
 			result = again
 		}
@@ -401,7 +401,7 @@ func TestMaskHidesPasswordsAndTokens(t *testing.T) {
 		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
 	} {
 		if got := check.Mask(script); got != want {
-			t.Errorf("%s became %s, want %s", script, got, want)
+			t.Errorf("%s masked = %s, want %s", script, got, want)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		got := judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "values.yaml", Data: out.Bytes()}}})
 		if !got.Report.AtLeast(check.Warning) {
 			if kind != 3 || done-reported < 60 {
-				t.Logf("not reported: %s, kind %d: %s", v, kind, path)
+				t.Logf("mutation not reported: %s, kind %d: %s", v, kind, path)
 			}
 			continue
 		}
@@ -165,12 +165,12 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		if right {
 			placed++
 		} else {
-			t.Logf("at another place: %s, kind %d, %s: %v", v, kind, path, brief(got.Report))
+			t.Logf("mutation reported at another place: %s, kind %d, %s: %v", v, kind, path, brief(got.Report))
 		}
 	}
 	t.Logf("%d mutations %v: %d reported, %d at the right place", done, kinds, reported, placed)
 	if done < wanted || reported < done*99/100 || placed < done*95/100 {
-		t.Errorf("%d mutations, %d reported, %d at the right place; want %d, 99 %% and 95 %%", done, reported, placed, wanted)
+		t.Errorf("mutations = %d, reported = %d, at the right place = %d; want %d, 99 %% and 95 %%", done, reported, placed, wanted)
 	}
 }
 

@@ -82,7 +82,7 @@ func TestResourcesAsTheAPIServer(t *testing.T) {
 		}
 		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report)
 		if len(problems) > 0 != (len(got) > 0) {
-			t.Errorf("%s\nthe API server says %v\ngpuop says %v", text, problems, got)
+			t.Errorf("%s\nAPI server: %v\ngpuop: %v", text, problems, got)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if clean, _ := set.Validate("nvidia.com/v1", "ClusterPolicy", rendered(t, data, "mig.strategy", "single")); len(clean) > 0 {
-		t.Fatalf("the rendering itself is refused: %v", clean)
+		t.Fatalf("rendered ClusterPolicy is invalid: %v", clean)
 	}
 	for _, tt := range []struct{ path, json string }{
 		{"toolkit.env", `[{"name": "A", "value": true}]`}, {"toolkit.env", `[{"name": "A", "value": 1}]`}, {"toolkit.env", `[{"name": "A", "value": "true"}]`},
@@ -147,7 +147,7 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 		}
 		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: text}}}).Report)
 		if len(problems) > 0 != (len(got) > 0) {
-			t.Errorf("%s=%s\nthe API server says %v\ngpuop says %v", tt.path, tt.json, problems, got)
+			t.Errorf("%s=%s\nAPI server: %v\ngpuop: %v", tt.path, tt.json, problems, got)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestSwitchesAsHelm(t *testing.T) {
 		meant := !slices.Contains([]string{"false", "no", "off"}, strings.Trim(value, `"`))
 		got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte("nfd: {enabled: " + value + "}\n")}}}).Report)
 		if (on != meant) != (len(got) > 0) {
-			t.Errorf("nfd.enabled: %s: helm has it on: %t; gpuop says %v", value, on, got)
+			t.Errorf("nfd.enabled: %s: enabled for helm = %t, findings of gpuop = %v", value, on, got)
 		}
 	}
 }
@@ -287,10 +287,10 @@ func TestScriptsAsBash(t *testing.T) {
 		slices.Sort(rest)
 		slices.Sort(whole)
 		if !shell && !slices.Equal(rest, whole) {
-			t.Errorf("%s\nbash passes %q\n%v\ngpuop reads %v", script, args, whole, rest)
+			t.Errorf("%s\narguments in bash = %q\n%v\narguments in gpuop = %v", script, args, whole, rest)
 		}
 		if shell && strings.Contains(strings.Join(args, " "), "driver.enabled=false") {
-			t.Errorf("%s\nbash passes %q, and gpuop says that it does not", script, args)
+			t.Errorf("%s\nbash passes %q, but gpuop reports that it does not", script, args)
 		}
 	}
 }

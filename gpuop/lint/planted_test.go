@@ -23,7 +23,7 @@ func TestPlantedMistakes(t *testing.T) {
 		head, input, _ := strings.Cut(p, "\n")
 		columns := strings.Split(head, " | ")
 		if len(columns) != 3 {
-			t.Fatalf("%q: %d columns, want what, the row and where the mistake was made", head, len(columns))
+			t.Fatalf("%q: columns = %d, want 3: the mistake, the finding and its place", head, len(columns))
 		}
 		name, version, _ := strings.Cut(columns[0], " ")
 		options := lint.Options{Version: version, Files: []lint.Input{{Name: name, Data: []byte(input + "\n"), Script: strings.HasSuffix(name, ".sh")}}}
@@ -34,13 +34,13 @@ func TestPlantedMistakes(t *testing.T) {
 		if why, none := strings.CutPrefix(columns[1], "none: "); none {
 			missed++
 			if len(got) > 0 {
-				t.Errorf("%d, %s: found %v, and was to be missed: %s", i+1, columns[2], got, why)
+				t.Errorf("case %d, %s: found %v, want it missed: %s", i+1, columns[2], got, why)
 			}
 		} else if !slices.Contains(got, columns[1]) {
-			t.Errorf("%d, %s: found %v, want %s", i+1, columns[2], got, columns[1])
+			t.Errorf("case %d, %s: found %v, want %s", i+1, columns[2], got, columns[1])
 		}
 	}
 	if len(planted) < 64 || missed > 2 {
-		t.Errorf("%d planted mistakes, %d of them missed; want at least 64, and 2 missed at most", len(planted), missed)
+		t.Errorf("planted mistakes = %d, missed = %d; want at least 64 and at most 2 missed", len(planted), missed)
 	}
 }

@@ -46,7 +46,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 		}
 		for flag := range strings.FieldsSeq(test.flags) {
 			if key, _, _ := strings.Cut(flag, "="); test.dead == "" && !strings.Contains(result.Corrected, flag) {
-				t.Errorf("%s: --fix removes %s", test.flags, key)
+				t.Errorf("%s: --fix removed %s", test.flags, key)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestFixKeepsUnknownKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Findings) == 0 {
-			t.Errorf("%s becomes %s", command, result.Corrected)
+			t.Errorf("%s was corrected to %s, want no change", command, result.Corrected)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestChecksOfValuesAreReported(t *testing.T) {
 		configFallback, oldDefault, operandVersion,
 	} {
 		if !reported[c] {
-			t.Errorf("no input is reported as %s", c.ID)
+			t.Errorf("check %s has no input that triggers it", c.ID)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestRulesWithoutDefinitions(t *testing.T) {
 		}
 		want, known := set.Validate(object["apiVersion"].(string), object["kind"].(string), object)
 		if !known || got.AtLeast(check.Error) != (len(want) > 0) {
-			t.Errorf("%s\nthe API server says %v\ngpuop %v", text, want, brief(got))
+			t.Errorf("%s\nAPI server: %v\ngpuop: %v", text, want, brief(got))
 		}
 	}
 }

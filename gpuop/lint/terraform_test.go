@@ -27,7 +27,7 @@ func TestTerraform(t *testing.T) {
 		{"a text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1", type = "string" }]`), nil},
 		{"no text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1" }]`), []string{"error wrong-type toolkit.env[0].value @3"}},
 		{"encoded", release("values = [yamlencode({\n driver = {\n  enabled = \"yess\"\n } })]"), []string{"error wrong-value driver.enabled @5"}},
-		{"encoded inside of what is encoded", release("values = [yamlencode({ devicePlugin = { config = { create = true, name = \"c\", default = \"a\", data = { a = yamlencode({ version = \"v1\", sharing = { timeSlicing = { resources = [{ name = \"nvidia.com/gpu\", replicas = 1 }] } } }) } } } })]"),
+		{"yamlencode inside yamlencode", release("values = [yamlencode({ devicePlugin = { config = { create = true, name = \"c\", default = \"a\", data = { a = yamlencode({ version = \"v1\", sharing = { timeSlicing = { resources = [{ name = \"nvidia.com/gpu\", replicas = 1 }] } } }) } } } })]"),
 			[]string{"error sharing-replicas devicePlugin.config.data.a: sharing.timeSlicing.resources[0].replicas @3"}},
 		{"both arms of a condition", release("values = [var.x ? yamlencode({ drivr = {} }) : yamlencode({ toolkt = {} })]"), []string{"error unknown-key drivr @3", "error unknown-key toolkt @3"}},
 		{"a local that stands below", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
@@ -85,7 +85,7 @@ func TestTerraformBombs(t *testing.T) {
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			if used := after.TotalAlloc - before.TotalAlloc; took > 20*time.Second || used > 50<<20 {
-				t.Errorf("%s, %d MB, want at most 20 s and 50 MB", took, used>>20)
+				t.Errorf("Lint took %s and %d MB, want at most 20 s and 50 MB", took, used>>20)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func FuzzTerraform(f *testing.F) {
 		}
 		o := lint.Options{Files: []lint.Input{{Name: "main.tf", Data: []byte(text)}}}
 		if diff := cmp.Diff(brief(judge(t, o).Report), brief(judge(t, o).Report)); diff != "" {
-			t.Errorf("two answers:\n%s", diff)
+			t.Errorf("two runs differ:\n%s", diff)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 				}
 				pairs++
 				if d, err := Default(b, n.Name); err != nil || !cmp.Equal(d.Devices, e.Devices) {
-					t.Errorf("%s on %s: %v, %v here, want %v", n.Name, b.Name, d.Devices, err, e.Devices)
+					t.Errorf("%s on %s: default = %v, error = %v, want %v", n.Name, b.Name, d.Devices, err, e.Devices)
 				}
 				if _, err := Fit(b, e.Devices); err != nil {
 					t.Errorf("%s: %v", n.Name, err)
@@ -75,7 +75,7 @@ func TestParseConfigFindings(t *testing.T) {
 			entry("devices: all", "mig-enabled: true", "mig-devices: {1g.5gb: 1, 1g.6gb: 1}"),
 			[]string{"6 mig-does-not-fit mig-configs.mine[0].mig-devices"},
 		},
-		"too many for one of the boards": {entry("devices: all", "mig-enabled: true", "mig-devices: {1g.10gb: 7}"), nil},
+		"too many instances for one board": {entry("devices: all", "mig-enabled: true", "mig-devices: {1g.10gb: 7}"), nil},
 		"filter for the wrong board": {
 			entry(`device-filter: "0x20B010DE"`, "devices: all", "mig-enabled: true", "mig-devices: {1g.20gb: 1}"),
 			[]string{"7 mig-does-not-fit mig-configs.mine[0].mig-devices"},
@@ -137,7 +137,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		if c == nil {
-			t.Fatal("neither a config nor an error")
+			t.Fatal("ParseConfig returned neither a config nor an error")
 		}
 	})
 }

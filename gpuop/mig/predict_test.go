@@ -65,7 +65,7 @@ func TestPredict(t *testing.T) {
 		replication Replication
 		want        []string
 	}{
-		{"seed 001: eight GPUs by five", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "none", shared("time-slicing", WholeGPU, 5, ""), []string{
+		{"seed 001: eight GPUs with five replicas", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "none", shared("time-slicing", WholeGPU, 5, ""), []string{
 			"gpu.count=8", "gpu.product=NVIDIA-A100-SXM4-80GB-SHARED", "gpu.replicas=5", "gpu.sharing-strategy=time-slicing", "gpu: 40", "mps.capable=false",
 		}},
 		{"seed 001: renamed", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "single", shared("time-slicing", WholeGPU, 5, WholeGPU+".shared"), []string{
@@ -103,7 +103,7 @@ func TestPredict(t *testing.T) {
 			"mig-1g.23gb.me.count=1", "mig-1g.23gb.me.multiprocessors=18", "mig-1g.23gb.me.product=NVIDIA-B200-MIG-1g.23gb.me", "mig-1g.23gb.me.replicas=1", "mig-1g.23gb.me.sharing-strategy=none", "mig-1g.23gb.me.slices.gi=1", "mig-1g.23gb.me: 1",
 			"mig.strategy=mixed", "mps.capable=false", "warning mig-enabled-empty", "warning mig-variant-resource",
 		}},
-		{"none hides MIG, and MPS is rejected with it", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
+		{"strategy none with MIG and MPS", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
 			"error mps-with-mig", "gpu.count=1", "gpu.product=NVIDIA-A30", "gpu.replicas=0", "gpu.sharing-strategy=none", "gpu: 2", "mps.capable=false", "warning mig-hidden",
 		}},
 	} {
@@ -115,7 +115,7 @@ func TestPredict(t *testing.T) {
 	}
 	mixedModels := append(node(t, "A100-40GB", ""), node(t, "H100-80GB", "")...)
 	if p := Predict(mixedModels, "none", Replication{}); len(p.Findings) != 1 || p.Findings[0].Check.ID != "mixed-gpu-models" {
-		t.Errorf("two models on a node: findings %v", p.Findings)
+		t.Errorf("two GPU models on a node: findings = %v", p.Findings)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 					}
 				}
 				if !found {
-					t.Errorf("no label is predicted for %s", pattern)
+					t.Errorf("predicted labels lack %s", pattern)
 				}
 			}
 		})

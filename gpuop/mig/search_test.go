@@ -68,7 +68,7 @@ func TestRefusalNamesTheReason(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "available: 1g.10gb, ") {
-		t.Errorf("%v, want the board's own names", err)
+		t.Errorf("error = %v, want the profile names of the board", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 				n++
 			}
 			if n != p.Max {
-				t.Errorf("%s %s: table says %d, search reaches %d", b.Name, p.Name, p.Max, n)
+				t.Errorf("%s %s: maximum in the table = %d, maximum found by search = %d", b.Name, p.Name, p.Max, n)
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		}
 		layout, err := Fit(b, r)
 		if want := oracle(b, r); (err == nil) != want {
-			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, err, want)
+			t.Fatalf("%s: %s: search = %v, brute force = %t", b.Name, r, err, want)
 		}
 		if err != nil {
 			continue
@@ -190,7 +190,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		soundLayout(t, b, layout, r)
 	}
 	if fits < 200 || fits > 1300 {
-		t.Errorf("%d of 1500 random requests fit; the requests no longer test both sides", fits)
+		t.Errorf("random requests that fit = %d of 1500, want some that fit and some that do not", fits)
 	}
 }
 
@@ -203,15 +203,15 @@ func soundLayout(t *testing.T, b Board, l Layout, r Request) {
 		held[i.Profile]++
 		compute += p.Compute
 		if i.Start < end || i.Size != p.Memory || i.Start+i.Size > b.MemorySlices || !slices.Contains(p.Starts, i.Start) {
-			t.Fatalf("%s: %v overlaps or starts where it may not", b.Name, l)
+			t.Fatalf("%s: %v overlaps or has an invalid start", b.Name, l)
 		}
 		end = i.Start + i.Size
 	}
 	if diff := cmp.Diff(r, held); diff != "" {
-		t.Fatalf("%s: layout holds something else (-want +got):\n%s", b.Name, diff)
+		t.Fatalf("%s: layout differs from the request (-want +got):\n%s", b.Name, diff)
 	}
 	if compute > b.ComputeSlices {
-		t.Fatalf("%s: %v takes %d compute slices", b.Name, l, compute)
+		t.Fatalf("%s: %v needs %d compute slices, more than the board has", b.Name, l, compute)
 	}
 }
 
@@ -229,7 +229,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		again, err := ParseRequest([]string{r.String()})
 		if err != nil {
-			t.Fatalf("%q prints as %q, which does not read back: %v", s, r, err)
+			t.Fatalf("%q is printed as %q, which cannot be parsed: %v", s, r, err)
 		}
 		if diff := cmp.Diff(r, again); diff != "" {
 			t.Fatalf("round trip (-first +second):\n%s", diff)
@@ -258,7 +258,7 @@ func TestTableEqualsTheCollectedFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rows) != len(Boards()) {
-		t.Fatalf("%d boards collected, %d in the table", len(rows), len(Boards()))
+		t.Fatalf("boards in the data = %d, in the table = %d", len(rows), len(Boards()))
 	}
 	for _, row := range rows {
 		b := board(t, row.Board)
@@ -269,7 +269,7 @@ func TestTableEqualsTheCollectedFacts(t *testing.T) {
 			t.Errorf("%s: slices %d/%d, want %d/%d", row.Board, b.MemorySlices, b.ComputeSlices, row.MemorySlices, row.ComputeSlices)
 		}
 		if attested := !strings.HasPrefix(row.Evidence, "UNVERIFIED"); attested != (b.Evidence == "attested") {
-			t.Errorf("%s: evidence %v, collected as %q", row.Board, b.Evidence, row.Evidence)
+			t.Errorf("%s: evidence = %v, want %q as in the data", row.Board, b.Evidence, row.Evidence)
 		}
 		for name, want := range row.Profiles {
 			p, ok := b.Profile(name)
@@ -286,7 +286,7 @@ func TestTableEqualsTheCollectedFacts(t *testing.T) {
 		}
 		for _, p := range b.Profiles {
 			if _, ok := row.Profiles[p.Name]; !ok && !p.Synonym {
-				t.Errorf("%s: %s is in the table and was not collected", row.Board, p.Name)
+				t.Errorf("%s: %s is in the table but not in the data", row.Board, p.Name)
 			}
 		}
 	}
@@ -345,14 +345,14 @@ func TestStreamingMultiprocessors(t *testing.T) {
 		b := board(t, tt.board)
 		for name, want := range tt.want {
 			if p, ok := b.Profile(name); !ok || p.SMs != want {
-				t.Errorf("%s %s: %d SMs (known: %t), %s has %d", tt.board, name, p.SMs, ok, tt.source, want)
+				t.Errorf("%s %s: SMs = %d (known: %t), want %d as in %s", tt.board, name, p.SMs, ok, want, tt.source)
 			}
 		}
 		if !strings.Contains(b.Source, tt.source) {
-			t.Errorf("%s: the source %q does not name %s", tt.board, b.Source, tt.source)
+			t.Errorf("%s: source %q does not contain %s", tt.board, b.Source, tt.source)
 		}
 	}
 	if _, err := FindBoard("RTX PRO 5000"); err == nil || !strings.Contains(err.Error(), "Supported GPUs") {
-		t.Errorf("%v, want the page that names the board", err)
+		t.Errorf("error = %v, want the page that names the board", err)
 	}
 }

@@ -32,7 +32,7 @@ func FuzzSet(f *testing.F) {
 		text := FormatSet(path, value)
 		got, err := Assignments(text, false)
 		if err != nil || len(got) != 1 {
-			t.Fatalf("%q of %q=%q: %d assignments, %v", text, path, value, len(got), err)
+			t.Fatalf("%q (%q=%q): assignments = %d, want 1; error = %v", text, path, value, len(got), err)
 		}
 		if diff := cmp.Diff(path, got[0].Path); diff != "" || got[0].Value != value || got[0].Element != "" {
 			t.Errorf("%q: value %q, element %q, path:\n%s", text, got[0].Value, got[0].Element, diff)

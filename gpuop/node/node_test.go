@@ -105,10 +105,10 @@ func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 			}
 			after := mig.Predict(gpus, tc.strategy, replication)
 			if diff := cmp.Diff(before.Labels, after.Labels); diff != "" {
-				t.Errorf("%s by %d: labels (-node +again):\n%s", name, factor, diff)
+				t.Errorf("%s with %d replicas: labels (-node +predicted):\n%s", name, factor, diff)
 			}
 			if diff := cmp.Diff(before.Resources, after.Resources); diff != "" {
-				t.Errorf("%s by %d: resources (-node +again):\n%s", name, factor, diff)
+				t.Errorf("%s with %d replicas: resources (-node +predicted):\n%s", name, factor, diff)
 			}
 		}
 	}
@@ -151,10 +151,10 @@ func TestParseRefuses(t *testing.T) {
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
 	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
-		t.Errorf("a list of one: %+v, %v", n, err)
+		t.Errorf("list with one node: %+v, %v", n, err)
 	}
 	if n, err := Parse([]byte("metadata: {labels: {a: b}}\n")); err != nil || n.Labels["a"] != "b" {
-		t.Errorf("the part of a Node: %+v, %v", n, err)
+		t.Errorf("partial Node: %+v, %v", n, err)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestParseFindings(t *testing.T) {
 		file string
 		want []string
 	}{
-		"seed 001 has the plugin's own values": {seedFile, []string{
+		"seed 001: the device plugin's own values": {seedFile, []string{
 			"3 note sharing-dead flags.migStrategy", "4 note sharing-dead flags.failOnInitError", "7 note sharing-dead flags.plugin.passDeviceSpecs",
 			"8 note sharing-dead flags.plugin.deviceListStrategy", "9 note sharing-dead flags.plugin.deviceIDStrategy",
 		}},
@@ -88,11 +88,11 @@ imex:
 			"version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources: [{name: gpu, replicas: 2}]\n",
 			[]string{"4 error unknown-key sharing.timeSlicing.failRequestGreaterThanOne"},
 		},
-		"replicas 1":                       {slicing("replicas: 1"), []string{"6 error sharing-replicas sharing.timeSlicing.resources[0].replicas"}},
-		"no replicas":                      {slicing("devices: all"), []string{"5 error sharing-replicas sharing.timeSlicing.resources[0]"}},
-		"quoted replicas":                  {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
-		"rename and devices":               {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"the prefix is added when missing": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
+		"replicas 1":                            {slicing("replicas: 1"), []string{"6 error sharing-replicas sharing.timeSlicing.resources[0].replicas"}},
+		"no replicas":                           {slicing("devices: all"), []string{"5 error sharing-replicas sharing.timeSlicing.resources[0]"}},
+		"quoted replicas":                       {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
+		"rename and devices":                    {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+		"a name without the prefix nvidia.com/": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
 		"a resource of no node": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
 			[]string{"1 warning sharing-resource sharing.timeSlicing.resources[0].name"}},
 		"another vendor": {"sharing: {timeSlicing: {resources: [{name: amd.com/gpu, replicas: 2}]}}\n",
@@ -212,14 +212,14 @@ func TestPredict(t *testing.T) {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 5}]}}",
 			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"note sharing-no-isolation"},
 		},
-		"seed 001: one T4 by two": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
-		"mps":                     {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
-		"mps 48":                  {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
-		"mps on Turing":           {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
-		"mps on Volta":            {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
+		"seed 001: one T4 with two replicas": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
+		"mps":                                {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
+		"mps 48":                             {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
+		"mps on Turing":                      {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
+		"mps on Volta":                       {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
 		"both: MPS wins": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 9}]}, mps: {resources: [{name: gpu, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 7680, 50}}, nil},
-		"a resource that is not there": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+		"a resource that the node lacks": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, []string{"note sharing-no-isolation", "warning sharing-resource"}},
 		"none": {gpu("T4", 1), "version: v1", map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, nil},
 	} {
@@ -277,7 +277,7 @@ func FuzzParse(f *testing.F) {
 		var library spec.Config
 		err := yaml.Unmarshal(data, &library)
 		if err != nil && !slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
-			t.Fatalf("no error, and the library says: %v", err)
+			t.Fatalf("accepted, but NVIDIA's library rejects it: %v", err)
 		}
 		unsure := func(f check.Finding) bool { // JSON keeps only one of several keys that are equal or differ only in case
 			return f.Check == fields.Duplicate || f.Check == fields.UnknownKey && strings.HasPrefix(f.Fix, "write ")
@@ -290,7 +290,7 @@ func FuzzParse(f *testing.F) {
 			strategy = *s
 		}
 		if c.Strategy() != string(library.Sharing.SharingStrategy()) || c.Flags.MIGStrategy != strategy {
-			t.Fatalf("shares by %s, MIG strategy %q; the library says %s, %q", c.Strategy(), c.Flags.MIGStrategy, library.Sharing.SharingStrategy(), strategy)
+			t.Fatalf("sharing = %s, MIG strategy = %q, want %s, %q as in NVIDIA's library", c.Strategy(), c.Flags.MIGStrategy, library.Sharing.SharingStrategy(), strategy)
 		}
 		if c.Strategy() == "none" {
 			return
@@ -312,7 +312,7 @@ func FuzzParse(f *testing.F) {
 		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)
 		if r := want[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
 			if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
-				t.Fatalf("two GPUs by %d are %d: %v", r.Factor, got, p.Resources)
+				t.Fatalf("two GPUs with %d replicas offer %d: %v", r.Factor, got, p.Resources)
 			}
 		}
 	})

@@ -26,7 +26,7 @@ func TestChoicesAreUnderstood(t *testing.T) {
 	}
 	named := func(name string) {
 		if name != "" && !slices.ContainsFunc(read.Features, func(f choice) bool { return f.Name == name }) {
-			t.Errorf("no feature %s is listed", name)
+			t.Errorf("feature %s is missing from the list", name)
 		}
 	}
 	var all []addition

@@ -126,21 +126,21 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 			for path, value := range want {
 				both++
 				if got, ok := have[path]; !ok && !hasBelow(have, path) {
-					t.Errorf("%s: %v is lost", path, value)
+					t.Errorf("%s: value %v was lost", path, value)
 				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) {
 					t.Errorf("%s: %v became %v", path, value, got)
 				}
 			}
 			if got := strings.Count(m.YAML, "of the user"); got != comments {
-				t.Errorf("%d comments of %d are left", got, comments)
+				t.Errorf("comments kept = %d, want %d", got, comments)
 			}
 			for _, c := range m.Changes {
 				if c.Kind == "dropped" && c.Text == "" {
-					t.Errorf("%s is dropped without a proof", c.Path)
+					t.Errorf("%s was dropped without a reason", c.Path)
 				}
 			}
 			if both < 60 {
-				t.Errorf("%d keys compared", both)
+				t.Errorf("compared keys = %d, want at least 60", both)
 			}
 		})
 	}
@@ -182,13 +182,13 @@ func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 				both++
 				got, ok := have[path]
 				if !ok && !hasBelow(have, path) {
-					t.Errorf("%s: %v is lost", path, value)
+					t.Errorf("%s: value %v was lost", path, value)
 				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) && fmt.Sprint(got) != fmt.Sprint(now) {
-					t.Errorf("%s: %v became %v, want it or the new release's %v", path, value, got, now)
+					t.Errorf("%s: %v became %v, want no change or the new default %v", path, value, got, now)
 				}
 			}
 			if both < 50 {
-				t.Errorf("%d keys compared", both)
+				t.Errorf("compared keys = %d, want at least 50", both)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Findings)
+	t.Errorf("findings lack migManager.version, which equals a default: %v", m.Report.Findings)
 }
 
 // A renamed group is merged into an existing group with the new name.
@@ -250,7 +250,7 @@ func TestMigrationListsChangedDefaults(t *testing.T) {
 		}
 	}
 	if len(changed) != 18 {
-		t.Fatalf("%d changed defaults in the charts, want 18", len(changed))
+		t.Fatalf("changed defaults in the charts = %d, want 18", len(changed))
 	}
 	m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, false)
 	if err != nil {
@@ -266,14 +266,14 @@ func TestMigrationListsChangedDefaults(t *testing.T) {
 	}
 	for _, path := range changed {
 		if _, ok := got["default "+path]; !ok {
-			t.Errorf("the changed default of %s is not listed", path)
+			t.Errorf("changed default of %s is missing from the list", path)
 		}
 	}
 	if own != 18 {
-		t.Errorf("%d changed defaults listed, want 18", own)
+		t.Errorf("changed defaults in the list = %d, want 18", own)
 	}
 	if text := got["default driver.version"]; !strings.Contains(text, "major version") {
-		t.Errorf("driver.version: %q, want its major version named", text)
+		t.Errorf("driver.version: %q, want the change of the major version", text)
 	}
 }
 
@@ -302,7 +302,7 @@ ourOwn: {x: 1}
 	}
 	for _, keep := range []string{"CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "580.173.02", "configMapName: licenses", "pool: system", "sleepInterval: 60s", "ourOwn", "  enabled: false # as the vendor says\n"} {
 		if !strings.Contains(m.YAML, keep) {
-			t.Errorf("%s is lost from\n%s", keep, m.YAML)
+			t.Errorf("%s is missing from\n%s", keep, m.YAML)
 		}
 	}
 	var after struct {
@@ -310,7 +310,7 @@ ourOwn: {x: 1}
 		Driver  map[string]any
 	}
 	if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil || after.Toolkit.Enabled != nil || after.Driver["toolkit"] == nil {
-		t.Errorf("driver.toolkit.enabled, which no release had, is moved (%v):\n%s", err, m.YAML)
+		t.Errorf("unknown key driver.toolkit.enabled must not move (%v):\n%s", err, m.YAML)
 	}
 	if m.ChangesEffect() {
 		t.Errorf("dropped: %v", m.Changes)
@@ -358,7 +358,7 @@ func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.YAML != text {
-			t.Errorf("%s becomes\n%s", text, m.YAML)
+			t.Errorf("%s became\n%s", text, m.YAML)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	}
 	t.Logf("%d plans", plans)
 	if plans < len(releases)*60 {
-		t.Errorf("%d plans, want 60 or more for each release", plans)
+		t.Errorf("plans = %d, want at least 60 for each release", plans)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestPlansRenderWithTheRealCharts(t *testing.T) {
 				seen[string(withoutComments(text))] = true
 				render(t, helm, path, text)
 			}
-			t.Logf("%d plans, %d of them with values of their own, rendered", plans, len(seen))
+			t.Logf("rendered %d plans, %d of them with distinct values", plans, len(seen))
 		})
 	}
 }
@@ -268,12 +268,12 @@ func TestNullGroupsEndTheRealCharts(t *testing.T) {
 			ends := err != nil && bytes.Contains(out, []byte("nil pointer"))
 			switch needed := table.Needed(v, path); {
 			case needed && !ends:
-				t.Errorf("%s: %s=null is said to end the templates: %.300s", v, name, out)
+				t.Errorf("%s: %s=null must fail the templates, but helm printed %.300s", v, name, out)
 			case ends && needed:
 				found++
 			case ends:
 				missed++
-				t.Logf("%s: %s=null ends the templates, which is not known", v, name)
+				t.Logf("%s: %s=null fails the templates, but the table does not list it", v, name)
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 				plan, err := values.Generate(r)
 				if hosted[p[0]] && driverBound[name] {
 					if !errors.Is(err, values.ErrExcludes) {
-						t.Fatalf("a driver on the nodes and %s: %v, want ErrExcludes", name, err)
+						t.Fatalf("host driver with %s: error = %v, want ErrExcludes", name, err)
 					}
 					return
 				}
@@ -135,7 +135,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 		}
 	}
 	if plans < 80 {
-		t.Errorf("%d plans, want every platform with nearly every feature", plans)
+		t.Errorf("plans = %d, want every platform with nearly every feature", plans)
 	}
 }
 
@@ -155,10 +155,10 @@ func TestRefusals(t *testing.T) {
 		{"MPS of MIG", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
 		{"preinstalled driver with RDMA", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "rdma"}}, values.ErrExcludes},
 		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu=580.105.08"}}, values.ErrMissing},
-		{"vGPU without the version of the driver", values.Request{Platform: "generic", Features: []string{"vgpu"}, Registry: "a/b"}, values.ErrMissing},
+		{"vGPU without a driver version", values.Request{Platform: "generic", Features: []string{"vgpu"}, Registry: "a/b"}, values.ErrMissing},
 		{"air gap without a registry", values.Request{Platform: "air-gapped"}, values.ErrMissing},
-		{"a platform that the release cannot serve", values.Request{Platform: "gke-cos", Version: release(t, "v23.9.0")}, values.ErrVersion},
-		{"a feature that the release does not have", values.Request{Platform: "generic", Features: []string{"gdrcopy"}, Version: release(t, "v23.9.0")}, values.ErrVersion},
+		{"a platform newer than the release", values.Request{Platform: "gke-cos", Version: release(t, "v23.9.0")}, values.ErrVersion},
+		{"a feature newer than the release", values.Request{Platform: "generic", Features: []string{"gdrcopy"}, Version: release(t, "v23.9.0")}, values.ErrVersion},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.r.Version == (chart.Version{}) {
@@ -249,7 +249,7 @@ mig:
 	}
 	for _, flipped := range []string{"cdi.enabled", "gfd.image", "validator.image", "dcgmExporter.serviceMonitor.enabled", "operator.upgradeCRD"} {
 		if !strings.Contains(strings.Join(got, "\n"), "default "+flipped) {
-			t.Errorf("the changed default of %s is not listed", flipped)
+			t.Errorf("changed default of %s is missing from the list", flipped)
 		}
 	}
 	judged, err := lint.Lint(lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "v", Data: []byte(m.YAML)}}})
@@ -257,7 +257,7 @@ mig:
 		t.Fatal(err)
 	}
 	if left := brief(judged.Report); len(left) > 0 {
-		t.Errorf("the migrated file is not clean: %v", judged.Report.Findings)
+		t.Errorf("findings in the migrated file = %v, want none", judged.Report.Findings)
 	}
 }
 
@@ -286,7 +286,7 @@ func FuzzMigrate(f *testing.F) {
 		}
 		var after map[string]any
 		if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
-			t.Errorf("the migration of %q is not YAML: %v\n%s", text, err, m.YAML)
+			t.Errorf("migration of %q is not valid YAML: %v\n%s", text, err, m.YAML)
 		}
 	})
 }
