@@ -70,7 +70,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 	}
 }
 
-// published returns inputs like those that people publish.
+// published returns inputs of the kinds that people publish.
 func published(t testing.TB) map[string]string {
 	t.Helper()
 	dir := material.Path(t, "data/published-inputs")
@@ -153,7 +153,7 @@ func TestPublishedInputsAreRead(t *testing.T) {
 				o = lint.Options{Command: text}
 			}
 			got := judge(t, o)
-			// the device plugin's own chart, and scripts for PowerShell and cmd
+			// the chart of the device plugin, and scripts for PowerShell and cmd, are skipped
 			skipped := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml", "08-powershell.ps1.sh", "09-cmd.sh"}
 			if got.Judged == 0 && !slices.Contains(skipped, name) {
 				t.Errorf("nothing checked in %v", got.Kinds)
@@ -167,8 +167,8 @@ func TestPublishedInputsAreRead(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The findings must be those in testdata/published.txt. Each line of it was checked against the release's chart, CRDs
-// and documentation.
+// The findings equal those in testdata/published.txt. Each line of that file was checked against the release's chart,
+// CRDs and documentation.
 func TestPublishedInputs(t *testing.T) {
 	inputs := published(t)
 	var out strings.Builder

@@ -16,8 +16,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
-// off returns the first condition that is false, and its opposite. It returns "" if all are true or one is unknown.
-func (in *installation) off(when []chart.Condition) (is, wanted string) {
+// falseCondition returns the first condition that is false, and what would make it true. It returns "" if all are true
+// or unknown.
+func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, compares := strings.Cut(string(c), "=")
 		value, known := in.Value(key)
@@ -39,13 +40,13 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 	return "", ""
 }
 
-// dead reports settings that a switch disables. It ignores defaults: a file may repeat them, or be a copy of a
-// release's values.yaml.
-func (in *installation) dead() {
-	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.copied(), in.mirrored()
+// deadSettings reports settings that a switch disables. In files it ignores defaults, which may be repeated or copied
+// from a release's values.yaml.
+func (in *installation) deadSettings() {
+	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.isCopy(), in.mirrored()
 	for _, p := range in.Table.Parts(in.Version) {
-		groupIs, groupWanted := in.off(p.When)
-		ownIs, ownWanted := in.off(p.When[1:])
+		groupIs, groupWanted := in.falseCondition(p.When)
+		ownIs, ownWanted := in.falseCondition(p.When[1:])
 		for _, s := range in.Below(p.Group, p.Except...) {
 			is, wanted := groupIs, groupWanted
 			own := s.Name() == string(p.When[0])
@@ -78,8 +79,8 @@ func (in *installation) dead() {
 	}
 }
 
-// mirrored reports whether a file sets where the images of several operands come from. Such a file sets it for all operands,
-// whether they are on or off.
+// mirrored reports whether the file selects the images of several operands. Such a file is for a mirror, and lists all
+// operands whether they are enabled or not.
 func (in *installation) mirrored() bool {
 	sources := 0
 	for _, s := range in.Settings {
@@ -90,24 +91,24 @@ func (in *installation) mirrored() bool {
 	return !in.flags && sources >= 4
 }
 
-// isImageSource reports whether a setting says where an image comes from.
+// isImageSource reports whether a setting selects an image or how it is pulled.
 func isImageSource(s *model.Setting) bool {
 	return slices.Contains([]string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}, s.Path[len(s.Path)-1])
 }
 
-// isRead reports whether an operand that is not off reads the setting, although it is in another operand's group.
+// isRead reports whether an enabled operand reads the setting from the group of another operand.
 func (in *installation) isRead(s *model.Setting) bool {
 	return slices.ContainsFunc(in.Table.Reads(in.Version), func(r chart.Read) bool {
 		if !strings.HasPrefix(s.Name()+".", r.Field+".") && !strings.HasPrefix(r.Field, s.Name()+".") {
 			return false
 		}
-		is, _ := in.off(r.When)
+		is, _ := in.falseCondition(r.When)
 		return is == ""
 	})
 }
 
-// mayBeDead reports whether to check if a setting has no effect. It skips settings with other findings, and repeated
-// defaults.
+// mayBeDead reports whether deadSettings should check a setting. Settings with other findings and repeated defaults are
+// skipped.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
@@ -116,8 +117,9 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	return in.Match(s).Status != chart.Unknown
 }
 
-// copied reports whether the file is a copy of a release's values.yaml.
-func (in *installation) copied() bool {
+// isCopy reports whether most settings of the file are former or current defaults, as in a copy of a release's
+// values.yaml.
+func (in *installation) isCopy() bool {
 	defaults := 0
 	for _, s := range in.Settings {
 		if in.Table.WasDefault(s.Setting) {
@@ -127,19 +129,19 @@ func (in *installation) copied() bool {
 	return defaults > 50 && defaults > len(in.Settings)/2
 }
 
-// repeatsDefault reports whether the setting equals the release's default.
+// repeatsDefault reports whether the setting equals the default of the release.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
 	if _, isList := s.Value.([]any); in.isResource() && isList {
-		return true // the chart writes this by itself
+		return true // the chart itself writes lists to its custom resources
 	}
 	value, known := in.Table.Default(in.Version, s.Name())
 	return known && chart.Same(value, s.Value)
 }
 
-// contradictions reports settings that exclude each other.
+// contradictions reports settings that must not be combined.
 func (in *installation) contradictions() {
 	for _, e := range in.Table.Exclusions() {
 		holds := true
@@ -159,7 +161,8 @@ func (in *installation) contradictions() {
 	}
 }
 
-// precompiledVersion checks the driver version that is in effect: the chart's default is not a branch.
+// precompiledVersion checks the effective driver version. Precompiled drivers need a branch, and the chart's default is
+// a full version.
 func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
@@ -191,7 +194,7 @@ func (in *installation) precompiledVersion() {
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
-// given returns the user's setting at a path if it is known text, or nil.
+// given returns the user's setting at a path. It returns nil if the user set no text, or if the text is unknown.
 func (in *installation) given(path string) *model.Setting {
 	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
 		return s
@@ -200,7 +203,7 @@ func (in *installation) given(path string) *model.Setting {
 }
 
 // images checks image settings. The operator joins them as repository/image:version. If repository and version are
-// empty, image must be the whole reference.
+// empty, image is the whole reference.
 func (in *installation) images() {
 	in.systems()
 	const join = "the operator joins repository/image:version"
@@ -223,7 +226,7 @@ func (in *installation) images() {
 // systemSuffix matches the operating system at the end of a driver image's tag.
 var systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|flatcar|photon|cos)[0-9][0-9.]*$`)
 
-// systems reports image tags that already end in an operating system. The operator appends it.
+// systems reports image tags that already end in an operating system, which the operator appends again.
 func (in *installation) systems() {
 	for _, section := range in.Table.SystemImages(in.Version) {
 		s := in.given(section + ".version")
@@ -238,26 +241,26 @@ func (in *installation) systems() {
 	}
 }
 
-// empty reports whether the chart gets no text for the path.
+// empty reports whether the effective value at the path is known and not text.
 func (in *installation) empty(path string) bool {
 	value, known := in.Value(path)
 	return known && chart.Text(value) == ""
 }
 
-// imageName checks for an image name with a tag, digest or registry.
+// imageName reports an image name that contains a tag, digest or registry.
 func (in *installation) imageName(component string, s *model.Setting) {
 	value, _ := in.Value(component + ".repository")
 	registry, _, _ := strings.Cut(chart.Text(value), "/")
 	name := s.Text()
 	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
-	if inRegistry || strings.ContainsAny(name, ":@ ") { // a mirror may keep the image at any path
+	if inRegistry || strings.ContainsAny(name, ":@ ") { // a path in a mirror may be part of the name
 		in.add(imageParts, check.Error, fmt.Sprintf("%q contains more than the image's name: repository/image:version cannot be pulled", name),
 			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
 	}
 }
 
-// versions compares pinned operand versions with those of the chart. Pins work, so they stay. Only a command upgraded
-// to another release drops the defaults of older ones.
+// versions compares pinned versions of operands with those of the chart. Pins work, so they are kept. Only in a command
+// for another release, versions that are the default of an older release are dropped.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
 		name := c + ".version"
@@ -266,7 +269,7 @@ func (in *installation) versions() {
 		}
 		s, made := in.given(name), in.Table.Tag(in.Version, c)
 		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
-			continue // NVIDIA supports several driver branches with each release
+			continue // several driver branches are supported with each release
 		}
 		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
@@ -294,8 +297,8 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the repository setting names a custom image, rather than NVIDIA's or a mirror of it. Custom
-// images have their own version numbers.
+// ownImage reports whether the repository is neither NVIDIA's nor a mirror of it. Custom images have their own version
+// numbers.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
 	if s == nil {
@@ -306,7 +309,7 @@ func (in *installation) ownImage(component string) bool {
 	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
 }
 
-// oldDefaults reports former defaults that have been replaced. In a file, the setting stays with the new default.
+// oldDefaults reports former defaults that a later release replaced. In a file, the new default is written instead.
 func (in *installation) oldDefaults() {
 	for _, s := range in.Settings {
 		k, known := in.Table.Key(s.Path)
@@ -323,7 +326,7 @@ func (in *installation) oldDefaults() {
 		case last == "image" && found:
 			all, component := []*model.Setting{s}, strings.Join(s.Path[:len(s.Path)-1], ".")
 			in.replaceOrDrop(s, current)
-			if version := in.given(component + ".version"); version != nil { // the version of the other image
+			if version := in.given(component + ".version"); version != nil { // this version belongs to the old image
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
 				all = append(all, version)
 			}
@@ -343,7 +346,7 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	}
 }
 
-// moved reports an image path that NVIDIA's registry no longer has. Mirrors follow the registry.
+// moved reports a path at which NVIDIA's registry no longer has the image. Mirrors have the same paths.
 func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	_, now, _ := strings.Cut(current, "/")
 	for _, d := range k.Defaults() {
@@ -363,12 +366,12 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 }
 
 var (
-	// spacedQuantity matches an amount with a space before its unit.
+	// spacedQuantity matches a quantity with a space before its unit.
 	spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
 	effects        = []string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}
 )
 
-// kubernetes checks values that the chart copies to Kubernetes objects: amounts of resources and effects of tolerations.
+// kubernetes checks values that the chart copies to Kubernetes objects: quantities, and effects of tolerations.
 func (in *installation) kubernetes(s *model.Setting) {
 	in.quantity(s)
 	if s.Node == nil || s.Path[len(s.Path)-1] != "tolerations" {
@@ -386,7 +389,7 @@ func (in *installation) kubernetes(s *model.Setting) {
 	}
 }
 
-// quantity reports an amount of memory or CPU with a space in it.
+// quantity reports a quantity of memory or CPU that contains a space.
 func (in *installation) quantity(s *model.Setting) {
 	m := spacedQuantity.FindStringSubmatch(s.Text())
 	if m == nil || !slices.Contains(s.Path, "limits") && !slices.Contains(s.Path, "requests") {
@@ -396,14 +399,15 @@ func (in *installation) quantity(s *model.Setting) {
 	in.add(schema.WrongValue, check.Error, fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text()), "write "+m[1]+m[2], s)
 }
 
-// globals reports values for all charts that the operator's chart does not read.
+// globals reports image settings below "global", which the operator's chart does not read.
 func (in *installation) globals(s *model.Setting) {
 	if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
 		in.add(deadSetting, check.Warning, "the chart does not read it", "set <operand>.repository and <operand>.imagePullSecrets of each operand", s)
 	}
 }
 
-// types checks each value against the chart's key, or against the custom resource's field that it is copied to.
+// types checks the type of each value. A value is described by the chart's key, or by the field of the custom resource
+// to which it is copied.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)
@@ -416,19 +420,19 @@ func (in *installation) types() {
 		}
 		f, printed := in.Table.ValueField(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
 		if f != nil && !(printed && in.textForSwitch(v.Key, s)) {
-			in.against(s, f, printed)
+			in.validate(s, f, printed)
 		}
 	}
 }
 
-// against checks a setting against a field.
-func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) {
+// validate checks a setting against a field.
+func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool) {
 	node := s.Node
 	if node == nil {
 		node = &yaml.Node{}
 		_ = node.Encode(s.Value) // cannot fail: the value was decoded before
 		if printed && s.Typed {
-			node.Style = 0 // as --set writes it
+			node.Style = 0 // --set writes plain scalars
 		}
 	}
 	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{}}
@@ -454,8 +458,8 @@ func (in *installation) against(s *model.Setting, f *chart.Field, printed bool) 
 	}
 }
 
-// textForSwitch reports a string for a switch that a template tests: every non-empty string is true, even "false". In
-// Helm, unquoted yes and no are booleans.
+// textForSwitch reports the text "false" for a switch that a template tests. Every non-empty text is true there.
+// Unquoted yes and no are booleans in Helm.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	text, isText := s.Value.(string)
 	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
@@ -486,7 +490,7 @@ func (r *run) resource(d *doc) {
 	r.report(d, v.Reader.Findings)
 }
 
-// rulesOf runs the rules for values on a custom resource, whose fields have the same names as the chart's keys.
+// rulesOf runs the rules for values on a custom resource. Its fields have the same names as the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	ofDriver := d.kind == kindNVIDIADriver
 	var prefix chart.Path
@@ -501,8 +505,8 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
-	if !d.partial { // a patch does not have the other values
-		in.judge()
+	if !d.partial { // the other values of a patch are unknown
+		in.runRules()
 	}
 	for i := range in.mistakes {
 		m := &in.mistakes[i]

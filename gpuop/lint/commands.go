@@ -48,7 +48,7 @@ func (s *script) helmRepo(words []input.Word) {
 	for _, w := range words {
 		judged = judged || strings.Contains(w.Value, "nvidia")
 		if strings.TrimSuffix(w.Value, "/") == "https://nvidia.github.io/gpu-operator" {
-			s.at(w, staleRepository, check.Warning, w.Value, "old chart repository; new releases are not published there", "write "+current)
+			s.addAt(w, staleRepository, check.Warning, w.Value, "old chart repository; new releases are not published there", "write "+current)
 			s.replace(w, current)
 		}
 	}
@@ -63,7 +63,7 @@ func (s *script) helmInstall(h *call) {
 	w := h.positional[min(1, len(h.positional)-1)]
 	name, _ := input.ChartOf(w.Value)
 	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
-		name = model.OperatorNamespace // a release with this name
+		name = model.OperatorNamespace // the release has the chart's name
 	}
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
@@ -74,7 +74,7 @@ func (s *script) helmInstall(h *call) {
 	}
 	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
-		s.at(w, unknownChart, check.Error, w.Value, "unknown chart", "write "+fixed)
+		s.addAt(w, unknownChart, check.Error, w.Value, "unknown chart", "write "+fixed)
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
@@ -89,7 +89,7 @@ func (s *script) helmInstall(h *call) {
 	s.operatorChart(h, w, local)
 }
 
-// otherOperator returns the owner of a chart that has the operator's name, or "".
+// otherOperator returns the name of another vendor's operator whose chart is named gpu-operator, or "".
 func (s *script) otherOperator(h *call, chart input.Word) string {
 	alias, _, _ := strings.Cut(chart.Value, "/")
 	references := []string{s.repositories[alias]}
@@ -102,7 +102,7 @@ func (s *script) otherOperator(h *call, chart input.Word) string {
 	return operatorOf(references...)
 }
 
-// helmForm corrects escaped spaces, and reports words that cannot be expanded.
+// helmForm corrects escaped spaces, and notes words that cannot be expanded.
 func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
@@ -110,7 +110,7 @@ func (s *script) helmForm(h *call) {
 				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " "))
 			}
 		}
-		s.at(h.blanks[0], escapedSpace, check.Error, `\ `,
+		s.addAt(h.blanks[0], escapedSpace, check.Error, `\ `,
 			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`, `break the line right after each \, or delete the \`)
 	}
 	for _, w := range h.opaque {
@@ -121,7 +121,7 @@ func (s *script) helmForm(h *call) {
 // localPath matches a chart reference that is a folder.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
-// operatorChart checks an installation of the gpu-operator chart from a repository or a folder.
+// operatorChart checks an installation of the gpu-operator chart. local is nil if the chart is not in a folder.
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
@@ -129,7 +129,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
 		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
-		s.at(h.Words[0], namespace, check.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
+		s.addAt(h.Words[0], namespace, check.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
 		s.correct(h.End, h.End, " "+missing)
 	}
 	s.reusedValues(h)
@@ -162,7 +162,7 @@ func (s *script) reusedValues(h *call) {
 	if f == nil {
 		return
 	}
-	s.at(f.value, reuseValues, check.Warning, "--reuse-values",
+	s.addAt(f.value, reuseValues, check.Warning, "--reuse-values",
 		"keeps the installed values without the new chart's defaults: new groups of keys are missing, and templates can fail with a nil pointer",
 		"write --reset-then-reuse-values, and --version")
 	s.replace(f.words[0], "--reset-then-reuse-values")
@@ -171,8 +171,8 @@ func (s *script) reusedValues(h *call) {
 	}
 }
 
-// commandVersion determines the release that the command installs, unless the user named one. It is assumed if the
-// command does not say.
+// commandVersion sets the release that the command installs, unless the user named one. If the command does not name it
+// either, the newest is assumed.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
@@ -198,14 +198,14 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	in.assumed = w.Dynamic
 	in.Version, err = s.resolve(w.Value, w.Dynamic, check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
 	if err != nil {
-		s.at(w, chartVersion, check.Error, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
+		s.addAt(w, chartVersion, check.Error, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
 		if len(f.words) > 0 {
 			s.setFlag(f, in.Version.String())
 		}
 	}
 }
 
-// valuesFlag adds the settings of a -f file. The script may write it itself.
+// valuesFlag adds the settings of a -f file. The file may be one that the script writes.
 func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.Value, ",") {
 		from := s.Files[name]
@@ -221,7 +221,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		default:
 			data, err := s.open(s.file, name)
 			if err != nil {
-				s.at(f.value, fileMissing, check.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
+				s.addAt(f.value, fileMissing, check.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
 				continue
 			}
 			s.valuesText(in, doc{file: name, data: data})
@@ -229,7 +229,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	}
 }
 
-// settings parses --set and similar flags. The contents of --set-file are unknown.
+// settings parses --set and similar flags. The values of --set-file are unknown.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	if f.value.Dynamic || !slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name) {
@@ -258,7 +258,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
-		s.at(f.value, model.SetSyntax, check.Error, f.name+" "+f.value.Value, err.Error(), "")
+		s.addAt(f.value, model.SetSyntax, check.Error, f.name+" "+f.value.Value, err.Error(), "")
 	}
 	for _, a := range assignments {
 		st := at
@@ -273,7 +273,7 @@ var (
 	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
 )
 
-// kubectl checks a kubectl command: its form, namespace, node labels, patches, and the manifest that it reads.
+// kubectl checks the form, the namespace, node labels, patches and the manifest of a kubectl command.
 func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := h.takeVerb()
@@ -299,7 +299,7 @@ func (s *script) kubectl(c input.Command) {
 	}
 }
 
-// label checks kubectl label node. It reports whether the command sets an nvidia.com label.
+// label checks a kubectl label command for nodes. It reports whether the command sets an nvidia.com label.
 func (s *script) label(h *call) (judged bool) {
 	touchesMIG := false
 	for _, w := range h.positional {
@@ -308,7 +308,7 @@ func (s *script) label(h *call) (judged bool) {
 			continue
 		}
 		if near := nearestLabel(key); near != "" && near != key && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-			s.at(w, unknownLabel, check.Error, key, "nothing reads this label", "write "+near)
+			s.addAt(w, unknownLabel, check.Error, key, "nothing reads this label", "write "+near)
 			key = near
 		}
 		judged = judged || strings.HasPrefix(key, labelPrefix)
@@ -320,12 +320,12 @@ func (s *script) label(h *call) (judged bool) {
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
-		s.at(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl does not change an existing label without --overwrite", "add --overwrite")
+		s.addAt(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl does not change an existing label without --overwrite", "add --overwrite")
 	}
 	return judged
 }
 
-// patched returns the operator's kind for a resource name of kubectl, such as
+// patched returns the operator's kind that a kubectl resource refers to, such as
 // clusterpolicies.nvidia.com/cluster-policy.
 func patched(name string) kind {
 	name, _, _ = strings.Cut(strings.ToLower(name), "/")
@@ -337,7 +337,7 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// kubectlPatch parses a kubectl patch of the operator's resources into documents.
+// kubectlPatch adds the documents in a kubectl patch of the operator's resources.
 func (s *script) kubectlPatch(h *call) {
 	d := doc{file: s.file}
 	for _, w := range h.positional {
@@ -349,7 +349,7 @@ func (s *script) kubectlPatch(h *call) {
 	}
 }
 
-// patch parses a patch into documents: a partial object, or JSON Patch operations (RFC 6902).
+// patch adds the documents in a patch. The patch is a partial object, or JSON Patch operations (RFC 6902).
 func (r *run) patch(d doc) {
 	add := func(root *yaml.Node) {
 		inner := d
@@ -386,6 +386,6 @@ var (
 	patchable = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
 	// pointer unescapes a name in a JSON Pointer.
 	pointer = strings.NewReplacer("~1", "/", "~0", "~")
-	// elementOf matches a JSON Pointer to an element of a list. Such operations are not checked.
+	// elementOf matches a JSON Pointer to an element of a list. Operations on elements are not checked.
 	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// configs checks the ConfigMaps that the chart creates or that the values name.
+// configs checks settings about ConfigMaps that the chart creates or that the values name.
 func (in *installation) configs() {
 	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
 		create := in.Explicit(c + ".config.create")
@@ -44,7 +44,7 @@ type configMap struct {
 // labelValue matches valid label values.
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
-// configMap checks a ConfigMap that operands read. It reports whether the ConfigMap has any known config.
+// configMap checks a ConfigMap for operands. It reports whether the ConfigMap contains a known kind of config.
 func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
@@ -70,8 +70,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 	return judged
 }
 
-// mappingInConfigMap reports a config that is written as a mapping instead of as text. It reports whether the mapping is a
-// config.
+// mappingInConfigMap reports a config that is written as a mapping, although it must be text. It returns false if the
+// mapping is not a config.
 func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 	value := fields.Resolve(f.Value)
 	if value.Kind != yaml.MappingNode {
@@ -94,8 +94,8 @@ func (r *run) migKey(key string, at check.Finding) {
 	}
 }
 
-// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data. The chart creates ConfigMaps
-// of them.
+// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data, from which the chart creates
+// ConfigMaps.
 func (r *run) embeddedData(in *installation) {
 	if made := in.given("devicePlugin.config.name"); made != nil {
 		m := configMap{name: made.Text(), file: made.File}
@@ -112,7 +112,7 @@ func (r *run) embeddedData(in *installation) {
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
 			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, expected a string: a ConfigMap contains only strings", "write | after the key"
-			r.add("", at) // merges equal rows of several keys
+			r.add("", at) // equal findings about several keys are merged
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
 				r.migKey(s.Path[3], at)
@@ -130,7 +130,7 @@ type configUse struct {
 	at    check.Finding
 }
 
-// configUses records the references in values or fields.
+// configUses records which configs and ConfigMaps the settings refer to.
 func (r *run) configUses(in *installation, prefix string) {
 	name, config := in.given("devicePlugin.config.name"), in.given("devicePlugin.config.default")
 	if name == nil {
@@ -145,8 +145,8 @@ func (r *run) configUses(in *installation, prefix string) {
 	}
 }
 
-// joinConfigs checks the references against the ConfigMaps of the input. A missing ConfigMap may be in the cluster,
-// unless the same file has one with a similar name.
+// joinConfigs checks that the references match the ConfigMaps of the input. A missing ConfigMap may exist in the
+// cluster, so it is reported only if the same file has one with a similar name.
 func (r *run) joinConfigs() {
 	for _, use := range r.uses {
 		var configs, beside []string
@@ -159,20 +159,20 @@ func (r *run) joinConfigs() {
 		}
 		slices.Sort(configs)
 		configs = slices.Compact(configs)
-		row, near := use.at, check.Nearest(use.configMap, beside)
-		row.Check, row.Severity = badConfigMap, check.Error
+		f, near := use.at, check.Nearest(use.configMap, beside)
+		f.Check, f.Severity = badConfigMap, check.Error
 		switch {
 		case len(configs) == 0 && use.config == "" && near != "":
-			row.Reason, row.Fix = fmt.Sprintf("ConfigMap %q not found: the device plugin's pods cannot start without it", use.configMap), "write "+near
+			f.Reason, f.Fix = fmt.Sprintf("ConfigMap %q not found: the device plugin's pods cannot start without it", use.configMap), "write "+near
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
 		default:
-			row.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager fails on every node", use.configMap, use.config)
+			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager fails on every node", use.configMap, use.config)
 			if use.label {
-				row.Check, row.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager fails on the node", use.config)
+				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager fails on the node", use.config)
 			}
-			row.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+			f.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		}
-		r.add("", row)
+		r.add("", f)
 	}
 }

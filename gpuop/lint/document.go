@@ -20,28 +20,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// doc is a text with YAML documents, or one document of it.
+// doc is a text with YAML documents, or one of the documents.
 type doc struct {
 	file   string
 	data   []byte
-	line   int // number of lines before the document in its file
+	line   int // number of lines before the text in its file
 	root   *yaml.Node
 	kind   kind
 	reader *fields.Reader
 	// where names the place inside the file, such as a key of a ConfigMap.
 	where string
-	// written means that a script writes the document to a file, which may be for another program.
+	// written means that a script writes the document to a file. The file may be for another program.
 	written bool
-	// partial means that the document is a patch, which may lack required fields.
+	// partial means that the document is a patch. Required fields may be missing.
 	partial bool
-	// holes means that the shell fills in parts of the text; open means that a script appends more of it.
+	// holes means that the shell fills in parts of the text. open means that a script appends to it.
 	holes, open bool
 }
 
-// kind says what a document is.
+// kind is the kind of a document.
 type kind string
 
-// Kinds of documents.
+// These are the kinds of documents.
 const (
 	kindValues        kind = "chart values"
 	kindClusterPolicy kind = "ClusterPolicy"
@@ -62,18 +62,18 @@ const (
 
 var (
 	separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
-	// helmHeading matches the heading that helm get values prints.
+	// helmHeading matches the first line that helm get values prints.
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
-	// terraformResource matches a Terraform block in a file that is not named *.tf.
+	// terraformResource matches a Terraform block. It finds Terraform in files that are not named *.tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
 	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{|@@\w+@@`)
-	// configText matches a text that is meant as a config of the device plugin or MIG manager, even if it is invalid
-	// YAML.
+	// configText matches a text that is meant to be a config of the device plugin or MIG manager. The text may be
+	// invalid YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
 
-// parse parses the documents of a text. Invalid YAML is reported and not checked further.
+// parse parses the documents of a text. Invalid YAML is reported, and not checked further.
 func (r *run) parse(t doc) {
 	t.data = bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	t.data = helmHeading.ReplaceAll(t.data, []byte("#"))
@@ -84,7 +84,7 @@ func (r *run) parse(t doc) {
 	r.parseYAML(t)
 }
 
-// parseYAML parses the documents of a text whose lines end in a line feed.
+// parseYAML parses the documents of a text without carriage returns.
 func (r *run) parseYAML(t doc) {
 	start, data := 0, t.data
 	for _, end := range append(separator.FindAllIndex(data, -1), []int{len(data), len(data)}) {
@@ -98,8 +98,8 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles lists the extensions with which invalid YAML is reported. In a script, only here-documents are read as
-// YAML.
+// dataFiles lists the extensions of files in which invalid YAML is reported. For .sh these are here-documents in a
+// script.
 var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
 
 func (r *run) parseOne(d *doc) {
@@ -129,7 +129,7 @@ func (r *run) parseOne(d *doc) {
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note,
 			Reason: "not valid YAML before templating; skipped", Fix: "check the rendered result: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
-	case wrong == fields.WrongType: // not a mapping, so none of the known kinds
+	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
 		r.documents = append(r.documents, d)
 	default:
@@ -159,8 +159,8 @@ func (r *run) addDocument(d *doc) {
 	r.documents = append(r.documents, d)
 }
 
-// resources lists the operator's kinds with their API version and the names that kubectl accepts. Kyverno also has a
-// ClusterPolicy.
+// resources lists the operator's kinds, with their API version and the names that kubectl accepts. Other vendors may
+// use the same kinds: Kyverno has a ClusterPolicy.
 var resources = map[kind]struct{ api, names string }{
 	kindClusterPolicy: {"nvidia.com/v1", "clusterpolicy clusterpolicies"},
 	kindNVIDIADriver:  {"nvidia.com/v1alpha1", "nvidiadriver nvidiadrivers nvd"},
@@ -173,7 +173,7 @@ func ofOthers(api string) bool {
 	return found && check.Nearest(group, []string{"nvidia.com"}) == ""
 }
 
-// detect determines the kind of a document.
+// detect returns the kind of a document.
 func detect(t *chart.Table, root *yaml.Node) kind {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	switch {
@@ -196,7 +196,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case fields.Get(root, "mig-configs") != nil:
 		return kindMIG
 	case fields.Get(root, "vgpu-configs") != nil, fields.Get(root, "systemd-services") != nil:
-		return kindOther // files of the vGPU device manager and of mig-parted's hooks
+		return kindOther // these are files of the vGPU device manager, and hooks of mig-parted
 	case isPluginValues(t, root):
 		return kindPluginValues
 	case otherChartOf(t, root) != "":
@@ -204,19 +204,19 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case umbrella(t, root) != nil:
 		return kindUmbrella
 	case len(root.Content) == 0:
-		return kindValues // values that keep all defaults
+		return kindValues // an empty document of values keeps all defaults
 	}
 	return byKeys(t, root)
 }
 
-// commonKeys lists keys that many other charts have too. The keys in weak count least: next to unknown keys, even known
-// names below them prove nothing.
+// commonKeys lists top-level keys that many other charts have too. weakKeys lists those that prove least: they count
+// only if no key is unknown.
 var (
 	commonKeys = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
-	weak       = []string{"nfd", "psa", "node-feature-discovery"}
+	weakKeys   = []string{"nfd", "psa", "node-feature-discovery"}
 )
 
-// byKeys recognizes values and configs by their keys.
+// byKeys recognizes values and configs by their top-level keys.
 func byKeys(t *chart.Table, root *yaml.Node) kind {
 	plugin, values, others, alone, near := 0, 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
@@ -233,7 +233,7 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		switch component := t.Component(f.Name); {
 		case component == "":
 			others++
-		case slices.Contains(weak, component):
+		case slices.Contains(weakKeys, component):
 			values++
 			alone++
 		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value, everyChartHas...):
@@ -242,11 +242,11 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 			values++
 		case hasKeyOf(t, component, f.Value):
 			near++
-		default: // a near name alone proves nothing
+		default: // a similar name without known keys proves nothing
 			others++
 		}
 	}
-	switch { // a near name with a key that every chart has proves nothing beside keys of others
+	switch { // similar names with known keys count only if no other key is unknown
 	case others == 0:
 		values += alone + 2*near
 	default:
@@ -261,7 +261,7 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 	return kindUnknown
 }
 
-// hasKeyOf reports whether a group has a key that the chart has in the component, except those named.
+// hasKeyOf reports whether a group has a key that the chart has in the component. Excepted keys do not count.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
 		if slices.Contains(except, f.Name) {
@@ -272,8 +272,8 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...stri
 	})
 }
 
-// umbrella returns the operator's values inside those of a parent chart, below the operator's name. A second wrapper of
-// the same name may follow. It returns nil if no key below is one of the chart's, such as in a list of versions.
+// umbrella returns the operator's values inside those of a parent chart, where they are below the operator's name. The
+// name may be repeated. umbrella returns nil if none of the keys is the chart's, such as in a list of versions.
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
@@ -285,13 +285,13 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 }
 
 var (
-	// pluginMarks are keys of the device plugin's own chart that the operator's chart lacks. Both charts have
-	// pluginShares.
+	// pluginMarks are keys of the device plugin's own chart that the operator's chart does not have. pluginShares are
+	// keys that both charts have.
 	pluginMarks  = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
 	pluginShares = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
 )
 
-// isPluginValues reports whether a document is values of the device plugin's own chart.
+// isPluginValues reports whether a document is a values file for the device plugin's own chart.
 func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 	configs := fields.Get(root, "config", "map")
 	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
@@ -372,8 +372,8 @@ func (r *run) document(d *doc) {
 	r.unit(d.file, name, judged)
 }
 
-// valuesDocument checks values, and returns the release they are for: the user's, or that of the chart in the same
-// folder. Otherwise the release is assumed.
+// valuesDocument checks values, and returns the release they are checked against, as text. That is the release that the
+// user named or, without one, the one of the chart in the same folder. If there is neither, the newest is assumed.
 func (r *run) valuesDocument(d *doc) (named string) {
 	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
 	if d.kind == kindUmbrella {
@@ -390,7 +390,7 @@ func (r *run) valuesDocument(d *doc) (named string) {
 	return " for gpu-operator " + v.String() + assumed(isAssumed)
 }
 
-// valuesText adds the settings of a text with values.
+// valuesText parses a text with values, and adds its settings.
 func (r *run) valuesText(in *installation, d doc) {
 	d.reader = &fields.Reader{}
 	if d.root = d.reader.Document(model.TrimBOM(d.data)); d.root != nil {
@@ -399,7 +399,7 @@ func (r *run) valuesText(in *installation, d doc) {
 	r.report(&d, d.reader.Findings)
 }
 
-// linesBefore counts the lines before the text of a scalar.
+// linesBefore returns the number of lines before the text of a scalar.
 func linesBefore(n *yaml.Node) int {
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		return n.Line - 1
@@ -408,7 +408,7 @@ func linesBefore(n *yaml.Node) int {
 }
 
 // embedded checks a text that is the value of a key. where names the key. It returns the kind of the text, and whether
-// the text was checked. A broken text that looks like a config is checked, but has no kind.
+// it was checked. Invalid YAML that looks like a config is reported, and its kind is unknown.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root == nil {

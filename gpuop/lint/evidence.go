@@ -14,31 +14,31 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// A directory also has files of other programs. A file found there is checked only if its own words show that it is the
-// operator's. Similar words are not enough.
+// A searched directory also contains files of other programs. Such a file is checked only if its own words show that it
+// is for the operator; similar words are not enough.
 
 var (
-	// aboutGPUs matches all texts that can be the operator's. Others are not parsed.
+	// aboutGPUs matches every text that can be for the operator. Other files are not parsed.
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|mig|dcgm|toolkit|driver|sharing`)
-	// ownWords matches texts of the operator: its kinds, its chart in another tool's file, and MIG configs.
+	// ownWords matches texts that are for the operator: its kinds, its chart in another tool's file, and MIG configs.
 	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
 		`^mig-configs:|\bhelm3?\s[^\n]*gpu-operator`)
 	// topLevelKey matches the top-level keys of YAML.
 	topLevelKey = regexp.MustCompile(`(?m)^([A-Za-z][A-Za-z-]*):`)
 )
 
-// sharedKeys and anyones are top-level keys that other charts have too. They count as evidence only with a key of the
-// operator's chart below them. Below anyones, keys in everyChartHas do not count.
+// sharedKeys and genericKeys are top-level keys that other charts have too. They are evidence only with a key of the
+// operator's chart below them. For genericKeys, keys in everyChartHas are not evidence.
 var (
-	sharedKeys = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
-	anyones    = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp", "nameOverride",
+	sharedKeys  = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
+	genericKeys = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp", "nameOverride",
 		"fullnameOverride", "extraObjects", "global"}
 	everyChartHas = []string{"enabled", "image", "repository", "tag", "version", "imagePullPolicy", "imagePullSecrets", "resources",
 		"tolerations", "nodeSelector", "affinity", "env", "args", "annotations", "labels", "name", "config", "priorityClassName",
 		"logging", "nameOverride", "fullnameOverride", "upgradeCRD", "admissionController", "master", "worker", "gc", "topologyUpdater"}
 )
 
-// otherCharts lists charts that are easily confused with the operator's. marks are keys that only they have.
+// otherCharts lists charts that are easily confused with the operator's. marks are keys that only the other chart has.
 var otherCharts = []struct{ name, marks string }{
 	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin nvPeerDriver
 		sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery maintenanceOperator
@@ -47,7 +47,7 @@ var otherCharts = []struct{ name, marks string }{
 	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
 }
 
-// otherChartOf returns the name of the other chart to which the values belong, or "".
+// otherChartOf returns the name of the other chart that the values are for, or "".
 func otherChartOf(t *chart.Table, root *yaml.Node) string {
 	for _, c := range otherCharts {
 		marks := 0
@@ -63,7 +63,7 @@ func otherChartOf(t *chart.Table, root *yaml.Node) string {
 	return ""
 }
 
-// foreignReference matches the repository or name of another vendor's chart named gpu-operator.
+// foreignReference matches the repository or the name of another vendor's chart that is named gpu-operator.
 var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)
 
 // exactKeys counts the top-level keys that are evidence for the operator's chart.
@@ -72,7 +72,7 @@ func exactKeys(t *chart.Table, root *yaml.Node) (n int) {
 		switch {
 		case !t.HasComponent(f.Name):
 		case slices.Contains(sharedKeys, f.Name) && !hasKeyOf(t, f.Name, f.Value):
-		case slices.Contains(anyones, f.Name) && !hasKeyOf(t, f.Name, f.Value, everyChartHas...):
+		case slices.Contains(genericKeys, f.Name) && !hasKeyOf(t, f.Name, f.Value, everyChartHas...):
 		default:
 			n++
 		}
@@ -80,7 +80,7 @@ func exactKeys(t *chart.Table, root *yaml.Node) (n int) {
 	return n
 }
 
-// isOwn reports whether a document that was found in a directory is the operator's.
+// isOwn reports whether a document in a searched directory is for the operator.
 func (r *run) isOwn(d *doc) bool {
 	switch d.kind {
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
@@ -115,7 +115,7 @@ func isPluginConfig(root *yaml.Node) bool {
 	return false
 }
 
-// isOwnText is isOwn for a text that is not YAML.
+// isOwnText is like isOwn, for a text that is not valid YAML.
 func (r *run) isOwnText(file string, data []byte) bool {
 	if ownWords.Match(data) {
 		return true
@@ -125,17 +125,17 @@ func (r *run) isOwnText(file string, data []byte) bool {
 	}
 	own := map[string]bool{}
 	for _, m := range topLevelKey.FindAllSubmatch(data, -1) {
-		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(anyones, name) {
+		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(genericKeys, name) {
 			own[name] = true
 		}
 	}
 	return len(own) >= 2
 }
 
-// mayBeOwn reports whether a found file is worth parsing.
+// mayBeOwn reports whether a file in a searched directory is worth parsing.
 func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contains(data, []byte{0}) }
 
-// looksLikeScript reports whether a text that is not a YAML mapping has commands that gpuop checks.
+// looksLikeScript reports whether a text is a script: it has commands that gpuop checks, and is not a YAML mapping.
 func looksLikeScript(data []byte) bool {
 	if bytes.HasPrefix(data, []byte("#!")) {
 		return true
@@ -148,8 +148,8 @@ func looksLikeScript(data []byte) bool {
 // commandLine matches a line that begins with a command that gpuop checks.
 var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
 
-// operatorOf returns the vendor's operator if a chart named gpu-operator is not NVIDIA's, according to its reference
-// and repository. Otherwise it returns "".
+// operatorOf returns the name of another vendor's operator that has the same chart name, according to references to the
+// chart and its repository. It returns "" for NVIDIA's.
 func operatorOf(references ...string) string {
 	if slices.ContainsFunc(references, foreignReference.MatchString) {
 		return "AMD's GPU operator"
@@ -157,7 +157,7 @@ func operatorOf(references ...string) string {
 	return ""
 }
 
-// nested returns the row for values that are nested below the chart's own name.
+// nested returns the finding about values that are nested below the chart's own name.
 func nested(path chart.Path) (reason, fix string) {
 	return "the chart's own values are not nested below its name; everything below this key is ignored",
 		"write the keys without " + path[0] + ": above them"

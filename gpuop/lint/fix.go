@@ -17,7 +17,7 @@ func (s *script) correct(start, end int, text string) {
 	s.Corrections = append(s.Corrections, input.Correction{Start: start, End: end, Text: text})
 }
 
-// corrected applies the edits. If edits overlap, the first wins.
+// corrected returns the script with all corrections. If corrections overlap, the first one wins.
 func (s *script) corrected() string {
 	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
 	var out strings.Builder
@@ -31,14 +31,14 @@ func (s *script) corrected() string {
 	return out.String() + s.Text[at:]
 }
 
-// replace adds an edit that replaces one word.
+// replace adds a correction that replaces a word.
 func (s *script) replace(w input.Word, value string) {
 	if w.Raw != "" && w.Start >= 0 {
 		s.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
 	}
 }
 
-// setFlag adds an edit that replaces the value of a flag.
+// setFlag adds a correction that replaces the value of a flag.
 func (s *script) setFlag(f *flagUse, value string) {
 	last := f.words[len(f.words)-1]
 	if len(f.words) == 1 {
@@ -47,7 +47,7 @@ func (s *script) setFlag(f *flagUse, value string) {
 	s.replace(last, value)
 }
 
-// fixFlag rewrites a flag with the corrected settings.
+// fixFlag adds a correction of a flag whose settings have corrections.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
 	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })
@@ -70,14 +70,14 @@ func (s *script) fixFlag(in *installation, f *flagUse) {
 	s.correct(start, last.Start+len(last.Raw), text)
 }
 
-// Edit is one correction of a values file, with its reason.
+// Edit is a correction of a values file, with the finding that is its reason.
 type Edit struct {
 	fix.Edit
 	Finding check.Finding
 }
 
-// Edits checks a values file against a release and returns the corrections. It keeps settings that a switch disables,
-// because the switch may be enabled again. It keeps old defaults, because the user wrote them.
+// Edits checks a values file against a release, and returns the corrections. Settings that a switch disables are kept,
+// because the switch may be enabled again. Old defaults are kept too, because the user wrote them.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []check.Finding) {
 	reader := &fields.Reader{}
 	root := reader.Document(model.TrimBOM(data))
@@ -90,12 +90,12 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	}
 	in := newInstallation(table, v, model.Flatten(reader, name, 0, nil, inner))
 	in.keep = true
-	in.judge()
+	in.runRules()
 	edits, rest := in.edits()
 	return edits, append(rest, reader.Findings...)
 }
 
-// edits returns the edits, and the findings that have none.
+// edits returns the corrections, and the findings without a correction.
 func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	done := map[*model.Setting]bool{}
 	for _, m := range in.mistakes {
@@ -121,7 +121,7 @@ func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	return edits, rest
 }
 
-// groupRename returns the edit that renames a group for all settings in it.
+// groupRename returns an edit that renames a group, if all settings of the group get the new name.
 func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// --fix also rewrites commands inside the text of another shell.
+// --fix also rewrites commands that a script passes to another shell.
 func TestFixRewritesWhatAShellRuns(t *testing.T) {
 	const command = "sudo bash -c \"helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set mig.strategy=%s \\\n  --set \\\"driver.enabled=true\\\"\" | tee log"
 	if got, want := judge(t, lint.Options{Command: fmt.Sprintf(command, "mixd")}).Corrected, fmt.Sprintf(command, "mixed"); got != want {
@@ -47,8 +47,8 @@ func TestFixWritesValuesOfFlags(t *testing.T) {
 	}
 }
 
-// Flags below a command are reported, but not moved, if the command ends inside quotes or parentheses or reads a
-// here-document.
+// If the command ends inside quotes or parentheses, or reads a here-document, flags on the following lines are reported
+// but not moved.
 func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 	for _, between := range []string{"\"\n", ")\n", " <<X\nmig: {}\nX\n", " >log\n"} {
 		command := "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0" + between + "  --set drivr.enabled=false"
@@ -62,7 +62,8 @@ func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 	}
 }
 
-// A pinned version works, so --fix keeps it. In an upgrade, --fix removes it if it is the default of an older release.
+// A pinned version works, so --fix keeps it. In an upgrade, --fix removes a version that is the default of an older
+// release.
 func TestFixKeepsPins(t *testing.T) {
 	const command = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v25.3.0 --set toolkit.version=%s"
 	for _, tt := range []struct {
@@ -71,7 +72,7 @@ func TestFixKeepsPins(t *testing.T) {
 	}{
 		{"v1.14.3-ubuntu20.04", "", "warning", true},  // the default of v23.9.0
 		{"v1.17.8-ubuntu20.04", "", "note", true},     // the default of v25.3.4
-		{"v1.17.99-ubuntu20.04", "", "warning", true}, // no release's default
+		{"v1.17.99-ubuntu20.04", "", "warning", true}, // no release has this default
 		{"v1.14.3-ubuntu20.04", "v26.7.0", "warning", false},
 		{"v1.12.99-ubuntu20.04", "v26.7.0", "warning", true},
 		{"v1.17.8-ubuntu20.04", "v25.3.0", "note", true}, // the command names this release

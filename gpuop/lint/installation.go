@@ -14,11 +14,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// rule is a check of settings.
+// rule is a check of settings, and the kinds of documents to which it applies.
 type rule struct {
-	// ids are the IDs of its findings.
-	// of lists the kinds of documents that it applies to.
-	of    []kind
+	kinds []kind
 	check func(*installation)
 }
 
@@ -28,13 +26,13 @@ var (
 	ofAll      = []kind{kindValues, kindClusterPolicy, kindGPUCluster, kindNVIDIADriver}
 )
 
-// rules are in the order in which they run. Later rules ignore settings that earlier ones drop.
+// rules lists the rules in the order in which they run. Later rules ignore settings that earlier ones drop.
 var rules = []rule{
 	{ofValues, (*installation).keys},
-	{ofValues, (*installation).twice},
+	{ofValues, (*installation).duplicateFlags},
 	{ofValues, (*installation).types},
 	{ofAll, (*installation).images},
-	{ofPolicies, (*installation).dead},
+	{ofPolicies, (*installation).deadSettings},
 	{ofAll, (*installation).precompiledVersion},
 	{ofAll, (*installation).contradictions},
 	{ofAll, (*installation).configs},
@@ -42,34 +40,34 @@ var rules = []rule{
 	{ofAll, (*installation).versions},
 }
 
-// installation is a set of values for one release of the chart, with the mistakes in it.
+// installation is the settings for one release of the chart, with the findings about them.
 type installation struct {
 	model.Values
 	mistakes []mistake
-	// corrections has the correction of each setting.
+	// corrections maps a setting to its correction.
 	corrections map[*model.Setting]*correction
 	// flags means that the settings are flags of a command.
 	flags bool
-	// moreFlags means that there are further flags, with unknown content.
+	// moreFlags means that the command has further flags, whose content is unknown.
 	moreFlags bool
-	// upgraded means that the command was written for another release, so that it may repeat old defaults.
+	// upgraded means that the command names another release. It may repeat defaults of that release.
 	upgraded bool
-	// assumed means that the release is unknown, so that keys of an older release may be right.
+	// assumed means that the release is a guess. Keys that only an older release has may be right.
 	assumed bool
-	// chartMissing means that the chart is in a folder that could not be read. It may be a custom chart.
+	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart.
 	chartMissing bool
-	// modified means that the values are those of a copy of the chart, which may have templates of its own.
+	// modified means that the chart is a modified copy, which may have other templates.
 	modified bool
-	// keep keeps settings without effect, because the user wrote them.
+	// keep keeps settings that have no effect, because the user wrote them.
 	keep bool
-	// kind is values or a custom resource. The chart fills in all fields of a custom resource.
+	// kind is kindValues or a custom resource. In a custom resource, the chart has filled in all fields.
 	kind kind
 }
 
-// correction says how to change a setting.
+// correction is the change of a setting.
 type correction struct {
 	fix.Edit
-	// idle means that only commands drop the setting. The release reads it, so a file keeps it.
+	// idle means that only commands drop the setting. Files keep it, because the release reads it.
 	idle bool
 }
 
@@ -77,17 +75,18 @@ func newInstallation(table *chart.Table, v chart.Version, settings []*model.Sett
 	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
 }
 
-// judge runs the rules that apply to the kind.
-func (in *installation) judge() {
+// runRules runs the rules that apply to the kind.
+func (in *installation) runRules() {
 	for _, r := range rules {
-		if slices.Contains(r.of, in.kind) {
+		if slices.Contains(r.kinds, in.kind) {
 			r.check(in)
 		}
 	}
 	in.foldCopy()
 }
 
-// foldCopy replaces the findings about the defaults of another release by one, if the file is a copy of its values.yaml.
+// foldCopy merges findings if the file is a copy of another release's values.yaml. Findings about that release's
+// defaults become one.
 func (in *installation) foldCopy() {
 	release := in.copyOf()
 	if release == (chart.Version{}) || release == in.Version {
@@ -104,8 +103,9 @@ func (in *installation) foldCopy() {
 	}
 }
 
-// copyOf returns the release whose values.yaml the file copies: nine in ten of its settings are that release's defaults,
-// and at least 50. Of several, the checked release or the newest is returned; without any, the zero Version.
+// copyOf returns the release whose values.yaml the file copies. At least nine in ten of its settings, and at least 50,
+// equal that release's defaults. If several releases match equally, the checked release or the newest one wins. If none
+// matches, copyOf returns the zero Version.
 func (in *installation) copyOf() (best chart.Version) {
 	if in.flags || in.isResource() || len(in.Settings) < 50 {
 		return best
@@ -134,7 +134,7 @@ func (in *installation) isDefaultOf(v chart.Version, s *model.Setting) bool {
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 
-// correct returns the correction of a setting, which the caller may change.
+// correct returns the correction of a setting for changing it.
 func (in *installation) correct(s *model.Setting) *correction {
 	if in.corrections[s] == nil {
 		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}
@@ -142,7 +142,7 @@ func (in *installation) correct(s *model.Setting) *correction {
 	return in.corrections[s]
 }
 
-// correction returns a copy of the correction of a setting.
+// correction returns a copy of the correction of a setting. It is zero if there is none.
 func (in *installation) correction(s *model.Setting) correction {
 	if c := in.corrections[s]; c != nil {
 		return *c
@@ -153,11 +153,12 @@ func (in *installation) correction(s *model.Setting) correction {
 // set corrects the value of a setting.
 func (in *installation) set(s *model.Setting, value string) { in.correct(s).Value = &value }
 
-// mistake is a finding with the settings that it is about.
+// mistake is a finding with its settings.
 type mistake struct {
 	check.Finding
 	settings []*model.Setting
-	// names is the depth of the name that is wrong for all settings below it. It is 0 for other findings.
+	// names is the number of names in the path up to the wrong one, which all settings have in common. It is 0 for
+	// other findings.
 	names int
 }
 
@@ -175,10 +176,10 @@ func (in *installation) add(id *check.Check, severity check.Severity, reason, fi
 	in.mistakes = append(in.mistakes, mistake{Finding: f, settings: settings})
 }
 
-// releaseDependent lists the findings that depend on the chart's release.
+// releaseDependent lists the checks whose result depends on the release.
 var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
-// findings returns the findings. For a command, findings of the same kind are merged.
+// findings returns the findings. For a command, findings that differ only in the setting are merged.
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
@@ -197,7 +198,8 @@ func (in *installation) findings() []check.Finding {
 	return out
 }
 
-// keys checks each setting's path against the chart's keys. A wrong name is one finding for all settings below it.
+// keys checks the path of each setting against the chart's keys. If a name is wrong, there is one finding for all
+// settings below it.
 func (in *installation) keys() {
 	seen := map[string]int{}
 	for _, s := range in.Settings {
@@ -208,84 +210,84 @@ func (in *installation) keys() {
 		case chart.Group:
 			v.Bad = len(s.Path) - 1
 		}
-		row := in.key(s, v)
-		if row.Check == nil {
+		f := in.key(s, v)
+		if f.Check == nil {
 			continue
 		}
 		parent := s.Path[:v.Bad+1].String()
-		if i, again := seen[row.Check.ID+parent]; again {
+		if i, again := seen[f.Check.ID+parent]; again {
 			m := &in.mistakes[i]
-			m.settings, m.Severity = append(m.settings, s), max(m.Severity, row.Severity)
+			m.settings, m.Severity = append(m.settings, s), max(m.Severity, f.Severity)
 			continue
 		}
-		seen[row.Check.ID+parent] = len(in.mistakes)
-		row.Subject, row.File, row.Line, row.Column = s.Name(), s.File, s.Line, s.Column
+		seen[f.Check.ID+parent] = len(in.mistakes)
+		f.Subject, f.File, f.Line, f.Column = s.Name(), s.File, s.Line, s.Column
 		if v.Bad < len(s.Path)-1 {
-			row.Subject = parent
+			f.Subject = parent
 			if v.Bad < len(s.Keys) && v.Status != chart.TooDeep {
-				row.Line, row.Column = s.Keys[v.Bad].Line+s.Shift, s.Keys[v.Bad].Column
+				f.Line, f.Column = s.Keys[v.Bad].Line+s.Shift, s.Keys[v.Bad].Column
 			}
 		}
-		in.mistakes = append(in.mistakes, mistake{row, []*model.Setting{s}, v.Bad + 1})
+		in.mistakes = append(in.mistakes, mistake{f, []*model.Setting{s}, v.Bad + 1})
 	}
 }
 
-// key checks the path of a setting and corrects it. The row of a valid path has no ID.
+// key checks the path of a setting, and corrects it. The finding has no check if the path is valid.
 func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
-	row := check.Finding{Severity: check.Error}
+	f := check.Finding{Severity: check.Error}
 	switch v.Status {
 	case chart.Unknown:
 		if isAnchor(s) {
 			return check.Finding{}
 		}
-		row.Check, row.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
-		row.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
+		f.Check, f.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
+		f.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
 		if isNested(s.Path) {
-			row.Reason, row.Fix = nested(s.Path)
+			f.Reason, f.Fix = nested(s.Path)
 		} else if in.modified {
-			row.Reason = fmt.Sprintf("gpu-operator %s does not have this key; the templates of this modified copy may read it", in.Version)
-			row.Severity, row.Fix = check.Note, ""
+			f.Reason = fmt.Sprintf("gpu-operator %s does not have this key; the templates of this modified copy may read it", in.Version)
+			f.Severity, f.Fix = check.Note, ""
 		} else if v.Nearest != nil {
-			row.Fix = "did you mean " + suggestion(s, v).String() + "?"
+			f.Fix = "did you mean " + suggestion(s, v).String() + "?"
 		} else if v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames {
 			slices.Sort(v.Names)
-			row.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
+			f.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
 		}
 	case chart.Misspelt:
-		row.Check, row.Severity, row.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
-		row.Reason = fmt.Sprintf("did you mean %s? this adds a second entry", suggestion(s, v))
+		f.Check, f.Severity, f.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
+		f.Reason = fmt.Sprintf("did you mean %s? this adds a second entry", suggestion(s, v))
 	case chart.BelowList:
-		row.Check, row.Reason = fields.WrongType, "found a group of keys, expected a list"
+		f.Check, f.Reason = fields.WrongType, "found a group of keys, expected a list"
 	case chart.TooDeep:
 		path := v.Key.Path.String()
-		row.Check, row.Reason, row.Fix = belowValue, path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
+		f.Check, f.Reason, f.Fix = belowValue, path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
-			row.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
-			row.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
+			f.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
+			f.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
 		}
 	case chart.NotYet, chart.Gone:
-		row.Check, row.Severity, row.Reason, row.Fix = in.otherRelease(s, v)
+		f.Check, f.Severity, f.Reason, f.Fix = in.otherRelease(s, v)
 	case chart.Known:
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
 			next, _ := in.Table.Next(until)
-			row.Check, row.Severity, row.Fix = keyGoes, check.Note, chart.Advice(s.Path)
-			row.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, next)
+			f.Check, f.Severity, f.Fix = keyGoes, check.Note, chart.Advice(s.Path)
+			f.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, next)
 		}
 	case chart.Group:
-		in.valueOfGroup(s, &row)
+		in.valueOfGroup(s, &f)
 	}
-	return row
+	return f
 }
 
 // maxNames limits how many keys a fix lists.
 const maxNames = 12
 
-// isAnchor reports whether a setting is below a top-level key that only holds YAML anchors: .common, x-common.
+// isAnchor reports whether the top-level key of a setting only holds YAML anchors, such as .common or x-common.
 func isAnchor(s *model.Setting) bool {
 	return s.Node != nil && (strings.HasPrefix(s.Path[0], ".") || strings.HasPrefix(s.Path[0], "x-"))
 }
 
-// suggestion returns the suggested path. If only the wrong name differs, it ends there.
+// suggestion returns the path to suggest for a wrong one. If only one name differs, the path ends with that name.
 func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	if len(v.Nearest) == len(s.Path) && slices.Equal(v.Nearest[v.Bad+1:], s.Path[v.Bad+1:]) {
 		return v.Nearest[:v.Bad+1]
@@ -293,8 +295,8 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	return v.Nearest
 }
 
-// otherRelease checks a key that only earlier or later releases have. Its value moves to the successor if that means
-// the same.
+// otherRelease checks a key that only earlier or later releases have. If the successor of the key has the same meaning,
+// the correction moves the value there.
 func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check.Check, state check.Severity, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = check.Error
@@ -321,7 +323,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check
 				c.Drop, c.Rename = false, v.Nearest
 				in.set(s, "open")
 			}
-		case "kataManager.enabled": // the successor enables something else
+		case "kataManager.enabled": // the successor does something else
 		default:
 			if in.Explicit(v.Nearest.String()) == nil {
 				c.Drop, c.Rename = false, v.Nearest
@@ -331,9 +333,9 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check
 	return keyGone, state, fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version), advice
 }
 
-// valueOfGroup checks a value at the path of a group. If all keys of the group are commented out, Helm removes the
-// group's defaults, unless another file or flag sets a key in it.
-func (in *installation) valueOfGroup(s *model.Setting, row *check.Finding) {
+// valueOfGroup checks a value at the path of a group. If the group is empty, for example because all its keys are
+// commented out, Helm removes the group's defaults. It keeps them if another file or flag sets a key in the group.
+func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
 		return
 	}
@@ -349,27 +351,27 @@ func (in *installation) valueOfGroup(s *model.Setting, row *check.Finding) {
 		if in.moreFlags || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
 			return
 		}
-		row.Check, row.Fix = nullGroup, "delete the key, or write one of its keys, for example "+example
-		row.Severity, row.Reason = check.Note, "it is empty, so Helm deletes the chart's defaults below it"
+		f.Check, f.Fix = nullGroup, "delete the key, or write one of its keys, for example "+example
+		f.Severity, f.Reason = check.Note, "it is empty, so Helm deletes the chart's defaults below it"
 		if in.Table.Needed(in.Version, s.Path) {
-			row.Severity, row.Reason = check.Error, row.Reason+", and the templates fail with a nil pointer"
+			f.Severity, f.Reason = check.Error, f.Reason+", and the templates fail with a nil pointer"
 		}
 		return
 	}
-	row.Check, row.Fix = fields.WrongType, "set one of its keys, for example "+example
-	row.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
+	f.Check, f.Fix = fields.WrongType, "set one of its keys, for example "+example
+	f.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
 	var doc yaml.Node
 	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
-		row.Reason = fmt.Sprintf("found a string that contains the settings; %s is a group of settings in %s", s.Name(), in.Version)
-		row.Fix = "write them as keys, without the |"
+		f.Reason = fmt.Sprintf("found a string that contains the settings; %s is a group of settings in %s", s.Name(), in.Version)
+		f.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
-			row.Severity = check.Warning // another release has a string here
+			f.Severity = check.Warning // a newer or older release has a string here
 		}
 	}
 }
 
-// twice reports flags that set the same key again. For files, the YAML reader reports duplicates.
-func (in *installation) twice() {
+// duplicateFlags reports flags that set the same key again. In files, the YAML reader reports duplicate keys.
+func (in *installation) duplicateFlags() {
 	last := map[string]*model.Setting{}
 	for _, s := range in.Settings {
 		before := last[s.Name()]

@@ -1,9 +1,9 @@
-// Package lint checks what a user is about to apply: values of the gpu-operator chart, helm and kubectl commands, the
-// operator's custom resources, configs of the device plugin and MIG manager, and pod manifests. It detects the kind of
-// each input.
+// Package lint checks what a user is about to apply. It detects the kind of each input: values of the gpu-operator
+// chart, helm and kubectl commands, the operator's custom resources, configs of the device plugin and MIG manager, and
+// pod manifests.
 //
 // The result is a list of findings with line numbers and, for commands, the corrected command. Package input parses
-// scripts, Terraform and other carriers of values, and chart has the facts about the chart.
+// scripts, Terraform and other files that contain values. Package chart has the facts about the chart.
 //
 // The package contacts no cluster, and reads files only through Options.Read. No input makes it panic.
 package lint
@@ -33,26 +33,26 @@ var errNotRead = errors.New("no reader of files")
 type Input struct {
 	Name string
 	Data []byte
-	// Script means that the text is a shell script. --fix does not change it.
+	// Script means that the text is a shell script. It is checked, but only Options.Command is corrected.
 	Script bool
-	// Found means that the file was found by searching a directory. Unknown kinds of such files are ignored.
+	// Found means that the file was found in a searched directory. If its kind is unknown, it is ignored.
 	Found bool
 }
 
-// Options hold the inputs and settings of Lint.
+// Options are the inputs and settings of Lint.
 type Options struct {
 	// Version is the chart release to check against: "v26.7.0", "v26.7" or "latest". If it is empty, the release that
-	// the input names is used or, without one, the newest.
+	// an input names is used or, without one, the newest.
 	Version string
-	// Table has the facts about the chart; nil means the built-in ones.
+	// Table has the facts about the chart; nil means the built-in table.
 	Table *chart.Table
 	// Files are the files to check.
 	Files []Input
-	// Command is a pasted shell command; it may be empty.
+	// Command is a shell command to check. It may be empty.
 	Command string
-	// Read reads a file that an input refers to. If it is nil, none are read.
+	// Read reads a file that another file refers to. If it is nil, such files are not read.
 	Read func(file, name string) ([]byte, error)
-	// Fix sets Result.Corrected.
+	// Fix requests Result.Corrected.
 	Fix bool
 }
 
@@ -69,37 +69,37 @@ type Result struct {
 	Corrected string `json:"corrected,omitempty"`
 }
 
-// CommandName is the name of a command in findings; Stdin is that of standard input.
+// These are the names of a command and of standard input in findings.
 const (
 	CommandName = "command"
 	Stdin       = "stdin"
 )
 
-// unit is a document or a command with its kind.
+// unit is a document or command in an input.
 type unit struct {
 	file, kind string
 	judged     bool
 }
 
-// run holds the state of a call of Lint, so that each document is checked with knowledge of the others.
+// run is the state of one call of Lint. It is shared because findings about a document can depend on other documents.
 type run struct {
 	table *chart.Table
 	// version is the release that the user named, or the zero value.
 	version chart.Version
-	// newer means that the release is newer than the table.
+	// newer means that the release is newer than all releases in the table.
 	newer bool
 	read  func(file, name string) ([]byte, error)
-	// found has the files that were found by searching a directory; lines has the lines of all files.
+	// found has the files that were found in a searched directory. lines has the lines of all files.
 	found     map[string]bool
 	lines     map[string][]string
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets check.Secrets
-	// configMaps are the ConfigMaps with device-plugin configs; uses are the references to them.
+	// configMaps are the ConfigMaps with device-plugin configs. uses are the references to them.
 	configMaps []configMap
 	uses       []configUse
 	units      []unit
-	rows       []check.Finding
+	findings   []check.Finding
 }
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
@@ -116,7 +116,7 @@ func Lint(o Options) (*Result, error) {
 	if o.Command != "" {
 		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
 	}
-	// the ConfigMaps of an input matter to all other documents
+	// parse all inputs first: documents refer to ConfigMaps in other inputs
 	for _, f := range inputs {
 		if r.found[f.Name] = f.Found; f.Found && !mayBeOwn(f.Data) {
 			continue
@@ -153,11 +153,11 @@ func (r *run) finish(inputs []Input, result *Result) {
 			result.Unjudged = append(result.Unjudged, f.Name)
 		}
 	}
-	for _, f := range r.rows {
+	for _, f := range r.findings {
 		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
 		result.Report.Add(f)
 	}
-	shown := map[string][]string{} // files that an input refers to are not: they may hold anything
+	shown := map[string][]string{} // the lines of files that the inputs refer to are not shown, because they may be secret
 	for _, f := range inputs {
 		shown[f.Name] = strings.Split(string(f.Data), "\n")
 	}
@@ -171,33 +171,32 @@ func (r *run) unit(file, kind string, judged bool) {
 	r.units = append(r.units, unit{file, kind, judged})
 }
 
-// notesWhenNewer lists the findings that become notes for a newer release than the table has, because that release may have
-// the name.
+// notesWhenNewer lists checks whose findings become notes if the release is newer than the table. The new release may
+// have the name.
 var notesWhenNewer = []*check.Check{
 	fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue, operandVersion,
 }
 
-// add adds rows about a file.
-func (r *run) add(file string, rows ...check.Finding) {
-	for _, f := range rows {
+// add adds findings about a file.
+func (r *run) add(file string, findings ...check.Finding) {
+	for _, f := range findings {
 		f.File = cmp.Or(f.File, file)
 		if r.newer && slices.Contains(notesWhenNewer, f.Check) {
 			f.Severity = check.Note
 		}
-		r.rows = append(r.rows, f)
+		r.findings = append(r.findings, f)
 	}
 }
 
-// report adds rows about a document. It converts lines to lines of the file, and turns findings about templated values
-// into notes.
-func (r *run) report(d *doc, rows []check.Finding) {
+// report adds findings about a document, with the lines of its file. Findings about templated values become notes.
+func (r *run) report(d *doc, findings []check.Finding) {
 	var filled []*yaml.Node
-	if len(rows) > 0 {
+	if len(findings) > 0 {
 		filled = unknownIn(d.root)
 	}
-	for _, f := range rows {
+	for _, f := range findings {
 		if d.open {
-			f.Severity = min(f.Severity, check.Note) // the script writes the rest
+			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
 		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
 		if f.Line > 0 {
@@ -215,9 +214,9 @@ func (r *run) report(d *doc, rows []check.Finding) {
 	}
 }
 
-// installation checks an installation and its embedded configs, and adds the findings.
+// installation runs the rules on an installation, and adds the findings. It also checks embedded configs.
 func (r *run) installation(in *installation, file string) {
-	in.judge()
+	in.runRules()
 	r.configUses(in, "")
 	r.add(file, in.findings()...)
 	for _, s := range in.Settings {
@@ -228,8 +227,8 @@ func (r *run) installation(in *installation, file string) {
 	r.embeddedData(in)
 }
 
-// resolve resolves a release that an input names, and notes if another one is used instead. If it returns an error, the
-// newest is used. subject names a range of versions.
+// resolve returns the release for a name in an input. If another release is used, a note says so. at.Subject is not
+// empty if the name may be a range. After an error, the newest release is returned.
 func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
@@ -256,17 +255,17 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	return v, nil
 }
 
-// resolveNode resolves the release that a file names, unless the user named one. It is assumed if the file gets it from
-// elsewhere.
+// resolveNode returns the release for a node in a file, unless the user named one. assumed is true if another program
+// fills in the node.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
 	if r.version != (chart.Version{}) {
 		return r.version, false
 	}
-	row := check.Finding{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
+	f := check.Finding{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
 	unknown := model.UnknownNode(at)
-	v, err := r.resolve(at.Value, unknown, row)
+	v, err := r.resolve(at.Value, unknown, f)
 	if err != nil {
-		v, _ = r.resolve(at.Value, true, row)
+		v, _ = r.resolve(at.Value, true, f)
 	}
 	return v, unknown || err != nil
 }
@@ -278,7 +277,7 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
-// assumed returns the remark about an assumed release for the list of inputs.
+// assumed formats a remark about an assumed release.
 func assumed(is bool) string {
 	if is {
 		return ", assumed; set the release with --version"
@@ -286,7 +285,7 @@ func assumed(is bool) string {
 	return ""
 }
 
-// readRelative reads a file that another file refers to with a relative path.
+// readRelative reads a file whose path is relative to another file.
 func (r *run) readRelative(file, name string) (data []byte, shown string, err error) {
 	if !path.IsAbs(name) {
 		name = path.Join(path.Dir(file), name)
@@ -306,10 +305,10 @@ func (r *run) open(file, name string) ([]byte, error) {
 	return data, err
 }
 
-// filledIn is the note about templated values, once for each file.
+// filledIn is the note about values that another program fills in.
 var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note, Reason: "another program fills in these values; skipped"}
 
-// unknownIn returns the templated parts of a value.
+// unknownIn returns the parts of a value that another program fills in.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {
 	switch {
 	case n == nil:

@@ -26,7 +26,7 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 	return result
 }
 
-// brief returns each finding as "severity id subject @line".
+// brief formats each finding as "severity check subject @line".
 func brief(r check.Report) []string {
 	var out []string
 	for _, f := range r.Findings {
@@ -52,7 +52,7 @@ func installCommand(t testing.TB) string {
 	return string(data)
 }
 
-// The letters are those in the specification's row about the second article's install command.
+// The command is the install command of an article. The letters name its mistakes.
 func TestInstallCommandOfTheArticle(t *testing.T) {
 	type rows []struct{ row, want string }
 	for _, tt := range []struct {
@@ -105,7 +105,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 	}
 }
 
-// --fix corrects the article's command, except findings with several possible corrections.
+// --fix corrects the article's command. Findings with several possible corrections remain.
 func TestInstallCommandIsCorrected(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
@@ -142,7 +142,7 @@ func TestUpstreamsValuesAreClean(t *testing.T) {
 type input struct {
 	row  string
 	text string
-	// command means that the text is a command in a shell, not a file.
+	// command means that the text is a shell command, not a file.
 	command bool
 	version string
 	want    []string
@@ -265,7 +265,7 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// A script contains a ConfigMap and a reference to it, as in NVIDIA's time-slicing documentation.
+// A script contains a ConfigMap and a reference to it, as NVIDIA's time-slicing documentation does.
 func TestConfigsAndWhatNamesThem(t *testing.T) {
 	const configMap = "cat <<EOF | kubectl apply -n gpu-operator -f -\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: time-slicing-config}\ndata:\n" +
 		"  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nEOF\n"
@@ -299,7 +299,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	}
 }
 
-// A here-document that is invalid YAML is an error, whatever the name of the script.
+// A here-document with invalid YAML is an error, whatever the name of the script.
 func TestHereDocumentOfAScriptFile(t *testing.T) {
 	const script = "kubectl create -f - <<X\nkind: ConfigMap\ndata: x\n  any: y\nX\n"
 	got := judge(t, lint.Options{Files: []lint.Input{{Name: "install.sh", Data: []byte(script), Script: true}}})
@@ -333,10 +333,10 @@ func TestValuesFilesOfACommand(t *testing.T) {
 	}
 }
 
-// within checks invariants of every result: lines are inside the text, and findings have an ID and a reason.
+// within checks invariants of every result. Lines are inside the text, and findings have a check and a reason.
 func within(t *testing.T, text string, result *lint.Result) {
 	t.Helper()
-	// YAML has five line breaks; a lone carriage return is one
+	// YAML has five kinds of line break, and a lone carriage return is one of them
 	lines := 1
 	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		lines += strings.Count(text, end)
@@ -380,7 +380,7 @@ func FuzzCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		result := judge(t, lint.Options{Command: text})
 		within(t, text, result)
-		for before := range 9 { // corrections may reveal more findings, but must end
+		for before := range 9 { // a correction may reveal more findings, but this must end
 			again := judge(t, lint.Options{Command: result.Corrected})
 			if again.Corrected == result.Corrected {
 				break

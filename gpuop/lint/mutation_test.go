@@ -18,9 +18,9 @@ import (
 
 // place is one entry of a values file.
 type place struct {
-	parent     *yaml.Node // the mapping
+	parent     *yaml.Node // the mapping that contains the entry
 	at         int        // the index of key in parent
-	outer      *yaml.Node // the mapping around parent; nil at the root
+	outer      *yaml.Node // the mapping around parent, or nil at the root
 	path       chart.Path
 	key, value *yaml.Node
 }
@@ -48,7 +48,7 @@ func freeBelow(path chart.Path) bool {
 	return false
 }
 
-// mutate changes the entry. It returns the nodes of which at least one must be reported, or nil if nothing was changed.
+// mutate changes the entry. At least one of the returned nodes must be reported. It returns nil if nothing was changed.
 func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 	name := p.key.Value
 	switch kind {
@@ -59,7 +59,7 @@ func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 		i := r.IntN(len(name))
 		p.key.Value = name[:i] + name[i+1:]
 		return []*yaml.Node{p.key}
-	case 1: // replace a letter, or swap two
+	case 1: // replace a letter or swap two
 		if len(name) < 3 || freeBelow(p.path) {
 			return nil
 		}
@@ -145,7 +145,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 			path = append(append(chart.Path{}, p.path[:len(p.path)-1]...), p.key.Value)
 		}
 		if status := chart.Load().Lookup(v, path).Status; kind < 3 && (status == chart.Known || status == chart.Group) {
-			continue // the result is another valid key
+			continue // the changed name is another valid key
 		}
 		lines := linesOf(t, out.Bytes(), path)
 		done++

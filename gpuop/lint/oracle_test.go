@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The tests in this file compare gpuop with other programs: the API server's library, Helm's packages, bash and the
+// The tests in this file compare gpuop with other programs: the API server's library, Helm's packages, bash, and the
 // types of Kubernetes.
 
 // apiServer validates objects with the CRDs of v26.7.0, like an API server with strict field validation.
@@ -58,13 +58,13 @@ func refused(r check.Report) []string {
 	return out
 }
 
-// Resources that the API server accepts have no errors. Those that it rejects have at least one.
+// A resource that the API server accepts has no errors. One that it rejects has at least one.
 func TestResourcesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: "
 	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: gpu-cluster}\nspec: "
 	for _, text := range []string{
-		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default in the CRD
+		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default
 		driver + "{driverType: gpu, image: driver, default: yes}", driver + "{driverType: gpu, image: driver, default: \"true\"}",
 		driver + "{image: driver}", driver + "{driverType: gpu}", driver + "{driverType: vgpu, image: driver, kernelModuleType: opn}",
 		driver + "{driverType: gpu, image: driver, tolerations: {key: a}}", driver + "{driverType: gpu, image: driver, env: [{name: A, value: true}]}",
@@ -112,7 +112,7 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 	return nil
 }
 
-// Values that the chart copies are valid if the API server accepts the ClusterPolicy.
+// A value that the chart copies is valid if the API server accepts the ClusterPolicy.
 func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v26.7.0", "rendered-defaults.yaml"))
@@ -152,8 +152,8 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// A string as a subchart's condition leaves the subchart enabled in Helm, even "false". YAML 1.1's words for true and
-// false are booleans in Helm.
+// In Helm, any string leaves a subchart enabled that has it as its condition, even "false". Words such as yes and no
+// are booleans in YAML 1.1.
 func TestSwitchesAsHelm(t *testing.T) {
 	for _, value := range []string{`"false"`, "false", `"true"`, "true", "no", "yes", "off"} {
 		var values map[string]any
@@ -181,7 +181,7 @@ var setFlags = []string{
 	"a={1, b}", "a=b=c", `a="b"`, "a= b ", "a={x,{y}}", "a={1,2},b=c", "a.b=1,a.c.d=2", "a=\\{b}", "a=x{y}", "a={x}y", "a={x", `a\=b=c`, "a={true,null}", "a=+1", "a=1_000", "a= true",
 }
 
-// setAsHelm compares the assignments of one --set flag with Helm's result.
+// setAsHelm compares the assignments in a --set flag with Helm's result.
 func setAsHelm(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strvals.Parse(text)
@@ -201,12 +201,12 @@ func setAsHelm(t *testing.T, text string) {
 	}
 }
 
-// --set is parsed as in Helm: several flags for one list entry, commas, escapes, lists and types.
+// --set is parsed as by Helm: several flags for one list entry, commas, escapes, lists and types.
 func TestSetAsHelm(t *testing.T) {
 	for _, text := range setFlags {
 		setAsHelm(t, text)
 	}
-	// tolerations[0].key and .operator are one toleration, so nothing is set twice
+	// both set keys of one toleration, so nothing is set twice
 	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
 	values, err := strvals.Parse(flags)
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
@@ -242,8 +242,8 @@ func canonical(t *testing.T, v any) any {
 	return out
 }
 
-// Scripts are parsed as in bash. A fake helm records the arguments that bash passes. Comments, echo and bash's own
-// commands have no flags.
+// Scripts are parsed as by bash. A fake helm records the arguments that bash passes to it. Comments, echo and builtins
+// have no flags.
 func TestScriptsAsBash(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		material.Skip(t, "bash-absent", err)
@@ -254,7 +254,7 @@ func TestScriptsAsBash(t *testing.T) {
 		"# “quoted” – by an editor\n" + install + "\necho “done” – now\n",
 		install + " \\\n  --set a.b=c\n",
 		install + "\n  --set driver.enabled=false\n",                // the backslash is missing
-		install + " \\\n  # a comment\n  --set mig.strategy=mixd\n", // the comment ends the command
+		install + " \\\n  # a comment\n  --set mig.strategy=mixd\n", // the comment ends the continued command
 		"X=mixd\n" + install + " --set mig.strategy=$X\n",
 		"A=(--set driver.enabled=false --set mig.strategy=mixd)\n" + install + ` "${A[@]}"` + "\n",
 		"f() { " + install + " --set mig.strategy=mixd; }\nf\n",
@@ -268,7 +268,7 @@ func TestScriptsAsBash(t *testing.T) {
 		for _, a := range args {
 			alone += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
-		// apart from findings about the shell, the script has the findings of the command that bash runs
+		// findings about shell syntax aside, the script has the findings of the command that bash runs
 		want := judge(t, lint.Options{Command: alone})
 		got := judge(t, lint.Options{Command: script})
 		var rest []string
@@ -295,7 +295,7 @@ func TestScriptsAsBash(t *testing.T) {
 	}
 }
 
-// NVIDIA's own files for the MIG manager and the other operands have no findings.
+// NVIDIA's own files for the operands have no findings.
 func TestFilesOfNVIDIA(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// A setting has an effect if any operand reads it, even if its own group is disabled.
+// A setting has an effect if an enabled operand reads it, even if the setting's own group is disabled.
 func TestSettingsThatOtherOperandsRead(t *testing.T) {
 	for _, test := range []struct {
 		release, flags, dead string
@@ -52,7 +52,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 	}
 }
 
-// --fix does not rename a key that no release had. The similar key may disable an operand.
+// --fix does not rename a key that no release had: the similar key may disable an operand.
 func TestFixKeepsUnknownKeys(t *testing.T) {
 	for _, flag := range []string{"validator.toolkit.enabled=false", "nodeStatusExporter.toolkit.enabled=false",
 		"operator.devicePlugin.enabled=false", "toolkit.driver.enabled=false", "gfd.nfd.enabled=false", "drivr.enabled=false"} {

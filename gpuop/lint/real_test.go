@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// Every release's defaults and rendered manifests have no findings for that release.
+// The defaults and rendered manifests of every release have no findings for that release.
 func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
@@ -31,7 +31,7 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// three charts are from the source tree, which uses the placeholder devel-ubi8 for the release
+			// three charts are from the source tree, which has the placeholder devel-ubi8 as the tag
 			rendered = bytes.ReplaceAll(rendered, []byte("devel-ubi8"), []byte(v.String()))
 			got = judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "rendered.yaml", Data: rendered}}})
 			if diff := cmp.Diff([]string(nil), brief(got.Report)); diff != "" {
@@ -41,8 +41,8 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	}
 }
 
-// In a copy of another release's values.yaml, only the user's changes are dead settings. A default that a switch
-// disables is not.
+// In a copy of another release's values.yaml, only the user's changes are reported as dead settings. Defaults that a
+// switch disables are not.
 func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v25.3.0", "values.yaml"))
 	if err != nil {

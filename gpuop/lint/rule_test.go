@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
-// Some input triggers each check of values.
+// Each check of values has an input that triggers it.
 func TestChecksOfValuesAreReported(t *testing.T) {
 	texts := []string{
 		"cdi: {default: true}\nnodeSelector: {a: b}\ndriver: {image: {tag: x}, usePrecompiled: true, version: 580.1.2, imagePullPolicy: never}\n",

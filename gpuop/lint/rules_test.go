@@ -38,8 +38,8 @@ func rulesBelow(n any, kind string, out map[string]bool) {
 	}
 }
 
-// The list has the CEL rules of all releases' CRDs. gpuop checks the rule about nodeSelector; for the others, the API
-// server's messages are clear enough. A new rule fails this test.
+// The list has the CEL rules in the CRDs of all releases. gpuop checks the one about nodeSelector. For the others, the
+// API server's messages are clear enough. A new rule fails this test.
 func TestRulesOfTheDefinitions(t *testing.T) {
 	dir := charts.Data(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
@@ -74,7 +74,7 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// Without CRDs, gpuop reports the errors that the API server's library reports with the CRDs of v26.7.0.
+// Without CRDs, gpuop reports the errors that the API server reports with the CRDs of v26.7.0.
 func TestRulesWithoutDefinitions(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"

@@ -13,7 +13,7 @@ import (
 	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// script is a shell script with its corrections.
+// script is a shell script that is being checked, with its corrections.
 type script struct {
 	*run
 	*input.Script
@@ -22,7 +22,7 @@ type script struct {
 	repositories map[string]string
 }
 
-// script checks a script that begins after the given line of its file.
+// script checks a script. line is the number of lines before it in its file.
 func (r *run) script(file, source string, line int) *script {
 	s := &script{run: r, Script: input.ParseScript(source, line), file: file, repositories: map[string]string{}}
 	r.add(file, s.Findings...)
@@ -47,7 +47,7 @@ func (r *run) script(file, source string, line int) *script {
 	return s
 }
 
-// programs maps executable names to helm or kubectl.
+// programs maps the name of an executable to helm or kubectl.
 var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
 
 // wrappers are programs that run the command in their arguments.
@@ -55,7 +55,7 @@ var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
 
 var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// program returns the program of a command, and removes wrappers such as sudo.
+// program returns the program that a command runs, or "". It removes wrappers such as sudo.
 func program(c *input.Command) string {
 	for len(c.Words) > 1 {
 		first := c.Words[0].Value
@@ -68,18 +68,18 @@ func program(c *input.Command) string {
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
-// at adds a finding about a word.
-func (s *script) at(w input.Word, id *check.Check, severity check.Severity, subject, reason, fix string) {
+// addAt adds a finding about a word.
+func (s *script) addAt(w input.Word, id *check.Check, severity check.Severity, subject, reason, fix string) {
 	s.add(s.file, check.Finding{Check: id, Severity: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// notJudged notes that the value of a word is unknown.
+// notJudged adds a note that the value of a word is unknown.
 func (s *script) notJudged(w input.Word, subject string) {
 	if strings.Contains(w.Value, input.Filled) {
 		s.add(s.file, filledIn)
 		return
 	}
-	s.at(w, input.Skipped, check.Note, subject, "its value is unknown here; skipped", "")
+	s.addAt(w, input.Skipped, check.Note, subject, "its value is unknown here; skipped", "")
 }
 
 var (
@@ -89,16 +89,15 @@ var (
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports characters pasted from web pages (placeholders, curly quotes, long dashes), and replaces them by what
-// was meant.
+// words reports characters that come from web pages, and replaces them: placeholders, curly quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
-			s.at(w, placeholder, check.Error, w.Placeholder, "the shell reads this as redirections, not as a placeholder",
+			s.addAt(w, placeholder, check.Error, w.Placeholder, "the shell reads this as redirections, not as a placeholder",
 				"replace it with the real value")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
-			s.at(w, braceExpansion, check.Error, w.Raw, "bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
+			s.addAt(w, braceExpansion, check.Error, w.Raw, "bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)
@@ -112,7 +111,7 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.at(w, lookalike, check.Error, found, "not an ASCII character: a web page probably replaced it, and the shell does not interpret it", "write "+input.Quote(value))
+			s.addAt(w, lookalike, check.Error, found, "not an ASCII character: a web page probably replaced it, and the shell does not interpret it", "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)
@@ -131,13 +130,13 @@ func (h *call) takeVerb() string {
 	return w.Value
 }
 
-// namespace reports a word that looks like a misspelling of the operator's namespace.
+// namespace reports a namespace that looks like a misspelling of the operator's.
 func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	const right = model.OperatorNamespace
 	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
 		return false
 	}
-	s.at(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a typo of "+right+": commands with the intended namespace will not find it", "write "+right)
+	s.addAt(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a typo of "+right+": commands with the intended namespace will not find it", "write "+right)
 	return true
 }
 
@@ -148,7 +147,7 @@ type call struct {
 	positional []input.Word
 	flags      []*flagUse
 	blanks     []input.Word
-	// opaque are words that may expand to any arguments, such as $HELM_OPTIONS.
+	// opaque are words that can expand to any arguments, such as $HELM_OPTIONS.
 	opaque []input.Word
 }
 
@@ -156,12 +155,13 @@ type call struct {
 type flagUse struct {
 	name  string
 	value input.Word
-	// words are the words of the flag.
+	// words are the words that make up the flag: one, or two if the value is separate.
 	words    []input.Word
 	settings []*model.Setting
 }
 
-// flagTable has the flags of a program: long names by all names, and the flags with a value.
+// flagTable describes the flags of a program. long maps every name to the long name. takes has the long names of flags
+// with a value.
 type flagTable struct {
 	long  map[string]string
 	takes map[string]bool
@@ -182,7 +182,7 @@ func flagsOf(values, bools string) flagTable {
 	return t
 }
 
-// find returns the long name of a flag, and its value if joined: --set=a=b, -fvalues.yaml.
+// find returns the long name of a flag. If the flag contains a value, as in --set=a=b or -fvalues.yaml, joined is true.
 func (t flagTable) find(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
 	if long := t.long[name]; long != "" {
@@ -238,13 +238,13 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// isSlip reports whether a name looks like a misspelling of another. Names that differ in a whole word do not:
+// isSlip reports whether a name looks like a misspelling of a known one. Names with another first word do not:
 // spark-operator, tigera-operator, npu-operator.
 func isSlip(name, known string) bool {
 	return name != known && words.Distance(name, known, 2) <= 2 && !ownWord(name, known)
 }
 
-// ownWord reports whether names differ only in the first word, by more than one letter.
+// ownWord reports whether the names differ only in the first word, and in more than a slip.
 func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
@@ -254,7 +254,7 @@ func ownWord(name, known string) bool {
 	return words.Distance(first, want, 1) > 1 || len(first) == len(want)
 }
 
-// labelPrefix is the prefix of NVIDIA's labels; writable lists those that users set.
+// labelPrefix is the prefix of NVIDIA's labels. writable lists the labels that users set.
 const labelPrefix = "nvidia.com/"
 
 var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands cc.mode gpu-driver-upgrade-enabled

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// The inputs have the form of published ones, with made-up values.
+// The inputs look like published ones, with values that are made up.
 func TestPublishedShapes(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, text, command string
@@ -263,7 +263,7 @@ func TestPublishedShapes(t *testing.T) {
 	}
 }
 
-// A folder may have any number of scripts. Findings name their script.
+// A folder may contain any number of scripts. Findings name the script.
 func TestScriptsAmongTheFiles(t *testing.T) {
 	script := func(name, text string) lint.Input {
 		return lint.Input{Name: name, Data: []byte(text), Script: true}
@@ -289,7 +289,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 	}
 }
 
-// A folder may have files of other programs.
+// A folder may contain files of other programs.
 func TestFilesOfAFolder(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
 	result := judge(t, lint.Options{Files: []lint.Input{
@@ -317,7 +317,7 @@ func TestFilesOfAFolder(t *testing.T) {
 	}
 }
 
-// --fix keeps variables and unreadable parts as written.
+// --fix leaves variables and unreadable parts as they are.
 func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 	for _, command := range []string{
 		"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
@@ -332,7 +332,7 @@ func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// For an unknown key, the fix is the right key if it is similar, otherwise the list of keys in the same group.
+// For an unknown key, the fix is a similar key or, without one, the keys of the same group.
 func TestAnswersToUnknownKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"driver.repoConfig.name":               "did you mean driver.repoConfig.configMapName?",

@@ -56,7 +56,7 @@ func TestTerraform(t *testing.T) {
 	}
 }
 
-// Nested locals, nested loops and wide formats are limited, like YAML aliases.
+// The size of nested locals, nested loops and wide formats is limited, like that of YAML aliases.
 func TestTerraformBombs(t *testing.T) {
 	growing := "locals {\n a0 = \"xxxxxxxx\"\n l0 = [\"x\"]\n"
 	for i := 1; i < 8; i++ {
@@ -91,7 +91,7 @@ func TestTerraformBombs(t *testing.T) {
 	}
 }
 
-// Every Terraform file is parsed in finite time, with the same result each time.
+// Every Terraform file is parsed in finite time, and with the same result each time.
 func FuzzTerraform(f *testing.F) {
 	f.Add("resource \"helm_release\" \"x\" {\n chart = \"gpu-operator\"\n values = [<<-EOT\n  driver: {enabled: ${var.x}}\n  EOT\n ]\n}\n")
 	f.Add("locals {\n a = local.b\n b = local.a\n}\nresource \"helm_release\" \"x\" {\n chart = local.a\n set { name = 1 }\n}\n")

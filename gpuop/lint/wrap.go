@@ -16,19 +16,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// carrier checks the values for the operator's chart in another tool's file. It reports whether there are any.
+// carrier checks the operator's values in a file of another tool. It reports whether there are any.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
 		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
 			found = true
-			r.carried(d, use)
+			r.chartUse(d, use)
 		}
 	}
 	return found
 }
 
-// carried checks one use of the operator's chart.
-func (r *run) carried(d *doc, use input.ChartUse) {
+// chartUse checks one use of the operator's chart.
+func (r *run) chartUse(d *doc, use input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
 		d.reader.Add(fields.UnknownKey, check.Error, key, key.Value, "unknown field: nothing reads the values below it", "write "+use.Place)
@@ -111,7 +111,8 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// ociVersion returns the tag of the named OCIRepository of Flux in the inputs, or nil.
+// ociVersion returns the tag of Flux's OCIRepository with this name. If the inputs do not have it, the returned node is
+// unknown.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = input.UnknownTag
@@ -148,7 +149,7 @@ func (r *run) terraform(name string, data []byte) {
 	r.unit(name, what, judged || f.Broken)
 }
 
-// tasks checks what Ansible tasks install, run and apply.
+// tasks checks the installations, commands and manifests in Ansible tasks.
 func (r *run) tasks(d *doc, tasks []input.Task) {
 	before := len(r.units)
 	judged := false
@@ -178,16 +179,18 @@ func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
 	before := len(r.units)
 	for _, run := range steps {
 		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, func(found string) string {
-			return "$" + strings.Repeat("_", len(found)-1) // an unassigned variable of the same length
+			// a variable of the same length that nothing assigns
+			return "$" + strings.Repeat("_", len(found)-1)
 		}), linesBefore(run)+d.line)
 	}
 	return slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged })
 }
 
-// expression matches what GitHub fills in before the shell runs.
+// expression matches an expression that GitHub replaces before the shell runs.
 var expression = regexp.MustCompile(`\$\{\{[^\n]*?\}\}`)
 
-// rootBeside parses the first of the named files in the same folder. It returns nil if there is none.
+// rootBeside parses the first of the named files that exists in the folder of another file. It returns nil if none
+// exists.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
 	for _, name := range names {
 		if data, shown, err := r.readRelative(file, name); err == nil {
@@ -203,7 +206,7 @@ func (r *run) kustomization(file string) *yaml.Node {
 	return root
 }
 
-// isPatch reports whether the folder's Kustomization uses the file as a patch, which may lack required fields.
+// isPatch reports whether the Kustomization in the same folder uses the file as a patch.
 func (r *run) isPatch(file string) bool {
 	root := r.kustomization(file)
 	patches := slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches")))
@@ -212,8 +215,8 @@ func (r *run) isPatch(file string) bool {
 	})
 }
 
-// otherChart returns the chart that a values file belongs to, according to the Chart.yaml or Kustomization in its
-// folder. It returns "" for the operator's chart, or if nothing says so.
+// otherChart returns the name of the chart that a values file is for, according to the Chart.yaml or Kustomization in
+// its folder. It returns "" if that is the operator's chart, or if it is unknown.
 func (r *run) otherChart(file string) string {
 	if !strings.HasPrefix(path.Base(file), "values") {
 		return ""
@@ -231,19 +234,18 @@ func (r *run) otherChart(file string) string {
 	return ""
 }
 
-// localChart is a chart in a folder.
+// localChart is a chart in a folder, as its Chart.yaml describes it.
 type localChart struct {
 	// file is the path of Chart.yaml.
 	file, name string
-	// version is the version of the operator's chart. It is nil if the chart is not the operator's and does not depend
-	// on it.
+	// version is the version of the operator's chart, which the chart is or depends on. Otherwise it is nil.
 	version *yaml.Node
-	// own means that it is the operator's chart.
+	// own means that the chart is the operator's.
 	own bool
 }
 
-// chartIn reads the Chart.yaml of a folder. It returns nil if there is none. A chart with the operator's name and an
-// unknown version is a fork.
+// chartIn reads the Chart.yaml in a folder that is relative to a file. It returns nil if there is none. A chart with
+// the operator's name and an unknown version is a fork, and not the operator's.
 func (r *run) chartIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	if root == nil {
