@@ -20,18 +20,23 @@ func newImagesCommand(e *env) *cobra.Command {
 		nodes   images.Nodes
 		long    bool
 		all     bool
+		ask     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "images [VALUES]",
 		Short: "List every image that an installation pulls, for mirroring",
 		Long: `images lists the images of all operands that the values enable, one per line, as input for a copying
 tool. The driver has one image for each operating system of the nodes (--os). Precompiled drivers have one for each
-kernel (--kernel) as well. If the name of an image is not certain, a note on standard error says why.`,
+kernel (--kernel) as well. If the name of an image is not certain, a note on standard error says why.
+
+--check asks the registries whether the images exist, with the credentials of docker login. It downloads nothing. The
+exit code is 1 if an image is missing or its registry could not be asked.`,
 		Example: `  gpuop images values.yaml --os ubuntu24.04
   gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 --os ubuntu24.04 --kernel 6.8.0-60-generic
+  gpuop images values.yaml --os ubuntu24.04 --check
   gpuop images values.yaml --os rhel9.6 | xargs -n1 -I{} skopeo copy docker://{} docker://registry.example.com/{}`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := e.release(version)
 			if err != nil {
 				return err
@@ -53,7 +58,11 @@ kernel (--kernel) as well. If the name of an image is not certain, a note on sta
 				findings = append(findings, check.Finding{Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
 					Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside the chart are not listed"})
 			}
-			return e.answer(imagesAnswer(list, findings, long))
+			a := imagesAnswer(list, findings, long)
+			if ask && !a.Report.AtLeast(check.Error) {
+				a.checkImages(images.Check(cmd.Context(), list))
+			}
+			return e.answer(a)
 		},
 	}
 	flags := cmd.Flags()
@@ -62,6 +71,7 @@ kernel (--kernel) as well. If the name of an image is not certain, a note on sta
 	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
 	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
 	flags.BoolVar(&all, "all", false, "also list the images of disabled operands")
+	flags.BoolVar(&ask, "check", false, "ask the registries whether the images exist")
 	flags.BoolVarP(&long, "long", "l", false, "print the operand before each image")
 	return cmd
 }
@@ -94,4 +104,29 @@ func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answ
 		return nil
 	}
 	return a
+}
+
+// checkImages puts the answers of the registries before the images, and adds a finding for each image that does not exist
+// or is uncertain.
+func (a *answer) checkImages(list []images.Checked) {
+	a.Data = list
+	for _, i := range list {
+		switch i.Answer {
+		case images.Missing:
+			a.Report.Add(check.Finding{Check: imageMissing, Severity: check.Error, Subject: i.Name, Reason: "the registry does not have this image"})
+		case images.Unknown:
+			a.Fail = true
+			if i.Note == "" { // otherwise a note says why
+				a.Report.Add(check.Finding{Check: imageUnchecked, Severity: check.Unknown, Subject: i.Name, Reason: i.Why})
+			}
+		}
+	}
+	a.Text = func(w io.Writer, _ check.Style) error {
+		for _, i := range list {
+			if _, err := fmt.Fprintf(w, "%-7s %s\n", i.Answer, i.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }

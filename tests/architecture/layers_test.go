@@ -36,7 +36,7 @@ var apart = []string{"gpuop", "tests", "tools"}
 // foreign lists modules of one program that must not be linked into the other.
 var foreign = map[string][]string{
 	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
-		"github.com/hashicorp/hcl", "mvdan.cc/sh"},
+		"github.com/hashicorp/hcl", "mvdan.cc/sh", "github.com/google/go-containerregistry"},
 	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml", "github.com/NVIDIA/k8s-device-plugin", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
 		"github.com/prometheus/client_golang/api"},
 }
@@ -53,6 +53,7 @@ var doors = []struct {
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one client of the kubelet"},
 	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "tests"}, "only these packages serve or send HTTP requests"},
 	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"}, "dashboards are generated; the exporter does not need Grafana's SDK"},
+	{"github.com/google/go-containerregistry", []string{"gpuop/images"}, "only gpuop images --check asks registries"},
 	{"github.com/VictoriaMetrics/metricsql", []string{"internal/queries"}, "PromQL is parsed in one place, and evaluated nowhere"},
 	{"os/signal", []string{"cmd", "gpuop", "tests/fleet"}, "only main handles signals"},
 	{"github.com/prometheus/prometheus", []string{"tests"}, "only tests evaluate PromQL"},
