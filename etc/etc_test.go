@@ -42,7 +42,7 @@ func TestShippedFilesParse(t *testing.T) {
 				t.Error(err)
 			}
 			for _, p := range problems {
-				t.Error(p)
+				t.Errorf("unexpected problem: %v", p)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func TestFleetFile(t *testing.T) {
 	}
 	for _, p := range counters.Lint(fleet, etc.FleetName) {
 		if p.Text != "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL" { // has the type that NVIDIA's file gives it
-			t.Error(p)
+			t.Errorf("unexpected problem: %v", p)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestSARIF(t *testing.T) {
 	}
 	run := log.Runs[0]
 	if log.Version != "2.1.0" || len(run.Results) != 3 || run.Results[0].Level != "error" || run.Results[1].Level != "warning" || run.Results[2].Level != "note" {
-		t.Errorf("%+v", run)
+		t.Errorf("SARIF run = %+v, want an error, a warning and a note", run)
 	}
 	for _, result := range run.Results {
 		if run.Tool.Driver.Rules[result.RuleIndex].ID != result.RuleID {
@@ -113,14 +113,14 @@ func TestSARIF(t *testing.T) {
 		}
 	}
 	if at := run.Results[0].Locations[0].PhysicalLocation; at.ArtifactLocation.URI != "f.yaml" || at.Region.StartLine != 2 {
-		t.Errorf("%+v", at)
+		t.Errorf("SARIF location = %+v, want f.yaml:2", at)
 	}
 }
 
 func TestEmptyReportsAreLists(t *testing.T) {
 	var out bytes.Buffer
 	if err := check.WriteJSON(&out, check.Report{}); err != nil || !strings.Contains(out.String(), `"findings": []`) {
-		t.Errorf("%s, %v", out.String(), err)
+		t.Errorf("JSON = %s, error = %v; want an empty list of findings", out.String(), err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestHeadingsAreClean(t *testing.T) {
 	}}
 	var out bytes.Buffer
 	if err := tr.WriteText(&out, check.Style{}, false); err != nil || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("%q, %v", out.String(), err)
+		t.Errorf("text = %q, error = %v; want no escape sequence", out.String(), err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 	for s := check.OK; s <= check.Error; s++ {
 		data, err := json.Marshal(check.Finding{Check: named("a"), Severity: s})
 		if err != nil || !strings.Contains(string(data), `"severity":"`+s.String()+`"`) {
-			t.Errorf("%s: %s, %v", s, data, err)
+			t.Errorf("severity %s: JSON = %s, error = %v", s, data, err)
 		}
 		if strings.Contains(string(data), "since") {
 			t.Errorf("zero time is encoded: %s", data)
@@ -198,6 +198,6 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 		}
 	}
 	if _, err := check.AtSeverity("fatal"); !errors.Is(err, check.ErrSeverity) {
-		t.Errorf("%v", err)
+		t.Errorf("error = %v, want ErrSeverity", err)
 	}
 }

@@ -123,6 +123,6 @@ func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 	if _, _, errOut := call("", "images", "--os", "ubuntu24.04"); strings.Contains(errOut, "NVIDIADrivers") {
-		t.Error(errOut)
+		t.Errorf("standard error = %q, want no note about NVIDIADrivers", errOut)
 	}
 }

@@ -141,7 +141,7 @@ func TestVerifyWaits(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(errOut), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "warning DaemonSet/gpu-operator/nvidia-driver-daemonset: 1 of 2 pods are ready") || !strings.HasSuffix(lines[1], "ok      DaemonSet/gpu-operator/nvidia-driver-daemonset") {
-		t.Errorf("%q", lines)
+		t.Errorf("log lines = %q, want one when the DaemonSet waits and one when it is ready", lines)
 	}
 	// the timeout expires before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))

@@ -281,7 +281,7 @@ func TestKeyThatTheReleaseDoesNotHave(t *testing.T) {
 	o.Intended["mig"].(map[string]any)["stratgey"] = "mixed"
 	findings := wrong(compare(t, load(t, "healthy.yaml"), o))
 	if len(findings) != 1 || findings[0].Check.ID != "drift-value" || findings[0].Subject != "mig.stratgey" || !strings.Contains(findings[0].Reason, "does not have this value") {
-		t.Errorf("%+v", findings)
+		t.Errorf("findings = %+v, want only drift-value of mig.stratgey", findings)
 	}
 }
 

@@ -164,7 +164,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, word string) {
 		for _, e := range Find(word) {
 			if e.Kind == "" || e.Meaning == "" || len(e.Words) == 0 {
-				t.Fatalf("%q: %+v", word, e)
+				t.Fatalf("%q: entry lacks a kind, a meaning or words: %+v", word, e)
 			}
 		}
 		for _, near := range Nearest(word) {
@@ -185,7 +185,7 @@ func ExampleFind() {
 func TestKeysOfTheChart(t *testing.T) {
 	list, err := Lookup(chart.Load(), "cdi.enabled")
 	if want := "[false from v23.3.0 true from v25.10.0]"; err != nil || len(list) != 1 || fmt.Sprint(list[0].Defaults) != want {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("Lookup(cdi.enabled) = %+v, %v; want the defaults %s", list, err, want)
 	}
 	if list, err := Lookup(chart.Load(), ".Values.driver.upgradePolicy"); err != nil || len(list) < 10 {
 		t.Errorf("group: %d keys, %v", len(list), err)

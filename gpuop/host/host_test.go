@@ -269,7 +269,7 @@ func TestWhyNotLoaded(t *testing.T) {
 		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
 		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
 		if got := tree.Findings[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: reason = %q, want it to contain %q", name, got, tc.want)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestPermission(t *testing.T) {
 		// Tests may run as root, which can read every file. A directory is unreadable even for root.
 		tree := inspectFiles(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
 		if findings, _ := notOK(tree); !slices.Contains(findings, "warning device-nodes device nodes") {
-			t.Errorf("%v", findings)
+			t.Errorf("findings = %v, want a warning of device-nodes", findings)
 		}
 		return
 	}
@@ -324,7 +324,7 @@ func TestPermission(t *testing.T) {
 	}
 	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "device-nodes" })
 	if v := tree.Findings[i]; v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
-		t.Errorf("%+v", v)
+		t.Errorf("finding = %+v, want unknown with the fix to run as root", v)
 	}
 }
 
@@ -354,7 +354,7 @@ func FuzzFiles(f *testing.F) {
 		}
 		tree := inspectFiles(t, change(healthy(), name, content))
 		if len(tree.Findings) < 5 || tree.Findings[0].Check.ID != "first-broken-link" {
-			t.Fatalf("%+v", tree)
+			t.Fatalf("report = %+v, want first-broken-link first", tree)
 		}
 	})
 }

@@ -241,7 +241,7 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 				for _, i := range found {
 					have[i.Name] = true
 					if i.Note != "" {
-						t.Errorf("%s: %s", i.Name, i.Note)
+						t.Errorf("%s has the note %q, want none", i.Name, i.Note)
 					}
 				}
 				if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(have))); diff != "" {

@@ -225,6 +225,6 @@ func TestPrepare(t *testing.T) {
 func TestPrepareNamesTheNearestNode(t *testing.T) {
 	_, err := judge.Prepare(idle(), options, "gpu1", config)
 	if !errors.Is(err, judge.ErrNode) || !strings.Contains(err.Error(), "did you mean gpu-1?") {
-		t.Errorf("%v", err)
+		t.Errorf("error = %v, want ErrNode that suggests gpu-1", err)
 	}
 }

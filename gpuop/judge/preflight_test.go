@@ -117,7 +117,7 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 		}
 	}
 	if len(failed) != 1 || failed[0].Check.ID != "pod-security" || failed[0].Evidence.Kind != "event" {
-		t.Errorf("%+v", failed)
+		t.Errorf("errors = %+v, want one of pod-security with its event", failed)
 	}
 }
 

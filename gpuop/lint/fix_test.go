@@ -101,7 +101,7 @@ func TestNamespaceOfTheEnvironment(t *testing.T) {
 	const helm = "helm install gpu-operator nvidia/gpu-operator"
 	for _, command := range []string{"HELM_NAMESPACE=gpu-operator " + helm, "export HELM_NAMESPACE=gpu-operator\n" + helm, "sudo HELM_NAMESPACE=x " + helm, "env HELM_NAMESPACE=x " + helm, helm + " -n x"} {
 		if got := judge(t, lint.Options{Command: command}); len(got.Report.Findings) > 0 {
-			t.Errorf("%s: %v", command, brief(got.Report))
+			t.Errorf("%s: findings = %v, want none", command, brief(got.Report))
 		}
 	}
 	if got := judge(t, lint.Options{Command: "OTHER=x " + helm}); len(got.Report.Findings) != 1 {

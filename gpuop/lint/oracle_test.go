@@ -210,10 +210,10 @@ func TestSetAsHelm(t *testing.T) {
 	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
 	values, err := strvals.Parse(flags)
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
-		t.Fatalf("%v, %v", values, err)
+		t.Fatalf("Helm parsed the flags as %v, %v; want one toleration", values, err)
 	}
 	if got := judge(t, lint.Options{Command: "helm template g nvidia/gpu-operator --set '" + flags + "'"}); len(got.Report.Findings) > 0 {
-		t.Errorf("%v", brief(got.Report))
+		t.Errorf("findings = %v, want none", brief(got.Report))
 	}
 }
 

@@ -187,7 +187,7 @@ mig-configs:
       mig-devices: {1g.10gb: 7, 2g.20gb: 0}
 `))
 	if slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
-		t.Fatal(findings)
+		t.Fatalf("findings = %v, want no error", findings)
 	}
 	for _, tc := range []struct {
 		config, board string

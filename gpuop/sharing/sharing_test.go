@@ -192,7 +192,7 @@ func TestPredict(t *testing.T) {
 	parse := func(file string) *Config {
 		c, findings := Parse([]byte(file))
 		if slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
-			t.Fatal(findings)
+			t.Fatalf("findings = %v, want no error", findings)
 		}
 		return c
 	}

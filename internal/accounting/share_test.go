@@ -507,7 +507,7 @@ func TestSharesOfLostGPU(t *testing.T) {
 	page := last(t, at(0, uses, nil), at(1, uses, lost))
 	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podEnergy, restEnergy} {
 		if len(page[family]) > 0 {
-			t.Errorf("%s = %v", family, page[family])
+			t.Errorf("%s = %v, want no series", family, page[family])
 		}
 	}
 	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))

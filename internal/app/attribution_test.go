@@ -155,7 +155,7 @@ func TestCountersOfAConfigMap(t *testing.T) {
 	env := map[string]string{"KUBECONFIG": kubeconfig}
 	set, err := app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:counters"), os.ReadFile)
 	if err != nil || len(set.Requests) != 1 || len(set.Problems) != 1 {
-		t.Fatalf("%+v, %v", set, err)
+		t.Fatalf("counters = %+v, error = %v; want one request and one problem", set, err)
 	}
 	if p := set.Problems[0]; p.File != "ConfigMap monitoring:counters" || p.Line != 2 {
 		t.Errorf("unexpected problem: %v", p)

@@ -57,14 +57,14 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 	}
 	m.Dial = fails(syscall.EACCES)
 	if got := check(); !strings.HasPrefix(got, "fail /run/docker.sock: permission denied: ") {
-		t.Errorf("%q", got)
+		t.Errorf("row = %q, want that the permission is denied", got)
 	}
 	m.Dial = fails(syscall.ECONNREFUSED)
 	if got := check(); !strings.Contains(got, "Start the container runtime") {
-		t.Errorf("%q", got)
+		t.Errorf("row = %q, want the advice to start the container runtime", got)
 	}
 	_ = os.Remove(filepath.Join(m.Root, "run", "docker.sock"))
 	if got := check(); !strings.Contains(got, "no such socket") {
-		t.Errorf("%q", got)
+		t.Errorf("row = %q, want that the socket does not exist", got)
 	}
 }

@@ -117,7 +117,7 @@ func TestTopoThatCannotBe(t *testing.T) {
 			t.Errorf("%q: code %d", tt.args, code)
 		}
 		if d := cmp.Diff([2]string{tt.out, tt.log}, [2]string{w.Out.String(), w.Err.String()}); d != "" {
-			t.Errorf("%q: %s", tt.args, d)
+			t.Errorf("%q: output and log (-want +got):\n%s", tt.args, d)
 		}
 	}
 }

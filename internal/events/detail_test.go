@@ -70,7 +70,7 @@ func TestDetails(t *testing.T) {
 			for _, line := range r.Lines(family) {
 				n, err := strconv.ParseInt(line[strings.LastIndex(line, " ")+1:], 10, 64)
 				if err != nil {
-					t.Fatal(line)
+					t.Fatalf("line %q has no integer value", line)
 				}
 				got, series = got+n, series-1
 			}

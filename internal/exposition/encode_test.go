@@ -161,7 +161,7 @@ func TestHostLabel(t *testing.T) {
 		Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
 	})
 	if diff := cmp.Diff([]string{`M{nvswitch="nvswitch3",Hostname="h"} 1`}, samples(page)); diff != "" {
-		t.Error(diff)
+		t.Errorf("samples (-want +got):\n%s", diff)
 	}
 }
 

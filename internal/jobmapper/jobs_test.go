@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, dropped := Parse([]byte(tt.content))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if dropped != tt.dropped {
 				t.Errorf("dropped %d, want %d", dropped, tt.dropped)

@@ -121,18 +121,18 @@ func TestAttribute(t *testing.T) {
 		"one job, named twice":               {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
 		"a job on two GPUs":                  {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
 		"an instance":                        {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"a cut GPU as a whole":               {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
+		"a partitioned GPU as a whole":       {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
 		"its idle instance":                  {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
 		"its instance of another":            {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
 		"DCGM's id of an instance":           {files: m{"2.14": "7\n"}, unmatched: 1},
-		"a GPU that is not there":            {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
+		"a missing GPU":                      {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
 		"other files":                        {files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5},
 		"hidden files":                       {files: m{".0": "7\n", ".lock": ""}},
 		"a GPU by its UUID":                  {files: m{gpuUUID(1): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
 		"a UUID in capitals":                 {files: m{"GPU-" + strings.ToUpper(gpuUUID(1)[4:]): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
 		"a MIG device by its UUID":           {files: m{migUUID: "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
 		"an instance by the UUID of its GPU": {files: m{gpuUUID(2) + ".5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"a UUID that is not there":           {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
+		"an unknown UUID":                    {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
 		"names with more behind":             {files: m{gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n", "nvidia1": "7\n"}, unmatched: 5},
 		"one GPU by two names":               {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: m{"1": "8 9 7"}},
 		"one job by two names":               {files: m{gpuUUID(1): "7\n", "1": "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
@@ -150,7 +150,7 @@ func TestAttribute(t *testing.T) {
 					want = m{}
 				}
 				if diff := cmp.Diff(want, pair[1]); diff != "" {
-					t.Errorf("%s: %s", what, diff)
+					t.Errorf("%s (-want +got):\n%s", what, diff)
 				}
 			}
 			if n := testutil.ToFloat64(b.metrics.unknown); n != tt.unmatched {
@@ -182,7 +182,7 @@ func TestSameUntilItChanges(t *testing.T) {
 	b.remove("1")
 	third := b.attribute(nodeA)
 	if diff := cmp.Diff(map[string]string{"0": "7 8"}, users(third)); diff != "" {
-		t.Error(diff)
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	if other := b.attribute(node()); other == third {
 		t.Error("topology changed: Attribute returned the old owners")
@@ -201,11 +201,11 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	f.jobs = []string{"from memory"}
 	b.folder.files["0"] = f
 	if diff := cmp.Diff(map[string]string{"0": "from memory"}, users(b.attribute(node()))); diff != "" {
-		t.Error(diff)
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	b.put("0", "77\n")
 	if diff := cmp.Diff(map[string]string{"0": "77"}, users(b.attribute(node()))); diff != "" {
-		t.Error(diff)
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestRewrittenWhileRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"0": "8"}, users(b.attribute(node()))); diff != "" {
-		t.Error(diff)
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestUnreadable(t *testing.T) {
 			for range 2 {
 				o := b.attribute(node())
 				if diff := cmp.Diff(map[string]string{"0": "7"}, users(o)); diff != "" {
-					t.Error(diff)
+					t.Errorf("owners (-want +got):\n%s", diff)
 				}
 				if o.UseOf(0).Incomplete || !o.UseOf(1).Incomplete || o.UseOf(2).Incomplete {
 					t.Errorf("jobs unknown for GPU 0: %t, 1: %t, 2: %t; want only 1",
@@ -299,7 +299,7 @@ func TestUnreadable(t *testing.T) {
 			b.remove("1")
 			b.put("1", "9\n")
 			if diff := cmp.Diff(map[string]string{"0": "7", "1": "9"}, users(b.attribute(node()))); diff != "" {
-				t.Error(diff)
+				t.Errorf("owners (-want +got):\n%s", diff)
 			}
 			if n := strings.Count(b.log.String(), "\n"); n != 2 {
 				t.Errorf("logged in %d lines, want 2:\n%s", n, &b.log)
@@ -311,7 +311,7 @@ func TestUnreadable(t *testing.T) {
 	changing := newBench(t)
 	changing.folder.dir = "/proc/self/fdinfo"
 	if diff := cmp.Diff(map[string]string{}, users(changing.attribute(node()))); diff != "" {
-		t.Error(diff)
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	if n := testutil.ToFloat64(changing.metrics.failed.WithLabelValues("changing")); n != 3 {
 		t.Errorf("changing files = %v, want 3", n)

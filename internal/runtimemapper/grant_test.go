@@ -81,7 +81,7 @@ func TestGrant(t *testing.T) {
 				}[id.Form]))
 			}
 			if diff := gocmp.Diff(tt.want, strings.Join(words, " ")); diff != "" {
-				t.Error(diff)
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

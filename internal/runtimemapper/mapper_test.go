@@ -95,7 +95,7 @@ func TestAttribute(t *testing.T) {
 		"two share":                {containers: []container{sees("b", "0,1"), sees("a", "GPU-bbbb")}, labels: m{"0": "container=b"}, users: m{"0": "b", "1": "a b"}},
 		"one, by two names":        {containers: []container{sees("a", "0,GPU-aaaa")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"all, and a part":          {containers: []container{sees("a", "all"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "1": "container=a", "2.5": "container=a"}, users: m{"0": "a", "1": "a", "2": "a", "2.1": "a b", "2.5": "a"}},
-		"a GPU that is not here":   {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
+		"an unknown GPU":           {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
 		"without a name":           {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
 		"ended since listed":       {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"allowed labels": {
@@ -130,7 +130,7 @@ func TestAttribute(t *testing.T) {
 					want = m{}
 				}
 				if diff := cmp.Diff(want, pair[1]); diff != "" {
-					t.Errorf("%s: %s", what, diff)
+					t.Errorf("%s (-want +got):\n%s", what, diff)
 				}
 			}
 			const name = "dcgm_exporter_container_devices_unmatched"
@@ -364,7 +364,7 @@ func TestSlowInspection(t *testing.T) {
 	for range 2 {
 		o := attribute(t, m, topology)
 		if diff := cmp.Diff(map[string]string{"0": "a", "1": "b"}, users(o)); diff != "" {
-			t.Error(diff)
+			t.Errorf("owners (-want +got):\n%s", diff)
 		}
 		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
 			t.Errorf("owners unknown for GPU 0: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)

@@ -85,7 +85,7 @@ func TestContradictedProfiling(t *testing.T) {
 		"utilization is gone": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
 		"a new watch that helps": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
 			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, engine: .9, sm: .9}}},
-		"a new watch that does not": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
+		"a new watch that does not help": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
 			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, contradicted: all}}},
 		"one sample of profiling": {lines: []line{
 			broken, with(func(l *line) { l.countedAt = 1 }), with(func(l *line) { l.countedAt = 2 }), broken,

@@ -36,18 +36,18 @@ func FuzzDistance(f *testing.F) {
 		longer := max(len(a), len(b))
 		d := text.Distance(a, b, longer)
 		if back := text.Distance(b, a, longer); d != back {
-			t.Errorf("%d one way, %d back", d, back)
+			t.Errorf("distance = %d, in the other direction %d", d, back)
 		}
 		if (d == 0) != (a == b) || d > longer {
-			t.Errorf("distance %d of %q and %q", d, a, b)
+			t.Errorf("distance = %d between %q and %q, want 0 only for equal words", d, a, b)
 		}
 		if longer > 0 {
 			if near := text.Distance(a, b, d/2); d > 0 && near != d/2+1 {
-				t.Errorf("within %d it is %d, without a limit %d", d/2, near, d)
+				t.Errorf("distance with limit %d = %d, without a limit %d", d/2, near, d)
 			}
 		}
 		if more := text.Distance(a+"x", b, longer+1); more > d+1 || more < d-1 {
-			t.Errorf("one letter more changes %d to %d", d, more)
+			t.Errorf("one more letter changes the distance from %d to %d, want at most 1", d, more)
 		}
 	})
 }

@@ -216,7 +216,7 @@ func TestGPUOperatorsLint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range result.Report.Rows {
+			for _, f := range result.Report.Findings {
 				if f.Severity > gpuop.Note {
 					out = append(out, f.Check.ID)
 				}

@@ -306,7 +306,7 @@ pods:
 	r, u := newRig(t), &uses(t)[0]
 	plain := r.world(&k, u.Scrape)
 	if plain.answered(t, u, plain) || !r.world(&k, u.Scrape, remedy{rules: "opencost.yml"}).answered(t, u, plain) {
-		t.Errorf("%s has no answer with only the rules", u.Reads)
+		t.Errorf("%s: recording rules alone give no result, want the result without sharing", u.Reads)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	for i := range kinds {
 		k := &kinds[i]
 		if !r.world(k, u.Scrape, apart).answered(t, u, r.world(k, u.Scrape)) {
-			t.Errorf("%s has no answer for %s", u.Reads, k.name)
+			t.Errorf("%s: no result with --owner-labels=info for %s", u.Reads, k.name)
 		}
 	}
 }
@@ -377,7 +377,7 @@ func written(t *testing.T, mark, want string) {
 	got, after, end := strings.Cut(rest, last)
 	switch {
 	case !ok || !end:
-		t.Fatalf("docs/consumers.md does not have the marks of %s", mark)
+		t.Fatalf("docs/consumers.md lacks the markers of %s", mark)
 	case got == want:
 	case !*update:
 		t.Errorf("docs/consumers.md is out of date: go test ./tests/consumers -update\nwant\n%s\ngot\n%s", want, got)

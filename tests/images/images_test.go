@@ -32,7 +32,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	for _, suffix := range both {
 		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)), digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
 		if first != second {
-			t.Errorf("dcgm-exporter%s: digest = %s, and %s in a second build", suffix, first, second)
+			t.Errorf("dcgm-exporter%s: digests of two builds = %s and %s, want equal digests", suffix, first, second)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)
 	}
 	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0-nvml sha256:") {
-		t.Errorf("%s: %s", images, readFile(t, folder, "images.txt"))
+		t.Errorf("%s = %q, want the reference and the digest of an image", images, readFile(t, folder, "images.txt"))
 	}
 }
 

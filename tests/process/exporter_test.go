@@ -90,7 +90,7 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
 	})
 	if len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) != 0 {
-		t.Error("values are served without a driver")
+		t.Error("temperatures served without a driver, want none")
 	}
 	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
 		t.Errorf("/-/ready: status %d, want 200", code)

@@ -67,7 +67,7 @@ func TestNVMLFaults(t *testing.T) {
 			[]string{`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 2`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 1`}, "",
 		},
 		{
-			"a field that one GPU may not read", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
+			"a field without permission on one GPU", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
 			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_POWER_USAGE".*reason="permission"\} 1`}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
 		},
 		{
@@ -75,7 +75,7 @@ func TestNVMLFaults(t *testing.T) {
 			[]string{`dcgm_exporter_sessions_total\{cause="topology"\} 1`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
 		},
 		{
-			"a field that one GPU does not have", []string{"gpus 2", "gpu 1 set field.83 -"},
+			"a field that one GPU lacks", []string{"gpus 2", "gpu 1 set field.83 -"},
 			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION".*reason="not_supported"\} 1`,
 				`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{gpu="0",.*\} 361800000`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`},
 			`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1"`,

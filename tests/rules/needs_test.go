@@ -29,7 +29,7 @@ func written(t *testing.T, doc, mark, want string) {
 	begin := strings.Index(text, "<!-- "+mark+":")
 	end := strings.Index(text, "<!-- end of "+mark+" -->")
 	if begin < 0 || end < begin {
-		t.Fatalf("docs/%s does not have the marks of %s", doc, mark)
+		t.Fatalf("docs/%s lacks the markers of %s", doc, mark)
 	}
 	begin += strings.Index(text[begin:], "\n") + 1
 	want = "\n" + want + "\n"

@@ -65,7 +65,7 @@ var played = []struct {
 	{name: "a link of a rack that recovers", node: "gb200", fires: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"}, faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
 `},
-	{name: "a tray in a clique of its own", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"}, faults: `
+	{name: "a tray in a separate clique", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"}, faults: `
   - {fault: set, at: 5m, fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 12}
 `},
 	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3, fires: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"}, faults: `

@@ -138,7 +138,7 @@ func TestPercentagesStayBelow100(t *testing.T) {
 		for _, sample := range s.Vector(t, a.Expr, at.Add(time.Hour)) {
 			checked++
 			if got := expand(t, a.Annotations["summary"], s, sample.Metric.Map(), sample.F); !strings.HasSuffix(got, " 100% of the time") {
-				t.Errorf("%s: %s", a.Alert, got)
+				t.Errorf("%s: summary = %q, want it to end with 100%% of the time", a.Alert, got)
 			}
 		}
 	}

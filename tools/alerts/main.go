@@ -48,7 +48,7 @@ func (p *part) replaceIn(content []byte) ([]byte, error) {
 	head, rest, begins := bytes.Cut(content, []byte(p.begin))
 	_, tail, ends := bytes.Cut(rest, []byte(p.end))
 	if !begins || !ends {
-		return nil, fmt.Errorf("%s: expected the marks %q and %q", p.file, p.begin, p.end)
+		return nil, fmt.Errorf("%s: expected the markers %q and %q", p.file, p.begin, p.end)
 	}
 	return bytes.Join([][]byte{head, []byte(p.begin + p.text + p.end), tail}, nil), nil
 }

@@ -44,7 +44,7 @@ func exporterNow() []sdk.Panel {
 			"Exporters that answer scrapes.",
 			count, plain(), orZero("count("+own("build_info")+")")),
 		number("Not scraped", "fleet/Nodes without data",
-			"Exporters that answered within the last six hours and do not answer now.",
+			"Exporters that answered within the last six hours but do not answer now.",
 			count, badAboveZero(), orZero("count("+unscraped+")")),
 		number("Without data", "exporter/Without data",
 			"Exporters that have no GPU data.",

@@ -42,10 +42,10 @@ func fleetNow() []sdk.Panel {
 				"compute slices.",
 			count, plain(), "sum("+allocated+")")),
 		decimals(1, number("Used", "fleet/By namespace",
-			"GPUs on which their owners' work ran, over five minutes.",
+			"GPUs on which their owners' processes ran, averaged over five minutes.",
 			count, plain(), "sum("+active+")")),
 		decimals(1, number("Allocated and idle", "fleet/By namespace",
-			"Allocated GPUs on which no work of their owners ran. Shares without a known activity are left out.",
+			"Allocated GPUs on which their owners' processes did not run. Shares with unknown activity are excluded.",
 			count, plain(), "sum("+wasted+")")),
 		decimals(1, number("Free", "fleet/By node",
 			"GPUs, and fractions of GPUs, that are not allocated.",
@@ -176,7 +176,7 @@ func fleetHealth() []sdk.Panel {
 // stragglerTable lists the stragglers.
 func stragglerTable(owner owner) sdk.Panel {
 	return grid("Stragglers",
-		"GPUs less than 60 % as busy as the median GPU of their pod or batch job, over 15 minutes. Jobs with at "+
+		"GPUs less than 60 % as busy as the median GPU of their pod or batch job, over 15 minutes. Only jobs with at "+
 			"least four GPUs and a median above 30 % are compared. After 15 more minutes, GPUStraggler fires.",
 		"Of the median", []string{"instance", "hostname"},
 		to("workload", label("namespace", "Namespace", 100), "namespace"), label("pod", "Pod", 0),

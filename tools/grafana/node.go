@@ -155,7 +155,7 @@ func nodeMissing() []sdk.Panel {
 			label("nvlink", "Link", 60), label("reason", "Reason", 120),
 			value("Up", hosted(down), "", 0)))),
 		wide(24, grid("Fields not served",
-			"Fields of the counters file that this node cannot read, with the reason. Without a GPU, it applies to all GPUs.",
+			"Fields of the counters file that this node cannot read, with the reason. Rows without a GPU apply to all GPUs.",
 			"Field", []string{"instance", "hostname"},
 			label("node", "Node", 180), label("gpu", "GPU", 70), label("GPU_I_ID", "Instance", 90),
 			label("field", "Field", 0), label("reason", "Reason", 120),

@@ -108,7 +108,7 @@ func reliabilityXIDs() []sdk.Panel {
 		" * on (" + byXID + ") group_left () max by (" + byXID + ") (DCGM_EXP_XID_ERRORS_COUNT{" + ofGPU + "} > 0)"
 	return []sdk.Panel{
 		timeline("XID timeline",
-			"A bar for five minutes after an XID, with the owner of the GPU at that time.",
+			"Each XID is a bar of five minutes, with the owner of the GPU at that time.",
 			line{named("max by (" + byGPU + ", xid, namespace, pod, hpc_job) (" + recent + ")"),
 				gpuLegend + " XID {{xid}} {{namespace}} {{pod}} {{hpc_job}}"}),
 		wide(24, height(6, grid("XIDs, latest",

@@ -50,10 +50,10 @@ func workloadNow() []sdk.Panel {
 			"GPUs assigned to pods or jobs.",
 			count, plain(), "sum("+account(podAllocated, "rate", "[5m]")+")")),
 		decimals(1, number("Used", "workload/Pods",
-			"GPUs on which their owners' work ran.",
+			"GPUs on which their owners' processes ran.",
 			count, plain(), "sum("+account(podActive, "rate", "[5m]")+")")),
 		decimals(1, number("Allocated and idle", "workload/Allocated and idle",
-			"Allocated GPUs on which no work of their owners ran. Shares without a known activity are left out.",
+			"Allocated GPUs on which their owners' processes did not run. Shares with unknown activity are excluded.",
 			count, plain(), "sum("+idleAccount("rate", "[5m]")+")")),
 		number("Power", "workload/Power by pod",
 			"Mean power over five minutes.",
@@ -62,7 +62,7 @@ func workloadNow() []sdk.Panel {
 			"GPU time allocated in the time range.",
 			seconds, plain(), "sum("+account(podAllocated, "increase", "[$__range]")+")"),
 		number("Energy", "workload/Pods",
-			"Energy in the time range: that of work, and a share of idle energy according to the allocation.",
+			"Energy in the time range: active energy by use, and idle energy by allocation.",
 			joules, plain(), "sum("+account(podEnergy, "increase", "[$__range]")+")"),
 	}
 }

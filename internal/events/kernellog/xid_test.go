@@ -109,7 +109,7 @@ func TestDetailsThatAreNotUnderstood(t *testing.T) {
 		"154, GPU recovery action changed from 0x0 (None) to 0x1", "154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
 	} {
 		if got, ok := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + rest); !ok || got.Detail != (gpu.XIDDetail{}) {
-			t.Errorf("%s: %+v", rest, got)
+			t.Errorf("%s: XID = %+v, want one without details", rest, got)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		if strings.Contains(record.Text, "\n") || !strings.Contains(string(b), ";"+record.Text) {
-			t.Errorf("%q: %+v", b, record)
+			t.Errorf("%q: record = %+v, want its text on one line", b, record)
 		}
 		xid, ok := kernellog.ParseXID(record.Text)
 		if !ok {
@@ -221,7 +221,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		if xid.Code < 1 || xid.Code > gpu.MaxXID || !strings.Contains(record.Text, "NVRM: Xid (") ||
 			!strings.Contains(record.Text, strconv.FormatInt(xid.Code, 10)) {
-			t.Errorf("%q: %+v", b, xid)
+			t.Errorf("%q: XID = %+v, want a code that is in the text", b, xid)
 		}
 		part := ""
 		xid.Detail = gpu.XIDDetail{} // covered by FuzzDetail

@@ -39,7 +39,7 @@ func TestFirstInstallation(t *testing.T) {
 		t.Helper()
 		var tree printed
 		if out := gpuop(code, append(args, "-o", "json")...); json.Unmarshal([]byte(out), &tree) != nil {
-			t.Fatal(out)
+			t.Fatalf("output is not JSON: %s", out)
 		}
 		return wrong(tree)
 	}
