@@ -110,7 +110,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
 		}
 		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Range != nil || e.Monotonic) {
-			t.Errorf("%s: type %s must not have a unit, a range or be monotonic", e.Name, e.Type)
+			t.Errorf("%v: type %v must not have a unit, a range or be monotonic", e.Name, e.Type)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
 			t.Errorf("%s: invalid help %q", e.Name, e.Help)

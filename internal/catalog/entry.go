@@ -19,11 +19,6 @@ const (
 	Marker // not a field: the name bounds a range of IDs
 )
 
-// String returns the type in words.
-func (t ValueType) String() string {
-	return [...]string{"integer", "float", "text", "binary", "marker"}[t]
-}
-
 // An Entry describes a field ID. Its Aliases are shared and must not be changed.
 type Entry struct {
 	ID gpu.FieldID

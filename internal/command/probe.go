@@ -109,7 +109,7 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 // withScheme returns a question that suggests the URL of the page at an address without a scheme, "" for other texts.
 func withScheme(address string) string {
 	host, path, _ := strings.Cut(address, "/")
-	if _, _, err := net.SplitHostPort(host); err != nil {
+	if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean http://%s/%s?", host, cmp.Or(path, "metrics"))

@@ -87,29 +87,25 @@ func TestTLSAndPasswords(t *testing.T) {
 }
 
 func TestProbeArguments(t *testing.T) {
-	for args, want := range map[string]int{
-		"": command.Unable, "http://a http://b": command.Unable, "--wait=x http://a": command.Unable,
-		"localhost:9400": command.Unable, "/metrics": command.Unable, "ftp://a": command.Unable, "http://[::1": command.Faulty,
+	const form = "an http:// or https:// URL"
+	for args, want := range map[string]string{
+		"":                       "expected the URL of a page, such as http://127.0.0.1:9400/metrics",
+		"http://a http://b":      `expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]`,
+		"localhost:9501":         `"localhost:9501" is not ` + form + `; did you mean http://localhost:9501/metrics?`,
+		"[::1]:9501/gpu/metrics": `"[::1]:9501/gpu/metrics" is not ` + form + `; did you mean http://[::1]:9501/gpu/metrics?`,
+		"/metrics":               `"/metrics" is not ` + form,
+		"ftp://a":                `"ftp://a" is not ` + form,
 	} {
+		var w world
+		code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...))
+		if got := w.Err.String(); code != command.Unable || got != "dcgm-exporter probe: "+want+"\n" {
+			t.Errorf("probe %s: code %d, %q, want code %d, %q", args, code, got, command.Unable, want)
+		}
+	}
+	for args, want := range map[string]int{"--wait=x http://a": command.Unable, "http://[::1": command.Faulty} {
 		var w world
 		if code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...)); code != want {
 			t.Errorf("%q: code %d, want %d", args, code, want)
-		}
-	}
-}
-
-func TestProbeSuggestsAURL(t *testing.T) {
-	for args, want := range map[string]string{
-		"":                       "dcgm-exporter probe: expected the URL of a page, such as http://127.0.0.1:9400/metrics\n",
-		"http://a http://b":      `dcgm-exporter probe: expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]` + "\n",
-		"localhost:9501":         `dcgm-exporter probe: "localhost:9501" is not an http:// or https:// URL; did you mean http://localhost:9501/metrics?` + "\n",
-		"[::1]:9501/gpu/metrics": `dcgm-exporter probe: "[::1]:9501/gpu/metrics" is not an http:// or https:// URL; did you mean http://[::1]:9501/gpu/metrics?` + "\n",
-		"/metrics":               `dcgm-exporter probe: "/metrics" is not an http:// or https:// URL` + "\n",
-	} {
-		var w world
-		command.Run(t.Context(), "probe", w.process(strings.Fields(args)...))
-		if got := w.Err.String(); got != want {
-			t.Errorf("probe %s: %q, want %q", args, got, want)
 		}
 	}
 }

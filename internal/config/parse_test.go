@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 var update = flag.Bool("update", false, "write the generated page")
@@ -271,12 +270,6 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-s=f:1"}, `--switch-devices "f:1": "f" takes no IDs; expected ` + selectors},
 		{[]string{"-p=g:4-2"}, `--cpu-devices "g:4-2": the range 4-2 runs backwards; expected ` + selectors},
 		{[]string{"-r=::1"}, `--remote-hostengine-info "::1": write an IPv6 address in brackets, as in [::1]:5555; expected ` + remotes},
-		{[]string{"-r=höst"}, `--remote-hostengine-info "höst": "höst" is not a host name (letters a-z, digits, and - . _); expected ` + remotes},
-		{[]string{"-r=http://host"}, `--remote-hostengine-info "http://host": unknown scheme "http"; expected ` + remotes},
-		{[]string{"-r=host:0"}, `--remote-hostengine-info "host:0": "0" is not a port; expected ` + remotes},
-		{[]string{"-r=host:"}, `--remote-hostengine-info "host:": the port is missing; expected ` + remotes},
-		{[]string{"-r=unix://sock"}, `--remote-hostengine-info "unix://sock": a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock; expected ` + remotes},
-		{[]string{"-r=vsock://host:1"}, `--remote-hostengine-info "vsock://host:1": "host" is not a context ID; expected ` + remotes},
 		{[]string{"--source=x", "--debug=y"}, "--source \"x\": expected auto, dcgm, nvml or sim\n--debug \"y\": expected true or false"},
 	}
 	for _, tt := range tests {
@@ -425,19 +418,6 @@ func TestOdd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Package gpu tests parsing of addresses. This test checks that the flag and the variable are passed to it.
-func TestEngineAddress(t *testing.T) {
-	for s, want := range map[string]string{
-		"nvidia-dcgm": "nvidia-dcgm:5555", "[fe80::1%eth0]:5556": "[fe80::1%eth0]:5556", "unix:///run/dcgm.sock": "unix:///run/dcgm.sock",
-	} {
-		if got := mustParse(t, world{}, "-r", s).Source.Remote.String(); got != want {
-			t.Errorf("-r %s: address = %q", s, got)
-		}
-	}
-	_, err := world{env: map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host/x"}}.parse()
-	wantError(t, err, `DCGM_REMOTE_HOSTENGINE_INFO "host/x": "host/x" is not a host name (letters a-z, digits, and - . _); expected `+hostengine.Form)
 }
 
 func TestTexts(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
@@ -386,23 +385,6 @@ func TestUnmatchedDevicesAreBounded(t *testing.T) {
 	}
 	want(t, "series", len(unmatched), 65)
 	want(t, "devices", sum, 100)
-}
-
-// A device has more replicas than the owners that are reported. The holder of the last replica is still an owner.
-func TestMoreReplicasThanOwners(t *testing.T) {
-	var replicas []string
-	for i := range attribution.MaxOwners {
-		replicas = append(replicas, fmt.Sprintf("%s::%d", gpu4, i))
-	}
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(
-		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", replicas...)),
-		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, attribution.MaxOwners)))))
-	o := w.attribute()
-	want(t, "labels", pods(o), map[int]string{})
-	owners := o.UseOf(4).Owners
-	want(t, "owners", len(owners), attribution.MaxOwners)
-	want(t, "the last owner", owners[len(owners)-1].Pod, "b")
-	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 1)
 }
 
 // Two containers of one pod on a device are one owner.

