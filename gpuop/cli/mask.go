@@ -34,8 +34,8 @@ type maskedWriter struct {
 	secrets *check.Secrets
 }
 
-func (w *maskedWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, w.secrets.Replace(string(p))); err != nil {
+func (m *maskedWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(m.to, m.secrets.Replace(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

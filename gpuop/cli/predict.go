@@ -22,8 +22,8 @@ import (
 
 // predictFlags holds the flags of node predict.
 type predictFlags struct {
-	hardware
-	file, config, strategy string
+	gpu, nodeFile, file, config, strategy string
+	count                                 int
 }
 
 func newPredictCommand(e *env) *cobra.Command {
@@ -43,7 +43,9 @@ sharing config that is not in a ConfigMap is named after its file.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return e.predict(&p) },
 	}
-	p.flags(cmd)
+	cmd.Flags().StringVar(&p.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().IntVar(&p.count, "gpus", 1, "`number` of GPUs of the node")
+	cmd.Flags().StringVar(&p.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
 	cmd.Flags().StringVarP(&p.file, "file", "f", "", "a device-plugin or MIG config `file`; - for standard input")
 	cmd.Flags().StringVar(&p.config, "config", "", "the `name` of the config that the node gets")
 	cmd.Flags().StringVar(&p.strategy, "strategy", "", "MIG `strategy`: none, single or mixed (default: the node's label, or single)")
@@ -262,4 +264,51 @@ func writeChanges[V comparable](w io.Writer, style check.Style, before, after ma
 		lines = append(lines, []string{"  " + name, value})
 	}
 	return table(w, lines)
+}
+
+// read returns the given Node, its GPUs, and the findings about it. Without a Node, n is empty.
+func (f *predictFlags) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
+	n = &corev1.Node{}
+	if f.count < 1 || f.count > 256 {
+		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, expected 1 to 256", errUsage, f.count)
+	}
+	if f.nodeFile != "" {
+		data, err := e.read(f.nodeFile)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if n, err = node.Parse(data); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", inputName(f.nodeFile), err)
+		}
+		findings = inFile(node.Check(n), f.nodeFile)
+	}
+	switch {
+	case f.gpu != "":
+		g, err := mig.FindGPU(f.gpu)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--gpu: %w", err)
+		}
+		gpus = slices.Repeat([]mig.GPU{g}, f.count)
+	case f.nodeFile != "":
+		if gpus, err = node.GPUs(n); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w; specify them with --gpu and --gpus", inputName(f.nodeFile), err)
+		}
+	default:
+		return nil, nil, nil, fmt.Errorf("%w: specify the GPUs with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
+	}
+	return n, gpus, findings, nil
+}
+
+// gpuLine describes GPUs, such as "8 × NVIDIA-A100-SXM4-40GB".
+func gpuLine(gpus []mig.GPU) string {
+	var parts []string
+	for i := 0; i < len(gpus); {
+		n := 1
+		for i+n < len(gpus) && gpus[i+n].Product == gpus[i].Product {
+			n++
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", n, gpus[i].Product))
+		i += n
+	}
+	return strings.Join(parts, ", ")
 }

@@ -34,7 +34,7 @@ func (c *comparison) policy(r *Release) {
 		have, _ := d.live.Object["spec"].(map[string]any)
 		d.walk([]string{"spec"}, want, have)
 		if d.agreed > 0 {
-			fields := counted(d.agreed, "field")
+			fields := check.Count(d.agreed, "field")
 			c.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
 				fmt.Sprintf("unchanged since %s wrote it, in %s", r.id(), fields), "")
 		}

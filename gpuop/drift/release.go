@@ -83,17 +83,9 @@ func (c *comparison) values(r *Release) {
 			"add it to the values, or run: "+c.upgrade(r))
 	})
 	if agreed > 0 {
-		reason := fmt.Sprintf("%s matches %s of %s", r.id(), counted(agreed, "value"), c.From)
+		reason := fmt.Sprintf("%s matches %s of %s", r.id(), check.Count(agreed, "value"), c.From)
 		c.add(r.seenStatus(), check.OK, otherValue, "values", reason, "")
 	}
-}
-
-// counted formats a count: "1 field", "3 fields".
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // named reports whether the tree has a value at the path or at a group around it.

@@ -82,7 +82,7 @@ func (n *inspection) checkSpec(file string, spec cdiSpec) (state check.Severity,
 			gone = append(gone, p)
 		}
 	}
-	what := spec.Kind + " with " + counted(len(spec.Devices), "device")
+	what := spec.Kind + " with " + check.Count(len(spec.Devices), "device")
 	again := "sudo nvidia-ctk cdi generate --output=" + file
 	switch {
 	case len(gone) > 0:

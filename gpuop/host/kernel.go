@@ -32,7 +32,7 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 			n.switches++
 		}
 	}
-	words := counted(n.count, "NVIDIA GPU")
+	words := check.Count(n.count, "NVIDIA GPU")
 	if n.switches > 0 {
 		words += fmt.Sprintf(" and %d NVSwitches", n.switches)
 	}
@@ -51,14 +51,6 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
 	return check.OK, words + ", bound to the NVIDIA driver", ""
-}
-
-// counted formats a count: "1 GPU", "2 GPUs".
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // nouveau checks that the nouveau driver is not loaded.

@@ -167,39 +167,39 @@ type scriptReader struct {
 }
 
 // parse walks a text.
-func (r *scriptReader) parse(text string) error {
-	r.from, r.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
+func (s *scriptReader) parse(text string) error {
+	s.from, s.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
 	if file != nil {
 		syntax.Walk(file, func(n syntax.Node) bool {
 			if a, is := n.(*syntax.Assign); is && a.Name != nil {
-				r.assigned[a.Name.Value]++
+				s.assigned[a.Name.Value]++
 			}
 			return true
 		})
-		syntax.Walk(file, r.visit)
+		syntax.Walk(file, s.visit)
 	}
 	return err
 }
 
-func (r *scriptReader) visit(n syntax.Node) bool {
+func (s *scriptReader) visit(n syntax.Node) bool {
 	switch n := n.(type) {
 	case *syntax.IfClause, *syntax.CaseClause:
-		outer := r.branched
-		r.branched = true
-		syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || r.visit(inner) })
-		r.branched = outer
+		outer := s.branched
+		s.branched = true
+		syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || s.visit(inner) })
+		s.branched = outer
 		return false
 	case *syntax.BinaryCmd:
 		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
-			r.from[n.Y] = n.X
+			s.from[n.Y] = n.X
 		}
 	case *syntax.Stmt:
-		r.statement(n)
+		s.statement(n)
 	case *syntax.WordIter:
-		r.variables[n.Name.Value] = variable{unknown: true}
+		s.variables[n.Name.Value] = variable{unknown: true}
 	case *syntax.Assign:
-		r.assign(n)
+		s.assign(n)
 	}
 	return true
 }
@@ -208,52 +208,52 @@ func (r *scriptReader) visit(n syntax.Node) bool {
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
 // output returns the text that a statement pipes, if the script contains it.
-func (r *scriptReader) output(stmt *syntax.Stmt) *Document {
+func (s *scriptReader) output(stmt *syntax.Stmt) *Document {
 	if stmt == nil {
 		return nil
 	}
 	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
-		return r.output(pipe.Y)
+		return s.output(pipe.Y)
 	}
-	return r.written[stmt]
+	return s.written[stmt]
 }
 
 // statement records a simple command with its input, and the text that it writes.
-func (r *scriptReader) statement(stmt *syntax.Stmt) {
+func (s *scriptReader) statement(stmt *syntax.Stmt) {
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 {
 		return
 	}
-	line, _, start := r.place(call.Args[0].Pos())
-	c := Command{Stdin: r.output(r.from[stmt]), Line: line, Start: start, End: r.offset + int(call.End().Offset())}
+	line, _, start := s.place(call.Args[0].Pos())
+	c := Command{Stdin: s.output(s.from[stmt]), Line: line, Start: start, End: s.offset + int(call.End().Offset())}
 	for _, w := range call.Args {
-		c.Words = append(c.Words, r.words(w)...)
+		c.Words = append(c.Words, s.words(w)...)
 	}
 	if len(c.Words) == 0 {
 		return
 	}
-	r.redirections(stmt, &c)
-	_, c.Namespaced = r.variables[HelmNamespace]
+	s.redirections(stmt, &c)
+	_, c.Namespaced = s.variables[HelmNamespace]
 	for _, a := range call.Assigns {
 		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
 	}
-	if n := len(r.Commands); n > 0 && strings.HasPrefix(c.Words[0].Raw, "-") {
-		if last := &r.Commands[n-1]; ours.MatchString(r.Text[last.Start:max(last.Start, last.End)]) {
-			r.broken(last, c)
+	if n := len(s.Commands); n > 0 && strings.HasPrefix(c.Words[0].Raw, "-") {
+		if last := &s.Commands[n-1]; ours.MatchString(s.Text[last.Start:max(last.Start, last.End)]) {
+			s.broken(last, c)
 		}
 		return
 	}
 	if c.Words[0].Value == "read" {
 		for _, w := range c.Words[1:] {
-			r.variables[w.Value] = variable{unknown: true}
+			s.variables[w.Value] = variable{unknown: true}
 		}
 	}
-	r.Commands = append(r.Commands, c)
-	r.shell(c)
+	s.Commands = append(s.Commands, c)
+	s.shell(c)
 }
 
 // redirections records the here-document that a command reads, and the text that it writes to a file or pipe.
-func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
+func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	to, appends, last := "", false, c.Words[len(c.Words)-1]
 	name := c.Words[0].Value
 	if name == "tee" {
@@ -262,9 +262,9 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	for _, redirect := range stmt.Redirs {
 		switch redirect.Op {
 		case syntax.Hdoc, syntax.DashHdoc:
-			c.Stdin = r.hereDocument(redirect)
+			c.Stdin = s.hereDocument(redirect)
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
-			if list := r.words(redirect.Word); len(list) == 1 && (redirect.N == nil || redirect.N.Value == "1") {
+			if list := s.words(redirect.Word); len(list) == 1 && (redirect.N == nil || redirect.N.Value == "1") {
 				to, appends = list[0].Value, redirect.Op == syntax.AppOut
 			}
 		}
@@ -275,13 +275,13 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	case (name == "echo" || name == "printf") && strings.Contains(last.Value, "\n"):
 		text = &Document{Text: last.Value + "\n", Line: last.Line - 1}
 	default: // the program writes something else
-		if before := r.Files[to]; appends && before != nil {
+		if before := s.Files[to]; appends && before != nil {
 			before.Open = true
 		}
 		return
 	}
-	r.written[stmt] = text
-	switch before := r.Files[to]; {
+	s.written[stmt] = text
+	switch before := s.Files[to]; {
 	case to == "":
 	case text == nil:
 		if appends && before != nil {
@@ -290,7 +290,7 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	case appends && before != nil:
 		before.add(text)
 	default:
-		r.Files[to] = text
+		s.Files[to] = text
 	}
 }
 
@@ -305,7 +305,7 @@ var (
 )
 
 // shell parses the command that a shell runs: bash -c "helm …".
-func (r *scriptReader) shell(c Command) {
+func (s *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
 	if !isShell || at == len(c.Words) {
@@ -319,17 +319,17 @@ func (r *scriptReader) shell(c Command) {
 	if w.Raw[0] == '"' {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
-	inner := &scriptReader{Script: r.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: r.variables, assigned: r.assigned}
+	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: s.variables, assigned: s.assigned}
 	_ = inner.parse(text) // an error may come from the outer shell's expansion
 }
 
 // place converts a position to the script's line, column and offset.
-func (r *scriptReader) place(p syntax.Pos) (line, col, offset int) {
-	line, col = r.line+int(p.Line())-1, int(p.Col())
+func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
+	line, col = s.line+int(p.Line())-1, int(p.Col())
 	if p.Line() == 1 {
-		col += r.col - 1
+		col += s.col - 1
 	}
-	return line, col, r.offset + int(p.Offset())
+	return line, col, s.offset + int(p.Offset())
 }
 
 // between matches line ends and comments. Nothing else may be between a command and the flags that belong to it.
@@ -337,57 +337,57 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
 // broken reports flags on a line of their own after a missing line continuation, and adds them to their command. It
 // ignores them after quotes, parentheses and redirections.
-func (r *scriptReader) broken(last *Command, c Command) {
+func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
-	defer func() { r.Findings = append(r.Findings, f) }()
-	if last.End > c.Start || !between.MatchString(r.Text[last.End:c.Start]) {
+	defer func() { s.Findings = append(s.Findings, f) }()
+	if last.End > c.Start || !between.MatchString(s.Text[last.End:c.Start]) {
 		f.Fix = "move it into the command above"
 		return
 	}
-	if comment := strings.Trim(r.Text[last.End:c.Start], " \t\n\\"); comment != "" {
+	if comment := strings.Trim(s.Text[last.End:c.Start], " \t\n\\"); comment != "" {
 		f.Reason, f.Fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
 	} else {
-		r.Corrections = append(r.Corrections, Correction{last.End, c.Start, " \\\n  "})
+		s.Corrections = append(s.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}
 	last.Words = append(last.Words, c.Words...)
 	last.End = c.End
 }
 
 // assign records the value of a variable. An array assigned in a branch gets the elements of all branches.
-func (r *scriptReader) assign(n *syntax.Assign) {
+func (s *scriptReader) assign(n *syntax.Assign) {
 	if n.Name == nil || n.Naked {
 		return
 	}
 	name := n.Name.Value
 	v := variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
-	before := r.variables[name]
+	before := s.variables[name]
 	switch {
 	case n.Array != nil:
-		if n.Append || r.branched {
+		if n.Append || s.branched {
 			v.words = slices.Clip(before.words)
 		}
 		for _, e := range n.Array.Elems {
-			for _, w := range r.words(e.Value) {
-				w.Perhaps = w.Perhaps || r.branched
+			for _, w := range s.words(e.Value) {
+				w.Perhaps = w.Perhaps || s.branched
 				v.words = append(v.words, w)
 			}
 		}
 		v.Kind = expand.Indexed
-		r.variables[name] = v
+		s.variables[name] = v
 		return
 	case n.Value != nil:
-		text, known := r.literal(n.Value.Parts)
-		v.Str, v.unknown = text, !known || n.Append || r.assigned[name] > 1
+		text, known := s.literal(n.Value.Parts)
+		v.Str, v.unknown = text, !known || n.Append || s.assigned[name] > 1
 	}
-	r.variables[name] = v
+	s.variables[name] = v
 }
 
 // Get implements expand.Environ. HOME is always set, because otherwise the expander would look up the user on this
 // machine.
-func (r *scriptReader) Get(name string) expand.Variable {
-	if v, ok := r.variables[name]; ok && !v.unknown {
+func (s *scriptReader) Get(name string) expand.Variable {
+	if v, ok := s.variables[name]; ok && !v.unknown {
 		return v.Variable
 	}
 	if user, home := strings.CutPrefix(name, "HOME"); home {
@@ -397,17 +397,17 @@ func (r *scriptReader) Get(name string) expand.Variable {
 }
 
 // Each implements expand.Environ. Expansion does not use it.
-func (r *scriptReader) Each(func(string, expand.Variable) bool) {}
+func (s *scriptReader) Each(func(string, expand.Variable) bool) {}
 
 // known reports whether the script determines the value of a part: no command, arithmetic or external variable.
-func (r *scriptReader) known(part syntax.WordPart) bool {
+func (s *scriptReader) known(part syntax.WordPart) bool {
 	known := true
 	syntax.Walk(part, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
 			known = false
 		case *syntax.ParamExp:
-			v, assigned := r.variables[n.Param.Value]
+			v, assigned := s.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
 			known = known && (assigned || hasDefault) && !v.unknown && v.Kind != expand.Indexed && !n.Excl && n.Repl == nil && n.Slice == nil
 		}
@@ -417,33 +417,33 @@ func (r *scriptReader) known(part syntax.WordPart) bool {
 }
 
 // source returns the source text of a node.
-func (r *scriptReader) source(n syntax.Node) string {
-	return r.Text[r.offset+int(n.Pos().Offset()) : r.offset+int(n.End().Offset())]
+func (s *scriptReader) source(n syntax.Node) string {
+	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
 
 // holes replaces unknown parts by their source text.
-func (r *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
+func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
 		if q, ok := p.(*syntax.DblQuoted); ok {
-			inner, all := r.holes(q.Parts)
+			inner, all := s.holes(q.Parts)
 			out, known = append(out, &syntax.DblQuoted{Parts: inner}), known && all
 		} else if q, ok := p.(*syntax.SglQuoted); ok && !q.Dollar {
-			source := r.source(p)
+			source := s.source(p)
 			out = append(out, &syntax.SglQuoted{Value: source[1 : len(source)-1]})
-		} else if r.known(p) {
+		} else if s.known(p) {
 			out = append(out, p)
 		} else {
-			out, known = append(out, &syntax.SglQuoted{Value: r.source(p)}), false
+			out, known = append(out, &syntax.SglQuoted{Value: s.source(p)}), false
 		}
 	}
 	return out, known
 }
 
 // literal expands parts to one text. Unknown parts are kept as written.
-func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
-	parts, known = r.holes(parts)
-	text, err := expand.Literal(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
+func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
+	parts, known = s.holes(parts)
+	text, err := expand.Literal(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
@@ -451,28 +451,28 @@ func (r *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 }
 
 // words expands a word as the shell does. A word with an unknown part is dynamic.
-func (r *scriptReader) words(w *syntax.Word) []Word {
+func (s *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
 	}
-	line, col, start := r.place(w.Pos())
-	out := Word{Line: line, Col: col, Start: start, Raw: r.source(w), Placeholder: r.placeholderIn(w)}
+	line, col, start := s.place(w.Pos())
+	out := Word{Line: line, Col: col, Start: start, Raw: s.source(w), Placeholder: s.placeholderIn(w)}
 	list := several(w)
 	if list != nil {
-		if v := r.variables[list.Param.Value]; v.Kind == expand.Indexed {
+		if v := s.variables[list.Param.Value]; v.Kind == expand.Indexed {
 			return slices.Clone(v.words)
 		}
 	}
-	parts, known := r.holes(w.Parts)
+	parts, known := s.holes(w.Parts)
 	braces := syntax.SplitBraces(&syntax.Word{Parts: w.Parts})
 	if !known || braces {
 		_, quoted := w.Parts[0].(*syntax.DblQuoted)
 		out.Splits = !known && out.Placeholder == "" && (list != nil || len(w.Parts) == 1 && !quoted)
-		out.Value, _ = r.literal(w.Parts)
+		out.Value, _ = s.literal(w.Parts)
 		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), !known
 		return []Word{out}
 	}
-	values, err := expand.Fields(&expand.Config{Env: r}, &syntax.Word{Parts: parts})
+	values, err := expand.Fields(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
 	if err != nil || len(strings.Join(values, "")) > maxWord {
 		out.Value, out.Dynamic = out.Raw, true
 		return []Word{out}
@@ -512,25 +512,25 @@ func several(w *syntax.Word) *syntax.ParamExp {
 }
 
 // hereDocument returns a here-document with known variables expanded.
-func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
+func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	text, holes, asIs := "", false, strings.ContainsAny(r.source(redirect.Word), `'"\`)
+	text, holes, asIs := "", false, strings.ContainsAny(s.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText && asIs {
-			begin := r.offset + int(lit.Pos().Offset())
-			text += r.Text[begin : begin+len(lit.Value)]
+			begin := s.offset + int(lit.Pos().Offset())
+			text += s.Text[begin : begin+len(lit.Value)]
 		} else if isText {
 			// the parser joins continued lines; add empty lines to keep the line numbers
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
 			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
-			filled, known := r.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
+			filled, known := s.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
 			text, holes = text+filled, holes || !known
 		}
 	}
-	line, _, _ := r.place(redirect.Hdoc.Pos())
+	line, _, _ := s.place(redirect.Hdoc.Pos())
 	out := &Document{Text: text, Line: line - 1, Holes: holes}
 	if redirect.Op == syntax.DashHdoc {
 		out.Text = leadingTabs.ReplaceAllString(text, "")
@@ -577,10 +577,10 @@ func fill(text string) string {
 }
 
 // placeholderIn returns the unquoted placeholder in a word, or "".
-func (r *scriptReader) placeholderIn(w *syntax.Word) string {
+func (s *scriptReader) placeholderIn(w *syntax.Word) string {
 	for _, p := range w.Parts {
-		if _, is := p.(*syntax.ParamExp); is && r.source(p)[0] == '<' {
-			return r.source(p)
+		if _, is := p.(*syntax.ParamExp); is && s.source(p)[0] == '<' {
+			return s.source(p)
 		}
 	}
 	return ""

@@ -2,11 +2,11 @@ package lint
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -41,9 +41,6 @@ type configMap struct {
 	configs    []string
 }
 
-// labelValue matches valid label values.
-var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
-
 // configMap checks a ConfigMap for operands. It reports whether the ConfigMap contains a known kind of config.
 func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
@@ -58,7 +55,7 @@ func (r *run) configMap(d *doc) (judged bool) {
 		switch {
 		case holds == kindMIG:
 			r.migKey(f.Name, at)
-		case holds == kindPlugin && labelValue.MatchString(f.Name):
+		case holds == kindPlugin && len(validation.IsValidLabelValue(f.Name)) == 0:
 			m.configs = append(m.configs, f.Name)
 		case holds == kindPlugin:
 			at.Reason = "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it"

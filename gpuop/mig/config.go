@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -101,15 +102,13 @@ func (p *parser) mapping(n *yaml.Node, path string, optional []string, required 
 	return found
 }
 
-// labelValue matches valid label values. The config's name must be one, because the node label selects it.
-var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-
 func (p *parser) named(f fields.Field) NamedConfig {
+	isLabelValue := func(s string) bool { return s != "" && len(validation.IsValidLabelValue(s)) == 0 }
 	n := NamedConfig{Name: f.Name, Line: f.Key.Line}
 	path := "mig-configs." + f.Name
-	if !labelValue.MatchString(f.Name) {
+	if !isLabelValue(f.Name) {
 		fix := "letters, digits, '.', '_' and '-', at most 63"
-		if plain := strings.ReplaceAll(f.Name, "+", "."); labelValue.MatchString(plain) {
+		if plain := strings.ReplaceAll(f.Name, "+", "."); isLabelValue(plain) {
 			fix = "write " + plain
 		}
 		p.Add(configName, check.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)

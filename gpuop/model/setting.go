@@ -134,32 +134,32 @@ type Values struct {
 }
 
 // Match returns where the chart has the path of a setting.
-func (in *Values) Match(s *Setting) chart.Match {
-	v, known := in.matches[s]
+func (v *Values) Match(s *Setting) chart.Match {
+	m, known := v.matches[s]
 	if !known {
-		if in.matches == nil {
-			in.matches = map[*Setting]chart.Match{}
+		if v.matches == nil {
+			v.matches = map[*Setting]chart.Match{}
 		}
-		v = in.Table.Lookup(in.Version, s.Path)
-		in.matches[s] = v
+		m = v.Table.Lookup(v.Version, s.Path)
+		v.matches[s] = m
 	}
-	return v
+	return m
 }
 
 // Named returns the settings with the given name, in order.
-func (in *Values) Named(name string) []*Setting {
-	if in.indexed != len(in.Settings) {
-		in.byName, in.indexed = map[string][]*Setting{}, len(in.Settings)
-		for _, s := range in.Settings {
-			in.byName[s.Name()] = append(in.byName[s.Name()], s)
+func (v *Values) Named(name string) []*Setting {
+	if v.indexed != len(v.Settings) {
+		v.byName, v.indexed = map[string][]*Setting{}, len(v.Settings)
+		for _, s := range v.Settings {
+			v.byName[s.Name()] = append(v.byName[s.Name()], s)
 		}
 	}
-	return in.byName[name]
+	return v.byName[name]
 }
 
 // Explicit returns the user's setting that is in effect at the path, or nil.
-func (in *Values) Explicit(path string) *Setting {
-	all := in.Named(path)
+func (v *Values) Explicit(path string) *Setting {
+	all := v.Named(path)
 	if len(all) == 0 {
 		return nil
 	}
@@ -168,18 +168,18 @@ func (in *Values) Explicit(path string) *Setting {
 
 // Value returns the effective value at the path: the user's or, without one, the default. ok is false if the value does
 // not exist or is uncertain.
-func (in *Values) Value(path string) (value any, ok bool) {
-	if s := in.Explicit(path); s != nil {
+func (v *Values) Value(path string) (value any, ok bool) {
+	if s := v.Explicit(path); s != nil {
 		return s.Value, !s.Unknown && !s.Perhaps
 	}
-	return in.Table.Default(in.Version, path)
+	return v.Table.Default(v.Version, path)
 }
 
 // Below returns the user's settings inside a group. Settings at or below the excepted paths, which are relative to the
 // group, are omitted.
-func (in *Values) Below(group string, except ...string) []*Setting {
+func (v *Values) Below(group string, except ...string) []*Setting {
 	var out []*Setting
-	for _, s := range in.Settings {
+	for _, s := range v.Settings {
 		rest, found := strings.CutPrefix(s.Name(), group+".")
 		excepted := slices.ContainsFunc(except, func(e string) bool { return rest == e || strings.HasPrefix(rest, e+".") })
 		if found && !excepted {

@@ -51,40 +51,40 @@ func (s *scope) inner(dot []string) *scope {
 }
 
 // note records that a template uses the value at a path.
-func (r *templateReader) note(chain []string, use chart.Use) {
+func (t *templateReader) note(chain []string, use chart.Use) {
 	if len(chain) < 2 || chain[0] != "Values" {
 		return
 	}
-	path := append(slices.Clone(r.below), chain[1:]...)
+	path := append(slices.Clone(t.below), chain[1:]...)
 	name := path.String()
-	r.into.Reads[name] = max(r.into.Reads[name], use)
+	t.into.Reads[name] = max(t.into.Reads[name], use)
 }
 
-func (r *templateReader) node(n parse.Node, s *scope) {
+func (t *templateReader) node(n parse.Node, s *scope) {
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n == nil {
 			return // there is no else branch
 		}
 		for _, inner := range n.Nodes {
-			r.node(inner, s)
+			t.node(inner, s)
 		}
 	case *parse.ActionNode:
-		r.pipe(n.Pipe, s, chart.Printed)
+		t.pipe(n.Pipe, s, chart.Printed)
 	case *parse.IfNode:
-		r.pipe(n.Pipe, s, chart.Tested)
-		r.node(n.List, s)
-		r.node(n.ElseList, s)
+		t.pipe(n.Pipe, s, chart.Tested)
+		t.node(n.List, s)
+		t.node(n.ElseList, s)
 	case *parse.WithNode:
-		r.pipe(n.Pipe, s, chart.Tested)
-		r.node(n.List, s.inner(s.chain(n.Pipe)))
-		r.node(n.ElseList, s)
+		t.pipe(n.Pipe, s, chart.Tested)
+		t.node(n.List, s.inner(s.chain(n.Pipe)))
+		t.node(n.ElseList, s)
 	case *parse.RangeNode:
-		r.pipe(n.Pipe, s, chart.Copied)
-		r.node(n.List, s.inner(nil))
-		r.node(n.ElseList, s)
+		t.pipe(n.Pipe, s, chart.Copied)
+		t.node(n.List, s.inner(nil))
+		t.node(n.ElseList, s)
 	case *parse.TemplateNode:
-		r.pipe(n.Pipe, s, chart.Tested)
+		t.pipe(n.Pipe, s, chart.Tested)
 	}
 }
 
@@ -95,7 +95,7 @@ var (
 	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}
 )
 
-func (r *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
+func (t *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
 	if p == nil {
 		return
 	}
@@ -107,7 +107,7 @@ func (r *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
 		}
 	}
 	for _, c := range p.Cmds {
-		r.command(c, s, use)
+		t.command(c, s, use)
 	}
 	if len(p.Decl) > 0 {
 		s.variables[p.Decl[len(p.Decl)-1].Ident[0]] = s.chain(p)
@@ -122,22 +122,22 @@ func function(c *parse.CommandNode) string {
 	return ""
 }
 
-func (r *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) {
+func (t *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) {
 	if name := function(c); name == "hasKey" && len(c.Args) == 3 {
 		if key, isText := c.Args[2].(*parse.StringNode); isText {
 			if chain := s.chain(c.Args[1]); chain != nil {
-				r.note(append(slices.Clone(chain), key.Text), chart.Tested)
+				t.note(append(slices.Clone(chain), key.Text), chart.Tested)
 			}
 		}
 		return
 	}
 	for _, a := range c.Args {
 		if p, isPipe := a.(*parse.PipeNode); isPipe {
-			r.pipe(p, s, use)
+			t.pipe(p, s, use)
 			continue
 		}
 		if chain := s.chain(a); chain != nil {
-			r.note(chain, use)
+			t.note(chain, use)
 		}
 	}
 }
