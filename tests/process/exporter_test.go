@@ -3,11 +3,13 @@ package process
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +47,27 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 		}
 		if samples < 50 {
 			t.Errorf("%s with %s: %d samples, want at least 50", node, file, samples)
+		}
+	}
+}
+
+// A page of eight H100 with 144 NVLinks has at most 2,000 series, and 200 in a family, with every shipped counters file.
+// Netdata refuses larger pages.
+func TestPagesOfEightGPUsAreSmall(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"default", "health", "fleet"} {
+		total, families := 0, map[string]int{}
+		for line := range strings.Lines(once(t, "h100x8", "-f", root+"/etc/"+file+"-counters.csv")) {
+			if !strings.HasPrefix(line, "#") {
+				family, _, _ := strings.Cut(line, "{")
+				families[family]++
+				total++
+			}
+		}
+		largest := slices.Max(slices.Collect(maps.Values(families)))
+		if total > 2000 || largest > 200 || families["DCGM_FI_DEV_GPU_TEMP"] != 8 {
+			t.Errorf("%s: %d series, %d in the largest family, %d temperatures; want at most 2000 and 200, and 8",
+				file, total, largest, families["DCGM_FI_DEV_GPU_TEMP"])
 		}
 	}
 }
