@@ -122,8 +122,8 @@ func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place s
 	severity := style.severity(f.Severity, f.Severity.String()+":")
 	fmt.Fprintf(out, "%s %s %s\n", severity, OneLine(message), style.Dim("["+f.Check.ID+"]"))
 	writeSource(out, style, f)
-	if e := f.Evidence; e.Kind == "event" && !strings.Contains(f.Reason, e.Text) {
-		of := "event of " + e.Object
+	if e := f.Evidence; (e.Kind == "event" || e.Kind == "log") && !strings.Contains(f.Reason, e.Text) {
+		of := e.Kind + " of " + e.Object
 		if age := r.At.Sub(e.Time); !e.Time.IsZero() && !r.At.IsZero() && age >= 0 {
 			of += fmt.Sprintf(", %s ago", age.Round(time.Second))
 		}

@@ -113,7 +113,10 @@ func (a *answer) checkImages(list []images.Checked) {
 	for _, i := range list {
 		switch i.Answer {
 		case images.Missing:
-			a.Report.Add(check.Finding{Check: imageMissing, Severity: check.Error, Subject: i.Name, Reason: "the registry does not have this image"})
+			a.Report.Add(check.Finding{
+				Check: imageMissing, Severity: check.Error, Subject: i.Name,
+				Reason: "the registry does not have this image",
+			})
 		case images.Unknown:
 			a.Fail = true
 			if i.Note == "" { // otherwise a note says why

@@ -28,6 +28,9 @@ import (
 // maxBytes limits the size of a folder. The pods of 5,000 nodes are about 200 MiB of YAML.
 const maxBytes = 512 << 20
 
+// maxLog limits how much of a log is kept: its end, which has the error.
+const maxLog = 256 << 10
+
 // Folder reads gathered objects of a cluster: the output of NVIDIA's must-gather script, or files written by kubectl
 // get -o yaml or json.
 type Folder struct {
@@ -53,7 +56,7 @@ func OpenFolder(path string) (*Folder, error) {
 // the objects. Errors wrap ErrInput: there is no object, or the kind in an invalid file is unknown.
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
-		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
+		state: &State{Title: f.path, DriverLogs: map[string]string{}}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
 		broken: map[Kind]string{}, seen: map[string]bool{},
 	}
 	if err := g.walk(ctx, f.root); err != nil {
@@ -109,8 +112,14 @@ func (g *gathering) walk(ctx context.Context, root string) error {
 	})
 }
 
+// driverLog matches the name of the log of a driver pod in must-gather.sh's folder. A log before a restart ends in
+// .previous.log.
+var driverLog = regexp.MustCompile(`^gpu_operand_pod_(.*driver.*?)(?:\.previous)?\.log$`)
+
 func wanted(name string) bool {
 	switch filepath.Ext(name) {
+	case ".log":
+		return driverLog.MatchString(filepath.Base(name))
 	case ".yaml", ".yml", ".json", ".descr", ".missing":
 		return true
 	}
@@ -136,6 +145,10 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 		if known && g.files[kind] == "" {
 			g.files[kind] = name
 		}
+		return nil
+	case ".log":
+		pod := driverLog.FindStringSubmatch(filepath.Base(name))[1]
+		g.state.DriverLogs[pod] += string(data[max(0, len(data)-maxLog):])
 		return nil
 	case ".descr":
 		switch { // must-gather.sh writes one file for each DaemonSet and pod

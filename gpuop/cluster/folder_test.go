@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -206,4 +207,20 @@ func FuzzFolder(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Of the logs only those of driver pods are read, the one before a restart included.
+func TestMustGatherHasDriverLogs(t *testing.T) {
+	files := maps.Clone(gathered)
+	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.previous.log"] = "Could not resolve Linux kernel version\n"
+	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.log"] = "Resolving Linux kernel version...\n"
+	files["gpu_operand_pod_gpu-feature-discovery-abcde.log"] = "nothing\n"
+	s, err := read(t, folder.Of(t, files), all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"nvidia-driver-daemonset-414.92.1-0-abcde": "Resolving Linux kernel version...\nCould not resolve Linux kernel version\n"}
+	if diff := cmp.Diff(want, s.DriverLogs); diff != "" {
+		t.Errorf("logs (-want +got):\n%s", diff)
+	}
 }

@@ -103,6 +103,8 @@ type State struct {
 	// Events are the warnings about objects in Namespace, in any order. By default, the API server keeps events for one
 	// hour.
 	Events []corev1.Event
+	// DriverLogs are the logs of driver pods by the pod's name. Only the folder of must-gather.sh has them.
+	DriverLogs map[string]string
 
 	// Missing lists the requested kinds that could not be read, or not completely.
 	Missing []Missing

@@ -76,7 +76,8 @@ func ask(ctx context.Context, image Image) (answer Answer, why string) {
 	case 404:
 		return Missing, ""
 	case 401, 403:
-		return Unknown, "access denied: the repository does not exist or needs a login (docker login " + reference.Context().RegistryStr() + ")"
+		host := reference.Context().RegistryStr()
+		return Unknown, "access denied: the repository does not exist or needs a login (docker login " + host + ")"
 	}
 	why, _, _ = strings.Cut(err.Error(), "\n")
 	return Unknown, why

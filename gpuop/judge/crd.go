@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -13,7 +14,9 @@ var operatorKinds = []struct {
 	kind    string
 	objects cluster.Kind // also the name of the CustomResourceDefinition
 }{
-	{"ClusterPolicy", cluster.ClusterPolicies}, {"NVIDIADriver", cluster.NVIDIADrivers}, {"GPUCluster", cluster.GPUClusters},
+	{"ClusterPolicy", cluster.ClusterPolicies},
+	{"NVIDIADriver", cluster.NVIDIADrivers},
+	{"GPUCluster", cluster.GPUClusters},
 }
 
 // staleCRDs compares the operator's CustomResourceDefinitions with those of the release. Helm installs the files in
@@ -44,7 +47,8 @@ func (j *judge) staleCRDs() {
 		Subject: "CustomResourceDefinition/" + strings.Join(append(stale, absent...), ", "),
 		Fix: fmt.Sprintf("helm show crds gpu-operator --repo https://helm.ngc.nvidia.com/nvidia --version %s | "+
 			"kubectl apply --server-side --force-conflicts -f -", j.Release),
-		Evidence: j.listed(cluster.CRDs, "%d fields of %s are missing; not installed: %s", len(lacks), j.Release, some(absent)),
+		Evidence: j.listed(cluster.CRDs, "%d fields of %s are missing; not installed: %s",
+			len(lacks), j.Release, cmp.Or(some(absent), "none")),
 	}
 	switch {
 	case len(absent) > 0:

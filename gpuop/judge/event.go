@@ -87,13 +87,18 @@ func evidenceOf(e *corev1.Event) check.Evidence {
 
 // diagnose returns the diagnosis of the first symptom that matches the event, or nil.
 func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
+	return j.diagnoseText(e.Message, evidenceOf(e), symptoms)
+}
+
+// diagnoseText returns the diagnosis of the first symptom that matches the text, or nil.
+func (j *judge) diagnoseText(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
-		m := s.message.FindStringSubmatch(e.Message)
+		m := s.message.FindStringSubmatch(text)
 		if m == nil {
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", j.Namespace), evidence: evidenceOf(e)}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", j.Namespace), evidence: evidence}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}

@@ -167,3 +167,52 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		t.Errorf("Fix = %q, want one command for all nodes", found[0].Fix)
 	}
 }
+
+// Each signature in a driver's log names its cause, with the line.
+func TestDriverLogs(t *testing.T) {
+	for line, want := range map[string]string{
+		"ERROR: The Nouveau kernel driver is currently in use by your system.":                                      "the nouveau driver holds the GPUs: container",
+		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service":                                   "Secure Boot rejects",
+		"ERROR: The kernel module failed to load, because it was not signed by a key that is trusted by the kernel": "Secure Boot rejects",
+		"Kernel module load error: Operation not permitted":                                                         "Secure Boot rejects",
+		"modprobe: ERROR: could not insert 'nvidia': Permission denied":                                             "SELinux forbids the driver container to load the module nvidia:",
+		"NVRM: installed in this system requires use of the NVIDIA open kernel modules.":                            "needs the open kernel module:",
+		"Could not unload NVIDIA driver kernel modules, driver is in use":                                           "because it is in use:",
+		"E: Unable to locate package linux-objects-nvidia-535-server-5.10.0-23-amd64":                               "no package linux-objects-nvidia-535-server-5.10.0-23-amd64:",
+		"curl: (6) Could not resolve host: developer.download.example.com":                                          "cannot download packages: developer.download.example.com:",
+		"Error: Failed to download metadata for repo 'baseos': Cannot download repomd.xml":                          "cannot download packages: baseos:",
+		"E: Unable to locate package linux-headers-6.8.0-1029-aws":                                                  "no headers for the node's kernel linux-headers-6.8.0-1029-aws:",
+		"Error: Unable to find a match: kernel-headers-4.18.0-477.el8 kernel-devel-4.18.0-477.el8":                  "no headers for the node's kernel kernel-headers-4.18.0-477.el8:",
+		"Could not resolve Linux kernel version":                                                                    "no headers for the node's kernel:",
+		"modprobe: ERROR: could not insert 'nvidia': Exec format error":                                             "does not fit the node's kernel: Exec format error:",
+		"modprobe: ERROR: could not insert 'nvidia': No such device":                                                "finds no GPU that it supports:",
+		`ERROR: An error occurred while performing the step: "Building kernel modules". See /var/log`:               "does not compile for the node's kernel:",
+	} {
+		s := healthy(t)
+		p := pod(s, "nvidia-driver-daemonset", "gpu-1")
+		crash(p)
+		prefix := "[pod/" + p.Name + "/nvidia-driver-ctr] "
+		s.DriverLogs = map[string]string{p.Name: prefix + "Unloading NVIDIA driver kernel modules...\n" + prefix + line + "\n" + prefix + "Unmounting NVIDIA driver rootfs...\n"}
+		var found []check.Finding
+		for _, v := range verified(t, s) {
+			if strings.Contains(v.Reason, want) {
+				found = append(found, v)
+			}
+		}
+		if len(found) != 1 || found[0].Severity != check.Error || found[0].Node != "gpu-1" || found[0].Evidence.Text != prefix+line || found[0].Fix == "" {
+			t.Errorf("%q: findings = %+v, want one that says %q", line, found, want)
+		}
+	}
+}
+
+// A log explains only a pod that fails.
+func TestDriverLogOfAPodThatWorks(t *testing.T) {
+	s := healthy(t)
+	name := pod(s, "nvidia-driver-daemonset", "gpu-1").Name
+	s.DriverLogs = map[string]string{name: "W: Failed to fetch http://archive.example.com/InRelease\n"}
+	for _, v := range verified(t, s) {
+		if v.Evidence.Kind == "log" {
+			t.Errorf("accused: %+v", v)
+		}
+	}
+}

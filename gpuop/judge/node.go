@@ -441,6 +441,7 @@ func (w *nodeJudge) pod(set operandSet) {
 		w.validated(&l)
 	case l.pod != nil && set.component == "driver":
 		w.driverSystem(&l)
+		w.driverLog(&l)
 	case set.component == "device-plugin" && l.blames == "":
 		l.blames = mpsDaemon // with MPS, the plugin waits for the daemon
 	}
