@@ -10,8 +10,8 @@ import (
 // maxSubjects limits how many subjects a merged finding lists.
 const maxSubjects = 4
 
-// Together merges findings with the same cause into one that lists their subjects and nodes, at the place of the first.
-// Findings without a cause are unchanged.
+// Together merges findings with the same cause into one, at the place of the first. The merged finding lists their
+// subjects and nodes. Findings without a cause are unchanged.
 func Together(findings []Finding) []Finding {
 	all := map[string][]Finding{}
 	for _, f := range findings {
@@ -24,15 +24,16 @@ func Together(findings []Finding) []Finding {
 		if f.Cause == "" {
 			out = append(out, f)
 		} else if same := all[f.Cause]; len(same) > 0 {
-			out = append(out, one(same))
+			out = append(out, merge(same))
 			delete(all, f.Cause)
 		}
 	}
 	return out
 }
 
-// one merges findings with the same cause. If one of them is about a node, its text is used instead of the cluster's.
-func one(all []Finding) Finding {
+// merge merges findings with the same cause. If some are about nodes and others about the cluster, the text of a node's
+// finding is used.
+func merge(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
 	}
@@ -68,7 +69,7 @@ func one(all []Finding) Finding {
 	return merged
 }
 
-// first returns the finding to begin with: the most severe, preferably one with a known cause. It may be nil.
+// first returns the finding to fix first, or nil. It is the most severe one, preferably with a known cause.
 func (r *Report) first() *Finding {
 	rank := func(f Finding) int {
 		switch {

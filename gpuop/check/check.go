@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Check is something that gpuop looks for. Each is declared once, as a package variable next to the code that reports it.
+// Check is something that gpuop looks for. Each check is a package variable next to the code that reports it.
 type Check struct {
 	// ID is the stable name in kebab case, such as "unknown-key".
 	ID string
 	// Severity is the highest severity of its findings.
 	Severity Severity
-	// Title says what a finding means, Help what to do.
+	// Title says what a finding means. Help says what to do.
 	Title, Help string
 	// Source names the documentation, as a URL or a path in NVIDIA's repositories.
 	Source string
 }
 
-// Sources of several packages.
+// These sources are used in several packages.
 const (
 	Gpuop       = "gpuop"
 	ChartValues = "gpu-operator values.yaml, tags v1.7.0 to v26.7.0"
@@ -27,14 +27,14 @@ const (
 
 var registry []*Check
 
-// New declares a check. A test ensures that the IDs differ.
+// New declares a check. IDs must be unique, which a test ensures.
 func New(id string, severity Severity, title, help, source string) *Check {
 	c := &Check{id, severity, title, help, source}
 	registry = append(registry, c)
 	return c
 }
 
-// All returns the checks of the linked packages, sorted by ID.
+// All returns the checks of all packages in the program, sorted by ID.
 func All() []*Check {
 	return slices.SortedFunc(slices.Values(registry), func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
 }

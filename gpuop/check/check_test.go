@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// named returns the check with an ID, and declares it the first time.
+// named returns the check with an ID. It declares the check if it does not exist.
 func named(id string) *check.Check {
 	if c := check.Find(id); c != nil {
 		return c
@@ -171,7 +171,7 @@ func TestTextSharesABranchAmongEqualNodes(t *testing.T) {
 	}
 }
 
-// A name from the input must not write control characters to the terminal.
+// A name from an input writes no control characters to the terminal.
 func TestHeadingsAreClean(t *testing.T) {
 	tr := check.Report{Judged: true, Findings: []check.Finding{
 		{Check: named("a"), Severity: check.Error, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {Check: named("a"), Severity: check.Error, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},

@@ -11,17 +11,17 @@ import (
 // Severity is the result of a check. The zero value is OK.
 type Severity uint8
 
-// The severities. Waiting and Unknown are warnings to the user.
+// Severities are in ascending order. String and JSON show Waiting and Unknown as warnings.
 const (
 	// OK means that the check passed.
 	OK Severity = iota
-	// Note means that the check passed, with something worth knowing.
+	// Note means that the check passed, but there is something worth knowing.
 	Note
 	// Waiting means that the subject is not ready, and may become ready by itself.
 	Waiting
-	// Unknown means that the check could not be made.
+	// Unknown means that the check was not possible.
 	Unknown
-	// Warning means that the subject works, but not as intended, or will fail later.
+	// Warning means that the subject does not work as intended, or will fail later.
 	Warning
 	// Error means that an input is rejected, or that something is broken.
 	Error
@@ -43,7 +43,8 @@ func (s Severity) String() string {
 	return "warning"
 }
 
-// AtSeverity returns the least severity that --fail-on word covers. No finding has that of "never".
+// AtSeverity returns the lowest severity at which --fail-on with the given word fails. For "never", it is higher than
+// that of any finding.
 func AtSeverity(word string) (Severity, error) {
 	switch word {
 	case "note", "info":
@@ -72,23 +73,23 @@ type Finding struct {
 	Column int `json:"column,omitempty"`
 	// Node is the name of the node. It is empty for files and for findings about the whole cluster.
 	Node string `json:"node,omitempty"`
-	// Nodes lists several nodes, separated by ", ". If it is set, Node is empty.
+	// Nodes lists the nodes of a merged finding, separated by ", ". If it is set, Node is empty.
 	Nodes string `json:"nodes,omitempty"`
 	// Subject is the key, label, flag, resource, operand or object (kind/name) that the finding is about.
 	Subject string `json:"subject,omitempty"`
 	// Reason is one sentence: what was found and, if the check did not pass, what it means.
 	Reason string `json:"reason"`
-	// Since is when the state began; zero if unknown.
+	// Since is the time when the state began; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Evidence is the observation behind the finding. Without it, Reason must not claim more than "likely".
+	// Evidence is the observation that proves the finding. Without it, Reason may only say "likely".
 	Evidence Evidence `json:"evidence,omitzero"`
-	// Cause identifies the root cause. Findings with the same cause are merged. It may be empty.
+	// Cause identifies the root cause; it may be empty. Findings with the same cause are merged.
 	Cause string `json:"-"`
-	// Together replaces Reason after findings were merged. It may be empty.
+	// Together replaces Reason if the finding is merged with others. It may be empty.
 	Together string `json:"-"`
 	// Fix is the next step: a corrected text or a command. It may be empty.
 	Fix string `json:"fix,omitempty"`
-	// Text is the line of the file, for people. It may be empty.
+	// Text is the line of the file. It is shown to people, and may be empty.
 	Text string `json:"-"`
 }
 
@@ -99,14 +100,14 @@ func (f *Finding) Say(severity Severity, format string, args ...any) {
 
 // Evidence is an observation of an object.
 type Evidence struct {
-	// Kind is what was observed: "event", "taint", "label", "status", "condition", "spec", "field", "setting", "list"
-	// or "answer", for example.
+	// Kind is the kind of the observation, such as "event", "taint", "label", "status", "condition", "spec", "field",
+	// "setting", "list" or "answer".
 	Kind string `json:"kind"`
-	// Object is the object as kind/name, or the resource of a list.
+	// Object is the object as kind/name, or the resource that was listed.
 	Object string `json:"object"`
 	// Text is the observation, verbatim.
 	Text string `json:"text"`
-	// Time is when it was last observed; zero if unknown.
+	// Time is the time of the last observation; zero if unknown.
 	Time time.Time `json:"time,omitzero"`
 }
 
@@ -123,7 +124,7 @@ func (e Evidence) At(t time.Time) Evidence {
 
 // Report is a list of findings. The zero value is an empty report about files.
 type Report struct {
-	// Judged is set for reports about a cluster or a node. They show passed checks too.
+	// Judged means that the report is about a cluster or a node. Such reports can show passed checks.
 	Judged bool `json:"-"`
 	// Start puts the finding to fix first before the others.
 	Start bool `json:"-"`
@@ -146,9 +147,9 @@ func (r *Report) AtLeast(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
 
-// Sort sorts the findings and drops duplicates. Findings about files are sorted by file (in order of appearance), line,
-// column, severity, ID and subject. Findings about a cluster come before those of its nodes, which are sorted by node.
-// Within a node the order is kept: it is the order of dependence.
+// Sort sorts the findings and removes duplicates. Findings about files are sorted by file (in order of appearance),
+// line, column, severity, ID and subject. Findings about a cluster come before those about its nodes, which are sorted
+// by name. The findings about a node keep their order, which is the dependency order.
 func (r *Report) Sort() {
 	order := map[string]int{}
 	for _, f := range r.Findings {

@@ -36,7 +36,7 @@ func (i Ignore) matches(f Finding) bool {
 	return f.Check == i.Check && (i.Subject == "" || i.Subject == f.Subject)
 }
 
-// Ignore removes the findings that match the list, and counts them. Passed checks stay.
+// Ignore removes the findings that match the list, and counts them. Passed checks are kept.
 func (r *Report) Ignore(list []Ignore) {
 	r.drop(func(f Finding) bool {
 		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(f) })
@@ -49,12 +49,12 @@ func (r *Report) drop(isIgnored func(Finding) bool) {
 	r.Ignored += before - len(r.Findings)
 }
 
-// ignoreComment matches a comment that ignores checks. It applies to its own line. Alone on a line, it applies to the
-// next.
+// ignoreComment matches a comment that ignores checks. A comment after a value applies to its line. One on a line of
+// its own applies to the next line.
 var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, -]*)`)
 
-// IgnoreComments removes the findings that a comment "# gpuop:ignore ID" in their file ignores, and counts them. lines
-// has the lines of each file.
+// IgnoreComments removes the findings that are ignored by a comment "# gpuop:ignore ID" in their file, and counts them.
+// lines maps a file to its lines.
 func (r *Report) IgnoreComments(lines map[string][]string) {
 	ignores := func(line string, c *Check) bool {
 		m := ignoreComment.FindStringSubmatch(line)
@@ -73,7 +73,7 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 	})
 }
 
-// ShowLines adds the lines of files to the findings about them.
+// ShowLines sets Text of the findings to the lines of their files.
 func (r *Report) ShowLines(lines map[string][]string) {
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Line >= 1 && f.Line <= len(lines[f.File]) {

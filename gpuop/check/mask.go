@@ -13,22 +13,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Secrets are the values that no output may contain, the longest first. The zero value is empty.
+// Secrets are the values that no output may contain, sorted from long to short. The zero value is empty.
 type Secrets []string
 
 var (
-	// secretName matches the name of a secret, without separators.
+	// secretName matches the normalized name of a secret: lower case, without hyphens and underscores.
 	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
 		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
 	// variableName matches environment variables whose last word is short: REGISTRY_PASS, DB_PWD, BASIC_AUTH.
 	variableName = regexp.MustCompile(`(?i)[_-](pass|pwd|auth|pat)$`)
-	// aboutSecret matches names of settings about a secret, whose values are not secrets.
+	// aboutSecret matches the names of settings that refer to a secret. Their values are not secrets.
 	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
 		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version))$`)
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
-// IsSecretName reports whether a key, variable or flag with this name holds a secret. Only the last name of a path
+// IsSecretName reports whether a key, variable or flag with this name contains a secret. Only the last name of a path
 // matters.
 func IsSecretName(name string) bool {
 	if variableName.MatchString(name) {
@@ -42,23 +42,23 @@ func IsSecretName(name string) bool {
 	return secretName.MatchString(plain) && (keepsKey.MatchString(plain) || !aboutSecret.MatchString(plain))
 }
 
-// shellValue matches an argument of a command, or the part after an equals sign.
+// shellValue matches an argument of a command, or the value after an equals sign.
 const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
 
-// rest matches the rest of a command.
+// rest matches the rest of a command after its name.
 const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
 
-// place is a pattern of a secret. The last group is the secret. If there are two groups, the first must be the name of
-// a secret.
+// place describes where a text can contain a secret. The last group of pattern is the secret. If there are two groups,
+// the first one must be the name of a secret.
 type place struct {
-	// in limits the search to parts of the text; nil for all of it.
+	// in limits the search to the parts of the text that it matches; nil means all of the text.
 	in *regexp.Regexp
-	// needs are words, one of which the text contains in lower case.
+	// needs are words in lower case. The place is only searched if the text contains one of them.
 	needs   []string
 	pattern *regexp.Regexp
 }
 
-// secretWords are substrings of the names of secrets.
+// secretWords are words that occur in the names of secrets.
 var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat"}
 
 var places = []place{
@@ -69,7 +69,7 @@ var places = []place{
 		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
-	// registries without a scheme: user:password@registry.example.com/path; image digests also follow @
+	// registries without a scheme: user:password@registry.example.com/path; the digest of an image also follows @
 	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
@@ -127,8 +127,8 @@ func find(text string, visit func(start, end int)) {
 	}
 }
 
-// find calls visit with the bounds of each secret at this place. If a name is not a secret's, the search continues at
-// its value.
+// find calls visit with the bounds of each secret at this place. If the name before a value is not a secret's, the
+// search continues at the value.
 func (p *place) find(text string, visit func(start, end int)) {
 	for at := 0; at < len(text); {
 		m := p.pattern.FindStringSubmatchIndex(text[at:])
@@ -153,7 +153,7 @@ func (p *place) find(text string, visit func(start, end int)) {
 }
 
 var (
-	// notSecret matches values that are not secrets: placeholders that another program replaces, booleans and ordinary words.
+	// notSecret matches values that are not secrets: placeholders, booleans and ordinary words.
 	notSecret = regexp.MustCompile(`(?i)^(\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
 	numbers   = regexp.MustCompile(`^[0-9]{1,6}$`)
 )
@@ -163,7 +163,7 @@ func isSecretValue(value string) bool {
 	return value != "" && !notSecret.MatchString(value) && !numbers.MatchString(value)
 }
 
-// Learn adds the values in a text that are secrets according to their names or places.
+// Learn adds the values that are secrets according to their names or their places in a text.
 func (s *Secrets) Learn(text string) {
 	find(text, func(start, end int) { s.Add(text[start:end]) })
 }
@@ -171,7 +171,7 @@ func (s *Secrets) Learn(text string) {
 // maxDocument limits the texts that LearnYAML parses.
 const maxDocument = 8 << 20
 
-// LearnYAML adds the secrets in a text of YAML or JSON documents, and those that Learn finds in it.
+// LearnYAML adds the secrets in YAML or JSON documents, and those that Learn finds in their text.
 func (s *Secrets) LearnYAML(data []byte) {
 	text := string(data)
 	s.Learn(text)
@@ -188,8 +188,8 @@ func (s *Secrets) LearnYAML(data []byte) {
 	}
 }
 
-// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables with
-// the name of a secret.
+// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables that
+// have the name of a secret.
 func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
@@ -218,10 +218,10 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
-// around lists keys below a secret whose values are not secrets.
+// around lists keys that a secret contains, but whose values are not secret.
 var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
 
-// addAll adds the strings of a value, and those in base64.
+// addAll adds all strings in a value. A string in base64 is also added decoded.
 func (s *Secrets) addAll(value any, depth int) {
 	switch value := value.(type) {
 	case string:
@@ -245,7 +245,7 @@ func (s *Secrets) addAll(value any, depth int) {
 	}
 }
 
-// literals adds the values of Kustomize's secretGenerators.
+// literals adds the literals of Kustomize's secretGenerators.
 func (s *Secrets) literals(generators any) {
 	list, _ := generators.([]any)
 	for _, g := range list {
@@ -259,8 +259,8 @@ func (s *Secrets) literals(generators any) {
 	}
 }
 
-// Add adds a secret. It ignores values that could be ordinary words: references, booleans, and values of less than four
-// bytes. The lines of a value are also added.
+// Add adds a secret, and its lines if it has several. It ignores values that could be ordinary words, references,
+// booleans, and values shorter than four bytes.
 func (s *Secrets) Add(value string) {
 	value = strings.TrimSpace(value)
 	if strings.Contains(value, "\n") {
@@ -280,7 +280,7 @@ func (s *Secrets) Add(value string) {
 	slices.SortStableFunc(*s, func(a, b string) int { return len(b) - len(a) })
 }
 
-// Replace replaces the secrets in a text with ***.
+// Replace replaces the secrets in a text by ***.
 func (s Secrets) Replace(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "***")
@@ -288,10 +288,10 @@ func (s Secrets) Replace(text string) string {
 	return text
 }
 
-// Mask replaces the secrets, and those that the function Mask finds in the text, with ***.
+// Mask replaces the secrets in a text by ***, as well as those that the function Mask finds.
 func (s Secrets) Mask(text string) string { return Mask(s.Replace(text)) }
 
-// Mask replaces the values in a text that are secrets according to their names or places with ***.
+// Mask replaces values by *** that are secrets according to their names or places in the text.
 func Mask(text string) string {
 	var bounds [][2]int
 	find(text, func(start, end int) { bounds = append(bounds, [2]int{start, end}) })
@@ -315,7 +315,7 @@ func Mask(text string) string {
 	return out.String() + text[at:]
 }
 
-// Mask removes the secrets from every finding.
+// Mask removes secrets from the title and from all findings.
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
 	for i := range r.Findings {
@@ -324,7 +324,7 @@ func (r *Report) Mask(s Secrets) {
 			*text = s.Mask(*text)
 		}
 		if s.Mask(f.Text) != f.Text {
-			f.Text = "" // a masked line would not match its columns
+			f.Text = "" // the caret below a masked line would be at the wrong place
 		}
 	}
 }
@@ -332,8 +332,8 @@ func (r *Report) Mask(s Secrets) {
 // jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. Strings that
-// equal keep, ignoring trailing newlines, are left unchanged.
+// ReplaceJSON replaces the secrets in the strings of a JSON document by ***. Strings that equal keep, except for
+// newlines at the end, are not changed.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {
 		return data
@@ -351,7 +351,7 @@ func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 		var out bytes.Buffer
 		encoder := json.NewEncoder(&out)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(masked) // a string always encodes
+		_ = encoder.Encode(masked) // encoding a string cannot fail
 		return bytes.TrimSpace(out.Bytes())
 	})
 }

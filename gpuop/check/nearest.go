@@ -9,10 +9,10 @@ import (
 
 var hyphens = strings.NewReplacer("-", "", "_", "")
 
-// folded removes differences of spelling: dcgm-exporter and dcgmExporter are the same.
+// folded removes differences of spelling, such as those between dcgm-exporter and dcgmExporter.
 func folded(word string) string { return strings.ToLower(hyphens.Replace(word)) }
 
-// Suggest asks whether the nearest known word was meant. If none is near, it returns otherwise.
+// Suggest formats a question whether the nearest known word was meant. If none is near, it returns otherwise.
 func Suggest(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "write " + near
@@ -20,9 +20,9 @@ func Suggest(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// Nearest returns the candidate with the smallest edit distance from word. The distance is at most a third of the
-// word's length, or 1. Case, hyphens and underscores do not count. If no candidate is near enough, Nearest returns "".
-// Unlike text.Nearest it does not complete prefixes, because --fix writes its result.
+// Nearest returns the candidate with the smallest edit distance from word, or "". The distance is at most a third of
+// the word's length, or 1. Case, hyphens and underscores are ignored. Unlike text.Nearest, it does not complete
+// prefixes, because --fix writes the result.
 func Nearest(word string, candidates []string) string {
 	if slices.Contains(candidates, word) {
 		return word

@@ -18,7 +18,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// MarshalJSON encodes a report without findings as an empty list instead of null.
+// MarshalJSON encodes an empty list of findings as [] instead of null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
 	if r.Findings == nil {
@@ -30,7 +30,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.Summary()})
 }
 
-// MarshalJSON adds the source of the check.
+// MarshalJSON adds the source of the check to the finding.
 func (f Finding) MarshalJSON() ([]byte, error) {
 	type plain Finding
 	return json.Marshal(struct {
@@ -84,7 +84,7 @@ func uriOf(name string) string {
 	return (&url.URL{Path: name}).EscapedPath()
 }
 
-// sentence returns the finding as one message: nodes, subject, reason, fix and source.
+// sentence returns all of the finding as one message: nodes, subject, reason, fix and source.
 func (f *Finding) sentence() string {
 	text := f.Reason
 	if f.Subject != "" {

@@ -38,9 +38,10 @@ func (s Style) severity(v Severity, word string) string {
 
 // WriteText writes the report for people.
 //
-// Each finding has the form of compilers: "place: severity: message [check]". The place is "file:line:column" or, in a
-// cluster, an object. The line with a caret, the event behind the finding and the fix follow. Nodes with the same
-// findings share them. Unless verbose is set, passed checks are left out. An empty report writes nothing.
+// Each finding looks like a compiler's message: "place: severity: message [check]". The place is "file:line:column" or,
+// in a cluster, an object. It is followed by the line of the file with a caret, by the event that is the evidence, and
+// by the fix. Nodes with equal findings are listed together. Passed checks are only written if verbose is set. An empty
+// report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if !r.Judged {
@@ -76,7 +77,8 @@ func (f *Finding) filePlace() string {
 	return f.File
 }
 
-// objectPlace returns the object that a finding is about: its subject, or the nodes that it was found on.
+// objectPlace returns the object that a finding is about. That is the object in its subject or, if there is none, the
+// nodes.
 func (f *Finding) objectPlace(nodes string) string {
 	object, _ := f.object()
 	switch {
@@ -90,7 +92,8 @@ func (f *Finding) objectPlace(nodes string) string {
 	return "cluster"
 }
 
-// object splits the subject into an object, such as ClusterPolicy/cluster-policy, and what of it the finding is about.
+// object splits the subject into an object, such as ClusterPolicy/cluster-policy, and the part of the object that the
+// finding is about.
 func (f *Finding) object() (object, part string) {
 	object, part, _ = strings.Cut(f.Subject, " ")
 	kind, _, found := strings.Cut(object, "/")
@@ -100,7 +103,7 @@ func (f *Finding) object() (object, part string) {
 	return object, part
 }
 
-// writeFinding writes a finding with what belongs to it.
+// writeFinding writes a finding with its source line, evidence and fix.
 func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place string) {
 	if place != "" {
 		fmt.Fprintf(out, "%s ", style.Bold(OneLine(place)+":"))
@@ -138,10 +141,10 @@ func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place s
 	}
 }
 
-// maxSource is the longest line of a file that is shown, in runes.
+// maxSource is the length of the longest source line that is written, in runes.
 const maxSource = 160
 
-// writeSource writes the line of a finding, with a caret below the column.
+// writeSource writes the source line of a finding, with a caret below the column.
 func writeSource(out *bufio.Writer, style Style, f Finding) {
 	text := strings.TrimRight(f.Text, " \t\r")
 	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > maxSource {
@@ -161,7 +164,7 @@ func inWord(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// branch holds the findings below one heading.
+// branch is the findings of a file, of the cluster, or of nodes with equal findings.
 type branch struct {
 	nodes    []string // empty for files and for the cluster
 	findings []Finding
@@ -178,8 +181,8 @@ func (b branch) heading() string {
 	}
 }
 
-// branches groups the sorted findings by file or by node. Nodes with the same findings share a branch. The cluster
-// comes first, then the nodes with problems.
+// branches groups the sorted findings by file or by node. Nodes with equal findings share a branch. The cluster comes
+// first, then the nodes with the worst findings.
 func (r *Report) branches() []branch {
 	var all []branch
 	known := map[string]int{} // maps the text of the findings to an index in all
@@ -210,7 +213,7 @@ func (r *Report) branches() []branch {
 	return all
 }
 
-// alike returns a key that is equal for nodes whose findings look the same.
+// alike returns a key that is equal for nodes whose findings look equal.
 func alike(findings []Finding) string {
 	var key strings.Builder
 	node := findings[0].Node
@@ -254,7 +257,7 @@ func (r *Report) Summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// Count returns a number with its word: "1 input", "2 inputs".
+// Count formats a number with a noun: "1 input", "2 inputs".
 func Count(n int, word string) string {
 	if n != 1 {
 		word += "s"
@@ -262,7 +265,7 @@ func Count(n int, word string) string {
 	return fmt.Sprintf("%d %s", n, word)
 }
 
-// OneLine replaces control characters, so that an input cannot send them to the terminal.
+// OneLine replaces control characters. An input must not be able to send them to the terminal.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -275,7 +278,7 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Fold breaks s at word boundaries into lines of at most width runes. A longer word gets its own line.
+// Fold breaks s at word boundaries into lines of at most width runes. A word that is longer gets a line of its own.
 func Fold(s string, width int) []string {
 	var lines []string
 	line, length := "", 0

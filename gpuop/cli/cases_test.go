@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The shared cases are small inputs from public repositories that gpuop once got wrong. Each has a call in its folder, the
-// exit code, what the output must have (want) and what it must not have (not), as regular expressions.
+// Each shared case is a small input from a public repository, on which gpuop was wrong. Its folder has the arguments,
+// the exit code, and regular expressions that the output must match (want) or must not match (not).
 func TestSharedCases(t *testing.T) {
 	root := material.Path(t, "cases/gpuop")
 	healthy, err := filepath.Abs(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
@@ -71,7 +71,7 @@ func TestScriptOnStandardInput(t *testing.T) {
 	}
 }
 
-// A file that gpuop does not know does not decide the exit code if another one is checked.
+// If a file of another kind is skipped, the exit code depends on the other files.
 func TestSkippedInputs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -102,7 +102,7 @@ func TestSkippedInputs(t *testing.T) {
 	}
 }
 
-// A copy of an old release's values is one finding.
+// A copy of an old release's values yields one finding.
 func TestCopyOfOldValues(t *testing.T) {
 	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
 		text := valuesOf(t, release)

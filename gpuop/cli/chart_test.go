@@ -43,7 +43,7 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// If the release is unknown, commands that would answer for another one list and write nothing.
+// If the release is unknown, commands that would answer for another release print nothing.
 func TestReleasesThatAreNotKnown(t *testing.T) {
 	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
 		for _, args := range [][]string{
@@ -61,7 +61,8 @@ func TestReleasesThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// Lint names the release that it assumes: in a note if the release is unknown, and in the summary if none was given.
+// lint says which release it assumes. It does so in a note if the release is unknown, and in the summary if none was
+// given.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	const values = "driver: {rdma: {enabled: true}}\n"
 	for release, want := range map[string]string{
@@ -89,7 +90,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	}
 }
 
-// An unknown release is checked with notes. With its chart (--chart), it is checked like any other.
+// An unknown release is checked with notes instead of errors. With its chart (--chart), it is checked like a known one.
 func TestChartTeachesARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"
 	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
@@ -116,7 +117,7 @@ func TestChartTeachesARelease(t *testing.T) {
 	}
 }
 
-// If NVIDIADrivers select the driver images, gpuop knows only the chart's driver, and says so.
+// If NVIDIADrivers select the driver images, gpuop does not know these images, and says so.
 func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
 	code, out, errOut := call("", "images", "--os", "ubuntu24.04", "--set", "driver.nvidiaDriverCRD.enabled=true")
 	if code != 0 || !strings.Contains(out, "/driver:") || !strings.Contains(errOut, "NVIDIADrivers") {

@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
-// BenchmarkCluster measures gpuop on a cluster with 5,000 GPU nodes: the whole process from start to exit. The API server runs in this
-// process and sends nodes and pods as protobuf, like kube-apiserver. The wall time includes the server; cpu-s is the
-// user and system time of gpuop only.
+// BenchmarkCluster measures gpuop from start to exit, with a cluster of 5,000 GPU nodes. The API server runs in this
+// process, and sends nodes and pods as protobuf, like kube-apiserver. The wall time includes the server; cpu-s is the
+// user and system time of gpuop alone.
 func BenchmarkCluster(b *testing.B) {
 	const nodes = 5000
 	program := filepath.Join(b.TempDir(), "gpuop")
@@ -51,12 +51,12 @@ func BenchmarkCluster(b *testing.B) {
 	}
 }
 
-// passed returns the number of passed checks that a report ends with, or 0 if it has none.
+// passed returns the number of passed checks in the last line of a report, or 0 if the line has none.
 func passed(report []byte) int {
 	m := regexp.MustCompile(`(\d+) passed\n$`).FindSubmatch(report)
 	if m == nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(string(m[1])) // The expression only matches digits.
+	n, _ := strconv.Atoi(string(m[1])) // the pattern matches only digits
 	return n
 }

@@ -11,14 +11,14 @@ import (
 
 var helmCall = regexp.MustCompile(`\bhelm (?:install|upgrade|template|pull)\b[^|&;\n]*`)
 
-// helmCalls returns the helm commands in gpuop's output, one a line, including those in comments.
+// helmCalls returns the helm commands in gpuop's output, including those in comments.
 func helmCalls(text string) []string {
 	text = regexp.MustCompile(`\\\n(# +)?`).ReplaceAllString(text, " ")
 	return helmCall.FindAllString(text, -1)
 }
 
-// Printed commands must have --version and not --reuse-values. Without --version, helm installs the newest release of
-// the day. With --reuse-values, the new release's defaults are missing.
+// Printed helm commands have --version, and not --reuse-values. Without --version, helm installs the newest release of
+// the day. With --reuse-values, defaults of the new release are missing.
 func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	newest := chart.Load().Latest().String()
 	calls := [][]string{
@@ -59,7 +59,7 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	}
 }
 
-// A chart archive or folder already determines the release, so --fix adds no --version.
+// A chart archive or folder determines the release, so --fix adds no --version.
 func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
 		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
@@ -69,7 +69,8 @@ func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	}
 }
 
-// If the values cannot be read, no images are listed. A list of the defaults would be wrong, and users mirror the list.
+// If the values cannot be read, no images are listed. The images of the defaults could be wrong, and users mirror the
+// list.
 func TestNoImagesOfWhatCannotBeRead(t *testing.T) {
 	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
 	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {

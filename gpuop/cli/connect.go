@@ -15,11 +15,11 @@ import (
 type connection struct {
 	kubeconfig, context, namespace, from string
 	timeout                              time.Duration
-	// managed keeps managedFields, which say who set each field.
+	// managed keeps managedFields, which say who last wrote each field.
 	managed bool
 }
 
-// connect registers the flags that select a live cluster or, with --from, a gathered folder.
+// connect registers the flags that select a cluster, or a gathered folder with --from.
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
@@ -73,7 +73,7 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 	return s, nil
 }
 
-// judged returns the report about a cluster.
-func judged(s *cluster.State, findings []check.Finding) check.Report {
+// clusterReport returns a report about a cluster.
+func clusterReport(s *cluster.State, findings []check.Finding) check.Report {
 	return check.Report{Judged: true, Title: s.Title, At: s.At, Findings: findings}
 }

@@ -20,7 +20,7 @@ var (
 	rowInTable   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
 )
 
-// pages returns the pages of gpuop's documentation by file name, and changes the directory to docs.
+// pages returns the pages of gpuop's documentation by file name. It changes the working directory to docs.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	t.Chdir(filepath.Join("..", "..", "docs"))
@@ -39,7 +39,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// Every console block in the documentation must match the program's output.
+// Every console block in the documentation equals the output of the program.
 func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	shown := map[string]bool{}
 	for name, text := range pages(t) {
@@ -65,7 +65,7 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// The documentation must name existing commands and checks.
+// The documentation names only commands and checks that exist.
 func TestDocumentationNamesWhatExists(t *testing.T) {
 	var commands []string
 	for _, c := range newRoot(&env{}, "gpuop").Commands() {

@@ -55,7 +55,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	if err != nil {
 		return err
 	}
-	return e.answer(answer{Report: judged(s, drift.Compare(s, opt))})
+	return e.answer(answer{Report: clusterReport(s, drift.Compare(s, opt))})
 }
 
 // intended merges values files and --set arguments as Helm does.
@@ -104,7 +104,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 	return opt, nil
 }
 
-// merge merges values into into as Helm does: maps are merged, everything else is replaced, and a null is kept.
+// merge merges values into into, as Helm does: maps are merged, other values are replaced, and null is kept.
 func merge(into, values map[string]any) {
 	for name, value := range values {
 		inner, isMap := value.(map[string]any)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// gatheredDrift is the output of kubectl get -o yaml --show-managed-fields for a cluster, and the values that it was
-// installed with.
+// gatheredDrift returns the arguments for a gathered cluster: the output of kubectl get -o yaml --show-managed-fields,
+// and the values that were installed.
 func gatheredDrift(name string) []string {
 	dir := filepath.Join("..", "drift", "testdata")
 	return []string{"drift", "--from", filepath.Join(dir, name+".yaml"), "-f", filepath.Join(dir, "values.yaml")}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxInput limits the size of one file. A Kubernetes object is at most 1.5 MiB.
+	// maxInput limits the size of one file, in bytes. A Kubernetes object is at most 1.5 MiB.
 	maxInput = 8 << 20
-	// maxInputs limits the total size of all files.
+	// maxInputs limits the total size of all files, in bytes.
 	maxInputs = 64 << 20
 )
 
@@ -26,7 +26,7 @@ var (
 	errInputsTooLarge = errors.New("inputs too large")
 )
 
-// inputName is the name of an input in findings.
+// inputName returns the name of an input for findings.
 func inputName(path string) string {
 	if path == "-" {
 		return "stdin"
@@ -48,7 +48,7 @@ func (e *env) read(path string) ([]byte, error) {
 	return e.content(path, f, &e.total)
 }
 
-// content reads an input up to maxInput, and adds its size to the total.
+// content reads an input of at most maxInput bytes, and adds its size to total.
 func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	*total += len(data)
@@ -64,8 +64,8 @@ func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	return data, nil
 }
 
-// fileReader returns a function that reads the files that an input refers to. It reads only files below the given folder,
-// or below the input's own folder, so that an untrusted input cannot print other files of this machine.
+// fileReader returns a function that reads files that an input refers to. The files must be in the given folder of the
+// input, or in the folder that contains it. So an untrusted input cannot make gpuop print other files of the machine.
 func (e *env) fileReader(script string, folders map[string]string) func(file, name string) ([]byte, error) {
 	return func(file, name string) ([]byte, error) {
 		if file == lint.CommandName {
@@ -99,19 +99,19 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 	}
 }
 
-// placesBelow resolves a name in two ways: from the working directory and from the folder. It returns the paths that
-// are inside the folder.
+// placesBelow resolves a name relative to the working directory and relative to the folder. It returns the resulting
+// paths that are inside the folder.
 func placesBelow(folder, name string) []string {
-	base, _ := filepath.Abs(folder) // both are empty if the working directory no longer exists
+	base, _ := filepath.Abs(folder) // both are empty if the working directory was removed
 	at, _ := filepath.Abs(name)
 	here, _ := filepath.Rel(base, at)
 	return slices.DeleteFunc([]string{here, name}, func(p string) bool { return !filepath.IsLocal(p) })
 }
 
-// interruptGrace is how long a command may take to return after an interrupt.
+// interruptGrace is the time that a command has to return after an interrupt.
 const interruptGrace = 1500 * time.Millisecond
 
-// runInterruptible runs a command. If the command does not return soon after ctx ends, runInterruptible returns without it.
+// runInterruptible runs a command until it returns. If ctx ends, it waits for the command only for interruptGrace.
 func (e *env) runInterruptible(ctx context.Context, command func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- command(ctx) }()

@@ -23,7 +23,7 @@ func call(stdin string, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// golden compares a transcript with testdata/name, or writes it with -update.
+// golden compares a transcript with the file testdata/name. With -update, it writes the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -45,7 +45,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// transcript returns what a terminal shows for a call.
+// transcript returns what a terminal would show for a call.
 func transcript(stdin string, args ...string) string {
 	code, out, errOut := call(stdin, args...)
 	quoted := make([]string, len(args))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Findings can be ignored with --ignore (ID or ID:SUBJECT) and with a comment in the file.
+// --ignore (ID or ID:SUBJECT) and a comment in the file ignore findings.
 func TestIgnoredFindings(t *testing.T) {
 	const values = "driver:\n  enabled: flase\ntoolkit:\n  enbaled: true\n"
 	_, out, _ := call(values, "lint", "-", "--version", "v26.7.0")
@@ -51,7 +51,7 @@ func TestIgnoredFindings(t *testing.T) {
 	}
 }
 
-// explain knows the messages that a new user sees.
+// explain knows the messages that new users see.
 func TestExplainKnowsSymptoms(t *testing.T) {
 	for _, word := range []string{"CrashLoopBackOff", "Init:0/1", "Init:2/4", "ImagePullBackOff", "FailedCreatePodSandBox", "FailedCreate",
 		"ContainerCreating", "OOMKilled", "XID 79", "xid=79", "Xid: 48", "unknown-key dead-setting"} {

@@ -76,8 +76,8 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 	return cmd
 }
 
-// imagesAnswer lists the images. Uncertainties about several images share one note. If the values could not be read, it
-// lists nothing: the images of the defaults may be the wrong ones.
+// imagesAnswer lists the images. If several images have the same uncertainty, they share one note. If the values could
+// not be read, no images are listed, because the images of the defaults could be wrong.
 func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answer {
 	a := answer{Document: true, Quiet: true, Report: check.Report{Findings: findings}}
 	if a.Report.AtLeast(check.Error) {

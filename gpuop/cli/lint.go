@@ -52,12 +52,12 @@ type lintFlags struct {
 	showSecrets bool
 	// script is the text of the command that --fix corrects.
 	script string
-	// groups has one list of input names for each argument in inputs.
+	// groups has the names of the inputs that each argument stands for.
 	groups [][]string
 	inputs []string
 	// folders maps an input to the folder in which it was found.
 	folders map[string]string
-	// unread has a finding for each input that could not be read.
+	// unread has the findings about inputs that could not be read.
 	unread []check.Finding
 }
 
@@ -96,12 +96,12 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	} else {
 		err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{Kinds: result.Kinds}})
 	}
-	return e.unjudged(o, result, err)
+	return e.reportUnchecked(o, result, err)
 }
 
-// unjudged reports the inputs in which nothing was checked; a directory counts as one input. If no input was checked, it
-// returns an error, unless answered already is one. Otherwise the others decide, and a note counts the skipped inputs.
-func (e *env) unjudged(o *lintFlags, result *lint.Result, answered error) error {
+// reportUnchecked reports inputs in which nothing was checked; a directory counts as one input. If no input was checked, it
+// returns an error, except when answered is already an error. Otherwise a note says how many inputs were skipped.
+func (e *env) reportUnchecked(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
 	}
@@ -139,7 +139,7 @@ type lintData struct {
 	Corrected string   `json:"corrected,omitempty"`
 }
 
-// kinds writes the detected kind of each input. Inputs of the same kind share a line with their count.
+// kinds returns a function that writes the kinds of the inputs. Equal kinds share a line that counts them.
 func kinds(result *lint.Result) func(io.Writer, check.Style) error {
 	return func(w io.Writer, style check.Style) error {
 		number := map[string]int{}
@@ -170,11 +170,11 @@ func kinds(result *lint.Result) func(io.Writer, check.Style) error {
 	}
 }
 
-// fixed writes the corrected command to standard output, and its findings to standard error.
+// fixed writes the corrected command to standard output, and the findings to standard error.
 func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 	for i := range result.Report.Findings {
 		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
-			f.File, f.Text = o.script, "" // the corrected command is shown
+			f.File, f.Text = o.script, "" // the output shows the corrected command instead
 		}
 	}
 	text := result.Corrected
@@ -191,10 +191,10 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 
 var lintable = []string{".yaml", ".yml", ".json", ".sh", ".tf"}
 
-// templates are the extra extensions that Helmfile, Terraform and Ansible give to template files.
+// templates are the extensions that Helmfile, Terraform and Ansible append to the names of templates.
 var templates = []string{".gotmpl", ".tpl", ".tftpl", ".j2"}
 
-// extension returns the extension of a file without a template extension: .yaml for values.yaml.j2.
+// extension returns the extension of a file, without that of a template: .yaml for values.yaml.j2.
 func extension(path string) string {
 	if ext := filepath.Ext(path); slices.Contains(templates, ext) {
 		path = strings.TrimSuffix(path, ext)
@@ -202,7 +202,7 @@ func extension(path string) string {
 	return filepath.Ext(path)
 }
 
-// sources reads the files that the arguments name. With --fix, a script is read as a command.
+// sources reads the files that the arguments name. With --fix, a script is read as the command to correct.
 func (e *env) sources(o *lintFlags, args []string) error {
 	o.folders = map[string]string{}
 	for _, arg := range args {
@@ -229,7 +229,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case err != nil:
 				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " + err.Error()}
 				if found {
-					f.Severity = check.Note // found by searching a directory
+					f.Severity = check.Note // the file was found in a directory
 				}
 				o.unread = append(o.unread, f)
 			case script && o.fix && o.options.Command != "":

@@ -28,7 +28,7 @@ func content(t testing.TB, path string) string {
 	return string(data)
 }
 
-// Each test is a form in which people write commands and values, with the expected findings.
+// Each test is a form in which people write commands and values.
 func TestShapes(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
 	if err != nil {
@@ -52,7 +52,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// The transcripts show a new user's steps from the article's command to a clean one.
+// The transcripts show how a new user corrects an article's command step by step.
 func TestLintTranscripts(t *testing.T) {
 	install := content(t, example("install.sh"))
 	_, corrected, _ := call("", "lint", "--fix", "--version", "latest", "--command", install)
@@ -216,7 +216,7 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 	}
 }
 
-// If an input contains nothing to check, that is an error only if no other input was checked.
+// An input in which nothing can be checked is an error only if no other input was checked.
 func TestInputsThatAreNotJudged(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -274,7 +274,8 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 	}
 }
 
-// In a folder, templates of Helmfile, Ansible and Terraform are recognized by the kind of file that they generate.
+// In a folder, the templates of Helmfile, Ansible and Terraform are recognized by the extension of the file that they
+// generate.
 func TestFolderWithTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -302,7 +303,7 @@ func TestFolderWithTemplates(t *testing.T) {
 	}
 }
 
-// A folder may have several scripts, and files of other programs.
+// A folder can contain several scripts, and files of other programs.
 func TestFolderWithScripts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -333,8 +334,8 @@ func TestFolderWithScripts(t *testing.T) {
 	}
 }
 
-// An unreadable input is one row, and the other inputs are checked. Examples are a symlink to itself and a file over
-// the size limit.
+// An input that cannot be read yields one finding, and the others are checked. Examples are a symbolic link to itself,
+// and a file that is too large.
 func TestInputsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -355,7 +356,7 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	if code != exitFindings {
 		t.Errorf("exit %d", code)
 	}
-	// in a folder, a file over the limit is only a note
+	// in a folder, a file that is too large is only a note
 	if code, out, _ := call("", "lint", "--fail-on", "note", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
 		t.Errorf("folder: exit %d\n%s", code, out)
 	}
@@ -364,8 +365,8 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Lint must not print other files of the machine, even if an untrusted input refers to them. It must not print the
-// input's own secrets either.
+// lint prints no other files of the machine, even if an untrusted input refers to them. It prints no secrets of the
+// input either.
 func TestLintPrintsNoForeignText(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "repository")
@@ -422,7 +423,7 @@ func TestInterruptedCommandEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	pipe := filepath.Join(t.TempDir(), "pipe.yaml") // without a writer
+	pipe := filepath.Join(t.TempDir(), "pipe.yaml") // nothing writes to the pipe
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +475,7 @@ func TestLintIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkLintFolder lints a folder of 1,000 files like those that people publish.
+// BenchmarkLintFolder lints a folder with 1,000 files of the kinds that people publish.
 func BenchmarkLintFolder(b *testing.B) {
 	published, dir := material.Path(b, "data/published-inputs"), b.TempDir()
 	entries, err := os.ReadDir(published)

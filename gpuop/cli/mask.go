@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// maskRendered masks the secrets in a rendered answer, unless it is a document that keeps them.
+// maskRendered masks the secrets in a rendered answer. A document with KeepSecrets is unchanged.
 func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
 	var masked []byte
 	switch {
@@ -28,7 +28,7 @@ func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
 	return nil
 }
 
-// maskedWriter masks the secrets in what is written to standard error.
+// maskedWriter masks the secrets in everything that is written to standard error.
 type maskedWriter struct {
 	to      io.Writer
 	secrets *check.Secrets
@@ -41,7 +41,7 @@ func (m *maskedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A maskedError is an error whose text contains no secret.
+// maskedError is an error whose text contains no secret.
 type maskedError struct {
 	error
 	text string
@@ -50,7 +50,7 @@ type maskedError struct {
 func (e maskedError) Error() string { return e.text }
 func (e maskedError) Unwrap() error { return e.error }
 
-// maskError masks the secrets in the text of an error.
+// maskError returns an error with the secrets in its text masked. It wraps err.
 func (e *env) maskError(err error) error {
 	if err == nil {
 		return nil

@@ -70,7 +70,7 @@ func allBoards() answer {
 }
 
 func oneBoard(b mig.Board) answer {
-	// every board has an all-balanced config
+	// all-balanced exists for every board
 	balanced, _ := mig.Default(b, "all-balanced")
 	result := boardResult{Board: b, Balanced: balanced.Devices.String()}
 	for _, r := range mig.Maximal(b) {
@@ -150,7 +150,7 @@ fits.`,
 	return cmd
 }
 
-// assumed notes that a board's placements come from its sibling models, not from a driver's output.
+// assumed notes that the placements of a board are derived from similar boards, and not from the output of a driver.
 func assumed(b mig.Board) check.Report {
 	if b.Evidence == "attested" {
 		return check.Report{}

@@ -65,7 +65,7 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 	if err != nil {
 		return err
 	}
-	tree := judged(s, findings)
+	tree := clusterReport(s, findings)
 	f := check.Finding{
 		Check: migLabel, Severity: check.Note, Node: node, Subject: judge.LabelMIG,
 		Reason: "dry run: add --apply to set the label",

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
-// eightH100 returns a node with eight GPUs, the MIG config and state, a MIG manager and a device plugin.
+// eightH100 returns a node with eight GPUs, a MIG config in the given state, a MIG manager and a device plugin.
 func eightH100(config, state string) *cluster.State {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", Labels: map[string]string{
 		"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed",
@@ -38,7 +38,7 @@ func eightH100(config, state string) *cluster.State {
 
 const toSlices = "all-1g.10gb"
 
-// mig apply is called against an API server, and with a folder.
+// mig apply works with an API server, and with a gathered folder.
 func TestMIGApply(t *testing.T) {
 	s := eightH100("all-disabled", "success")
 	server := (&apiserver.Server{}).Add(t, "/api/v1/nodes", s.Nodes[0]).Add(t, "/api/v1/pods", s.Pods[0], s.Pods[1]).
@@ -88,7 +88,7 @@ func TestMIGApply(t *testing.T) {
 	if patched != want || refused != want {
 		t.Errorf("patches = %q, rejected patches = %q, want %q", patched, refused, want)
 	}
-	// --apply writes nothing if there are problems, unless --force is set
+	// --apply does not write if there are errors, unless --force is set
 	s.Nodes[0].Labels["nvidia.com/mig.config.state"] = "pending"
 	server.Add(t, "/api/v1/nodes", s.Nodes[0])
 	patched = ""

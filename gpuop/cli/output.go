@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// formats returns the output formats of a command. SARIF is about places in files.
+// formats returns the output formats of a command. SARIF is only for commands that check files.
 func formats(command string) []string {
 	if command == "lint" {
 		return []string{"text", "json", "sarif"}
@@ -47,28 +47,28 @@ func (e *env) check(command string) error {
 	return nil
 }
 
-// answer is the result of a command.
+// answer is what a command returns.
 type answer struct {
 	// Text writes the result for people. It is nil if the findings are the whole result.
 	Text func(w io.Writer, style check.Style) error
-	// Document means that Text writes a file for another program, such as values. It is written without color, and the
-	// findings go to standard error.
+	// Document means that Text writes a file for another program, such as values. The file has no colors, and the
+	// findings are written to standard error.
 	Document bool
-	// KeepSecrets leaves the secrets in the document: it is the user's own file, rewritten.
+	// KeepSecrets leaves the secrets in a document, because it is the user's own file.
 	KeepSecrets bool
 	// Data is the result for -o json.
 	Data any
-	// Report has the findings. For a cluster or a node it replaces Text.
+	// Report has the findings. If it is about a cluster or node, it is written instead of Text.
 	Report check.Report
 	// Quiet omits the summary line.
 	Quiet bool
-	// Fail makes the exit code 1 regardless of the findings: the result does not cover all of the input.
+	// Fail makes the exit code 1 even without findings, because the result does not cover all of the input.
 	Fail bool
 }
 
 // answer writes the result in the selected format. It returns errFindings if a finding reaches --fail-on.
 //
-// It is the only place that writes findings, so it masks secrets for all commands.
+// Nothing else writes findings, so masking the secrets here protects the output of all commands.
 func (e *env) answer(a answer) error {
 	a.Report.Ignore(e.ignored)
 	a.Report.Sort()
@@ -95,11 +95,11 @@ func (e *env) answer(a answer) error {
 	return nil
 }
 
-// notAnInput rejects an --out that is one of the input files.
+// notAnInput returns an error if --out names one of the input files.
 func (e *env) notAnInput() error {
 	out, err := os.Stat(e.outPath)
 	if err != nil {
-		return nil // the file does not exist yet
+		return nil // a file that does not exist is not an input
 	}
 	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
 		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
@@ -151,7 +151,7 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 	return err
 }
 
-// table writes aligned columns, separated by two spaces.
+// table writes rows with aligned columns.
 func table(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// If a resource has two entries, the device plugin uses the larger number. The node's MIG strategy is the one set by
-// the operator.
+// If a resource is listed twice, the device plugin uses the larger number of replicas. The MIG strategy is the one that
+// the operator sets.
 func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	dir := t.TempDir()
 	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")

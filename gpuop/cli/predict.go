@@ -56,7 +56,7 @@ sharing config that is not in a ConfigMap is named after its file.`,
 type prediction struct {
 	Node   string `json:"node,omitempty"`
 	Config string `json:"config"`
-	// Effective means that the node gets the config.
+	// Effective means that the config is in effect on the node.
 	Effective   bool              `json:"effective"`
 	MIGStrategy string            `json:"migStrategy"`
 	Sharing     string            `json:"sharing"`
@@ -65,7 +65,8 @@ type prediction struct {
 	Limits      []sharing.Limits  `json:"limits,omitempty"`
 
 	before, after mig.Prediction
-	// headline describes the GPUs, about the config. noPlugin means that the device plugin does not start.
+	// headline describes the GPUs, and about describes the config. noPlugin means that the device plugin does not
+	// start.
 	headline, about string
 	noPlugin        bool
 }
@@ -75,7 +76,7 @@ type change struct {
 	After  int `json:"after"`
 }
 
-// migConfigs matches the key that distinguishes a mig-parted file.
+// migConfigs matches the key by which a mig-parted file is recognized.
 var migConfigs = regexp.MustCompile(`(?m)^["']?mig-configs["']?\s*:`)
 
 func (e *env) predict(f *predictFlags) error {
@@ -106,7 +107,7 @@ func (e *env) predict(f *predictFlags) error {
 	return e.answer(a)
 }
 
-// newPrediction returns a prediction for a node that does not change.
+// newPrediction returns a prediction in which nothing changes.
 func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction {
 	p := &prediction{Node: n.Name, MIGStrategy: strategy, Sharing: (*sharing.Config)(nil).Strategy(), headline: gpuLine(gpus)}
 	if n.Name != "" {
@@ -119,7 +120,7 @@ func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction 
 	return p
 }
 
-// becomes completes the prediction with the node's new state.
+// becomes sets the state of the node after the change.
 func (p *prediction) becomes(after mig.Prediction) {
 	if p.noPlugin {
 		after.Resources = map[string]int{}
@@ -130,7 +131,7 @@ func (p *prediction) becomes(after mig.Prediction) {
 	}
 }
 
-// share predicts the effect of a device-plugin config.
+// share predicts the effect of a device-plugin config. data is the text of the file.
 func (p *prediction) share(n *corev1.Node, gpus []mig.GPU, data []byte, f *predictFlags) []check.Finding {
 	name := inputName(f.file)
 	configs, found := sharing.ParseAny(data, strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
@@ -160,7 +161,7 @@ func (p *prediction) share(n *corev1.Node, gpus []mig.GPU, data []byte, f *predi
 	return append(found, after.Findings...)
 }
 
-// partition predicts the effect of a MIG config.
+// partition predicts the effect of a MIG config. data is the text of the file.
 func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]check.Finding, error) {
 	if f.config == "" {
 		return nil, fmt.Errorf("%w: specify the MIG config with --config, or a sharing config with -f", errUsage)
@@ -201,7 +202,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 	return append(inFile(append(found, refused...), f.file), after.Findings...), nil
 }
 
-// inFile sets the file of findings. An empty path means that they are not about a file.
+// inFile sets the file of the findings. If path is empty, the findings are not about a file.
 func inFile(findings []check.Finding, path string) []check.Finding {
 	for i := range findings {
 		findings[i].File = inputName(path)

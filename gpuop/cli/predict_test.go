@@ -60,7 +60,7 @@ func TestPredictAsksForWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A MIG config that does not parse gives findings, and no prediction.
+// A MIG config that cannot be parsed yields findings, and no prediction.
 func TestPredictOfABrokenMIGConfig(t *testing.T) {
 	code, out, errOut := call("mig-configs: []\n", "node", "predict", "--gpu", "A100-40GB", "--config", "a", "-f", "-")
 	if code != exitBadInput && code != exitFindings || strings.Contains(out, "allocatable") {
@@ -68,7 +68,7 @@ func TestPredictOfABrokenMIGConfig(t *testing.T) {
 	}
 }
 
-// No input may cause a panic. A rejected input exits with 2 or 1, never with 0 and an error in the output.
+// No input causes a panic. The exit code is 0 only if the input is accepted.
 func FuzzPredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")

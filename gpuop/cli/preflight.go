@@ -46,7 +46,7 @@ defaults.`,
 			if err != nil {
 				return err
 			}
-			r := judged(s, judge.Preflight(s, o))
+			r := clusterReport(s, judge.Preflight(s, o))
 			r.Start = true
 			return e.answer(answer{Report: r})
 		},
@@ -61,7 +61,7 @@ defaults.`,
 	return cmd
 }
 
-// resolve returns the chart release that version names. An empty version is the newest.
+// resolve returns the chart release for the argument of --version. If it is empty, the newest release is returned.
 func (e *env) resolve(version string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(version)
 	if err != nil {

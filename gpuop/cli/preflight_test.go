@@ -36,7 +36,7 @@ func TestPreflightGoldens(t *testing.T) {
 	}
 }
 
-// Each fault is one sentence, with its exit code.
+// Each error is one sentence, and has its exit code.
 func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -68,7 +68,7 @@ func TestPreflightFaults(t *testing.T) {
 	}
 }
 
-// If the API server fails between two pages, the report uses what was read and has a row for the rest.
+// If the API server fails between two pages, the report contains what was read and a finding about the rest.
 func TestServerThatDiesBetweenPages(t *testing.T) {
 	var dead atomic.Bool
 	s := &apiserver.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
@@ -80,7 +80,7 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 		}
 		return false
 	}}
-	s.Fleet(t, recorded, 100).Start(t) // 100 nodes fit in one page, their pods in three
+	s.Fleet(t, recorded, 100).Start(t) // the nodes fit in one page, and their pods in three
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || errOut != "" || !strings.Contains(out, "warning: list pods") || !strings.Contains(out, "warning: list resourcequotas") || !strings.Contains(out, " passed") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)

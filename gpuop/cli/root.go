@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 )
 
-// Exit codes.
+// These are the exit codes.
 const (
 	exitClean    = 0 // no finding reaches --fail-on
 	exitFindings = 1 // a finding reaches --fail-on
@@ -36,31 +36,32 @@ type Streams struct {
 	Terminal bool
 }
 
-// env holds the streams and the common flags.
+// env is the state of one call of Run: the streams, the common flags and what was read.
 type env struct {
 	Streams
 	version string // the version of gpuop
 	format  string
 	outPath string
 	failOn  string
-	// ignore are the arguments of --ignore, and ignored what they select.
+	// ignore has the arguments of --ignore, and ignored the parsed ones.
 	ignore  []string
 	ignored []check.Ignore
-	verbose bool // show passed checks too
+	verbose bool // passed checks are shown too
 	charts  []string
 	inputs  []string // the files read so far
-	total   int      // their size in bytes
-	// referenced is the size of the files that inputs refer to.
+	total   int      // total size of the files in bytes
+	// referenced is the total size of the files that inputs refer to, in bytes.
 	referenced int
 	// secrets are the passwords and tokens in the files that were read. They are masked in all output.
 	secrets check.Secrets
-	// table has the chart's facts, including the releases added by --chart.
+	// table has the facts about the chart, including the releases of --chart.
 	table *chart.Table
-	// chartVersion is the release added by the last --chart.
+	// chartVersion is the release of the last --chart.
 	chartVersion string
 }
 
-// Run runs gpuop and returns the exit code. args[0] is the name of the program; version is what --version prints.
+// Run runs gpuop with args, of which the first is the name of the program, and returns the exit code. version is
+// printed by --version.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
 	e := &env{Streams: streams, version: version}
 	e.secrets.Learn(strings.Join(args, " "))
@@ -76,7 +77,7 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 	case errors.Is(err, errFindings):
 		return exitFindings
 	default:
-		// errUsage marks the error; users see only the text after it
+		// errUsage is only a marker: users see the text after it
 		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 		if errors.Is(err, cluster.ErrUnreachable) {
 			return exitNoAnswer
@@ -163,14 +164,14 @@ func (e *env) learn() error {
 	return nil
 }
 
-// moved returns a hidden command that names its successor.
+// moved returns a hidden command that refers to its successor.
 func moved(name, successor string) *cobra.Command {
 	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, _ []string) error {
 		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
 	}}
 }
 
-// exactly is cobra.ExactArgs with an error message that names the arguments.
+// exactly is like cobra.ExactArgs. Its error message names the arguments.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {

@@ -9,7 +9,7 @@ import (
 
 const recorded = "../judge/testdata/healthy"
 
-// Each kind of a large cluster is listed only once, in pages. BenchmarkCluster measures the time and memory.
+// Each kind in a large cluster is listed only once, in pages. BenchmarkCluster measures the time and memory.
 func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 	const nodes = 600
 	for _, command := range []string{"preflight", "verify"} {

@@ -16,7 +16,7 @@ import (
 
 const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
 
-// plantedScripts are commands of scripts with a secret. Each has a mistake, so that lint shows the command.
+// plantedScripts are scripts with a secret. Each has a mistake that makes lint print the command.
 var plantedScripts = []string{
 	"--set driver.licensingConfig.clientSecret=%s",
 	"--set toolkit.password=%s",
@@ -86,7 +86,7 @@ var plantedValues = []string{
 	"toolkit:\n  repository: u:%s@registry:5000/a",
 }
 
-// No output of a command may contain a secret of its input, whatever the format.
+// No command prints a secret of its input, in any format.
 func TestNoOutputHasASecret(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -128,8 +128,8 @@ func TestNoOutputHasASecret(t *testing.T) {
 	}
 }
 
-// The change list and the JSON result of migrate, errors and lists of images are masked too. The migrated file is the user's own,
-// so it keeps its secrets.
+// Secrets are also masked in migrate's list of changes and JSON result, in errors, and in lists of images. The migrated
+// file keeps its secrets, because it is the user's own file.
 func TestNoSecretOutsideOfFindings(t *testing.T) {
 	const secret = "hunterPlantedValue"
 	path := filepath.Join(t.TempDir(), "values.yaml")
@@ -156,7 +156,7 @@ func TestNoSecretOutsideOfFindings(t *testing.T) {
 	}
 }
 
-// drift shows no secret of the values, of the Helm release or of the ClusterPolicy.
+// drift prints no secret of the values, the Helm release or the ClusterPolicy.
 func TestDriftShowsNoSecret(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
 	if err != nil {
@@ -166,7 +166,7 @@ func TestDriftShowsNoSecret(t *testing.T) {
 	if err := yaml.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat("plantedLong", 30) // longer than what drift shows of a value
+	long := strings.Repeat("plantedLong", 30) // longer than the values that drift prints
 	for _, item := range list["items"].([]any) {
 		object := item.(map[string]any)
 		switch object["kind"] {
@@ -204,7 +204,7 @@ func TestDriftShowsNoSecret(t *testing.T) {
 	}
 }
 
-// withConfig replaces the values in the release of a Secret that kubectl wrote.
+// withConfig replaces the values of the Helm release in a Secret as kubectl writes it.
 func withConfig(t *testing.T, text string, values map[string]any) string {
 	t.Helper()
 	helm, err := base64.StdEncoding.DecodeString(text)

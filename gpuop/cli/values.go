@@ -26,7 +26,7 @@ func newValuesCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// choices lists names and their meanings for help texts.
+// choices formats names and their descriptions for help texts.
 func choices(list [][2]string) string {
 	var b strings.Builder
 	for _, c := range list {
@@ -90,7 +90,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// imageTag returns the image tag for a version of gpuop. It is empty for development builds.
+// imageTag returns the tag of this project's images for a version of gpuop. It is empty for development builds.
 func imageTag(version string) string {
 	if strings.ContainsAny(version, "()-+") {
 		return ""
@@ -98,7 +98,7 @@ func imageTag(version string) string {
 	return version
 }
 
-// literal returns a function that writes text unchanged.
+// literal returns a function that writes the text unchanged.
 func literal(text []byte) func(io.Writer, check.Style) error {
 	return func(w io.Writer, _ check.Style) error {
 		_, err := w.Write(text)
@@ -106,7 +106,7 @@ func literal(text []byte) func(io.Writer, check.Style) error {
 	}
 }
 
-// release resolves a release that must be in the table. For others it returns chart.ErrVersion.
+// release resolves a release that the table must have. Otherwise it returns chart.ErrVersion.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {

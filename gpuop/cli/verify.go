@@ -52,7 +52,7 @@ be reached.`,
 				return check.Report{}, err
 			}
 			findings, err := ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
-			return judged(s, findings), err
+			return clusterReport(s, findings), err
 		}
 		var r check.Report
 		if wait {
@@ -77,7 +77,8 @@ be reached.`,
 	return cmd
 }
 
-// ofNode keeps the findings about the named node and about unreadable kinds. Without a name it keeps all findings.
+// ofNode keeps the findings about the named node, and those about kinds that could not be read. Without a name, it
+// keeps all findings.
 func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Finding, error) {
 	if name == "" {
 		return findings, nil

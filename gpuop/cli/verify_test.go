@@ -16,7 +16,7 @@ import (
 
 const gathered = "../../docs/examples/must-gather"
 
-// A must-gather folder gives the same results as a live cluster, in every format.
+// A must-gather folder yields the same results as a live cluster, in every format.
 func TestVerifyOfAFolder(t *testing.T) {
 	var text strings.Builder
 	for _, args := range [][]string{
@@ -55,8 +55,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// serve serves testdata/healthy of package judge. change may edit each object before it is served. It is called for
-// every request, so the cluster can change over time.
+// serve starts an API server with the objects in testdata/healthy of package judge. change can edit each object. It is
+// called for every request, so the cluster can change over time.
 func serve(t *testing.T, change func(kind string, object map[string]any)) *apiserver.Server {
 	t.Helper()
 	s := &apiserver.Server{}
@@ -111,7 +111,7 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 			t.Errorf("%s was listed %d times", path, n)
 		}
 	}
-	// if RBAC forbids a kind, the report names it and checks the rest
+	// if RBAC forbids a kind, the report says so and contains the other checks
 	s = serve(t, func(string, map[string]any) {})
 	s.Forbidden = map[string]bool{"/apis/apps/v1/daemonsets": true}
 	code, out, _ = call("", "verify", "--kubeconfig", s.Kubeconfig(t), "-v")
@@ -120,8 +120,8 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 	}
 }
 
-// --wait polls until the driver is ready and prints a line for each change. Only the final report goes to standard
-// output.
+// --wait polls until the driver is ready, and prints a line for each change. Only the final report is written to
+// standard output.
 func TestVerifyWaits(t *testing.T) {
 	var mu sync.Mutex
 	looks := 0
@@ -143,7 +143,7 @@ func TestVerifyWaits(t *testing.T) {
 	if len(lines) != 2 || !strings.Contains(lines[0], "warning DaemonSet/gpu-operator/nvidia-driver-daemonset: 1 of 2 pods are ready") || !strings.HasSuffix(lines[1], "ok      DaemonSet/gpu-operator/nvidia-driver-daemonset") {
 		t.Errorf("log lines = %q, want one when the DaemonSet waits and one when it is ready", lines)
 	}
-	// the timeout expires before the first read
+	// the timeout ends before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "no answer within 1ns") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)

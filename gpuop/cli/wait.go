@@ -17,14 +17,14 @@ import (
 // errDeadline is returned by until after its timeout.
 var errDeadline = errors.New("timed out")
 
-// lookEvery is the minimum interval between two reads of the cluster.
+// lookEvery is the minimum interval between reads of the cluster.
 const lookEvery = 5 * time.Second
 
-// look reads the cluster once. It returns the findings, and whether waiting is over.
+// look reads the cluster once. done means that there is nothing to wait for.
 type look func(ctx context.Context) (findings []check.Finding, done bool, err error)
 
-// until calls look until it is done or fails, the timeout passes (errDeadline), or ctx ends. It writes a line to out
-// for each change of a waiting or failed finding. After a slow look, the interval is doubled.
+// until calls look until it is done or fails, until the timeout (errDeadline), or until ctx ends. It writes a line to
+// out for each change of a finding that is waiting or an error. A look that is slow doubles the interval.
 func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -56,14 +56,14 @@ func until(ctx context.Context, out io.Writer, every, timeout time.Duration, loo
 	}
 }
 
-// unsettled returns the findings that are waiting or failed.
+// unsettled returns the findings that are waiting or errors.
 func unsettled(findings []check.Finding) []check.Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool {
 		return f.Severity != check.Waiting && f.Severity != check.Error
 	})
 }
 
-// show writes what changed since before, and returns the findings for the next call.
+// show writes the changes since before. It returns the findings for the next call.
 func show(out io.Writer, before map[string]check.Finding, findings []check.Finding) map[string]check.Finding {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
@@ -92,7 +92,7 @@ func show(out io.Writer, before map[string]check.Finding, findings []check.Findi
 	return present
 }
 
-// waited calls look until every finding is resolved. If it ends early, the last finding says why.
+// waited calls look until every finding is resolved. If it ends before, the last finding says why.
 func (e *env) waited(
 	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (check.Report, error),
 ) (check.Report, error) {
@@ -101,7 +101,7 @@ func (e *env) waited(
 		r, err := look(ctx)
 		switch {
 		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
-			// a temporary outage of the API server: keep trying
+			// the API server may be back soon, so keep trying
 			return []check.Finding{{Check: noServer, Severity: check.Error, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err

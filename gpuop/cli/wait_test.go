@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// Each change is one line. Rows that do not change are not printed.
+// Each change is one line. Findings that do not change are not printed.
 func TestWaitingShowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -57,7 +57,7 @@ func TestWaitingEnds(t *testing.T) {
 	broken := errors.New("connection refused")
 	for name, test := range map[string]struct {
 		look look
-		stop time.Duration // when the context is canceled
+		stop time.Duration // when ctx is canceled
 		want error
 		took time.Duration
 	}{
@@ -88,7 +88,7 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// slowly returns a look that is done at the nth call. Each call takes the given time. Pauses take twice as long, so the
+// slowly returns a look that is done at the nth call. Each call takes the given time. Pauses last twice as long, so the
 // deadline comes first.
 func slowly(n int, each time.Duration) look {
 	looks := 0

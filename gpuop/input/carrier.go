@@ -13,51 +13,51 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// ChartUse is the installation of a chart in another tool's file.
+// ChartUse describes the installation of a chart in a file of another tool.
 type ChartUse struct {
-	// Where names the place in the file; Chart is the reference of the chart.
+	// Where names the place in the file. Chart is the reference of the chart.
 	Where, Chart string
-	// Repository is the address or name of the chart's repository, if the file has it.
+	// Repository is the address or name of the chart's repository. It is empty if the file does not have it.
 	Repository string
 	Version    *yaml.Node
-	// Values are mappings, texts of values files, and names of files.
+	// Values are mappings, texts of values files, or names of values files.
 	Values []*yaml.Node
-	// Parameters are lists of names and values in the syntax of --set.
+	// Parameters are lists of names and values. The names have the syntax of --set.
 	Parameters []*yaml.Node
 	// Sets is a mapping of dotted names to values.
 	Sets *yaml.Node
-	// Elsewhere is a reference to more values outside the file.
+	// Elsewhere refers to more values outside the file; nil means none.
 	Elsewhere *yaml.Node
-	// Reference is the name of the object that has the chart's version.
+	// Reference is the name of the object that defines the chart's version.
 	Reference *yaml.Node
-	// Misplaced are keys of other tools, which this tool ignores. Place is the right key for values.
+	// Misplaced are keys for values of other tools, which this tool ignores. Place is the key that it reads.
 	Misplaced []*yaml.Node
 	Place     string
-	// Raw means that parameters are parsed as Helm does: commas separate values.
+	// Raw means that Helm parses the values of parameters, so commas separate values.
 	Raw bool
-	// AsText is how a parameter marks its value as a string.
+	// AsText tells the user how to mark the value of a parameter as a string.
 	AsText string
 }
 
-// Carrier describes a file format of another tool that contains Helm values. Paths are dotted. A field may have several
-// paths, separated by spaces.
+// Carrier describes a file format of another tool that contains Helm values. All paths are dotted. A field with several
+// paths separates them by spaces.
 type Carrier struct {
 	kind, group string
-	// at is the path to the chart, or to a list of charts. Other paths are relative to at. With a leading slash they are
-	// relative to the root of the document.
+	// at is the path of the chart, or of a list of charts. Other paths are relative to it, or to the root if they begin
+	// with a slash.
 	at string
-	// chart is the path of the chart's name, or of another name that identifies it.
+	// chart is the path of the chart's name, or of another name that identifies the chart.
 	chart, version string
-	// reference is the path of the name of the object that has the version.
+	// reference is the path of the name of the object that defines the version.
 	reference string
-	// values are paths of mappings, texts and file names.
+	// values are the paths of mappings, texts and file names.
 	values string
-	// parameters are paths of lists of names and values; sets are paths of mappings of dotted names. asText marks a
-	// string.
+	// parameters are the paths of lists of names and values, and sets those of mappings of dotted names. asText is
+	// ChartUse.AsText.
 	parameters, sets, asText string
 	// elsewhere is the path of a reference to values in another file.
 	elsewhere string
-	// where is appended to the place in the file that findings name.
+	// where is appended to the path in ChartUse.Where.
 	where string
 }
 
@@ -90,19 +90,19 @@ func kustomize(kind string) Carrier {
 		values: "valuesFile valuesInline additionalValuesFiles"}
 }
 
-// Helmfile and Fleet are the kinds of helmfile.yaml and of Rancher's fleet.yaml, which have none of their own.
+// Helmfile and Fleet name the formats of helmfile.yaml and of Rancher's fleet.yaml, which do not have the field "kind".
 const (
 	Helmfile = "helmfile"
 	Fleet    = "fleet.yaml"
 )
 
-// valueKeys are the keys that tools use for values. A tool ignores those of other tools.
+// valueKeys are the keys that tools use for values. A tool ignores the keys of other tools.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
 
 // repositoryKeys are the keys that tools use for the chart's repository.
 var repositoryKeys = []string{"repo", "repoURL", "repository", "chart_repo_url", "chart.spec.sourceRef.name", "helm.repo"}
 
-// Kind returns the kind of the carrier's files.
+// Kind returns the kind of the format.
 func (c *Carrier) Kind() string { return c.kind }
 
 // nodeAt returns the node at a dotted path.
@@ -113,7 +113,7 @@ func nodeAt(n *yaml.Node, path string) *yaml.Node {
 	return fields.Get(n, strings.Split(path, ".")...)
 }
 
-// Uses returns the charts that a file installs.
+// Uses returns the charts that the file installs.
 func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
 	var out []ChartUse
 	for place := range strings.FieldsSeq(c.at) {
@@ -172,7 +172,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 	return use
 }
 
-// CarrierOf returns the Carrier of a document, or nil.
+// CarrierOf returns the format of a document, or nil if it is none of the known ones.
 func CarrierOf(root *yaml.Node) *Carrier {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {
@@ -191,8 +191,8 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf parses a chart reference: nvidia/gpu-operator, an OCI address, a folder or an archive. It sets version only
-// for archives.
+// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. Only archives
+// have a version.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))
 	if m := archive.FindStringSubmatch(name); m != nil {
@@ -201,13 +201,13 @@ func ChartOf(reference string) (name, version string) {
 	return strings.TrimSuffix(name, ".tgz"), ""
 }
 
-// archive matches the name of a packaged chart. The version begins after the first hyphen that a number follows, with
-// or without a v.
+// archive matches the file name of a packaged chart. The version begins after the first hyphen before a digit; a "v"
+// can precede the digit.
 var archive = regexp.MustCompile(`^(.*?)-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
 // Patch is an inline patch of a Kustomization.
 type Patch struct {
-	// Text is a partial object, or a list of operations on an object of the kind Target.
+	// Text is a partial object, or a list of operations on an object whose kind is Target.
 	Text   *yaml.Node
 	Target string
 }
@@ -230,13 +230,13 @@ func Patches(root *yaml.Node) (out []Patch) {
 
 // Task is an Ansible task that installs a chart, runs commands or applies an object.
 type Task struct {
-	// Use is the chart of kubernetes.core.helm; nil for other modules.
+	// Use is the chart that kubernetes.core.helm installs; nil for other modules.
 	Use *ChartUse
-	// Script is the command of the shell or command module. Object is the definition of kubernetes.core.k8s.
+	// Script is the command of the modules shell and command. Object is the definition of kubernetes.core.k8s.
 	Script, Object *yaml.Node
 }
 
-// Steps returns the commands (run) of a GitHub workflow or composite action.
+// Steps returns the nodes of the commands (run) in a GitHub workflow or composite action.
 func Steps(root *yaml.Node) (out []*yaml.Node) {
 	lists := []*yaml.Node{fields.Get(root, "runs", "steps")}
 	for _, job := range fields.Of(fields.Get(root, "jobs")) {
@@ -255,18 +255,18 @@ func Steps(root *yaml.Node) (out []*yaml.Node) {
 var ansible = Carrier{chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files"}
 
 var (
-	// nestedTasks are the keys of a play or block that contain tasks.
+	// nestedTasks are the keys of a play or block that contain lists of tasks.
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
-	// collections matches the prefixes of module names.
+	// collections matches the collection in a module's name.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes matches what Ansible itself interprets in a command: white space and single backslashes. Only a
-	// shell interprets braces.
+	// beyondQuotes matches the parts of a command that Ansible reads differently than a shell, and the quoted text
+	// around them. Those parts are white space and single backslashes and, in the module command, braces.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{\{.*?\}\}|\{|\s+(?:\\\s+)*`)
-	// ofTheModule matches options of the module at the end of a one-line command.
+	// ofTheModule matches options of the module that follow a command on its line.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
 
-// Tasks returns the tasks with known modules in a playbook or list of tasks.
+// Tasks returns the tasks with known modules in a playbook or a list of tasks.
 func Tasks(data []byte) []Task {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -298,7 +298,7 @@ func tasks(list *yaml.Node, out []Task) []Task {
 	return out
 }
 
-// commandOf returns the command of a task as a shell reads it, or nil.
+// commandOf returns the command of a task, written as a shell would read it. It returns nil if there is none.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	if inner := fields.Get(n, "cmd"); inner != nil {
 		n = fields.Resolve(inner)

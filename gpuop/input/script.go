@@ -1,8 +1,8 @@
-// Package input parses what people install the GPU Operator with: shell scripts, Terraform files, and files of other
+// Package input parses what people use to install the GPU Operator: shell scripts, Terraform files, and files of other
 // tools with values of charts.
 //
-// Unknown parts of a text, such as variables, are kept as written. The package runs nothing and opens no file. Inputs
-// that are too large or too deep are rejected with a reason.
+// Unknown parts of a text, such as variables, are kept as written. The package runs no program and opens no file.
+// Inputs that are too large or nested too deeply are rejected with a reason.
 package input
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// Word is an argument of a command, as the shell would pass it.
+// Word is an argument of a command, as the shell would pass it to a program.
 type Word struct {
 	Value string
 	// Raw is the argument as written.
@@ -31,11 +31,11 @@ type Word struct {
 	Start int
 	// Dynamic means that the value is unknown because the shell computes it.
 	Dynamic bool
-	// Splits means that a dynamic word may expand to no or several arguments, such as $OPTIONS.
+	// Splits means that a dynamic word can expand to any number of arguments, such as $OPTIONS.
 	Splits bool
 	// Perhaps means that the word is present only in some branches.
 	Perhaps bool
-	// Placeholder is a name that readers of an article replace, such as <node-name>.
+	// Placeholder is a name that the reader of an article must replace, such as <node-name>.
 	Placeholder string
 }
 
@@ -51,17 +51,18 @@ type Command struct {
 	Namespaced bool
 }
 
-// Document is a text inside a script.
+// Document is a text in a script, such as a here-document.
 type Document struct {
 	Text string
-	Line int // the script's line before the first line of the document
-	// Judged means that the document is checked as the values of a command.
+	Line int // number of lines of the script before the document
+	// Judged means that the document is checked together with the command that reads it.
 	Judged bool
-	// Holes means that the shell fills in parts of the text. Open means that the script appends more to the file.
+	// Holes means that the shell fills in parts of the text. Open means that the script appends something else to the
+	// file.
 	Holes, Open bool
 }
 
-// add appends a later document of the script, with empty lines between them so that its lines keep their numbers.
+// add appends a later document. Empty lines between them keep the line numbers of both.
 func (d *Document) add(later *Document) {
 	if gap := later.Line - d.Line - strings.Count(d.Text, "\n"); gap > 0 {
 		d.Text += strings.Repeat("\n", gap)
@@ -74,30 +75,31 @@ func (d *Document) add(later *Document) {
 type Script struct {
 	Text     string
 	Commands []Command
-	// Files maps names of files that the script writes to their here-documents.
+	// Files maps the names of files that the script writes to their content.
 	Files       map[string]*Document
 	Findings    []check.Finding
 	Corrections []Correction
 }
 
-// Correction replaces the bytes from start to end of the script.
+// Correction replaces the bytes from Start to End of the script.
 type Correction struct {
 	Start, End int
 	Text       string
 }
 
-// HelmNamespace is the variable with the same meaning as helm's --namespace.
+// HelmNamespace is the environment variable that means the same as helm's --namespace.
 const HelmNamespace = "HELM_NAMESPACE"
 
 var (
-	// ours matches the beginning of commands that gpuop checks.
+	// ours matches the beginning of a command that gpuop checks.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
-	// prompt matches a command behind a prompt; foreign matches a line continuation of PowerShell or cmd.
+	// prompt matches a command after a prompt. foreign matches a line that is continued as in PowerShell or cmd.
 	prompt  = regexp.MustCompile(`(?m)^\s*\$ \S`)
 	foreign = regexp.MustCompile("(?m) [`^]$")
 )
 
-// isBash reports whether a script can be meant for bash. Examples with prompts are not: they contain output as well.
+// isBash reports whether a script can be meant for bash. Texts with prompts are not scripts, because they also contain
+// output.
 func isBash(text string) bool {
 	if prompt.MatchString(text) && !ours.MatchString(text) {
 		return false
@@ -105,11 +107,11 @@ func isBash(text string) bool {
 	return strings.Contains(text, "\\\n") || !foreign.MatchString(text)
 }
 
-// templated matches a line of Jinja. It makes the lines below it conditional.
+// templated matches a statement of Jinja, which makes the lines below it conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
-// ParseScript parses as much of a script as it can, and reports the rest. line is the number of lines before the script
-// in its file.
+// ParseScript parses a script, and reports what it cannot parse. line is the number of lines before the script in its
+// file.
 func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	if reason := tooComplex(text); reason != "" {
@@ -128,7 +130,7 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
-		// bash accepts more than the parser, but no unterminated text
+		// unlike the parser, bash accepts most texts; but not unterminated ones
 		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
@@ -152,21 +154,22 @@ type variable struct {
 	unknown bool
 }
 
-// scriptReader walks a script, or text that it passes to another shell, and expands variables that the script assigns.
-// It does not use the environment of this machine.
+// scriptReader walks a script, or a text that the script passes to another shell. It expands variables that the script
+// assigns, and ignores the environment of this machine.
 type scriptReader struct {
 	*Script
-	offset, line, col int // where the text begins in the script
+	offset, line, col int // position of the text in the script
 	variables         map[string]variable
-	// assigned counts the assignments to each name. Values of names with several are uncertain.
+	// assigned counts the assignments to each name. If there are several, the value is uncertain.
 	assigned map[string]int
-	branched bool // the current node is in a branch
-	// from maps a statement to the one that is piped into it; written is the text that a statement writes.
+	branched bool // whether the current node is in a branch
+	// from maps a statement to the one whose output is piped into it. written maps a statement to the text that it
+	// writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
 	written map[*syntax.Stmt]*Document
 }
 
-// parse walks a text.
+// parse parses a text and records its commands.
 func (s *scriptReader) parse(text string) error {
 	s.from, s.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
@@ -207,7 +210,7 @@ func (s *scriptReader) visit(n syntax.Node) bool {
 // passing lists commands that write what they read.
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
-// output returns the text that a statement pipes, if the script contains it.
+// output returns the text that a statement writes to a pipe, or nil if it is unknown.
 func (s *scriptReader) output(stmt *syntax.Stmt) *Document {
 	if stmt == nil {
 		return nil
@@ -218,7 +221,7 @@ func (s *scriptReader) output(stmt *syntax.Stmt) *Document {
 	return s.written[stmt]
 }
 
-// statement records a simple command with its input, and the text that it writes.
+// statement records a simple command, the text that it reads and the text that it writes.
 func (s *scriptReader) statement(stmt *syntax.Stmt) {
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 {
@@ -252,7 +255,7 @@ func (s *scriptReader) statement(stmt *syntax.Stmt) {
 	s.shell(c)
 }
 
-// redirections records the here-document that a command reads, and the text that it writes to a file or pipe.
+// redirections records the here-document that a command reads, and the text that it writes to a file or a pipe.
 func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	to, appends, last := "", false, c.Words[len(c.Words)-1]
 	name := c.Words[0].Value
@@ -274,7 +277,7 @@ func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	case slices.Contains(passing, name):
 	case (name == "echo" || name == "printf") && strings.Contains(last.Value, "\n"):
 		text = &Document{Text: last.Value + "\n", Line: last.Line - 1}
-	default: // the program writes something else
+	default: // the output of other programs is unknown
 		if before := s.Files[to]; appends && before != nil {
 			before.Open = true
 		}
@@ -296,7 +299,7 @@ func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 
 var (
 	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
-	// dashC matches the option of a shell that precedes a command.
+	// dashC matches the option of a shell that precedes a command to run.
 	dashC = regexp.MustCompile(`^-[a-z]*c$`)
 	// escaped matches escaped characters inside double quotes.
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
@@ -304,7 +307,7 @@ var (
 	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
 )
 
-// shell parses the command that a shell runs: bash -c "helm …".
+// shell parses the command in an argument of a shell: bash -c "helm …".
 func (s *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
@@ -320,10 +323,10 @@ func (s *scriptReader) shell(c Command) {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
 	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: s.variables, assigned: s.assigned}
-	_ = inner.parse(text) // an error may come from the outer shell's expansion
+	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
 
-// place converts a position to the script's line, column and offset.
+// place converts a position in the text to the line, column and offset in the script.
 func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	line, col = s.line+int(p.Line())-1, int(p.Col())
 	if p.Line() == 1 {
@@ -332,11 +335,11 @@ func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, s.offset + int(p.Offset())
 }
 
-// between matches line ends and comments. Nothing else may be between a command and the flags that belong to it.
+// between matches line ends and comments, which are all that may separate a command from its flags.
 var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
-// broken reports flags on a line of their own after a missing line continuation, and adds them to their command. It
-// ignores them after quotes, parentheses and redirections.
+// broken reports flags that are not part of a command because a line continuation is missing. It adds them to that
+// command, unless quotes, parentheses or redirections are in between.
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
@@ -355,7 +358,7 @@ func (s *scriptReader) broken(last *Command, c Command) {
 	last.End = c.End
 }
 
-// assign records the value of a variable. An array assigned in a branch gets the elements of all branches.
+// assign records the value of a variable. An array that is assigned in branches gets the elements of all branches.
 func (s *scriptReader) assign(n *syntax.Assign) {
 	if n.Name == nil || n.Naked {
 		return
@@ -384,7 +387,7 @@ func (s *scriptReader) assign(n *syntax.Assign) {
 	s.variables[name] = v
 }
 
-// Get implements expand.Environ. HOME is always set, because otherwise the expander would look up the user on this
+// Get implements expand.Environ. HOME is always set, because the expander would otherwise look up the user of this
 // machine.
 func (s *scriptReader) Get(name string) expand.Variable {
 	if v, ok := s.variables[name]; ok && !v.unknown {
@@ -399,7 +402,8 @@ func (s *scriptReader) Get(name string) expand.Variable {
 // Each implements expand.Environ. Expansion does not use it.
 func (s *scriptReader) Each(func(string, expand.Variable) bool) {}
 
-// known reports whether the script determines the value of a part: no command, arithmetic or external variable.
+// known reports whether the script determines the value of a part. It does not if the part depends on a command,
+// arithmetic or an external variable.
 func (s *scriptReader) known(part syntax.WordPart) bool {
 	known := true
 	syntax.Walk(part, func(n syntax.Node) bool {
@@ -421,7 +425,7 @@ func (s *scriptReader) source(n syntax.Node) string {
 	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
 
-// holes replaces unknown parts by their source text.
+// holes returns the parts with unknown ones replaced by their source text. known is false if there are any.
 func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
@@ -440,7 +444,7 @@ func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 	return out, known
 }
 
-// literal expands parts to one text. Unknown parts are kept as written.
+// literal expands parts to one text. Unknown parts are kept as written, and known is false.
 func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = s.holes(parts)
 	text, err := expand.Literal(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
@@ -450,7 +454,7 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	return strings.ReplaceAll(text, unescape, ""), known
 }
 
-// words expands a word as the shell does. A word with an unknown part is dynamic.
+// words expands a word as the shell does. If a part is unknown, it returns one word that is dynamic.
 func (s *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
@@ -488,7 +492,8 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 	return words
 }
 
-// several returns the parameter of a word that expands to several words, such as "$@" and "${LIST[@]}", or nil.
+// several returns the parameter of a word that can expand to several words, such as "$@" and "${LIST[@]}". It returns
+// nil for other words.
 func several(w *syntax.Word) *syntax.ParamExp {
 	parts := w.Parts
 	if q, ok := parts[0].(*syntax.DblQuoted); ok && len(parts) == 1 {
@@ -499,7 +504,7 @@ func several(w *syntax.Word) *syntax.ParamExp {
 	}
 	p, ok := parts[0].(*syntax.ParamExp)
 	if ok && p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull) && p.Exp.Word != nil {
-		return several(p.Exp.Word) // ${LIST[@]+"${LIST[@]}"}
+		return several(p.Exp.Word) // such as ${LIST[@]+"${LIST[@]}"}
 	}
 	if !ok || p.Length || p.Exp != nil {
 		return nil
@@ -511,7 +516,7 @@ func several(w *syntax.Word) *syntax.ParamExp {
 	return nil
 }
 
-// hereDocument returns a here-document with known variables expanded.
+// hereDocument returns a here-document in which known variables are expanded.
 func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
@@ -522,7 +527,7 @@ func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 			begin := s.offset + int(lit.Pos().Offset())
 			text += s.Text[begin : begin+len(lit.Value)]
 		} else if isText {
-			// the parser joins continued lines; add empty lines to keep the line numbers
+			// the parser joins continued lines: add empty lines to keep the line numbers
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
 			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
@@ -550,21 +555,21 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// unescape marks a backslash that the outer shell removes.
+// unescape replaces a backslash that the outer shell removes. literal and words delete it.
 const unescape = "\x06"
 
 var (
-	// placeholder matches words in angle brackets, which readers of an article replace. The character before
-	// distinguishes them from redirections such as << and 2<.
+	// placeholder matches words in angle brackets, which the reader of an article must replace. The character before
+	// the bracket distinguishes them from redirections such as << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
 	// action matches an expression of Helm or Ansible: {{ version }}.
 	action = regexp.MustCompile(`\{\{.*?\}\}`)
-	// redirected matches the end of two redirections that look like a placeholder: <input 2>errors.
+	// redirected matches the end of two redirections that together look like a placeholder: <input 2>errors.
 	redirected = regexp.MustCompile(` [0-9]>$`)
 )
 
-// fill replaces placeholders, which the shell reads as redirections, and template expressions by unassigned variables
-// of the same length.
+// fill replaces template expressions and placeholders by variables of the same length, which nothing assigns. The shell
+// would read a placeholder as redirections.
 func fill(text string) string {
 	text = action.ReplaceAllStringFunc(text, func(found string) string { return "$" + strings.Repeat("_", len(found)-1) })
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
@@ -586,19 +591,19 @@ func (s *scriptReader) placeholderIn(w *syntax.Word) string {
 	return ""
 }
 
-// Filled begins a template expression of Helm or Ansible.
+// Filled is the beginning of a template expression of Helm or Ansible.
 const Filled = "{{"
 
-// Limits of scripts and Terraform files. The parsers recurse, and a stack overflow would end the program.
+// These limits apply to scripts and Terraform files. They prevent a stack overflow, because the parsers are recursive.
 const (
 	maxSource = 1 << 20  // bytes of a script or Terraform file
 	maxDepth  = 2000     // nested brackets and blocks
-	maxWord   = 64 << 10 // bytes of a word after expansion
+	maxWord   = 64 << 10 // bytes of an expanded word
 )
 
 var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
 
-// tooComplex returns why a script or Terraform file is not checked, or "".
+// tooComplex returns the reason why a script or Terraform file is not checked, or "".
 func tooComplex(source string) string {
 	if len(source) > maxSource {
 		return fmt.Sprintf("larger than %d MiB; skipped", maxSource>>20)

@@ -52,7 +52,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a b'c")
 	f.Add("$x `y` \\")
-	f.Add("\x01") // as placeholders are masked
+	f.Add("\x01") // the character that masks placeholders
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.ContainsAny(s, "\x00\r") || s == "" || strings.ToValidUTF8(s, "") != s {
 			return

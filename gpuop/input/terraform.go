@@ -15,17 +15,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// UnknownTag marks a value that is unknown until another program runs.
+// UnknownTag is the tag of a node whose value is unknown until another program runs.
 const UnknownTag = "!unknown"
 
-// TerraformFile has the values, parameters and manifests that a Terraform file installs, as YAML nodes with its line
-// numbers.
+// TerraformFile is what a Terraform file installs: values, parameters and manifests. The nodes have the line numbers of
+// the file.
 type TerraformFile struct {
-	// Uses are the charts of helm_release resources.
+	// Uses are the charts that helm_release resources install.
 	Uses []ChartUse
-	// Manifests are objects. Texts are objects as YAML text.
+	// Manifests are objects. Texts are objects as texts in YAML.
 	Manifests, Texts []*yaml.Node
-	// Sensitive are the settings of set_sensitive.
+	// Sensitive are the settings in set_sensitive, which are also among the parameters.
 	Sensitive []*yaml.Node
 	// Broken means that the text is not valid Terraform.
 	Broken   bool
@@ -34,14 +34,14 @@ type TerraformFile struct {
 	name   string
 	source []byte
 	locals map[string]hclsyntax.Expression
-	// left is how many nodes and bytes may still be created: nested locals can expand exponentially.
+	// left is how many nodes and bytes may still be created. Without a limit, nested locals can expand exponentially.
 	left int
 }
 
-// maxMade limits the nodes, and the bytes of templates, created from a file.
+// maxMade limits the nodes, and the bytes of templates, that are created from a file.
 const maxMade = 256 << 10
 
-// ReadTerraform parses resources of the providers helm, kubernetes and kubectl.
+// ReadTerraform parses the resources of the providers helm, kubernetes and kubectl. name is for findings.
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
@@ -95,7 +95,7 @@ func (f *TerraformFile) resource(b *hclsyntax.Block) {
 	}
 }
 
-// settings are the arguments and blocks with names and values.
+// settings are the names of arguments and blocks that contain settings.
 var settings = []string{"set", "set_sensitive", "set_list"}
 
 func (f *TerraformFile) release(b *hclsyntax.Block) {
@@ -146,11 +146,11 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	f.Uses = append(f.Uses, use)
 }
 
-// joining are the functions that return one list of their arguments.
+// joining are functions that combine their arguments into one list.
 var joining = []string{"compact", "concat", "flatten"}
 
-// values returns the elements of the argument "values": YAML texts, yamlencode calls and files. Of a conditional it
-// returns both branches.
+// values returns the elements of the argument "values": YAML texts, yamlencode calls and files. For a conditional, it
+// returns those of both branches.
 func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
@@ -175,7 +175,7 @@ func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	return []*yaml.Node{f.text(e)}
 }
 
-// node converts an expression to YAML nodes with their positions.
+// node converts an expression to a node. A text with an unknown part is unknown.
 func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	n := f.text(e)
 	if strings.Contains(n.Value, "${") {
@@ -184,7 +184,7 @@ func (f *TerraformFile) node(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// text converts an expression to a scalar. Unknown parts of a template are kept as ${…}.
+// text converts an expression to a node. Unknown parts of a text are kept as ${…}.
 func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: UnknownTag}
 	if f.left--; f.left > 0 {
@@ -197,7 +197,7 @@ func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// read converts an expression into n. Computed and external values are unknown.
+// read converts an expression into n. The tag of n is unchanged if the value is computed or external.
 func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
@@ -257,7 +257,7 @@ func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	}
 }
 
-// reference resolves a local of the file, or path.module.
+// reference resolves a reference to a local of the file, or to path.module.
 func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	var names []string
 	for _, step := range path {
@@ -279,7 +279,7 @@ func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	}
 }
 
-// encode encodes a value as text, with the line of the call.
+// encode stores value in n as a YAML text.
 func (f *TerraformFile) encode(n, value *yaml.Node) {
 	value.Style |= yaml.FlowStyle
 	if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {
@@ -287,7 +287,7 @@ func (f *TerraformFile) encode(n, value *yaml.Node) {
 	}
 }
 
-// scalar converts a single value to a node, as yamlencode does.
+// scalar stores a single value in n, as yamlencode writes it.
 func scalar(n *yaml.Node, v cty.Value) {
 	switch {
 	case !v.IsKnown():
