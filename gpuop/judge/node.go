@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
@@ -183,7 +182,7 @@ func (w *nodeJudge) upgrade() {
 		Check: driverUpgrade, Subject: labelUpgrade, Since: labelWritten(w.kube,
 			labelUpgrade), Fix: w.operatorLog(),
 	}
-	switch none, meaning := w.noDriverPod(), explain.Find(state); {
+	switch none, step := w.noDriverPod(), upgradeSteps[state]; {
 	case state == "upgrade-done":
 		v.Reason, v.Fix = "no driver upgrade is in progress", ""
 	case none != "":
@@ -192,17 +191,31 @@ func (w *nodeJudge) upgrade() {
 	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
 		v.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
-	case len(meaning) == 0:
-		v.Say(check.Unknown, "unknown upgrade state %q", state)
 	case state == "upgrade-failed":
 		v.Say(check.Error, "the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
 		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+	case step == "":
+		v.Say(check.Unknown, "unknown upgrade state %q", state)
 	default:
 		w.changing = "the driver upgrade"
-		v.Say(check.Waiting, "%s: %s", state, meaning[0].Meaning)
+		v.Say(check.Waiting, "a driver upgrade is in progress (%s): %s", state, step)
 		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
 	}
 	w.add(v)
+}
+
+// upgradeSteps describes the states of a driver upgrade in progress.
+var upgradeSteps = map[string]string{
+	"upgrade-required":          "the driver pod is outdated, and the node waits for its turn (maxParallelUpgrades, maxUnavailable)",
+	"node-maintenance-required": "the node is handed over to an external maintenance operator",
+	"cordon-required":           "the node will be cordoned",
+	"wait-for-jobs-required":    "waiting for the jobs that driver.upgradePolicy.waitForCompletion selects",
+	"pod-deletion-required":     "pods that hold GPUs are being deleted",
+	"drain-required":            "the node is being drained",
+	"pod-restart-required":      "the driver pod is being replaced",
+	"validation-required":       "the validator checks the new driver",
+	"post-maintenance-required": "the maintenance is complete, and cleanup follows",
+	"uncordon-required":         "the node will be uncordoned",
 }
 
 // noDriverPod returns why the node needs no driver pod, or "" if it needs one.
