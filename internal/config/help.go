@@ -7,6 +7,40 @@ import (
 
 const helpWidth = 100
 
+// A Setting describes a setting for the help and the documentation.
+type Setting struct {
+	ID        string // name of the flag, or of the variable if there is no flag
+	Section   string
+	Flags     []string // with dashes, the long name first; empty if only a variable sets it
+	Variables []string
+	Default   string
+	Help      string // one sentence
+	Expects   string // a sentence about the values
+	Key       string // in the YAML file, or ""
+	Needs     string // name of the flag without which the setting has no effect, or ""
+	NoEffect  string // a sentence if the setting never has an effect, or ""
+	IsSwitch  bool
+}
+
+// Settings returns all settings, section by section.
+func Settings() []Setting {
+	var all []Setting
+	for _, o := range table() {
+		s := Setting{
+			ID: o.id(), Section: o.section, Variables: o.variables(), Default: o.def, Help: o.help, Expects: o.expects(),
+			Key: o.key, Needs: o.needs, IsSwitch: o.isSwitch(),
+		}
+		if o.name != "" {
+			s.Flags = o.flags()
+		}
+		if o.unused != "" {
+			s.NoEffect = "No effect: " + o.unused + "."
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // Help returns the flags and variables of --help, one section after the other.
 func Help() string {
 	var b strings.Builder
@@ -14,29 +48,26 @@ func Help() string {
 --config-file. Separate the elements of a list with commas.
 `)
 	section := ""
-	for _, o := range table() {
-		if o.section != section {
-			section = o.section
+	for _, s := range Settings() {
+		if s.Section != section {
+			section = s.Section
 			fmt.Fprintf(&b, "\n%s:\n", section)
 		}
-		env := strings.Join(o.variables(), ", $")
+		env := strings.Join(s.Variables, ", $")
 		heading := env
-		if o.name != "" {
-			heading = strings.Join(o.flags(), ", ")
-			if !o.isSwitch() {
+		if s.Flags != nil {
+			heading = strings.Join(s.Flags, ", ")
+			if !s.IsSwitch {
 				heading += " VALUE"
 			}
 			heading += "  [$" + env + "]"
 		}
 		fmt.Fprintf(&b, "  %s\n", heading)
-		text := o.help + " " + o.expects()
-		if o.def != "" && !o.isSwitch() {
-			text += " Default: " + o.def + "."
+		text := s.Help + " " + s.Expects
+		if s.Default != "" && !s.IsSwitch {
+			text += " Default: " + s.Default + "."
 		}
-		if s := o.state(); s != "" {
-			text += " " + s
-		}
-		wrap(&b, "      ", text)
+		wrap(&b, "      ", text+" "+s.NoEffect)
 	}
 	b.WriteString("\nInformation:\n  --help, -h\n      Show this help.\n  --version, -v\n      Show the version.\n")
 	return b.String()
@@ -64,14 +95,6 @@ func (o *option) expects() string {
 		return "Off unless set."
 	}
 	return "Expects " + o.bind(&Config{}).form + "."
-}
-
-// state returns a sentence for a setting without effect, or "".
-func (o *option) state() string {
-	if o.unused == "" {
-		return ""
-	}
-	return "No effect: " + o.unused + "."
 }
 
 // wrap writes text in indented lines of at most helpWidth bytes.

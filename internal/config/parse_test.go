@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-var update = flag.Bool("update", false, "write the generated page")
 
 // world is the environment and the files of a test.
 type world struct {
@@ -429,6 +426,9 @@ func TestTexts(t *testing.T) {
 	}
 	help := Help()
 	for _, o := range table() {
+		if len(o.help) > 90 {
+			t.Errorf("help of %s has %d characters, want at most 90", o.id(), len(o.help))
+		}
 		for _, word := range append(o.flags(), o.variables()...) {
 			if !strings.Contains(help, word) {
 				t.Errorf("help does not contain %s", word)

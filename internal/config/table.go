@@ -14,7 +14,7 @@ type option struct {
 	alsoEnv string // second environment variable
 	key     string // key in the YAML file
 	def     string // default, as a user would write it
-	help    string // one sentence of at most 90 characters; further ones are in details
+	help    string // one sentence of at most 90 characters; tools/metrics has further ones
 	unused  string // why the setting has no effect; set for settings that are accepted for compatibility
 	needs   string // switch that must be on for the setting to have an effect
 	perNode bool   // the value may differ between nodes with the same configuration

@@ -1,6 +1,10 @@
-// Command metrics writes docs/metrics.md, which lists every family that the exporter can serve, and the columns "type"
-// and "labels" in docs/operations.md. It reads the catalog and the exporter's code. "make generate" runs it in the root
-// of the repository. It needs cgo to find out which fields the sources read.
+// Command metrics writes pages of the documentation from the catalog and the exporter's code:
+//
+//   - docs/metrics.md lists every family that the exporter can serve.
+//   - docs/operations.md: the columns "type" and "labels" of its tables.
+//   - docs/flags.md lists every setting.
+//
+// "make generate" runs it in the root of the repository. It needs cgo to find out which fields the sources read.
 package main
 
 import (
@@ -20,7 +24,9 @@ func (w *writer) fail(format string, args ...any) {
 
 func main() {
 	w := &writer{}
-	for name, text := range map[string]string{"metrics.md": w.reference(), "operations.md": w.operations()} {
+	for name, text := range map[string]string{
+		"metrics.md": w.reference(), "operations.md": w.operations(), "flags.md": w.flags(),
+	} {
 		if w.err == nil {
 			w.err = os.WriteFile(filepath.Join("docs", name), []byte(text), 0o644)
 		}

@@ -252,3 +252,11 @@ func TestOperationsPageIsComplete(t *testing.T) {
 		t.Errorf("docs/operations.md lists reasons that do not exist: %q", slices.Sorted(maps.Keys(listed)))
 	}
 }
+
+func TestFlagsPageIsCurrent(t *testing.T) {
+	t.Chdir(root)
+	w := &writer{}
+	if page := w.flags(); w.err != nil || page != read(t, "docs/flags.md") {
+		t.Errorf("docs/flags.md is out of date: go run ./tools/metrics (error %v)", w.err)
+	}
+}

@@ -1,7 +1,6 @@
-package config
+package main
 
-// details holds the sentences of docs/flags.md that follow the help of a setting, by its flag or, if it has none, its
-// variable.
+// details holds the sentences of docs/flags.md that follow the help of a setting, by config.Setting.ID.
 var details = map[string]string{
 	"collectors":     "If no file is named and the default path does not exist, the built-in copy is used.",
 	"configmap-data": "It takes precedence over a counters file.",
