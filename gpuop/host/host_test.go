@@ -274,6 +274,22 @@ func TestWhyNotLoaded(t *testing.T) {
 	}
 }
 
+// If Secure Boot is on, it may be why the module is not loaded. The variable's value follows four bytes of attributes.
+func TestSecureBoot(t *testing.T) {
+	const variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	for name, tc := range map[string]struct {
+		value string
+		want  bool
+	}{"on": {"\x06\x00\x00\x00\x01", true}, "off": {"\x06\x00\x00\x00\x00", false}, "cut": {"\x06\x00\x00\x01", false}, "no UEFI": {"-", false}} {
+		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", variable, tc.value))
+		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
+		got := tree.Findings[i]
+		if strings.Contains(got.Reason, "Secure Boot is on") != tc.want || strings.Contains(got.Fix, "mokutil") != tc.want {
+			t.Errorf("%s: %q, fix %q, want Secure Boot: %t", name, got.Reason, got.Fix, tc.want)
+		}
+	}
+}
+
 // The finding about a validation file has the file's time.
 func TestAge(t *testing.T) {
 	r := plant(t, healthy())

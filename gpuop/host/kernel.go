@@ -88,7 +88,18 @@ func (n *inspection) driver() (check.Severity, string, string) {
 		return check.Note, "not loaded: every GPU is bound to vfio-pci", ""
 	}
 	reason, next := n.whyNotLoaded()
+	if n.secureBoot() {
+		reason += "; Secure Boot is on, so the kernel loads only modules that are signed with an enrolled key"
+		next = "sudo dmesg | grep -i -e lockdown -e 'module verification'  # if the module was rejected: " +
+			"use precompiled drivers (driver.usePrecompiled=true), enroll the key with mokutil, or disable Secure Boot"
+	}
 	return check.Error, reason, next
+}
+
+// secureBoot reports whether UEFI Secure Boot is on. In the variable's file, four bytes of attributes precede the value.
+func (n *inspection) secureBoot() bool {
+	value, err := n.read("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
+	return err == nil && len(value) == 5 && value[4] == 1
 }
 
 // module matches NVIDIA's kernel module in modules.dep. A distribution's package or DKMS installs it there.

@@ -115,6 +115,7 @@ var nodeChecks = []struct {
 	{preflight | verify, (*nodeJudge).ready},
 	{preflight, (*nodeJudge).architecture},
 	{preflight, (*nodeJudge).supported},
+	{preflight | verify, (*nodeJudge).cdi},
 	{preflight, (*nodeJudge).taints},
 	{verify, (*nodeJudge).discovered},
 	{verify, (*nodeJudge).upgrade},

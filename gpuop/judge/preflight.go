@@ -577,6 +577,26 @@ func (w *nodeJudge) supported() {
 	w.add(v)
 }
 
+// cdiInRuntime is the first release in which the container runtime injects the GPUs.
+var cdiInRuntime, _ = chart.ParseVersion("v25.10.0")
+
+// cdi checks that the node's container runtime supports CDI if the operator uses it.
+func (w *nodeJudge) cdi() {
+	runs := w.kube.Status.NodeInfo.ContainerRuntimeVersion
+	version, isContainerd := strings.CutPrefix(runs, "containerd://")
+	minor, ok := minor(version)
+	old := isContainerd && ok && minor < 7
+	if !old || !w.is("cdi.enabled") || w.Release.Before(cdiInRuntime) || !w.runs("container-toolkit", w.kube) {
+		return
+	}
+	v := check.Finding{Check: cdiSupport, Subject: "container runtime", Cause: "CDI " + runs}
+	v.Evidence = check.Seen("status", "Node/"+w.kube.Name, "%s", runs)
+	v.Say(check.Error, "containerd %s does not support CDI, which %s uses to give GPUs to containers: pods get no GPU",
+		version, w.Release)
+	v.Fix = "helm upgrade … --set cdi.enabled=false  # or upgrade containerd to 1.7 or later"
+	w.add(v)
+}
+
 // tolerant is a group of pods with the same tolerations. path is the setting or object that defines them.
 type tolerant struct {
 	path, what string

@@ -386,6 +386,20 @@ func TestJudge(t *testing.T) {
 			openShift(s)
 			of(s, "gpu-1").Status.NodeInfo.KernelVersion = of(s, "gpu-2").Status.NodeInfo.KernelVersion
 		}, says: "one for each kernel"},
+		"containerd without CDI": {change: func(s *cluster.State) {
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+			}
+		}, want: []string{"error cdi-support"}, says: "containerd 1.6.39 does not support CDI"},
+		"containerd with CDI": {change: func(s *cluster.State) {
+			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27-k3s1"
+		}},
+		"containerd without CDI, which is off": {values: values("cdi.enabled", false), change: func(s *cluster.State) {
+			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+		}},
+		"containerd without CDI, in a release with its own": {version: "v25.3.0", values: values("cdi.enabled", true), change: func(s *cluster.State) {
+			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+		}, want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"a taint of Kubernetes": {change: func(s *cluster.State) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
