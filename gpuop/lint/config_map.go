@@ -22,7 +22,7 @@ func (in *installation) configs() {
 			continue
 		}
 		if name, _ := in.Value(c + ".config.name"); chart.Text(name) == "" {
-			in.add(badConfigMap, check.Error, "the chart refuses to render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
+			in.add(badConfigMap, check.Error, "the chart does not render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
 		}
 		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
 			in.add(badConfigMap, check.Warning, c+".config.create=true needs "+c+".config.data, otherwise no ConfigMap is created", "set "+c+".config.data", create)
