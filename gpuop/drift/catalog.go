@@ -18,7 +18,7 @@ var (
 	otherField = check.New("drift-field", check.Error, "A field of the ClusterPolicy was changed after Helm wrote it.",
 		"Apply the patch in the message.", "Helm pkg/kube: three-way patches")
 	missingObject = check.New("drift-object-missing", check.Error, "The ClusterPolicy of the release was deleted.",
-		"Apply it from helm get manifest.", releaseStates)
+		"Apply the ClusterPolicy that helm get manifest prints.", releaseStates)
 	otherOwner = check.New("drift-owner", check.Note, "A HelmRelease or an Application manages the installation.",
 		"Change the values there.", "Flux helm-controller and Argo CD: labels of owned objects")
 )

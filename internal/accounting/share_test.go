@@ -135,13 +135,13 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
 			},
 		},
-		"without host PIDs the shares are unknown": {
+		"shares are unknown without host PIDs": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs, m.noPodOf = []gpu.Process{process(1, 0.3, 100)}, gpu.ErrPIDNamespace
 			})},
 			unknown("pod_of_process pid_namespace"),
 		},
-		"without processes the shares are unknown": {
+		"shares are unknown without processes": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
 			})},
@@ -207,11 +207,11 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
 			alone(12, 20, 2000, 0, 0),
 		},
-		"with unknown owners nothing is unattributed": {
+		"if all owners are unknown, nothing is unattributed": {
 			[]moment{at(0, none, nil), at(1, nil, nil), at(2, nil, nil)},
 			reported{notAvailable: of{"owners no_data": 1}},
 		},
-		"with unknown owners of one device nothing of it is unattributed": {
+		"if the owners of one device are unknown, nothing of it is unattributed": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, []gpu.Use{{Incomplete: true}}, nil)},
 			reported{notAvailable: of{"owners no_data": 1}},
 		},

@@ -45,7 +45,7 @@ func table() []option {
 			help: "Metric names and units: classic (as in 4.8), current (as in 4.9) or both.",
 			bind: func(c *Config) value { return vocabulary(&c.Metrics.Vocabulary) }},
 		{name: "compatibility", env: "DCGM_EXPORTER_COMPATIBILITY", def: "off",
-			help: "off, or strict: exactly the page of NVIDIA's exporter.",
+			help: "off, or strict for exactly the page that NVIDIA's exporter serves.",
 			bind: func(c *Config) value {
 				return word(&c.Metrics.Compatibility, CompatibilityOff, CompatibilityStrict)
 			}},
