@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
@@ -83,7 +84,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 			return opt, fmt.Errorf("%w: %s: expected a mapping of chart values: %w", errValues, inputName(file), err)
 		}
 		merge(merged, m)
-		names, flags = append(names, inputName(file)), append(flags, "-f "+file)
+		names, flags = append(names, inputName(file)), append(flags, "-f "+input.Quote(file))
 	}
 	for _, set := range sets {
 		if _, err := model.ParseSet(set); err != nil {
@@ -92,7 +93,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		if err := strvals.ParseInto(set, merged); err != nil {
 			return opt, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
 		}
-		flags = append(flags, "--set '"+strings.ReplaceAll(set, "'", `'\''`)+"'")
+		flags = append(flags, "--set "+input.Quote(set))
 	}
 	if len(sets) > 0 {
 		names = append(names, "--set")

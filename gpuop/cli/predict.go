@@ -31,7 +31,8 @@ func newPredictCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) [-f FILE] [--config NAME]",
 		Short: "Predict labels and allocatable resources under a sharing or MIG config",
-		Long: `predict prints the labels and resources that a node will have with another config, and the limits of MPS clients.
+		Long: `predict prints the labels and resources that a node will have with another config, and the limits of MPS
+clients.
 
 -f is a device-plugin config, a ConfigMap with several of them, or a mig-parted file. Without -f, --config is one of the
 default MIG configs (all-balanced, all-1g.10gb, …). Without --config, the node's label selects the sharing config. A
@@ -43,12 +44,13 @@ sharing config that is not in a ConfigMap is named after its file.`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return e.predict(&p) },
 	}
-	cmd.Flags().StringVar(&p.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the value of the nvidia.com/gpu.product label")
-	cmd.Flags().IntVar(&p.count, "gpus", 1, "`number` of GPUs of the node")
-	cmd.Flags().StringVar(&p.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
-	cmd.Flags().StringVarP(&p.file, "file", "f", "", "a device-plugin or MIG config `file`; - for standard input")
-	cmd.Flags().StringVar(&p.config, "config", "", "the `name` of the config that the node gets")
-	cmd.Flags().StringVar(&p.strategy, "strategy", "", "MIG `strategy`: none, single or mixed (default: the node's label, or single)")
+	flags := cmd.Flags()
+	flags.StringVar(&p.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the label nvidia.com/gpu.product")
+	flags.IntVar(&p.count, "gpus", 1, "`number` of GPUs of the node")
+	flags.StringVar(&p.nodeFile, "node", "", "a `file` with the output of kubectl get node NAME -o json; - for standard input")
+	flags.StringVarP(&p.file, "file", "f", "", "a device-plugin or MIG config `file`; - for standard input")
+	flags.StringVar(&p.config, "config", "", "the `name` of the config that the node gets")
+	flags.StringVar(&p.strategy, "strategy", "", "MIG `strategy`: none, single, mixed (default: the node's label, or single)")
 	return cmd
 }
 
@@ -109,7 +111,7 @@ func (e *env) predict(f *predictFlags) error {
 
 // newPrediction returns a prediction in which nothing changes.
 func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction {
-	p := &prediction{Node: n.Name, MIGStrategy: strategy, Sharing: (*sharing.Config)(nil).Strategy(), headline: gpuLine(gpus)}
+	p := &prediction{Node: n.Name, MIGStrategy: strategy, Sharing: "none", headline: gpuLine(gpus)}
 	if n.Name != "" {
 		p.headline = n.Name + ": " + p.headline
 	}
@@ -126,8 +128,10 @@ func (p *prediction) becomes(after mig.Prediction) {
 		after.Resources = map[string]int{}
 	}
 	p.after, p.Labels, p.Resources = after, after.Labels, map[string]change{}
-	for _, resource := range slices.Concat(slices.Collect(maps.Keys(p.before.Resources)), slices.Collect(maps.Keys(after.Resources))) {
-		p.Resources[resource] = change{p.before.Resources[resource], after.Resources[resource]}
+	for _, side := range []mig.Prediction{p.before, after} {
+		for resource := range side.Resources {
+			p.Resources[resource] = change{p.before.Resources[resource], after.Resources[resource]}
+		}
 	}
 }
 
@@ -190,7 +194,8 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 			for _, n := range config.Configs {
 				names = append(names, n.Name)
 			}
-			return nil, fmt.Errorf("%s: %w %q: it has %s", inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%s: %w %q: it has %s",
+				inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(names, ", "))
 		}
 		p.about = " of " + inputName(f.file)
 	}
@@ -214,7 +219,7 @@ func (p *prediction) write(w io.Writer, style check.Style) error {
 	fmt.Fprintln(w, style.Bold(p.headline))
 	switch {
 	case p.noPlugin:
-		_, err := fmt.Fprintln(w, style.Red("the device plugin will not start with this configuration, and no GPU will be allocatable"))
+		_, err := fmt.Fprintln(w, style.Red("the device plugin will not start with this config: no GPU will be allocatable"))
 		return err
 	case p.Config == "":
 		_, err := fmt.Fprintln(w, "the node gets an empty config: nothing changes")

@@ -166,9 +166,10 @@ func (e *env) learn() error {
 
 // moved returns a hidden command that refers to its successor.
 func moved(name, successor string) *cobra.Command {
-	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, _ []string) error {
+	run := func(cmd *cobra.Command, _ []string) error {
 		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
-	}}
+	}
+	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: run}
 }
 
 // exactly is like cobra.ExactArgs. Its error message names the arguments.

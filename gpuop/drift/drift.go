@@ -37,7 +37,8 @@ type comparison struct {
 	controller controller
 }
 
-// Compare compares the cluster with what the user intended. The findings are in the order values, release, ClusterPolicy.
+// Compare compares the cluster with what the user intended. The findings are in the order values, release,
+// ClusterPolicy.
 func Compare(s *cluster.State, o Options) []check.Finding {
 	if o.Hidden == nil {
 		o.Hidden = &check.Secrets{}
@@ -99,10 +100,11 @@ func (c *comparison) unread(k cluster.Kind) bool {
 // withoutRelease reports an installation without a Helm release.
 func (c *comparison) withoutRelease() {
 	state, next := check.Warning, "helm list -A --all"
-	reason := "no Helm release of the chart found: the operator was installed by other means (OLM, kubectl apply) or in another cluster"
+	reason := "no Helm release of the chart found: the operator was installed with OLM or kubectl, or in another cluster"
 	if c.controller.kind == "Application" {
 		state, next = check.Note, "argocd app diff "+c.controller.name
 		reason = "Argo CD renders the chart itself, without a Helm release to compare with"
 	}
-	c.add(check.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(c.At), state, noRelease, "Helm release", reason, next)
+	seen := check.Seen("list", string(cluster.Secrets), "0 releases of the chart").At(c.At)
+	c.add(seen, state, noRelease, "Helm release", reason, next)
 }

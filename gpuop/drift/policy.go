@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 )
 
 // policy compares the ClusterPolicy in the manifest with the one in the cluster.
@@ -128,5 +129,5 @@ func (d *fieldDiff) revert(path []string, want any) string {
 	if err != nil || len(data) > 500 || d.Hidden.Mask(string(data)) != string(data) {
 		return "kubectl edit " + strings.ToLower(d.subject)
 	}
-	return fmt.Sprintf("kubectl patch %s --type=merge -p '%s'", strings.ToLower(d.subject), strings.ReplaceAll(string(data), "'", `'\''`))
+	return fmt.Sprintf("kubectl patch %s --type=merge -p %s", strings.ToLower(d.subject), input.Quote(string(data)))
 }

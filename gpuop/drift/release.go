@@ -54,7 +54,8 @@ func (c *comparison) upgrade(r *Release) string {
 	if c.controller.kind == "HelmRelease" {
 		return c.controller.change()
 	}
-	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s", r.Name, r.Namespace, r.chartVersion(), c.Flags))
+	return strings.TrimSpace(fmt.Sprintf("helm upgrade %s nvidia/gpu-operator -n %s --version %s %s",
+		r.Name, r.Namespace, r.chartVersion(), c.Flags))
 }
 
 // values compares the intended values with those of the release.

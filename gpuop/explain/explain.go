@@ -47,7 +47,8 @@ var ErrUnknown = errors.New("unknown word")
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := Find(word)
 	if c := check.Find(word); c != nil {
-		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: c.Title + " " + c.Help, Source: c.Source})
+		meaning := c.Title + " " + c.Help
+		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: meaning, Source: c.Source})
 	}
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))
 	if below := keys(table, path); len(entries) == 0 || len(below) == 1 {
@@ -101,17 +102,20 @@ var glossary = sync.OnceValue(func() []Entry {
 				c[i] = ""
 			}
 		}
-		entries = append(entries, Entry{Kind: c[0], Words: strings.Split(c[1], ", "), Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
+		words := strings.Split(c[1], ", ")
+		entries = append(entries, Entry{Kind: c[0], Words: words, Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
 	}
 	return entries
 })
 
 // fold normalizes case, hyphens and underscores for comparison.
 func fold(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ' ' || r == '_' || r == '-' }), "-")
+	isSeparator := func(r rune) bool { return strings.ContainsRune(" _-", r) }
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), isSeparator), "-")
 }
 
-// lookup finds a word of the glossary in any spelling, and lists that spelling first. The prefix nvidia.com/ is optional.
+// lookup finds a word of the glossary in any spelling, and lists that spelling first. The prefix nvidia.com/ is
+// optional.
 func lookup(word string) (entries []Entry) {
 	word = fold(word)
 	for _, e := range glossary() {
@@ -173,11 +177,14 @@ func model(word string) []Entry {
 	if err != nil {
 		return nil
 	}
-	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product", Source: "nvidia-smi on such a board; CUDA GPUs list"}
-	e.Meaning = fmt.Sprintf("A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s.", g.MemoryMiB, g.Family, g.ComputeCapability)
+	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product"}
+	e.Source = "nvidia-smi on such a board; CUDA GPUs list"
+	e.Meaning = fmt.Sprintf("A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s.",
+		g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {
 		e.Words[1], e.Source = b.Name, b.Source
-		e.Meaning = fmt.Sprintf("A GPU with MIG support: %d compute slices, %d memory slices; gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
+		e.Meaning = fmt.Sprintf("A GPU with MIG support: %d compute slices, %d memory slices; "+
+			"gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
 	}
 	entries := []Entry{e}
 	for _, ending := range []string{"-SHARED", "-MIG-INVALID"} {

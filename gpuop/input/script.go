@@ -98,34 +98,32 @@ var (
 	foreign = regexp.MustCompile("(?m) [`^]$")
 )
 
-// isBash reports whether a script can be meant for bash. Texts with prompts are not scripts, because they also contain
-// output.
-func isBash(text string) bool {
-	if prompt.MatchString(text) && !ours.MatchString(text) {
-		return false
-	}
-	return strings.Contains(text, "\\\n") || !foreign.MatchString(text)
-}
-
 // templated matches a statement of Jinja, which makes the lines below it conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
+
+// skipReason returns why a script is not parsed, or "". Texts with prompts are not scripts: they also contain output.
+func skipReason(text string) string {
+	reason := tooComplex(text)
+	switch {
+	case reason != "":
+		return reason
+	case templated.MatchString(text):
+		return "the script is a template; skipped"
+	case prompt.MatchString(text) && !ours.MatchString(text):
+		return "the commands follow a prompt ($); skipped"
+	case foreign.MatchString(text) && !strings.Contains(text, "\\\n"):
+		return "lines are continued as in PowerShell or cmd; skipped"
+	}
+	return ""
+}
 
 // ParseScript parses a script, and reports what it cannot parse. line is the number of lines before the script in its
 // file.
 func ParseScript(text string, line int) *Script {
+	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	s := &Script{Text: text, Files: map[string]*Document{}}
-	if reason := tooComplex(text); reason != "" {
+	if reason := skipReason(text); reason != "" {
 		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: reason})
-		return s
-	}
-	if templated.MatchString(text) {
-		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: "the script is a template; skipped"})
-		return s
-	}
-	s.Text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
-	if !isBash(s.Text) {
-		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note,
-			Reason: "not a bash script: lines begin with $, or end with ` or ^; skipped", Fix: "write the commands as bash reads them"})
 		return s
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
@@ -322,7 +320,8 @@ func (s *scriptReader) shell(c Command) {
 	if w.Raw[0] == '"' {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
-	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1, variables: s.variables, assigned: s.assigned}
+	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1,
+		variables: s.variables, assigned: s.assigned}
 	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
 
@@ -343,14 +342,16 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
-		Reason: "the line before does not end with \\, so the shell runs this as a command of its own", Fix: "end the line before with \\"}
+		Reason: "the line before does not end with \\, so the shell runs this as a command of its own",
+		Fix:    "end the line before with \\"}
 	defer func() { s.Findings = append(s.Findings, f) }()
 	if last.End > c.Start || !between.MatchString(s.Text[last.End:c.Start]) {
 		f.Fix = "move it into the command above"
 		return
 	}
 	if comment := strings.Trim(s.Text[last.End:c.Start], " \t\n\\"); comment != "" {
-		f.Reason, f.Fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
+		f.Reason = "the comment ends the command, so the shell runs what follows as a command of its own"
+		f.Fix = "move the comment above the command"
 	} else {
 		s.Corrections = append(s.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}
@@ -413,7 +414,8 @@ func (s *scriptReader) known(part syntax.WordPart) bool {
 		case *syntax.ParamExp:
 			v, assigned := s.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
-			known = known && (assigned || hasDefault) && !v.unknown && v.Kind != expand.Indexed && !n.Excl && n.Repl == nil && n.Slice == nil
+			simple := !n.Excl && n.Repl == nil && n.Slice == nil
+			known = known && simple && (assigned || hasDefault) && !v.unknown && v.Kind != expand.Indexed
 		}
 		return known
 	})
@@ -503,7 +505,8 @@ func several(w *syntax.Word) *syntax.ParamExp {
 		return nil
 	}
 	p, ok := parts[0].(*syntax.ParamExp)
-	if ok && p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull) && p.Exp.Word != nil {
+	alternates := ok && p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull)
+	if alternates && p.Exp.Word != nil {
 		return several(p.Exp.Word) // such as ${LIST[@]+"${LIST[@]}"}
 	}
 	if !ok || p.Length || p.Exp != nil {
@@ -529,7 +532,8 @@ func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 		} else if isText {
 			// the parser joins continued lines: add empty lines to keep the line numbers
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
-			text += strings.Replace(escapedHere.ReplaceAllString(lit.Value, "$1"), "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
+			plain := escapedHere.ReplaceAllString(lit.Value, "$1")
+			text += strings.Replace(plain, "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
 			filled, known := s.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
 			text, holes = text+filled, holes || !known
