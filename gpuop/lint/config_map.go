@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // configs checks settings about ConfigMaps that the chart creates or that the values name.
@@ -64,6 +65,33 @@ func (r *run) configMap(d *doc) (judged bool) {
 		}
 	}
 	r.configMaps = append(r.configMaps, m)
+	return judged
+}
+
+// pluginValues checks the configs in values of the device plugin's own chart, which creates a ConfigMap of them. It
+// reports whether there are any. In that chart, no key is overridden by the operator.
+func (r *run) pluginValues(d *doc) (judged bool) {
+	var names []string
+	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
+		names = append(names, f.Name)
+		var text yaml.Node
+		if yaml.Unmarshal([]byte(f.Value.Value), &text) != nil || len(text.Content) == 0 || !isPluginConfig(text.Content[0]) {
+			continue
+		}
+		judged = true
+		_, findings := sharing.Parse([]byte(f.Value.Value))
+		findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Check == sharing.Overridden })
+		inner := doc{file: d.file, line: d.line + linesBefore(f.Value), where: "config.map." + f.Name}
+		r.report(&inner, findings)
+	}
+	chosen := fields.Get(d.root, "config", "default")
+	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
+		r.add(d.file, check.Finding{
+			Check: badConfigMap, Severity: check.Error, Line: chosen.Line + d.line, Column: chosen.Column, Subject: "config.default",
+			Reason: fmt.Sprintf("config.map has no config %q: the config manager fails on every node", chosen.Value),
+			Fix:    check.Suggest(chosen.Value, names, "the configs are "+strings.Join(names, ", ")),
+		})
+	}
 	return judged
 }
 

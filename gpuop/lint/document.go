@@ -142,6 +142,7 @@ func (r *run) parseOne(d *doc) {
 var buildFile = regexp.MustCompile(`(?i)^(gnu)?(make|docker|container|jenkins|vagrant|just|rake|tilt|proc)file$`)
 
 func (r *run) addDocument(d *doc) {
+	r.resolveAlias(d)
 	d.kind = detect(r.table, d.root)
 	if r.found[d.file] && !r.isOwn(d) {
 		d.kind = kindUnknown
@@ -157,6 +158,21 @@ func (r *run) addDocument(d *doc) {
 		return
 	}
 	r.documents = append(r.documents, d)
+}
+
+// resolveAlias gives the operator's values in those of a parent chart their usual key, if the parent's Chart.yaml has an
+// alias for the operator's chart.
+func (r *run) resolveAlias(d *doc) {
+	if !strings.HasPrefix(path.Base(d.file), "values") {
+		return
+	}
+	if c := r.chartIn(d.file, "."); c != nil && c.alias != "" {
+		for _, f := range fields.Of(d.root) {
+			if f.Name == c.alias {
+				f.Key.Value = model.OperatorNamespace
+			}
+		}
+	}
 }
 
 // resources lists the operator's kinds, with their API version and the names that kubectl accepts. Other vendors may
@@ -341,7 +357,9 @@ func (r *run) document(d *doc) {
 		judged = r.configMap(d)
 	case kindPod:
 		r.report(d, pod.Check(d.root))
-	case kindOther, kindPluginValues:
+	case kindPluginValues:
+		judged = r.pluginValues(d)
+	case kindOther:
 		name, judged = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), string(d.kind)), false
 		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
 			judged = true

@@ -242,6 +242,8 @@ type localChart struct {
 	version *yaml.Node
 	// own means that the chart is the operator's.
 	own bool
+	// alias is the parent chart's name for the operator's chart, or "".
+	alias string
 }
 
 // chartIn reads the Chart.yaml in a folder that is relative to a file. It returns nil if there is none. A chart with
@@ -258,7 +260,7 @@ func (r *run) chartIn(from, folder string) *localChart {
 			c == root && err != nil && !strings.Contains(version, "-devel") {
 			continue
 		}
-		out.version, out.own = cmp.Or(fields.Get(c, "version"), c), c == root
+		out.version, out.own, out.alias = cmp.Or(fields.Get(c, "version"), c), c == root, fields.Text(c, "alias")
 		break
 	}
 	return out

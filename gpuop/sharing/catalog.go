@@ -19,7 +19,7 @@ var (
 		pluginConfig)
 	mpsOnMIG = check.New("sharing-mps", check.Error, "MPS does not support MIG devices.", "Use timeSlicing for them.",
 		pluginConfig)
-	overridden = check.New("sharing-dead", check.Warning, "The operator overrides the key with an environment variable.",
+	Overridden = check.New("sharing-dead", check.Warning, "The operator overrides the key with an environment variable.",
 		"Set it in the operator's values.", "gpu-operator controllers/object_controls.go")
 	otherChoice = check.New("sharing-choice", check.Warning,
 		"The node gets a different config than the file suggests, or none.", "Set the default, or label the node.",

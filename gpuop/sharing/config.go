@@ -115,7 +115,7 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 			if f.Value.Value == k.Default { // probably copied from an example, and harmless
 				state = check.Note
 			}
-			p.Add(overridden, state, f.Key, name, "no effect with the GPU Operator, which overrides it with an environment variable: "+k.Operator, fix)
+			p.Add(Overridden, state, f.Key, name, "no effect with the GPU Operator, which overrides it with an environment variable: "+k.Operator, fix)
 		case k.Ignored != "" && f.Value.Value != "all":
 			p.Add(ignoredKey, check.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
 		}
