@@ -67,7 +67,8 @@ func severities(t *testing.T) map[string]string {
 	return all
 }
 
-// Every alert must reach the receiver of its severity, grouped by host and GPU. Other alerts stay at the root route.
+// Every alert reaches the receiver of its severity, grouped by host and GPU. Alerts of other programs stay at the root
+// route.
 func TestRoutes(t *testing.T) {
 	root := dispatch.NewRoute(load(t).Route, nil)
 	receivers := map[string]string{"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-owners"}
@@ -88,7 +89,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// firing provides alerts to Alertmanager's inhibitor.
+// firing provides the firing alerts to Alertmanager's inhibitor.
 type firing struct {
 	provider.Alerts
 	alerts []*alert.Alert
@@ -98,7 +99,8 @@ func (f firing) SlurpAndSubscribe(string) ([]*alert.Alert, provider.AlertIterato
 	return f.alerts, provider.NewAlertIterator(make(chan *provider.Alert), make(chan struct{}), nil)
 }
 
-// notified returns the notifications for alerts: the receiver, the group, and the alerts that are not inhibited.
+// notified returns the notifications that the alerts cause. Each has the receiver, the group, and the alerts that are
+// not inhibited.
 func notified(t *testing.T, c *config.Config, alerts []model.LabelSet) []string {
 	t.Helper()
 	var f firing
@@ -133,7 +135,7 @@ func notified(t *testing.T, c *config.Config, alerts []model.LabelSet) []string 
 	return list
 }
 
-// One fault must notify one receiver about one GPU or node. Faults of other GPUs and nodes must not be inhibited.
+// One fault notifies one receiver about one GPU or node. Faults of other GPUs and nodes are not inhibited.
 func TestOneFaultIsOneNotification(t *testing.T) {
 	c, severity := load(t), severities(t)
 	for _, tt := range []struct {

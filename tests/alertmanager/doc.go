@@ -1,3 +1,3 @@
-// Package alertmanager tests deployment/alertmanager with the code of Alertmanager: it must accept the configuration, route
-// every alert of deployment/rules, and notify once for one fault.
+// Package alertmanager tests deployment/alertmanager with the code of Alertmanager. Alertmanager must accept the
+// configuration, route every alert in deployment/rules, and send one notification for each fault.
 package alertmanager

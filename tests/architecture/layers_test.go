@@ -11,7 +11,7 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
-// layers lists the exporter's packages from the bottom up. A package only imports lower layers, so packages of one
+// layers lists the exporter's packages from the bottom up. A package imports only lower layers, so packages in one
 // layer never import each other. gpuop has no layers.
 var layers = []struct {
 	packages []string
@@ -30,10 +30,10 @@ var layers = []struct {
 	{[]string{"cmd/dcgm-exporter"}, "main"},
 }
 
-// apart lists the folders outside the exporter's layers: gpuop, the tests and the build tools.
-var apart = []string{"gpuop", "tests", "tools"}
+// outsideLayers lists the folders outside the exporter's layers: gpuop, the tests and the build tools.
+var outsideLayers = []string{"gpuop", "tests", "tools"}
 
-// foreign lists modules of one program that must not be linked into the other.
+// foreign maps a program to modules that must not be linked into it.
 var foreign = map[string][]string{
 	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
 		"github.com/hashicorp/hcl", "mvdan.cc/sh", "github.com/google/go-containerregistry"},
@@ -41,8 +41,8 @@ var foreign = map[string][]string{
 		"github.com/prometheus/client_golang/api"},
 }
 
-// doors lists dependencies that only certain packages may import.
-var doors = []struct {
+// restricted lists dependencies that only their owners may import.
+var restricted = []struct {
 	dependency string
 	owners     []string
 	why        string
@@ -95,21 +95,21 @@ func packages(t *testing.T) []pkg {
 	return listed
 }
 
-// within reports whether path is one of the folders in rooms, or below one of them.
-func within(path string, rooms []string) bool {
-	return slices.ContainsFunc(rooms, func(room string) bool {
-		return path == room || strings.HasPrefix(path, room+"/")
+// within reports whether path is one of the folders, or below one of them.
+func within(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
 	})
 }
 
-// layerOf returns the layer of a package and the innermost listed package that contains it. The layer is -1 for
+// layerOf returns the layer of a package, and the innermost package in layers that contains it. The layer is -1 for
 // packages outside the layers.
 func layerOf(path string) (layer int, innermost string) {
 	layer = -1
 	for i, l := range layers {
-		for _, room := range l.packages {
-			if len(room) > len(innermost) && within(path, []string{room}) {
-				layer, innermost = i, room
+		for _, folder := range l.packages {
+			if len(folder) > len(innermost) && within(path, []string{folder}) {
+				layer, innermost = i, folder
 			}
 		}
 	}
@@ -118,12 +118,12 @@ func layerOf(path string) (layer int, innermost string) {
 
 func TestPackagesImportLowerLayersOnly(t *testing.T) {
 	for _, p := range packages(t) {
-		layer, room := layerOf(p.ImportPath)
-		if within(p.ImportPath, apart) {
+		layer, folder := layerOf(p.ImportPath)
+		if within(p.ImportPath, outsideLayers) {
 			continue
 		}
 		if layer < 0 {
-			t.Errorf("%s is in no layer: add it to layers or apart", p.ImportPath)
+			t.Errorf("%s is in no layer: add it to layers or outsideLayers", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -132,7 +132,7 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 				continue
 			}
 			l, r := layerOf(imp)
-			if r == room {
+			if r == folder {
 				continue
 			}
 			if l < 0 || l >= layer {
@@ -144,11 +144,11 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 
 type stage struct {
 	packages []string
-	input    string // the earlier package whose types this one consumes, or ""
+	input    string // package of an earlier stage whose types this stage uses, or ""
 }
 
-// flow lists the stages of the data flow. A stage after the collector imports at most one package of an earlier stage:
-// its input.
+// flow lists the stages of the data flow. A stage after the collector imports no package of an earlier stage except its
+// input.
 var flow = []stage{
 	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, ""},
 	{[]string{"internal/collector"}, ""},
@@ -176,7 +176,7 @@ func TestStagesImportOnlyTheirInput(t *testing.T) {
 
 func TestProgramsDoNotShareCode(t *testing.T) {
 	operator := []string{"gpuop"}
-	// packages that depend on neither program
+	// these packages depend on neither program
 	shared := []string{"internal/text"}
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {
@@ -213,7 +213,7 @@ func TestProgramsDoNotLinkForeignModules(t *testing.T) {
 func TestDependenciesHaveOneOwner(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {
-			for _, d := range doors {
+			for _, d := range restricted {
 				if within(imp, []string{d.dependency}) && !within(p.ImportPath, d.owners) {
 					t.Errorf("%s imports %s; only %v may: %s", p.ImportPath, imp, d.owners, d.why)
 				}

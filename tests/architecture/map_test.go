@@ -28,7 +28,7 @@ func TestMapMatchesPackages(t *testing.T) {
 	}
 	outside := map[string]bool{}
 	for _, p := range packages(t) {
-		if within(p.ImportPath, apart) {
+		if within(p.ImportPath, outsideLayers) {
 			outside[strings.SplitN(p.ImportPath, "/", 2)[0]] = true
 			continue
 		}

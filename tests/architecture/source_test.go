@@ -51,7 +51,7 @@ func sources(t *testing.T) (all []source) {
 	return all
 }
 
-// called returns the package and name of the package-level function that a node calls.
+// called returns the package and the name of the package-level function that a node calls.
 func called(n ast.Node) (pkg, name string) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -68,7 +68,7 @@ func called(n ast.Node) (pkg, name string) {
 	return "", ""
 }
 
-// waits lists the files whose tests may wait for a clock that they do not control.
+// waits maps files whose tests may wait for a clock that they do not control to the reason.
 var waits = map[string]string{
 	"internal/source/dcgm/world_test.go":   "libdcgm and the test library sample by the system clock",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
@@ -84,7 +84,7 @@ func TestSourceRules(t *testing.T) {
 			documented[dir] = documented[dir] || s.file.Doc != nil && len(strings.TrimSpace(s.file.Doc.Text())) > 0
 		}
 		isMain := strings.HasPrefix(s.path, "cmd/") || s.isTest() || s.file.Name.Name == "main"
-		// Inside a synctest bubble, the clock is fake, and sleeping advances it.
+		// in a synctest bubble, the clock is fake and sleeping only advances it
 		inBubble := slices.ContainsFunc(s.file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
 		selected := map[ast.Stmt]bool{}
 		ast.Inspect(s.file, func(n ast.Node) bool {
@@ -96,7 +96,7 @@ func TestSourceRules(t *testing.T) {
 			case *ast.CommClause:
 				selected[n.Comm] = true
 			case *ast.ExprStmt:
-				// A bare receive from time.After is a sleep. In a select it is a deadline.
+				// A receive from time.After is a sleep, unless it is a case of a select, where it is a deadline.
 				receive, ok := n.X.(*ast.UnaryExpr)
 				if !ok || receive.Op != token.ARROW || selected[n] || !s.isTest() && !strings.HasPrefix(s.path, "tests/") {
 					break

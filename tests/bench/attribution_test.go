@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// dense returns a node with eight GPUs, seven instances on each, and two replicas of every instance. It has 110 pods,
-// the kubelet's default limit.
+// dense returns a node with eight GPUs. Each GPU has seven instances, and each instance has two replicas. The node has
+// 110 pods, the kubelet's default limit.
 func dense(tb testing.TB) *sim.Source {
 	var b strings.Builder
 	b.WriteString("name: dense\nabout: 110 pods on 56 time-sliced instances\ndriver: 570.124.06\ncuda: 12080\ngpus:\n" +
@@ -40,10 +40,10 @@ func dense(tb testing.TB) *sim.Source {
 	return source
 }
 
-// requested returns a plan of 76 numeric fields: those that attribution needs, and others for every instance. Their
-// meaning does not affect the cost.
+// requested returns a plan with 76 numeric fields: those that attribution needs, and more fields of every instance. The
+// meaning of the fields does not affect the cost.
 func requested() *gpu.Plan {
-	// Cycles follow each other without a pause, and samples never get stale.
+	// cycles follow each other without a pause, and samples never become stale
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
 	add := func(e catalog.Entry, levels gpu.Kinds) {
 		f := e.Field()
@@ -70,10 +70,10 @@ func requested() *gpu.Plan {
 	return p
 }
 
-// stepped is a Loop that runs a cycle on request.
+// stepped is a Loop that runs a cycle when it is told to.
 type stepped struct {
 	turn   chan struct{} // starts a cycle
-	done   chan struct{} // receives when a page was published
+	done   chan struct{} // receives a value after a page is published
 	ended  chan error
 	lines  int // lines of the latest page
 	shares int // number of lines about pods on the latest page
@@ -120,8 +120,8 @@ func (s *stepped) cycle() time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkOwners measures a cycle of the dense node, from Read to page, without attribution and with it. It alternates
-// between both, so that other load affects both alike. The result is the ratio of the medians.
+// BenchmarkOwners measures a cycle of the dense node from Read to page, with and without attribution. The two
+// alternate, so that other load on the machine affects both. The result is the ratio of the medians.
 func BenchmarkOwners(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// plan returns a plan with the given number of numeric fields for every GPU instance. The meaning of a field does not
-// affect its cost. If there are too few instance fields, GPU fields are read for instances too.
+// plan returns a plan with numeric fields for every GPU instance. If there are too few instance fields, it adds GPU
+// fields for instances. The meaning of the fields does not affect the cost.
 func plan(fields int) *gpu.Plan {
-	// Cycles follow each other without a pause, and samples never get stale.
+	// cycles follow each other without a pause, and samples never become stale
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
 	for e := range catalog.All() {
 		if len(p.Fields) == fields {
@@ -46,8 +46,8 @@ func plan(fields int) *gpu.Plan {
 	return p
 }
 
-// cycles runs the loop for n cycles after some warm-up cycles. It calls before once after the warm-up, and each after
-// every later cycle. It returns the number of lines of the last page.
+// cycles runs the loop for some warm-up cycles, and then for n cycles. It calls before once after the warm-up, and each
+// after each of the n cycles. It returns the number of lines on the last page.
 func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series int) {
 	tb.Helper()
 	const warm = 20
@@ -130,8 +130,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkSoak runs 10,000 cycles with 56 instances × 100 fields, regardless of b.N. It reports the resident memory at
-// the end, and its growth in the second half.
+// BenchmarkSoak always runs 10,000 cycles with 56 instances and 100 fields, regardless of b.N. It reports the resident
+// memory at the end, and how much it grew in the second half.
 func BenchmarkSoak(b *testing.B) {
 	for _, s := range sources() {
 		b.Run(s.name, func(b *testing.B) {
@@ -172,8 +172,8 @@ func resident(tb testing.TB) float64 {
 	return 0
 }
 
-// TestSteadyMemory checks the memory limits of the design, which do not depend on the machine: a cycle allocates at
-// most 64 KiB, and the process stays below 60 MiB.
+// TestSteadyMemory checks the memory limits of the design, which do not depend on the machine. A cycle allocates at
+// most 64 KiB, and the process uses less than 60 MiB.
 func TestSteadyMemory(t *testing.T) {
 	for _, s := range sources() {
 		t.Run(s.name, func(t *testing.T) {

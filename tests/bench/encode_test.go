@@ -18,7 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// customary is a prometheus.Collector that returns the series of a page as const metrics, as most exporters do.
+// customary is a prometheus.Collector that returns the series of a page as const metrics. Most exporters work like
+// this.
 type customary struct {
 	descs  []*prometheus.Desc
 	series []func() prometheus.Metric
@@ -65,8 +66,8 @@ func (c *customary) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// BenchmarkEncode encodes 56 MIG instances × 100 fields, alternating with client_golang's const metrics and expfmt for
-// the same series.
+// BenchmarkEncode encodes 100 fields of 56 MIG instances. It alternates with client_golang's const metrics and expfmt
+// for the same series.
 func BenchmarkEncode(b *testing.B) {
 	src, attributors := sources()[0].open(b)
 	var s *gpu.Snapshot
@@ -106,7 +107,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)
-	// Use medians, since other load on the machine affects means.
+	// use medians: other load on the machine distorts means
 	b.ReportMetric(float64(ours[len(ours)/2]), "page-ns")
 	b.ReportMetric(testing.AllocsPerRun(10, func() { e.Encode(s).Release() }), "page-allocs")
 	b.ReportMetric(float64(theirs[len(theirs)/2])/float64(ours[len(ours)/2]), "times-faster")

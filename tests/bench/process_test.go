@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// The benchmarked node has eight time-sliced GPUs and 110 pods. Each pod has three replicas, and one process on each.
+// These describe the node: eight time-sliced GPUs and 110 pods. Each pod has three replicas, with one process on each.
 const (
 	crowdGPUs     = 8
 	crowdPods     = 110
@@ -39,9 +39,9 @@ func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	}
 }
 
-// BenchmarkAttributionOfAProcess measures what attribution costs the whole program: CPU time per cycle with and without
-// --kubernetes, side by side, with the NVML test library and a kubelet of 110 pods. The environment variable EXPORTERS
-// may list other programs to measure, separated by commas.
+// BenchmarkAttributionOfAProcess measures how much CPU time attribution costs in a cycle of the whole program. Two
+// programs, with and without --kubernetes, run side by side with the NVML test library and a kubelet with 110 pods. The
+// environment variable EXPORTERS may list other programs to measure, separated by commas.
 func BenchmarkAttributionOfAProcess(b *testing.B) {
 	dir := b.TempDir()
 	_, err := nvml.Build(dir)
@@ -103,7 +103,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		begin(filepath.Base(program)+"-bare", program)
 		begin(filepath.Base(program)+"-pods", program, "--kubernetes", "--pod-resources-kubelet-socket", s.Socket())
 	}
-	const cycles = 300 // number of cycles per program; each queries the kubelet once
+	const cycles = 300 // number of cycles of each program; each cycle queries the kubelet once
 	await := func(lists int) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()

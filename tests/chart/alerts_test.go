@@ -42,7 +42,7 @@ func alertsOf(t *testing.T, r *rendering) map[string]monitoring.Rule {
 	return alerts
 }
 
-// By default, the chart must render the rules as they are in deployment/rules.
+// By default, the chart renders the rules as they are in deployment/rules.
 func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	got := rulesOf(t, mustRender(t, load(t, folder), "prometheusRule: {enabled: true}"))
 	want := map[string]monitoring.RuleGroup{}
@@ -64,7 +64,7 @@ func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	}
 }
 
-// The values below alerts must change only the alerts.
+// The values below "alerts" change only the alerts.
 func TestAlertValues(t *testing.T) {
 	c := load(t, folder)
 	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))
@@ -114,7 +114,7 @@ alerts:
 	}
 }
 
-// Each threshold in the chart's values must equal the number that its alert's expression compares with.
+// Each threshold in the chart's values equals the number that its alert's expression compares with.
 func TestThresholdsAreThoseOfTheRules(t *testing.T) {
 	c := load(t, folder)
 	thresholds := c.Values["alerts"].(map[string]any)["thresholds"].(map[string]any)

@@ -27,11 +27,11 @@ import (
 
 var update = flag.Bool("update", false, "write the rendered files of testdata")
 
-// maxLines limits the objects in golden files. Longer objects are left out, except the DaemonSet: they hold files of
-// the repository (rules, dashboards, counters).
+// maxLines is the length up to which objects are in golden files. Longer objects contain files of the repository
+// (rules, dashboards, counters) and are left out. The DaemonSet is always included.
 const maxLines = 90
 
-// varies matches the parts of a rendering that differ each time: certificates and salted hashes.
+// varies matches the parts of a rendering that differ each time: certificates, and hashes with a salt.
 var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64}`)
 
 // TestRendered renders the values of testdata/*.values.yaml, which together set every value of the chart. The output
@@ -74,7 +74,7 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return one[*apps.DaemonSet](t, r) }
+func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return only[*apps.DaemonSet](t, r) }
 
 // check checks that the exporter accepts the settings of a rendering and has exactly the permissions that they need.
 func check(t *testing.T, values string, r *rendering) {
@@ -92,7 +92,7 @@ func check(t *testing.T, values string, r *rendering) {
 	pod := daemonSet(t, r).Spec.Template
 	container := pod.Spec.Containers[0]
 
-	r.objects(t) // fails if the API server would reject an object
+	r.objects(t) // fail if the API server would reject an object
 	env, paths := map[string]string{}, map[string]bool{}
 	for _, e := range container.Env {
 		env[e.Name] = e.Value
@@ -104,7 +104,7 @@ func check(t *testing.T, values string, r *rendering) {
 		paths[m.MountPath] = true
 	}
 
-	// The exporter must accept the arguments and the environment.
+	// the exporter must accept the arguments and the environment
 	lookedUp := map[string]bool{}
 	cfg, err := config.Parse(container.Args, func(name string) (string, bool) {
 		lookedUp[name] = true
@@ -133,7 +133,7 @@ func check(t *testing.T, values string, r *rendering) {
 		t.Errorf("kubelet socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
 
-	// The RBAC rules must grant exactly the permissions that the settings need.
+	// the RBAC rules must grant exactly the permissions that the settings need
 	granted := rights(t, r)
 	var want []string
 	own := func(needed bool, rules ...string) {
@@ -148,7 +148,7 @@ func check(t *testing.T, values string, r *rendering) {
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
 		t.Errorf("service account token mounted = %v, needed permissions = %q", token, want)
 	}
-	if !create { // the user grants the permissions separately
+	if !create { // the user has to grant the permissions
 		want = nil
 		if bindings := len(every[*rbac.ClusterRoleBinding](t, r)) + len(every[*rbac.RoleBinding](t, r)); bindings > 0 {
 			t.Errorf("role bindings = %d, want 0", bindings)
@@ -160,7 +160,7 @@ func check(t *testing.T, values string, r *rendering) {
 	}
 }
 
-// rights returns GROUP/RESOURCE VERB for every rule.
+// rights returns the rules as "GROUP/RESOURCE VERB".
 func rights(t *testing.T, r *rendering) []string {
 	t.Helper()
 	var out []string

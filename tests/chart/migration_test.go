@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestMigration follows docs/migration.md with values of three generations of NVIDIA's chart, on three simulated nodes.
-// Every metric of the selected counters file must be served, unless the node's hardware lacks it and a series says so.
+// TestMigration follows docs/migration.md with the values of three generations of NVIDIA's chart, on three simulated
+// nodes. Every metric in the selected counters file is served, unless a series says that the node's hardware lacks it.
 func TestMigration(t *testing.T) {
 	const mounted = `
 extraConfigMapVolumes:
@@ -33,7 +33,7 @@ extraVolumeMounts:
 	const custom = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.\n"
 	c := load(t, folder)
 	for name, tt := range map[string]struct {
-		values, file string // file is the counters file that NVIDIA's chart would read
+		values, file string // file is the counters file that NVIDIA's chart would use
 	}{
 		"3.x": {`
 arguments: [-f, /etc/dcgm-exporter/dcp-metrics-included.csv]
@@ -72,7 +72,7 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 				}
 				for _, r := range requests {
 					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {
-						// docs/migration.md: "before the first XID"
+						// docs/migration.md says "before the first XID"
 						isFirstXID := mode == "strict" && r.Name == "DCGM_FI_DEV_XID_ERRORS"
 						if !isServed(page, &r) && !isFirstXID && !isLacking(relaxed, r.Name) {
 							t.Errorf("%s page lacks %s, and no series says why", mode, r.Name)
@@ -93,7 +93,8 @@ func withStrict(values string) string {
 	return values + "extraEnv: [" + setting + "]\n"
 }
 
-// isServed reports whether a page has series of the counter. For a counter of type label, it looks for the label.
+// isServed reports whether a page has series of the counter. A counter of type label is served if a series has the
+// label.
 func isServed(page string, r *counters.Request) bool {
 	if r.Type == gpu.MetricLabel {
 		return strings.Contains(page, ","+r.Name+`="`)
@@ -101,17 +102,17 @@ func isServed(page string, r *counters.Request) bool {
 	return strings.Contains(page, "\n"+r.Name+"{")
 }
 
-// isLacking reports whether a page says that the hardware lacks a field everywhere.
+// isLacking reports whether a page says that no entity has the field.
 func isLacking(page, field string) bool {
 	series := `dcgm_exporter_field_unavailable\{field="` + field + `",reason="(not_supported|no_entity)"\}`
 	return regexp.MustCompile(series).MatchString(page)
 }
 
-// migrated returns the page of the exporter in the rendered DaemonSet, on a simulated node. The container must have the
-// default image and the right to profile.
+// migrated returns the page that the exporter in the rendered DaemonSet serves for a simulated node. The container must
+// have the default image, and the permission for profiling metrics.
 func migrated(t *testing.T, r *rendering, node string) string {
 	t.Helper()
-	pod := one[*apps.DaemonSet](t, r).Spec.Template.Spec
+	pod := only[*apps.DaemonSet](t, r).Spec.Template.Spec
 	exporter := pod.Containers[0]
 	isOurs := strings.HasPrefix(exporter.Image, "ghcr.io/gpu-telemetry/dcgm-exporter:")
 	if !isOurs || strings.HasSuffix(exporter.Image, "-nvml") {
@@ -150,7 +151,7 @@ func migrated(t *testing.T, r *rendering, node string) string {
 	return out.String()
 }
 
-// mount writes the files of a ConfigMap that is mounted below /etc/dcgm-exporter.
+// mount writes the files of a ConfigMap that the container mounts below /etc/dcgm-exporter.
 func mount(t *testing.T, r *rendering, pod *core.PodSpec, m *core.VolumeMount, path string) {
 	t.Helper()
 	i := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == m.Name })

@@ -8,7 +8,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// relabeled returns the targets of relabelings, and the regular expressions of dropped labels after a minus.
+// relabeled returns the target labels of relabelings. Regular expressions of dropped labels follow a minus sign.
 func relabeled(configs []monitoring.RelabelConfig) string {
 	var steps []string
 	for _, c := range configs {
@@ -24,8 +24,8 @@ func relabeled(configs []monitoring.RelabelConfig) string {
 	return strings.Join(steps, " ")
 }
 
-// Every target has a node label, even if the values add relabelings. With honorLabels, the target must drop its own
-// namespace, pod and container labels, or else idle GPUs would get those of the exporter's pod.
+// Every target has a node label, even if the values add relabelings. With honorLabels, the labels namespace, pod and
+// container of the target are dropped. Otherwise idle GPUs would get those of the exporter's pod.
 func TestMonitorsRelabel(t *testing.T) {
 	const node, honored = "node<__meta_kubernetes_pod_node_name", " exporter_pod<pod"
 	c := load(t, folder)
@@ -39,8 +39,8 @@ func TestMonitorsRelabel(t *testing.T) {
 		{"honorLabels: true\n  relabelings: [{action: labeldrop, regex: pod|container|service}]", node + " -pod|container|service"},
 		{"relabelings: [{sourceLabels: [__meta_kubernetes_node_label_name], targetLabel: node}]", "node<__meta_kubernetes_node_label_name"},
 	} {
-		service := one[*monitoring.ServiceMonitor](t, mustRender(t, c, "serviceMonitor:\n  enabled: true\n  "+tt.values))
-		pod := one[*monitoring.PodMonitor](t, mustRender(t, c, "podMonitor:\n  enabled: true\n  "+tt.values))
+		service := only[*monitoring.ServiceMonitor](t, mustRender(t, c, "serviceMonitor:\n  enabled: true\n  "+tt.values))
+		pod := only[*monitoring.PodMonitor](t, mustRender(t, c, "podMonitor:\n  enabled: true\n  "+tt.values))
 		if d := cmp.Diff(tt.want, relabeled(service.Spec.Endpoints[0].RelabelConfigs)); d != "" {
 			t.Errorf("ServiceMonitor with %q (-want +got):\n%s", tt.values, d)
 		}

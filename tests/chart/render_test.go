@@ -122,7 +122,7 @@ func parsed(doc []byte) (content map[string]any, err error) {
 	return content, yaml.Unmarshal(doc, &content)
 }
 
-// strictly decodes a document like an API server with field validation: unknown and repeated fields are errors.
+// strictly decodes a document like an API server with field validation. Unknown and duplicate fields are errors.
 func strictly(doc string) (runtime.Object, error) {
 	var head struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
@@ -149,8 +149,8 @@ func (r *rendering) objects(t testing.TB) []runtime.Object {
 	return out
 }
 
-// one returns the only object of a kind.
-func one[T runtime.Object](t testing.TB, r *rendering) T {
+// only returns the object of a kind. The test fails if there is none, or more than one.
+func only[T runtime.Object](t testing.TB, r *rendering) T {
 	t.Helper()
 	all := every[T](t, r)
 	if len(all) != 1 {

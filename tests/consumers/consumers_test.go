@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/consumers.md")
 
-// A source is a file in a public repository.
+// source is a file in a public repository.
 type source struct{ Repository, Path, Commit string }
 
 func (s source) link(text string) string {
@@ -59,8 +59,8 @@ func uses(t *testing.T) (list []use) {
 
 func (u *use) asksOf(k *kind) bool { return len(u.Kinds) == 0 || slices.Contains(u.Kinds, k.name) }
 
-// remedy is a change that makes queries work that fail by default: a setting of the exporter, or a file of recording
-// rules.
+// remedy is a change that makes queries work that fail by default. It is a setting of the exporter or a file of
+// recording rules.
 type remedy struct {
 	name, arg, rules string
 }
@@ -78,7 +78,7 @@ var remedies = []remedy{
 // withLines selects a counters file with the default lines, and a line for each metric in the recorded data.
 const withLines = "--collectors=lines.csv"
 
-// A rig builds each world once.
+// rig builds the world for each kind of node and setting once.
 type rig struct {
 	t      *testing.T
 	pages  map[string][][]byte
@@ -116,8 +116,8 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	return r.worlds[of]
 }
 
-// answered reports whether the queries of a use return a result for each owner or device of the node. plain is the same
-// node without remedies.
+// answered reports whether the queries of a use return a result for each owner or device of the node. plain is the
+// world without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
@@ -139,7 +139,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 			}
 			delete(got, key)
 		}
-		for key := range got { // answers for pods that hold no device
+		for key := range got { // drop the results for pods that hold no device
 			if u.Per == "owner" && strings.Trim(key, " ") != "" {
 				return false
 			}
@@ -151,7 +151,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	return true
 }
 
-// filled returns the query for each owner whose labels it names.
+// filled returns the query with the labels of each owner filled in.
 func (w *world) filled(query string) (list []string) {
 	for _, o := range w.kind.owners {
 		if o["pod"] == "" {
@@ -168,7 +168,7 @@ func (w *world) filled(query string) (list []string) {
 	return list
 }
 
-// expected returns the keys of the answers that a use must have: the owners or devices of the node.
+// expected returns the keys that the results of a use must have. They are the owners or devices of the node.
 func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	switch u.Per {
 	case "owner":
@@ -193,7 +193,7 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	return nil
 }
 
-// addsUp reports whether the answers add up to the values of the devices. If there is an answer per owner, only the
+// addsUp reports whether the results add up to the values of the devices. If there is one result for each owner, only
 // shares of pods are counted.
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
@@ -234,8 +234,8 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 	return all
 }
 
-// needs returns the smallest set of remedies with which the use works for a kind of node. Ties go to earlier remedies.
-// It returns false if no set works.
+// needs returns the smallest set of remedies with which a use works for a kind of node. Ties go to earlier remedies. ok
+// is false if no set works.
 func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	plain := r.world(k, u.Scrape)
 	if plain.answered(r.t, u, plain) {
@@ -263,7 +263,7 @@ var modes = []struct{ name, arg string }{
 	{"`--owner-labels=info`", "--owner-labels=info"},
 }
 
-// TestConsumers checks that the generated tables of the docs match the results of the queries.
+// TestConsumers checks that the generated tables in the docs match the results of the queries.
 func TestConsumers(t *testing.T) {
 	r := newRig(t)
 	var need, found strings.Builder
@@ -294,8 +294,8 @@ func TestConsumers(t *testing.T) {
 	written(t, "modes", found.String())
 }
 
-// Under MIG, the driver does not report which process uses an instance that pods share. OpenCost's bill must still add
-// up to the value of the instance.
+// If pods share a MIG instance, the driver does not report which process uses it. OpenCost's bill still adds up to the
+// value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
 	k := kind{"replicas of an instance", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]
@@ -310,8 +310,7 @@ pods:
 	}
 }
 
-// With --owner-labels=info, the recording rules must still give OpenCost a bill that adds up to the values of the
-// devices.
+// With --owner-labels=info, the recording rules give OpenCost a bill that adds up to the values of the devices.
 func TestOpenCostOfOwnersApart(t *testing.T) {
 	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {
@@ -322,7 +321,7 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	}
 }
 
-// cell returns the remedies that a use needs for a kind of node, as a table cell.
+// cell formats the remedies that a use needs for a kind of node as a table cell.
 func (r *rig) cell(u *use, k *kind) string {
 	if !u.asksOf(k) {
 		return ""
@@ -341,7 +340,7 @@ func (r *rig) cell(u *use, k *kind) string {
 	return strings.Join(names, " and ")
 }
 
-// kindsOf returns the kinds of nodes for which a use is answered with the given setting, as a table cell.
+// kindsOf formats the kinds of nodes for which a use works with a setting as a table cell.
 func (r *rig) kindsOf(u *use, arg string) string {
 	var have, lack []string
 	for i := range kinds {
@@ -364,7 +363,7 @@ func (r *rig) kindsOf(u *use, arg string) string {
 	return strings.Join(have, ", ")
 }
 
-// written checks the generated part of a page between two marks, or writes it.
+// written compares the generated part of a page, between two marks, with want. With -update, it writes the part.
 func written(t *testing.T, mark, want string) {
 	t.Helper()
 	const page = "../../docs/consumers.md"

@@ -19,7 +19,7 @@ import (
 
 const smiRules = "from-nvidia-smi.yml"
 
-// gpuOf returns a world with the series of one GPU.
+// gpuOf returns a world with series of one GPU.
 func gpuOf(values map[string]float64) *world {
 	w := &world{Storage: prom.NewStorage(), ends: []time.Time{time.Unix(1000, 0)}}
 	for name, v := range values {
@@ -46,8 +46,8 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 	return all
 }
 
-// Given a machine's DCGM values in either vocabulary, the rules must record what nvidia_gpu_exporter publishes for that
-// machine.
+// The recording rules turn a machine's DCGM values, in either vocabulary, into what nvidia_gpu_exporter publishes for
+// the machine.
 func TestFromNVIDIASMI(t *testing.T) {
 	text, err := os.ReadFile("nvidia-smi.yaml")
 	if err != nil {
@@ -90,8 +90,8 @@ func TestFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// Fields that have the same value on every published machine must each produce their own series, and so must each bit
-// of the clock event reasons.
+// Some fields have the same value on every published machine. Each of them has its own series nevertheless, and so has
+// each bit of the clock event reasons.
 func TestStatesFromNVIDIASMI(t *testing.T) {
 	for field, name := range map[string]string{
 		"RETIRED_PENDING": "retired_pages_pending", "ROW_REMAP_PENDING": "remapped_rows_pending",
@@ -124,8 +124,8 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// Instances, events and other series that no published page has are checked on a simulated node, with the labels of
-// nvidia_gpu_exporter.
+// No published page has instances, events and some other series. They are checked on a simulated node, with the labels
+// of nvidia_gpu_exporter.
 func TestInstancesFromNVIDIASMI(t *testing.T) {
 	k := &kind{"an XID", kinds[3].node, kinds[3].owners, `faults: [{fault: xid, at: 1m, devices: ["0"], xids: [79]}]`}
 	w := newRig(t).world(k, "honored", remedy{arg: withLines, rules: smiRules})

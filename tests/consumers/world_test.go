@@ -34,14 +34,14 @@ const (
 	scrapes        = 14 // the queries have ranges of five minutes
 )
 
-// An owner holds a device. It is a container of a pod, or a job, given by its labels.
+// owner is a holder of a device, given by its labels: a container of a pod, or a job.
 type owner map[string]string
 
 func container(pod, name string) owner {
 	return owner{"namespace": "serving", "pod": pod, "container": name}
 }
 
-// A kind is a way of assigning GPUs.
+// kind is a way of assigning GPUs to owners.
 type kind struct {
 	name, node string
 	owners     []owner
@@ -82,7 +82,7 @@ pods:
 `, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
 }
 
-// A world is a Prometheus that has scraped a node.
+// world is a Prometheus server that has scraped a node.
 type world struct {
 	*prom.Storage
 	kind *kind
@@ -91,7 +91,7 @@ type world struct {
 
 func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 
-// scraped returns the pages of a node under the given settings, and their times.
+// scraped returns the pages of a node under the given settings, and the times of the scrapes.
 func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +118,8 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 	return list, times
 }
 
-// moreLines returns the default counters file with a line for each missing metric that the data file or a rule file
-// selects.
+// moreLines returns the default counters file with more lines. There is one for each metric that the data file or a
+// rule file selects and the default file lacks.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
 	files, err := filepath.Glob(compat + "*.yml")
@@ -142,14 +142,14 @@ func moreLines(t *testing.T) []byte {
 	return []byte(content)
 }
 
-// The exporter's own pod, and its target.
+// These are the exporter's own pod and its target.
 var (
 	exporterPod = map[string]string{"namespace": "gpu", "pod": "dcgm-exporter-x", "container": "exporter"}
 	target      = map[string]string{"job": "dcgm-exporter", "instance": "10.0.0.1:9400", "node": nodeName}
 )
 
-// scrape returns a world with the pages, scraped in the given way, and with the series of kube-state-metrics that
-// queries join.
+// scrape returns the world after the pages were scraped in the given way. It also has the series of kube-state-metrics
+// that queries join.
 func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
 	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
 	for i, page := range pages {

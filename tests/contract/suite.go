@@ -14,15 +14,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Fixture is a source under test and the ways to disturb it.
+// Fixture is a source under test, with the ways to disturb it.
 type Fixture struct {
 	// New returns a source in its healthy state. It is called once per subtest; clean up with t.Cleanup.
 	New func(t *testing.T) collector.Source
-	// Plan is the plan of the sessions. After Settle, at least one of its fields must have a value on a healthy source.
+	// Plan is the plan of the sessions. On a healthy source, at least one of its fields must have a value after Settle.
 	Plan *gpu.Plan
 	// Kinds lists the kinds of entities that a healthy source must have, each with a value of some field.
 	Kinds gpu.Kinds
-	// Settle waits until the engine has taken new samples. If nil, reads need no pause.
+	// Settle waits until the engine has taken new samples. It is nil if no wait is needed.
 	Settle func(t *testing.T)
 	// Now is the clock of the samples; nil means time.Now.
 	Now func() time.Time
@@ -33,11 +33,12 @@ type Fixture struct {
 	Change func(t *testing.T)
 	// Kill stops the engine or driver. It is nil if the source cannot do that.
 	Kill func(t *testing.T)
-	// XID causes an XID on the GPU at the first row: 62 on the first call, and 45 twice on the second. It is nil if the
-	// source has no XIDs.
+	// XID causes XIDs on the GPU at the first row: 62 once on the first call, and 45 twice on the second. It is nil if
+	// the source has no XIDs.
 	XID func(t *testing.T)
-	// Sample makes the engine sample the field at index Sampled of the plan, which has AllSamples, on the GPU at the first
-	// row. It returns the value, which differs from that of the sample before. It is nil if the source cannot do that.
+	// Sample makes the engine take a sample of a field with AllSamples, on the GPU at the first row. Sampled is the
+	// index of the field in the plan. Sample returns the value, which differs from the previous one. It is nil if the
+	// source cannot do that.
 	Sample  func(t *testing.T) gpu.Value
 	Sampled int
 	// OpenHandles returns the number of open driver handles. It is nil if that is unknown.
@@ -168,7 +169,7 @@ func (f Fixture) topology(t *testing.T) {
 // isOfGPU reports whether an entity is a GPU or belongs to one.
 func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
-// problems returns what is missing from a device for its labels.
+// problems returns what a device lacks for its labels.
 func problems(d *gpu.Device) []string {
 	var list []string
 	bad := func(when bool, what string) {
@@ -202,7 +203,7 @@ func labelsOf(d *gpu.Device) string {
 	}
 }
 
-// pairs checks that each connection of GPUs is reported once, if requested.
+// pairs checks that each connection between GPUs is reported once, if it was requested.
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
@@ -258,7 +259,8 @@ func (f Fixture) samples(t *testing.T) {
 	}
 	for i := range f.Plan.Fields {
 		field := &f.Plan.Fields[i]
-		// An XID may not have happened yet. Fields that no entity has are reported by the collector, not by the source.
+		// The XID field may have no value yet. Fields that no entity has are reported by the collector, not by the
+		// source.
 		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
 		if exists && !served[i] && !declined[i] && field.ID != xidField {
 			t.Errorf("%s has neither a sample nor a fault", field.Name)
@@ -362,11 +364,11 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	bad(ahead > time.Minute, "sample is %v in the future", ahead)
 }
 
-// trailed holds the trail samples that a session has returned.
+// trailed is the set of trail samples that a session has returned.
 type trailed map[gpu.Sample]bool
 
 // checkTrails reports violations of the contract in the trails of b. Only fields with AllSamples may have trails. A
-// session must return each sample once, in time order within a cell. The last one must be the newest sample.
+// session returns each sample once, in the order of time within a cell. The last one is the newest sample.
 func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen trailed) {
 	t.Helper()
 	latest := map[cell]gpu.Sample{}
@@ -409,8 +411,8 @@ const (
 	steps = 24
 )
 
-// trails runs a random history of samples, Reads and sessions. The trails of a session must have each sample since it
-// was opened, once and in order. They may start with the latest earlier sample. A source that also samples at each Read
+// trails runs a random history of samples, Reads and sessions. The trails of a session have each sample since it was
+// opened, once and in order. They may start with the newest sample before that. A source that also samples at each Read
 // may report equal values in between.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -485,14 +487,14 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	}
 }
 
-// xids checks that each session reports each XID once, that two sessions open at the same time report the same XIDs
-// with the same IDs, and that closing or opening a session does not repeat any.
+// xids checks that each session reports each XID once. Sessions that are open at the same time report the same XIDs
+// with the same IDs. Opening or closing a session repeats no XID.
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
 	gpuRow := slices.IndexFunc(first.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	var b gpu.Batch
-	// wait reads until the session has returned atLeast XIDs, and twice more.
+	// wait reads until the session has returned atLeast XIDs, and then twice more
 	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
 		t.Helper()
 		end := time.Now().Add(deadline)
@@ -639,7 +641,7 @@ func (f Fixture) killing(t *testing.T) {
 	f.ends(t, s, f.Kill, gpu.ErrLost)
 }
 
-// ends calls happen and reads until the session ends, and checks the error.
+// ends calls happen, reads until the session ends, and checks the error.
 func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
 	t.Helper()
 	var b gpu.Batch

@@ -22,7 +22,7 @@ func shipped(t *testing.T, name string) []byte {
 	return []byte(read(t, filepath.Join(root, "etc", name+"-counters.csv")))
 }
 
-// fleet returns machines that share GPUs in every way, under every vocabulary, with the faults that panels show.
+// fleet returns machines that share GPUs in every way, in both vocabularies, with the faults that panels show.
 func fleet(t *testing.T) []machine {
 	file := shipped(t, "fleet")
 	return []machine{
@@ -57,8 +57,8 @@ func fleet(t *testing.T) []machine {
 	}
 }
 
-// ofApp has series that show faults of the exporter and a firing alert. A simulated machine has no such series, because
-// package app registers them.
+// ofApp has series that show faults of the exporter, and a firing alert. Simulated machines do not have them, because
+// package app registers these series.
 const ofApp = `dcgm_exporter_config_last_reload_successful 0
 dcgm_exporter_attribution_success{attributor="kubernetes"} 0
 dcgm_exporter_source_fallback 1
@@ -72,7 +72,8 @@ process_cpu_seconds_total 7
 
 var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 
-// Each query of each panel must return something, use labels that its series have, and return nothing for other nodes.
+// Each query of each panel returns a result, uses only labels that its series have, and returns nothing for other
+// nodes.
 func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
 	ups := w.Series["gpu-d"+"up"].Floats
@@ -83,7 +84,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, p := range d.everyPanel() {
 			for _, q := range p.Targets {
-				// Remove the default value, which would hide missing data.
+				// remove the default value, which hides missing data
 				expr := strings.TrimSuffix(q.Expr, " or vector(0)")
 				got := w.over(t, filled(expr, ".*"), 3*time.Minute)
 				if len(got) == 0 {
@@ -115,7 +116,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	}
 }
 
-// A GPU with links and instances must count as one GPU, and each pod that shares a GPU must have its row.
+// A GPU with links and instances counts as one GPU. Each pod that shares a GPU has its own row.
 func TestNodeDashboardCounts(t *testing.T) {
 	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
 	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
@@ -142,10 +143,11 @@ func find(t *testing.T, file, title, kind string) panel {
 	return panel{}
 }
 
-// On boards whose GPU shares the machine's memory, no panel may show an impossible value. The docs must list the panels
-// that are empty there but not on an H100.
+// Some boards have GPUs that share the machine's memory. No panel shows an impossible value for them. The docs list the
+// panels that are empty for such boards, but not for an H100.
 func TestBoardsWithOneMemory(t *testing.T) {
-	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{} // whether a panel shows something on an H100, by file and panel
+	// whether each panel shows something on an H100, by file and panel
+	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{}
 	for _, board := range []struct{ node, name string }{{"single", ""}, {"gb10", "GB10"}, {"thor", "Thor"}, {"orin", "Orin"}} {
 		w := play(t, 20*time.Minute, machine{host: board.node, node: board.node, file: shipped(t, "health"), scenario: `faults:
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [sw_thermal]}
@@ -177,7 +179,7 @@ func TestBoardsWithOneMemory(t *testing.T) {
 	}
 }
 
-// shows reports whether a panel shows something for a node. It fails the test for an impossible value.
+// shows reports whether a panel shows something for a node. An impossible value fails the test.
 func (w *world) shows(t *testing.T, file, node string, p panel) (something bool) {
 	t.Helper()
 	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]

@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// passing returns short-lived owners: two pods share GPU 1, every other GPU and each instance has one pod, and a batch
-// job runs within the pod of GPU 0.
+// passing returns short-lived owners. Two pods share GPU 1, and every other GPU and instance has one pod. A batch job
+// runs inside the pod of GPU 0.
 func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	return func(t *gpu.Topology) *gpu.Owners {
 		generation := time.Now().Unix() / int64(life/time.Second)
@@ -55,7 +55,7 @@ func busy(t *testing.T, minutes int, life time.Duration) machine {
 	return machine{host: "gpu-e", node: "h100x8", file: shipped(t, "fleet"), scenario: "faults:\n" + faults.String(), tenants: passing(life)}
 }
 
-// both simulates machines twice: with owner labels on device series, and without.
+// both simulates machines twice: with owner labels on device series, and with owners in series of their own.
 func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *world) {
 	on = play(t, length, machines...)
 	for i := range machines {
@@ -74,7 +74,7 @@ func (w *world) ofDevices() (all []labels.Labels) {
 	return all
 }
 
-// A thousand pods must not create any device series, and no device series may name an owner. Each XID keeps its owner.
+// A thousand pods create no device series, and no device series names an owner. Each XID keeps its owner.
 func TestPodsComeAndGoApart(t *testing.T) {
 	const minutes = 80
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
@@ -108,7 +108,7 @@ func TestPodsComeAndGoApart(t *testing.T) {
 
 var promQL = regexp.MustCompile("(?s)```promql\n(.*?)```")
 
-// questions returns every shipped query by its location, and records the series of the recording rules.
+// questions returns every shipped query by its location. It records the series of the recording rules first.
 func (w *world) questions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -137,7 +137,7 @@ func (w *world) questions(t *testing.T) map[string]string {
 				if r.Record == "" {
 					continue
 				}
-				for _, s := range w.over(t, r.Expr, scrapeInterval) { // needed by the rules below it in the file
+				for _, s := range w.over(t, r.Expr, scrapeInterval) { // rules further down in the file read this series
 					s.Metric = labels.NewBuilder(s.Metric).Set("__name__", r.Record).Labels()
 					s.Floats = withStaleMarkers(s.Floats, w.end)
 					w.Series[s.Metric.String()] = &s
@@ -186,7 +186,8 @@ func read(t *testing.T, path string) string {
 // ofPages matches queries about the size of pages.
 var ofPages = regexp.MustCompile("scrape_samples_scraped")
 
-// agrees checks that the queries have the same answers in two worlds, and returns the number of non-empty answers.
+// agrees checks that the queries have the same answers in two worlds. It returns the number of answers that are not
+// empty.
 func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
 	t.Helper()
 	other.questions(t)
@@ -203,7 +204,7 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 	return answered
 }
 
-// The location of owner labels must not change the answer of any panel, rule, alert or documented query.
+// The answers of all panels, rules, alerts and documented queries are the same with --owner-labels=info.
 func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
 	const length = 30
 	dishonored := busy(t, length, 24*time.Hour)

@@ -108,18 +108,18 @@ func (d dashboard) queries() []query {
 	return all
 }
 
-// filled returns a query with the dashboard's variables filled in as Grafana does, for an interval of a minute. All
+// filled returns a query with the dashboard's variables filled in like Grafana does for an interval of one minute. All
 // variables except the instance are set to All.
 func filled(expr, instance string) string {
 	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*", "$__rate_interval", "4m", "$__range", "30m").Replace(expr)
 }
 
-// A panel about one instance must not show data of another.
+// A panel about one instance shows no data of another instance.
 func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, q := range d.queries() {
 			for _, s := range selectors(t, q) {
-				// Alerts about GPUs have no instance label, so queries join them by host name.
+				// alerts about GPUs have no instance label, so queries join them by host name
 				if !strings.Contains(s.String(), `instance=~"some"`) && s.Name != "ALERTS" {
 					t.Errorf("%s: %s: selector %s lacks instance=~\"$instance\"", file, q.where, s)
 				}

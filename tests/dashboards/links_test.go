@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A tableModel describes the transformation of a table, which merges queries and renames their columns.
+// tableModel is the transformation of a table that merges queries and renames their columns.
 type tableModel struct {
 	ExcludeByName map[string]bool
 	RenameByName  map[string]string
@@ -30,7 +30,7 @@ func modelOf(t *testing.T, p panel) (m tableModel) {
 	return m
 }
 
-// properties returns the values of a property that a panel sets for its columns, by column.
+// properties returns the value of a property for each column for which the panel sets it.
 func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 	t.Helper()
 	all := map[string]json.RawMessage{}
@@ -50,7 +50,7 @@ func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 
 var linked = regexp.MustCompile(`var-([a-z]+)=\$\{__data\.fields\["([^"]+)"\]`)
 
-// Links between dashboards must pass on the variables of the dashboard and those of a table row.
+// Links between dashboards pass on the variables of the dashboard, and those that are set from a table row.
 func TestLinksCarryVariables(t *testing.T) {
 	all := dashboards(t)
 	variables := map[string][]string{}
@@ -103,7 +103,7 @@ func TestLinksCarryVariables(t *testing.T) {
 // runbooks is the URL of the runbooks, to which dashboards link.
 const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
 
-// Every stat panel must link to a panel with the details, and pass on the variables that both dashboards have.
+// Every stat panel links to a panel with the details, and passes on the variables that both dashboards have.
 func TestStatPanelsLinkToTheirLists(t *testing.T) {
 	all := dashboards(t)
 	panels, boards := map[string]panel{}, map[string]dashboard{}
@@ -158,7 +158,8 @@ func (d dashboard) has(variable string) bool {
 	return slices.ContainsFunc(d.Templating.List, func(v variableModel) bool { return v.Name == variable })
 }
 
-// The alerts that fire must be on the dashboards about faults, each with a link to its runbook, and mark graphs everywhere.
+// The firing alerts are shown on the dashboards about faults, each with a link to its runbook. They are annotations on
+// every dashboard.
 func TestFiringAlertsAreShown(t *testing.T) {
 	for file, d := range dashboards(t) {
 		marked := slices.ContainsFunc(d.Annotations.List, func(a struct{ Name, Expr, TitleFormat, TextFormat, IconColor string }) bool {
@@ -176,8 +177,8 @@ func TestFiringAlertsAreShown(t *testing.T) {
 	}
 }
 
-// A node that is dead, or whose exporter has no data, must be counted and listed with its name and the reason. A node that
-// was never an exporter must not.
+// A node that is down, or whose exporter has no data, is counted and listed with its name and the reason. A node that
+// never had an exporter is not.
 func TestNodesWithoutData(t *testing.T) {
 	file := shipped(t, "health")
 	w := play(t, 30*time.Minute,

@@ -19,28 +19,28 @@ import (
 
 const scrapeInterval = time.Minute
 
-// A machine is a simulated node to scrape. The zero value is a healthy node with the names of 4.8.
+// machine is a simulated node to scrape. The zero value is a healthy node with the metric names of 4.8.
 type machine struct {
 	host, node string
 	vocabulary catalog.Vocabulary
 	scenario   string
 	file       []byte // content of the counters file
 	trailer    string // appended to each page
-	// owners to use instead of the node's own, if not nil; apart leaves their labels off device series
+	// owners instead of the node's own; nil keeps those
 	tenants func(*gpu.Topology) *gpu.Owners
 	apart   bool
-	// pod of the exporter, for a scrape without honorLabels; empty otherwise
+	// pod of the exporter if the scrape does not honor labels; otherwise empty
 	pod string
 }
 
-// Name and Attribute make a machine with tenants an attributor.
+// Name and Attribute make a machine an attributor that reports its tenants.
 func (m *machine) Name() string { return "tenants" }
 
 func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	return m.tenants(t), nil
 }
 
-// A world holds what Prometheus scraped from machines, and its query engine.
+// world is what Prometheus has scraped from machines, with its query engine.
 type world struct {
 	*prom.Storage
 	begin, end time.Time
@@ -69,7 +69,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 		t.Fatal(err)
 	}
 	run := pages.Run{Source: source, Host: m.host, Counters: m.file, Interval: scrapeInterval, Trailer: m.trailer}
-	// Leave out links, switches and CPUs, which no panel shows individually. They would take a quarter of the time.
+	// leave out links, switches and CPUs, which no panel shows individually; they take a quarter of the time
 	run.Args = []string{"--vocabulary=" + m.vocabulary.String(), "--switch-devices=g:99", "--cpu-devices=g:99"}
 	if m.host == "" {
 		run.Args = append(run.Args, "--no-hostname")
@@ -90,8 +90,8 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	w.end = time.Now()
 }
 
-// take appends a page as Prometheus does, with target labels. The labels of the target's pod rename those of the
-// series. A series that disappears ends with a stale marker.
+// take appends a page with target labels, as Prometheus does. If the target has the labels of a pod, those of the
+// series are renamed. A series that disappears ends with a stale marker.
 func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) {
 	add := func(key string, metric labels.Labels, v float64) {
 		w.Append(host+key, func() labels.Labels {
@@ -136,7 +136,7 @@ func (w *world) query(t *testing.T, query string, at time.Time, by ...string) ma
 	return found
 }
 
-// over returns the answer to a query over the whole simulation.
+// over returns the answer to a range query over the whole simulation.
 func (w *world) over(t *testing.T, query string, step time.Duration) promql.Matrix {
 	t.Helper()
 	return w.Matrix(t, query, w.begin, w.end, step)

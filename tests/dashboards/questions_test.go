@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// The questions, word for word as in docs/attribution.md.
+// These are the questions, word for word as in docs/attribution.md.
 const (
 	gpuSeconds = `sum by (namespace) (increase(dcgm_pod_gpu_allocated_seconds_total[1d]))`
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
@@ -38,8 +38,8 @@ func total(m map[string]float64) (sum float64) {
 	return sum
 }
 
-// The documented queries, over four hours instead of a day. Usage by pods and unattributed usage must add up to that of
-// the devices.
+// The documented queries are evaluated over four hours instead of a day. Usage by pods and unattributed usage add up to
+// that of the devices.
 func TestQuestions(t *testing.T) {
 	text := read(t, filepath.Join(root, "docs", "attribution.md"))
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
@@ -53,7 +53,7 @@ func TestQuestions(t *testing.T) {
 		return d.query(t, strings.ReplaceAll(query, "[1d]", "[4h]"), d.end, by...)
 	}
 
-	// GPU seconds: a replica, a claim and an instance count by their fraction.
+	// GPU seconds; a replica, a claim and an instance count as their fraction of a GPU
 	const second, half, instance = 4 * 3600., 0.5, 3. / 7
 	near(t, "GPU seconds", map[string]float64{
 		"notebooks": second * (2./4 + 2*instance*half),
@@ -63,8 +63,8 @@ func TestQuestions(t *testing.T) {
 		"serving":   second * instance * half,
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
-	// Energy must add up except for the edges of the range, which Prometheus extrapolates. Active energy of a
-	// time-sliced instance belongs to no known pod, so it is missing from both sums.
+	// Energy adds up, except at the edges of the range, which Prometheus extrapolates. The active energy of a
+	// time-sliced instance belongs to no known pod, so both sums lack it.
 	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
 	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
 		sums[key] += v
@@ -85,24 +85,24 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 
-	// Memory: instances are counted, and their partitioned GPU is not.
+	// instances count, and the GPU that they partition does not
 	rest := at(`sum(avg_over_time(dcgm_gpu_unattributed_memory_used_bytes[1d]))`)
 	near(t, "memory", at(`sum(avg_over_time(DCGM_FI_DEV_FB_USED[1d])) * 1024 * 1024`),
 		map[string]float64{"": total(at(memory, "namespace")) + total(rest)}, 1e-3)
 
-	// jupyter-c, about which nothing is known, must not count as idle.
+	// nothing is known about jupyter-c, so it must not count as idle
 	got := slices.Sorted(maps.Keys(at(idle, "pod")))
 	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") || slices.Contains(got, "jupyter-c") {
 		t.Errorf("idle pods = %q, want jupyter-b and no pod that worked", got)
 	}
 
-	// Two minutes after the XID, and an hour after.
+	// look two minutes after the XID, and again an hour after it
 	then := d.begin.Add(3*time.Hour + 2*time.Minute)
 	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
 	near(t, "pods on the GPUs at the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
-	// Average memory: pods and unattributed usage must add up to the device, whose samples are instantaneous.
+	// average memory of pods and unattributed memory add up to that of the device, whose samples are instantaneous
 	key := []string{"UUID", "GPU_I_ID"}
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, key...)
 	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 240)`, key...)
@@ -123,7 +123,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestFirstQueriesAnswer checks that each query of docs/queries.md finds something on nodes in trouble.
+// TestFirstQueriesAnswer checks that each query in docs/queries.md finds something on nodes with problems.
 func TestFirstQueriesAnswer(t *testing.T) {
 	queries := promQL.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "queries.md")), -1)
 	if len(queries) != 10 {

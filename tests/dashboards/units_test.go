@@ -11,14 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A measure is the unit of an expression and the factor that converts its value to that unit. The unit "" is a count,
-// and "any" a constant.
+// measure is the unit of an expression, and the factor that converts its value to that unit. The unit is "" for a
+// count, and "any" for a constant.
 type measure struct {
 	unit   string
 	factor float64
 }
 
-// bases maps the catalog's units to base units, with the factor.
+// bases maps the units of the catalog to base units, with the factor.
 var bases = map[gpu.Unit]measure{
 	"": {"", 1}, catalog.Megahertz: {"hertz", 1e6}, catalog.Hertz: {"hertz", 1}, catalog.Millijoules: {"joules", 1e-3}, catalog.Joules: {"joules", 1},
 	catalog.Watts: {"watts", 1}, catalog.Percent: {"ratio", 1e-2}, catalog.Ratio: {"ratio", 1}, catalog.Mebibytes: {"bytes", 1 << 20},
@@ -26,7 +26,7 @@ var bases = map[gpu.Unit]measure{
 	catalog.Celsius: {"celsius", 1}, catalog.Seconds: {"seconds", 1},
 }
 
-// grafanas maps units to the Grafana units that display them.
+// grafanas maps units to the units in which Grafana displays them.
 var grafanas = map[string][]string{
 	"hertz": {"hertz"}, "joules": {"joule"}, "watts": {"watt"}, "ratio": {"percentunit"}, "seconds/s": {"percentunit", "none"}, "bytes": {"bytes"}, "bytes/s": {"Bps"},
 	"celsius": {"celsius"}, "seconds": {"s"}, "": {"none"}, "/s": {"cps"}, "any": {"none"},
@@ -87,7 +87,8 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 		switch {
 		case l.unit == "any":
 			return r
-		case (l.unit == "" && r.unit == "seconds/s" || r.unit == "" && l.unit == "seconds/s") && l.factor == r.factor: // a GPU second per second is a GPU
+		// a GPU second per second is one GPU
+		case (l.unit == "" && r.unit == "seconds/s" || r.unit == "" && l.unit == "seconds/s") && l.factor == r.factor:
 		case r.unit != "any" && (l.unit != r.unit || math.Abs(l.factor/r.factor-1) > 1e-9):
 			t.Errorf("units %v and %v are mixed: %s", l, r, e)
 		}
@@ -107,7 +108,8 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 		return measure{l.unit, l.factor / r.factor}
 	case e.Op == parser.DIV && r.unit == "any":
 		return measure{l.unit, l.factor * r.factor}
-	case e.Op == parser.MUL && (l.unit == "any" || l.unit == ""): // multiplication by an info series, for its labels
+	// multiplication with an info series, which adds labels
+	case e.Op == parser.MUL && (l.unit == "any" || l.unit == ""):
 		return r
 	case e.Op == parser.MUL && r.unit == "":
 		return l
@@ -118,7 +120,7 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 	return measure{}
 }
 
-// The unit of a panel must be that of the catalog, and its query must be scaled to it, under either vocabulary.
+// The unit of a panel is that of the catalog. Its query is scaled to that unit in both vocabularies.
 func TestUnitsAreTheCatalogs(t *testing.T) {
 	checked := map[string]int{}
 	for file, d := range dashboards(t) {

@@ -20,14 +20,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Names of NVIDIA's DRA driver, and of its sockets in the kubelet's folder.
+// These are the names of NVIDIA's DRA driver, and of its sockets in the kubelet's folder.
 const (
 	driverName   = "gpu.nvidia.com"
 	driverSocket = "plugins/" + driverName + "/dra.sock"
 	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
 )
 
-// A driver allocates claimed devices as a DRA driver does. It injects nothing into the containers.
+// driver allocates claimed devices like a DRA driver. It injects nothing into containers.
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
@@ -36,7 +36,7 @@ type driver struct {
 	report func(format string, args ...any)
 
 	mu        sync.Mutex
-	published bool // whether the slice should exist; a starting kubelet deletes the slices of its node
+	published bool // whether the slice should exist: a starting kubelet deletes the slices of its node
 }
 
 // run keeps the slice published, as real drivers do, until ctx is done.
@@ -53,7 +53,7 @@ func (d *driver) run(ctx context.Context) {
 	}
 }
 
-// publish sets whether the slice should exist. When publish(false) returns, the slice is deleted.
+// publish sets whether the slice should exist. With false, it waits until the slice is deleted.
 func (d *driver) publish(t *testing.T, published bool) {
 	t.Helper()
 	d.mu.Lock()
@@ -225,8 +225,8 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 		claimant("lab", "three", "half") + claimant("lab", "four", "rest")
 	n.run(t, manifest, "lab/alone", "lab/one", "lab/two", "lab/three", "lab/four")
 
-	// One pod owns the instance. GPU 4 is claimed by two pods and GPU 5 by two claims, so their series have no owner.
-	// All owners are in the info series.
+	// One pod owns the instance. Two pods share the claim of GPU 4, and two claims share GPU 5, so the series of these
+	// GPUs have no owner. The info series have all owners.
 	want := map[string]string{"3/1": "lab/alone/main"}
 	p := e.showing(want)
 	for _, l := range p.series(memory) {
@@ -247,8 +247,8 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 	}
 	e.until("the pods of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
-	// Without the slice, claims are unmatched and no owner is guessed. The owners are back when the slice is published
-	// again.
+	// Without the slice, claims cannot be matched, and no owner is guessed. The owners return when the slice is
+	// published again.
 	d.publish(t, false)
 	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {

@@ -1,10 +1,9 @@
 // Package e2e tests the exporter on a real Kubernetes node. run.sh starts a kubelet, an API server, a scheduler and
 // containerd in their own namespaces.
 //
-// Only what needs NVIDIA's hardware is simulated: a device plugin and a DRA driver offer the devices of a simulated
-// node, and the exporter reads the same node. Pods, allocations, the PodResources socket and the kubelet's restarts are
-// real.
+// Only NVIDIA's hardware is simulated. A device plugin and a DRA driver offer the devices of a simulated node, and the
+// exporter reads the same node. Pods, allocations, the PodResources socket and the kubelet's restarts are real.
 //
-// The tests have the build tag e2e and need root. `make test` does not run them. All tests use the same node: they run
+// The tests have the build tag e2e and need root. `make test` does not run them. They use the same node, so they run
 // one after another, and each deletes its pods.
 package e2e

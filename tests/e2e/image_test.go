@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// exporterImage is a name of the exporter's image on the node. The image is not pulled from a registry. The node also
-// has it under the name used in deployment/.
+// exporterImage is a name of the exporter's image on the node. The image is loaded, not pulled from a registry. It also
+// has the name that is used in deployment/.
 const exporterImage = "e2e.local/dcgm-exporter:1"
 
 // shippedImage returns the image name in deployment/kubernetes.
@@ -37,8 +37,8 @@ func shippedImage(t *testing.T) string {
 	return set.Spec.Template.Spec.Containers[0].Image
 }
 
-// containerfiles returns the name of an image in buildah's storage that was built from deployment/docker at this
-// commit, by make image or make image-test. E2E_IMAGE selects another image.
+// containerfiles returns the name of an image that was built from deployment/docker at this commit, by make image or
+// make image-test. The image is in buildah's storage. E2E_IMAGE selects another image.
 func containerfiles() (string, error) {
 	if name := os.Getenv("E2E_IMAGE"); name != "" {
 		return name, nil
@@ -51,7 +51,7 @@ func containerfiles() (string, error) {
 	if strings.HasSuffix(commit, "-dirty") {
 		return "", errors.New("the tree has uncommitted changes")
 	}
-	// Inspect each name separately: listing all images fails if any image in the storage is incomplete.
+	// inspect each name by itself: listing all images fails if one of them is incomplete
 	for _, tag := range []string{"dev", "test"} {
 		name := "localhost/dcgm-exporter:" + tag
 		of, err := exec.Command("buildah", "inspect", "--type", "image", "--format",
@@ -63,7 +63,7 @@ func containerfiles() (string, error) {
 	return "", fmt.Errorf("buildah has no image of commit %s: run make image", commit)
 }
 
-// The pods of these tests run the image built from deployment/docker, if it was built.
+// If an image was built from deployment/docker, the pods of these tests run it.
 func TestNodeUsesBuiltImage(t *testing.T) {
 	n := theNode(t)
 	if _, err := containerfiles(); err != nil {
@@ -92,8 +92,8 @@ func (n *node) ctr(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// image loads an image of the exporter into the node. It is the image built from deployment/docker if there is one,
-// otherwise an image with the same files and a static program.
+// image loads an image of the exporter into the node. If none was built from deployment/docker, it makes one with the
+// same files and a static program.
 func (n *node) image(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(n.state, "exporter.tar")
@@ -130,10 +130,11 @@ func (n *node) image(t *testing.T) {
 	n.ctr(t, "images", "import", archive)
 }
 
-// imageOf returns an image with one layer in the format of docker save. names are separated by spaces.
+// imageOf returns an image with one layer, in the format of docker save. names has the image's names, separated by
+// spaces.
 func imageOf(t *testing.T, names, entrypoint string, files map[string][]byte, env ...string) []byte {
 	t.Helper()
-	files["tmp/.keep"] = nil // mount point; the root file system is read-only
+	files["tmp/.keep"] = nil // a mount point, because the root file system is read-only
 	files["var/lib/kubelet/pod-resources/.keep"] = nil
 	layer := archived(t, files)
 	config := asJSON(t, map[string]any{

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// offer starts device plugins for GPUs 0 and 1, GPU 2 as four replicas, and the instances of GPU 3. It waits until the
-// node can allocate them.
+// offer starts device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the instances of GPU 3. It waits
+// until the node can allocate them.
 func offer(t *testing.T, n *node) {
 	t.Helper()
 	resources := map[string][]string{}
@@ -46,8 +46,8 @@ func offer(t *testing.T, n *node) {
 	}
 }
 
-// pod returns the manifest of a pod with a container "main" that requests n of a resource, and a second container that
-// requests none.
+// pod returns the manifest of a pod with two containers. The container "main" requests n of a resource, and the other
+// one requests none.
 func pod(name, resource string, n int) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -86,7 +86,7 @@ func sharers(p page) []string {
 	return out
 }
 
-// listed returns the pods with devices in the kubelet's list.
+// listed returns the pods to which the kubelet lists devices.
 func listed(t *testing.T, n *node) []string {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -109,8 +109,8 @@ func listed(t *testing.T, n *node) []string {
 
 const shares = "nvidia.com/gpu.shared"
 
-// manyPods returns the pods of most tests, and the owners expected on the page. One pod has both GPU 0 and GPU 1, so
-// that it does not matter which one the kubelet allocates first.
+// manyPods returns the pods that most tests use, and the owners that the page must have. One pod has both GPU 0 and GPU
+// 1, so the order in which the kubelet allocates them does not matter.
 func manyPods() (manifest string, names []string, want map[string]string) {
 	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
 	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
@@ -126,8 +126,8 @@ func TestOwnersOfDevices(t *testing.T) {
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
-	// If a GPU or an instance has one owner, its series name the owner. GPU 2 is time-sliced between two pods, so its
-	// series have no owner. All owners are in the info series.
+	// The series of a GPU or instance with one owner name the owner. GPU 2 is time-sliced between two pods, so its
+	// series have no owner. The info series have all owners.
 	p := e.showing(want)
 	infos := []string{
 		"0 ml/train/main nvidia.com/gpu none",
@@ -141,7 +141,7 @@ func TestOwnersOfDevices(t *testing.T) {
 		t.Errorf("dcgm_pod_gpu_info (-want +got):\n%s", d)
 	}
 
-	// The labels of a deleted pod are removed at the first cycle after the kubelet has forgotten the pod.
+	// the labels of a deleted pod are removed in the first cycle after the kubelet has forgotten it
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
 	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
 	started := func(p page) float64 { // start of the latest successful cycle
@@ -160,7 +160,7 @@ func TestOwnersOfDevices(t *testing.T) {
 		t.Errorf("owners after the pod is gone (-want +got):\n%s", d)
 	}
 
-	// Its GPUs are allocated to other pods, one with the same name.
+	// other pods get its GPUs, and one of them has the same name
 	n.run(t, pod("web/next", "nvidia.com/gpu", 1)+pod("ml/train", "nvidia.com/gpu", 1), "web/next", "ml/train")
 	e.until("one GPU for each new pod", func(p page) bool {
 		owners := []string{p.owners()["0"], p.owners()["1"]}
@@ -194,7 +194,7 @@ func TestKubeletRestarts(t *testing.T) {
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
-	// A pod that is deleted before the kubelet is back never appears again, although its containers still run and the
+	// A pod that is deleted while the kubelet is down never returns. Its containers still run, though, and the
 	// kubelet's checkpoint names it.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--force", "--grace-period=0")
 	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
@@ -208,8 +208,8 @@ func TestKubeletRestarts(t *testing.T) {
 	}, truthful)
 }
 
-// When the kubelet restarts repeatedly on a node with many pods, each page has the correct owners or none. It never
-// shows one of four sharers as the only owner.
+// If a kubelet with many pods restarts repeatedly, each page has the correct owners or none. It never shows one of four
+// sharers as the only owner.
 func TestKubeletRestartsOften(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
@@ -218,7 +218,7 @@ func TestKubeletRestartsOften(t *testing.T) {
 	for _, name := range []string{"web/c", "web/d"} {
 		manifest, names = manifest+pod(name, shares, 1), append(names, name)
 	}
-	for i := range 12 { // idle pods make the list longer, and the time until it is complete
+	for i := range 12 { // pods without devices make the list longer, so that it takes longer to complete
 		name := fmt.Sprint("lab/filler-", i)
 		manifest, names = manifest+idle(name), append(names, name)
 	}
@@ -254,7 +254,7 @@ func TestKubeletRestartsOften(t *testing.T) {
 		e.until("kubelet unreachable", func(p page) bool { return !answered(p) }, truthful)
 		start()
 		e.until("kubelet reachable", func(p page) bool { return answered(p) && maps.Equal(p.owners(), want) }, truthful)
-		until := time.Now().Add(3 * time.Second) // the kubelet fills its list in this time
+		until := time.Now().Add(3 * time.Second) // the kubelet completes its list in this time
 		e.until("pages for three more seconds", func(page) bool { return time.Now().After(until) }, truthful)
 	}
 }
@@ -273,7 +273,7 @@ spec:
 `, namespace, name)
 }
 
-// UIDs in the names of pod log folders are those of the API server.
+// The UIDs in the names of pod log folders are those of the API server.
 func TestPodUIDsFromLogFolders(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
@@ -298,7 +298,7 @@ func TestPodUIDsFromLogFolders(t *testing.T) {
 	}
 }
 
-// manual returns the manifest in docs/install/kubernetes.md that grants the permissions.
+// manual returns the manifest in docs/install/kubernetes.md that grants permissions.
 func manual(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install/kubernetes.md")

@@ -17,13 +17,12 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// A plugin is a device plugin that offers devices as one resource. It passes nothing to containers except the
-// allocation.
+// plugin is a device plugin that offers devices as one resource. It only allocates, and passes nothing to containers.
 type plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 	resource string
 	ids      []string
-	stop     context.Context // done when the plugin should stop
+	stop     context.Context // done when the plugin has to stop
 }
 
 func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
@@ -38,7 +37,7 @@ func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreaming
 	if err := stream.Send(&all); err != nil {
 		return err
 	}
-	select { // the devices never change
+	select { // the list of devices never changes
 	case <-stream.Context().Done():
 	case <-p.stop.Done():
 	}
@@ -53,8 +52,8 @@ func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*
 	return &out, nil
 }
 
-// servePlugins offers resources until the test ends. A starting kubelet deletes the sockets of plugins, which then
-// register again.
+// servePlugins offers resources until the test ends. When a kubelet starts, it deletes the sockets of plugins, which
+// then register again.
 func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +72,7 @@ func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	}
 }
 
-// session serves and registers once. It returns when the kubelet has deleted the socket.
+// session serves, and registers once. It returns when the kubelet deletes the socket.
 func (p *plugin) session(ctx context.Context, folder string) error {
 	socket := filepath.Join(folder, "e2e-"+filepath.Base(p.resource)+".sock")
 	server, err := serve(socket, func(s *grpc.Server) { deviceplugin.RegisterDevicePluginServer(s, p) })

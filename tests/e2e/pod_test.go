@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// runtimeClass is the RuntimeClass nvidia, which the DaemonSet needs. Its handler is runc, the node's only runtime.
+// runtimeClass is the RuntimeClass nvidia, which the DaemonSet uses. Its handler is runc, the only runtime of the node.
 const runtimeClass = `
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -30,7 +30,7 @@ handler: runc
 ---
 `
 
-// kustomize returns deployment/kubernetes with components, as built by kubectl.
+// kustomize returns deployment/kubernetes with components, as kubectl builds it.
 func (n *node) kustomize(t *testing.T, components ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,14 +52,14 @@ func (n *node) kustomize(t *testing.T, components ...string) string {
 	return n.must(t, "", "kustomize", dir)
 }
 
-// exporterPod returns the manifests of deployment/kubernetes with the component for pod labels, changed to read the
-// simulated node.
+// exporterPod returns the manifests of deployment/kubernetes, with the component for pod labels. They are changed to
+// read the simulated node.
 func (n *node) exporterPod(t *testing.T) string {
 	t.Helper()
 	var rest []string
 	for doc := range strings.SplitSeq(n.kustomize(t, "pod-labels"), "\n---\n") {
 		if strings.Contains(doc, "\nkind: Namespace\n") {
-			n.must(t, doc, "apply", "-f", "-") // it is kept: see theNode
+			n.must(t, doc, "apply", "-f", "-") // the namespace is kept: see theNode
 			continue
 		}
 		rest = append(rest, doc)
@@ -78,8 +78,8 @@ func (n *node) label(t *testing.T, key, value string) {
 	t.Cleanup(func() { n.must(t, "", "label", "node", nodeName, key+"-") })
 }
 
-// TestExporterPod deploys the exporter as a pod, as in deployment/ and docs/. The node shares GPUs with MPS, and the
-// API server restarts.
+// TestExporterPod deploys the exporter as a pod, as documented in deployment/ and docs/. The node shares GPUs with MPS,
+// and the API server restarts.
 func TestExporterPod(t *testing.T) {
 	n := theNode(t)
 	n.image(t)
@@ -115,7 +115,7 @@ func TestExporterPod(t *testing.T) {
 		}
 	}
 
-	// If the API server is down, known labels stay. Changes appear when it is back.
+	// while the API server is down, known labels are kept; changes appear when it is back
 	answers := func(value float64) func(page) bool {
 		return func(p page) bool {
 			of := p.series("dcgm_exporter_kubernetes_api_success")
@@ -139,8 +139,7 @@ func TestExporterPod(t *testing.T) {
 	e.until("the new value of the label", labeled("vision"))
 }
 
-// end sends SIGTERM to a process of each container of a pod. It finds the processes by their cgroups, as the exporter
-// does.
+// end sends SIGTERM to a process in each of the containers. It finds the processes by their cgroups, like the exporter.
 func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	t.Helper()
 	uid := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
@@ -153,7 +152,8 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 		container := strings.TrimPrefix(id, "containerd://")
 		at := slices.IndexFunc(files, func(path string) bool {
 			text, err := os.ReadFile(path)
-			return err == nil && slices.Contains(process.Pods(string(text)), uid) && strings.Contains(string(text), container) // the process may have exited
+			// the process may have exited already
+			return err == nil && slices.Contains(process.Pods(string(text)), uid) && strings.Contains(string(text), container)
 		})
 		if at < 0 {
 			t.Fatalf("no process has the control group of container %s (%s) of pod %s/%s (%s)", name, container, namespace, pod, uid)
@@ -168,7 +168,8 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	}
 }
 
-// staged is a pod with an init container, whose GPU the main container uses next, and a sidecar with an instance.
+// staged is a pod with an init container, a main container and a sidecar. The main container gets the GPU of the init
+// container, and the sidecar has an instance.
 const staged = `---
 apiVersion: v1
 kind: Pod
@@ -183,7 +184,7 @@ spec:
     - {name: main, image: "e2e.local/hold:1", resources: {limits: {nvidia.com/gpu: 1}}}
 `
 
-// once returns the manifest of a pod that is not restarted when its process exits.
+// once returns the manifest of a pod whose containers are not restarted when they exit.
 func once(name, resource string) string {
 	return strings.Replace(pod(name, resource, 1), "spec:\n", "spec:\n  restartPolicy: Never\n", 1)
 }
@@ -205,7 +206,7 @@ func TestPodsStartAndComplete(t *testing.T) {
 	e := n.export(t, "")
 	n.run(t, staged+once("ml/brief", "nvidia.com/gpu"), "ml/staged", "ml/brief")
 
-	// The GPU of an init container is attributed to the main container, and the sidecar's instance to the sidecar.
+	// the init container's GPU is attributed to the main container, and the sidecar's instance to the sidecar
 	holders := func(p page) []string { return slices.Sorted(maps.Values(p.owners())) }
 	held := func(want ...string) func(page) bool {
 		return func(p page) bool { return slices.Equal(holders(p), want) }
@@ -213,7 +214,7 @@ func TestPodsStartAndComplete(t *testing.T) {
 	p := e.until("the owners of main container and sidecar", held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
 	given := deviceOf(p, "ml/brief/main")
 
-	// A completed pod that still exists in the API server owns no device. Its GPU is allocated to the next pod.
+	// a completed pod owns no device, even if it still exists in the API server; its GPU goes to the next pod
 	n.end(t, "ml", "brief", "main", "beside")
 	n.must(t, "", "-n", "ml", "wait", "pod/brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	e.until("the completed pod to lose its GPU", held("ml/staged/main", "ml/staged/sidecar"))
@@ -228,9 +229,9 @@ func TestPodsStartAndComplete(t *testing.T) {
 	}
 }
 
-// onThisNode returns the manifests in a form that this node can run. Resources of software that is not installed are
-// left out. Pods use the host network and the API server's node address, because the node has no pod network and no
-// cluster services. Everything else is unchanged. change may edit a DaemonSet.
+// onThisNode changes manifests so that this node can run them. Resources of software that is not installed are left
+// out. Pods use the host network and the node address of the API server, because the node has no pod network and no
+// cluster services. change may edit a DaemonSet.
 func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) string {
 	t.Helper()
 	var out []string
@@ -259,8 +260,8 @@ func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) st
 	return strings.Join(out, "\n---\n")
 }
 
-// applied applies manifests until the test ends. It then waits until their pods are gone, because the next ones listen
-// on the same port.
+// applied applies manifests until the test ends. It then waits until the pods are gone, because those of the next test
+// listen on the same port.
 func (n *node) applied(t *testing.T, manifests string) {
 	t.Helper()
 	n.must(t, manifests, "apply", "-f", "-")
@@ -283,7 +284,7 @@ func (n *node) applied(t *testing.T, manifests string) {
 	})
 }
 
-// eventually waits until done returns true, and fails with the text of seen after patience.
+// eventually waits until done returns true. After patience, the test fails with the text of seen.
 func eventually(t *testing.T, done func() bool, seen func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

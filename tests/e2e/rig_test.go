@@ -27,7 +27,7 @@ import (
 // patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = 90 * time.Second
 
-// nodeName and nodeIP are those in node/settings.sh.
+// nodeName and nodeIP are the same as in node/settings.sh.
 const (
 	nodeName = "e2e-node"
 	nodeIP   = "10.111.7.2"
@@ -42,7 +42,7 @@ func theNode(t *testing.T) *node {
 	if n.programs == "" || n.state == "" {
 		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: run tests/e2e/run.sh")
 	}
-	// The namespaces are kept for the next test: the API server takes many seconds to delete one.
+	// the namespaces are kept for the next test: the API server takes many seconds to delete one
 	manifest := ""
 	for _, name := range []string{"ml", "web", "lab", "gpu-monitoring"} {
 		manifest += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
@@ -56,8 +56,8 @@ func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
-// stop stops a program of the node ("kubelet", "apiserver") and returns a function that starts it again. The node's
-// supervisor does not restart it while a marker file exists.
+// stop stops a program of the node ("kubelet", "apiserver"), and returns a function that starts it again. A marker file
+// keeps the node's supervisor from restarting it.
 func (n *node) stop(t *testing.T, program string) (start func()) {
 	t.Helper()
 	stopped := filepath.Join(n.state, program+".stopped")
@@ -129,7 +129,7 @@ func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	}
 }
 
-// simNode is the simulated node whose devices the plugins offer. Its GPU 3 has two MIG instances.
+// simNode is the simulated node whose devices the plugins offer. GPU 3 has two MIG instances.
 const simNode = "shared"
 
 // devices returns the simulated node's devices.
@@ -159,8 +159,8 @@ type exporter struct {
 	url string
 }
 
-// export runs an exporter of the simulated node until the test ends. It reads the kubelet's socket twice a second, and
-// the API server if kubeconfig is set.
+// export runs an exporter of the simulated node until the test ends. The exporter queries the kubelet twice a second,
+// and the API server if kubeconfig is not empty.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
 	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}
@@ -212,8 +212,8 @@ func (p page) series(family string) []map[string]string {
 	return out
 }
 
-// owners returns "namespace/pod/container" by device: "0" is a GPU, "3/1" an instance. Devices without owner are left
-// out.
+// owners returns "namespace/pod/container" by device, such as "0" for a GPU and "3/1" for an instance. Devices without
+// an owner are left out.
 func (p page) owners() map[string]string {
 	out := map[string]string{}
 	for _, l := range p.series(memory) {
@@ -228,7 +228,7 @@ func (p page) owners() map[string]string {
 	return out
 }
 
-// until scrapes until wanted returns true for a page, and calls always for each page.
+// until scrapes until wanted returns true for a page. It calls always for each page.
 func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) page {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix lists the models of ten nodes with eight GPUs each: four with whole GPUs, three with two GPUs in nine MIG
-// instances, two with MIG and a shared GPU, and one with 56 instances.
+// mix lists the models of ten nodes with eight GPUs each. Four have whole GPUs, three have two GPUs in nine MIG
+// instances, two have MIG and a shared GPU, and one has 56 instances.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
 // jobNodes is the number of nodes per job.
@@ -77,7 +77,7 @@ func newNode(i int) (*node, error) {
 	return n, nil
 }
 
-// A fleet serves the pages of all nodes below their names, and the list of targets.
+// fleet serves the pages of all nodes, each below the node's name, and the list of targets.
 type fleet struct {
 	nodes []*node
 	http.ServeMux
@@ -97,7 +97,7 @@ func newFleet(nodes int) (*fleet, error) {
 	return f, nil
 }
 
-// run runs the exporters until ctx is done. Their cycles are spread over the interval.
+// run runs the exporters until ctx is done. Their cycles are spread evenly over the interval.
 func (f *fleet) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, n := range f.nodes {
@@ -150,5 +150,5 @@ func (f *fleet) serveTargets(w http.ResponseWriter, r *http.Request) {
 		}}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(groups) // nothing can be done for a client that disconnected
+	_ = json.NewEncoder(w).Encode(groups) // a client that has disconnected needs no answer
 }

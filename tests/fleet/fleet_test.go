@@ -58,7 +58,7 @@ func TestTargetsAreNodes(t *testing.T) {
 	if err := json.Unmarshal(get(t, server.URL+"/targets"), &groups); err != nil || len(groups) != 3 {
 		t.Fatal(err, groups)
 	}
-	seen := map[string]string{} // values that only one node may have, with the node's instance
+	seen := map[string]string{} // maps values that only one node may have to the instance of that node
 	for _, g := range groups {
 		instance := g.Labels["instance"]
 		gpus := map[string]bool{}
@@ -101,7 +101,7 @@ func get(t *testing.T, url string) []byte {
 	return body
 }
 
-// The report has a row for each measurement, node model and query.
+// The report has a row for each measurement, each model of node and each query.
 func TestReport(t *testing.T) {
 	f, _ := serve(t, 3)
 	queries, err := dashboardQueries("../../grafana/fleet.json")

@@ -1,9 +1,8 @@
-// Command fleet serves simulated nodes and measures two Prometheus servers that scrape them: one without rules, and one
-// with the recording rules of deployment/rules. Both start with an empty database. It prints the tables of
+// Command fleet measures two Prometheus servers that scrape simulated nodes. One has no rules, and the other has the
+// recording rules of deployment/rules. Both start with an empty database. The command prints the tables of
 // docs/performance.md.
 //
-// Run it in the root of the repository. It listens only on loopback, and removes the temporary directory with its
-// files.
+// Run it in the root of the repository. It listens only on loopback, and removes its temporary directory.
 package main
 
 import (

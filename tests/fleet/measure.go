@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// config is the Prometheus configuration. The %s are the address of the fleet and the rules file.
+// config is the configuration of Prometheus. The %s are the address of the fleet and the rules file.
 const config = `global:
   scrape_interval: 30s
   evaluation_interval: 30s
@@ -34,14 +34,14 @@ const warmup = time.Minute
 type measurement struct {
 	series, recorded  float64 // series in memory, and those that rules record
 	samples           float64 // per second
-	cpu, memory, peak float64 // CPU in seconds per second; memory in bytes at the end, and its maximum
+	cpu, memory, peak float64 // CPU in seconds per second; memory at the end and its maximum, in bytes
 	log               float64 // bytes per sample in the write-ahead log
 	block             *block
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
 	rules, missed     float64         // duration of the latest rule evaluation in seconds; missed evaluations
 	ownCPU, ownMemory float64         // CPU and memory of all nodes
 	took              []time.Duration // duration of each dashboard query
-	instead           []time.Duration // duration of the recorded query with the same answer
+	instead           []time.Duration // duration of each recorded query with the same answer
 }
 
 // measure runs the measurement and prints the tables.
@@ -224,8 +224,8 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 	return nil
 }
 
-// time returns the answer to a query and the median duration. A slow query runs only once. On an error it returns
-// failed and no answer.
+// time returns the answer to a query and its median duration. A slow query runs only once. If the query fails, time
+// returns failed and no answer.
 func (p *program) time(ctx context.Context, query string, over time.Duration) (time.Duration, model.Value) {
 	var all []time.Duration
 	for {

@@ -28,8 +28,8 @@ type program struct {
 	ends func() // stops the program and waits for it
 }
 
-// start starts a program that listens on the address that flags receives, and waits until the path ready answers. Its
-// output goes to the file log.
+// start starts a program that listens on the address passed to flags. It waits until the path ready answers. The output
+// goes to the file log.
 func start(ctx context.Context, path, ready, log string, flags func(address string) []string) (*program, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // reserve a free port
 	if err != nil {
@@ -151,7 +151,7 @@ type block struct {
 	chunks, index float64 // in bytes
 }
 
-// block takes a snapshot and describes its block.
+// block takes a snapshot and describes the block in it.
 func (p *program) block(ctx context.Context, data string) (*block, error) {
 	if _, err := p.Snapshot(ctx, false); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// prometheus-recorded.yml sends all recorded series and no other series to remote storage.
+// With prometheus-recorded.yml, all recorded series and no others are written to remote storage.
 func TestOnlyRecordedSeriesAreWritten(t *testing.T) {
 	var config struct {
 		RemoteWrite []struct {
@@ -68,7 +68,8 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// For each configuration, a Prometheus scrapes three nodes and writes to VictoriaMetrics, which must answer the query.
+// For each configuration, a Prometheus server scrapes three nodes and writes to VictoriaMetrics. VictoriaMetrics then
+// answers the query.
 func TestVictoriaMetricsAnswers(t *testing.T) {
 	rules, err := filepath.Abs("../../deployment/rules/recording.yml")
 	if err != nil {

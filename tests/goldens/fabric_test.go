@@ -19,14 +19,14 @@ import (
 
 const fabricCounters = "DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,\n"
 
-// fabricCases lists what drivers report about a GPU in the fabric, and the expected series. NVML reports state and
+// fabricCases maps what drivers report about a GPU in a fabric to the expected series. NVML reports a state and a
 // status, which DCGM combines into one number. A cluster UUID of zeros means no cluster.
 var fabricCases = []struct {
 	name, model         string
 	state, status, dcgm int
 	cluster             bool
 	clique, mask        int
-	old                 bool // a driver without a summary of the fabric's health
+	old                 bool // the driver has no summary of the fabric's health
 	want                string
 }{
 	{name: "a tray of a rack", model: "NVIDIA GB300", state: 3, dcgm: 3, cluster: true, clique: 32766, mask: 0x51aa,
@@ -51,7 +51,7 @@ var fabricCases = []struct {
 	{name: "everything is wrong", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 0xa355,
 		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location no_partition not_completed, " +
 			"1: access_timeout_recovery degraded_bandwidth incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
-	// DCGM maps an unknown state to the number of an error.
+	// DCGM maps an unknown state to the number of an error
 	{name: "unknown states", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
 }
 
@@ -91,7 +91,7 @@ func TestFabric(t *testing.T) {
 			switch s.Labels.Get("__name__") {
 			case "DCGM_EXP_FABRIC_STATE":
 				if s.Labels.Get("condition") == "links_down" && name == "nvml" {
-					continue // DCGM has a health finding instead
+					continue // DCGM reports this as a health finding
 				}
 				got[index+" "+value] = append(got[index+" "+value], s.Labels.Get("condition"))
 			case "DCGM_EXP_FABRIC_INFO":

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 // pace is the interval of a session with a test library, which runs in real time.
 const pace = 20 * time.Millisecond
 
-// masked lists the families of durations, ages and sample counts, which vary in real time. Only their labels are
+// masked lists families of durations, ages and numbers of samples, which vary in real time. Only their labels are
 // compared.
 var masked = []string{
 	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
@@ -45,8 +45,8 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled repeats a session until two runs return the same masked page, and returns it. If the machine is slow for a
-// moment, samples get stale.
+// settled repeats a session until two runs return the same masked page, and returns it. On a machine that is slow for a
+// moment, samples become stale and pages differ.
 func settled(t *testing.T, s *session) []byte {
 	t.Helper()
 	var last []byte
@@ -63,7 +63,8 @@ func settled(t *testing.T, s *session) []byte {
 }
 
 // engine returns the script of an engine with three GPUs, switches, links, a CPU and a network card. The second GPU is
-// partitioned by MIG, and the third is lost. The value of a field is its number unless the script sets another.
+// partitioned by MIG, and the third one is lost. Unless the script sets another value, the value of a field is its
+// number.
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -83,7 +84,8 @@ func engine() []string {
 	return lines
 }
 
-// driver returns the script of a driver with three GPUs. The second is partitioned by MIG, and the third is lost.
+// driver returns the script of a driver with three GPUs. The second one is partitioned by MIG, and the third one is
+// lost.
 func driver() []string {
 	return []string{
 		"gpus 3", "gpu 1 mig", "gpu 1 instance 1 0 3g.40gb 40448", "gpu 1 instance 9 0 1g.10gb 9984", "gpu 2 lost",
@@ -91,7 +93,7 @@ func driver() []string {
 	}
 }
 
-// podOf assigns the processes of a driver to the first pods.
+// podOf returns one of the first pods for a process of the driver.
 func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }

@@ -60,15 +60,15 @@ func planOf(t *testing.T, counters string, interval time.Duration) *gpu.Plan {
 	return plan
 }
 
-// A session is a loop with one source, and the settings of its page.
+// session is a loop with one source, and the settings of its pages.
 type session struct {
 	source      collector.Source
 	plan        *gpu.Plan
 	attributors []collector.Attributor
 	podOf       accounting.PodOf
 	virtual     bool
-	args        []string // arguments that affect labels
-	own         bool     // whether the page includes the collector's own metrics
+	args        []string // arguments of the exporter that affect labels
+	own         bool     // whether pages include the collector's own metrics
 	cycle       int      // number of the cycle whose page is taken
 }
 

@@ -47,7 +47,7 @@ func TestSimulatedNodes(t *testing.T) {
 	}
 }
 
-// play returns the page of a given cycle with the simulator, with the simulator's own owners.
+// play returns the page of a cycle for a simulated node, with the node's own owners.
 func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	t.Helper()
 	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf, planOf(t, counters, simInterval), cycle
@@ -55,7 +55,7 @@ func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	return s.page(t)
 }
 
-// TestPagesMatchExporter checks that the exporter renders the same page for the same settings.
+// TestPagesMatchExporter checks that the exporter itself serves the same page for the same settings.
 func TestPagesMatchExporter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "few.csv")
 	if err := os.WriteFile(file, []byte(counters), 0o600); err != nil {
@@ -95,8 +95,8 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 	return source
 }
 
-// needRounding skips a test on processors that round differently. Compilers may use fused multiply-add there, which
-// changes the last digit of simulated values.
+// needRounding skips a test on processors with other rounding. The compiler may use fused multiply-add there, which
+// changes the last digits of simulated values.
 func needRounding(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {

@@ -40,26 +40,27 @@ var xidTargets = []xidTarget{
 	{"compute:7", "GPU-2/1"}, {"compute:8", "GPU-2/1"}, {"compute:9", "GPU-2/2"}, {"compute:10", "GPU-3/1"},
 }
 
-// A logged XID is in the kernel log. A starting engine reads the log from its beginning.
+// logged is an XID in the kernel log. An engine reads the log from the beginning when it starts.
 type logged struct {
 	entity string
 	code   int64
 	at     time.Time
 }
 
-// An xidRig counts the XIDs of an engine like the collector does, and records which ones happened.
+// xidRig counts the XIDs of an engine like the collector does, and records the XIDs that happened.
 type xidRig struct {
-	t         *testing.T
-	random    *rand.Rand
-	engine    *fakedcgm.Engine
-	plan      *gpu.Plan
-	log       *events.Log
-	session   *dcgm.Session
-	builder   *snapshot.Builder
-	sequence  int
-	kernel    []logged
-	codes     int64                  // codes are 1 to codes
-	unwatched string                 // UUID of a GPU whose XIDs the engine does not keep, because the session may not watch it; "" if none
+	t        *testing.T
+	random   *rand.Rand
+	engine   *fakedcgm.Engine
+	plan     *gpu.Plan
+	log      *events.Log
+	session  *dcgm.Session
+	builder  *snapshot.Builder
+	sequence int
+	kernel   []logged
+	codes    int64 // codes are 1 to codes
+	// UUID of a GPU whose XIDs the engine does not keep, as if the session could not watch it; "" if none
+	unwatched string
 	dates     map[string][]time.Time // by entity and code
 	want      map[string]int64
 	got       map[string]int64
@@ -111,7 +112,7 @@ func (r *xidRig) read() {
 	}
 }
 
-// collect keeps the totals of a snapshot.
+// collect records the totals in a snapshot.
 func (r *xidRig) collect(s *gpu.Snapshot) {
 	r.got = map[string]int64{}
 	for _, f := range s.Families {
@@ -132,8 +133,8 @@ func (r *xidRig) collect(s *gpu.Snapshot) {
 	}
 }
 
-// key returns the key of a count. With many codes, the exporter counts some as "other", so only the sum for a GPU is
-// known.
+// key returns the key of a count. If there are many codes, the exporter counts some of them as "other", so only the sum
+// for a GPU is known.
 func (r *xidRig) key(labels, code string) string {
 	if r.codes > 8 {
 		return labels[:len("GPU-0")]
@@ -141,8 +142,8 @@ func (r *xidRig) key(labels, code string) string {
 	return labels + ": " + code
 }
 
-// isApart reserves a date. It returns false if the entity has another XID with the same code within 5 s. A starting
-// engine dates XIDs again, so closer XIDs cannot be distinguished.
+// isApart reserves a date for an XID. It returns false if the entity has an XID with the same code within 5 s: a
+// starting engine dates XIDs again, so they could not be distinguished.
 func (r *xidRig) isApart(target xidTarget, code int64, at time.Time) bool {
 	key := fmt.Sprint(target.labels, code)
 	for _, other := range r.dates[key] {
@@ -154,7 +155,7 @@ func (r *xidRig) isApart(target xidTarget, code int64, at time.Time) bool {
 	return true
 }
 
-// reload opens a new session before it closes the current one. The first Read of the new session returns every XID that
+// reload opens a new session before it closes the current one. The first Read of the new session returns all XIDs that
 // the engine keeps.
 func (r *xidRig) reload() {
 	old := r.session
@@ -190,7 +191,8 @@ func (r *xidRig) happen(n int) (made int) {
 	return len(lines)
 }
 
-// restart restarts the engine. It forgets its XIDs, reads the kernel log from its beginning, and dates the XIDs again.
+// restart restarts the engine. The engine forgets its XIDs, reads the kernel log from the beginning, and dates the XIDs
+// again.
 func (r *xidRig) restart() {
 	r.reload()
 	r.engine.Remove("event")
@@ -218,8 +220,8 @@ func (r *xidRig) unbind() {
 	r.reload()
 }
 
-// lose makes a GPU fall off the bus and return, with reloads in between. XIDs happen before, while it is lost, and when
-// it returns.
+// lose makes a GPU fall off the bus and return, with reloads in between. XIDs happen before the loss, during it, and
+// after the return.
 func (r *xidRig) lose() (made int) {
 	lost := fmt.Sprintf("GPU-%d", r.random.IntN(4))
 	uuid := fmt.Sprintf("uuid=%s ", lost)
@@ -242,8 +244,8 @@ func (r *xidRig) lose() (made int) {
 	return made
 }
 
-// XIDs of GPUs, instances and compute instances are counted exactly once, in any order of their dates, over reloads, engine
-// restarts, and lost and unbound GPUs. XID_STORM=1 plays 10,000 for each seed.
+// XIDs of GPUs, instances and compute instances are counted exactly once, in any order of their dates. Reloads, engine
+// restarts, and lost and unbound GPUs do not change that. XID_STORM=1 plays 10,000 XIDs for each seed.
 func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	total, codes := 600, int64(8)
 	if os.Getenv("XID_STORM") != "" {

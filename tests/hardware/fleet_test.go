@@ -40,8 +40,8 @@ func ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// said returns the values that nvidia-smi -q prints for a GPU, by name. If heading is not empty, only the values below
-// it are returned. If a name occurs several times, the first value counts.
+// said returns the values that nvidia-smi -q prints for a GPU, by name. If heading is not empty, only values below the
+// heading are returned. If a name occurs several times, its first value is returned.
 func said(t *testing.T, index uint32, heading string) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
@@ -143,7 +143,7 @@ func TestNVMLFabric(t *testing.T) {
 	}
 }
 
-// The placement of a GPU agrees with the kernel.
+// The placement of a GPU is the one that the kernel reports.
 func TestNVMLPlacement(t *testing.T) {
 	plan := planOf(t, 150)
 	plan.Placement, plan.Peers = true, true
@@ -161,7 +161,7 @@ func TestNVMLPlacement(t *testing.T) {
 			t.Logf("%v: not compared with the kernel: %v", d.Entity, err)
 			continue
 		}
-		// If there is only one NUMA node, the kernel may report -1 and NVML 0.
+		// on a machine with only one NUMA node, the kernel may report -1, and NVML 0
 		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 && d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
 			t.Errorf("%v: NUMA node = %d, the kernel reports %d", d.Entity, d.Place.NUMANode, want)
 		}
@@ -187,7 +187,7 @@ func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) 
 	}, &out, &err
 }
 
-// cells returns the connections of GPUs in a matrix in nvidia-smi's format.
+// cells returns the connections in a matrix in nvidia-smi's format, by the pair of GPUs.
 func cells(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -217,7 +217,7 @@ func TestTopo(t *testing.T) {
 	}
 	text := ask(t, "topo", "-m")
 	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
-	for between := range theirs { // network cards have no rows in our matrix
+	for between := range theirs { // our matrix has no rows for network cards
 		if i, err := strconv.Atoi(between[strings.LastIndexByte(between, ' ')+1:]); err == nil && i >= gpus {
 			delete(theirs, between)
 		}
@@ -252,8 +252,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 	}
 }
 
-// Clock event times are in nanoseconds. They never decrease, and do not grow faster than time. nvidia-smi prints them
-// in microseconds.
+// Clock event times are in nanoseconds; nvidia-smi prints them in microseconds. They never decrease, and grow no faster
+// than real time.
 func TestNVMLClockEventTimes(t *testing.T) {
 	counters := map[gpu.FieldID]string{1420: "SW Power Capping", 1421: "Sync Boost"}
 	var ids []gpu.FieldID
@@ -278,7 +278,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 				continue
 			}
 			known++
-			// The driver updates the counter in steps, so it may grow by one more step than the elapsed time.
+			// the driver updates the counter in steps, so it may grow by one step more than the elapsed time
 			if grown, most := after-before, float64(second.at.Sub(first.at)+time.Second); grown < 0 || grown > most {
 				t.Errorf("%v: field %d grew by %v ns within %v", d.Entity, id, grown, second.at.Sub(first.at))
 			}

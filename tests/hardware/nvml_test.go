@@ -24,13 +24,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 )
 
-// refresh is longer than the hardware needs to take new profiling samples.
+// refresh is longer than the time in which the hardware takes new profiling samples.
 const refresh = 300 * time.Millisecond
 
 // settle waits for new hardware samples.
 func settle(*testing.T) { pass(refresh) }
 
-// pass waits for the hardware, which samples by its own clock.
+// pass waits for the hardware, which samples on its own clock.
 func pass(d time.Duration) { <-time.After(d) }
 
 // planOf returns a plan with the catalog's fields for all kinds of entities.
@@ -62,8 +62,8 @@ func everything() []gpu.FieldID {
 	return ids
 }
 
-// absent ends a test because a requirement is missing. The test fails if the environment variable requires it, and is
-// skipped otherwise.
+// absent ends a test because something that it needs is missing. If the environment variable requires it, the test
+// fails; otherwise it is skipped.
 func absent(t *testing.T, variable, reason string, err error) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {
@@ -101,7 +101,7 @@ func TestNVMLContract(t *testing.T) {
 		Plan:   plan,
 		Kinds:  gpu.KindsOf(gpu.KindGPU),
 		Settle: settle,
-		// The driver is used through device files. None may stay open.
+		// the driver opens device files, and must have closed all of them
 		OpenHandles: func(*testing.T) int { return len(held()) },
 	})
 }
@@ -131,8 +131,8 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	return gpus
 }
 
-// comparison maps a field to the property of nvidia-smi that it must agree with. Changing values may differ by slack
-// from the readings before and after ours.
+// comparison maps a field to the nvidia-smi property with the same value. A changing value may differ by slack from the
+// readings before and after it.
 type comparison struct {
 	id       gpu.FieldID
 	property string
@@ -219,7 +219,7 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 				continue
 			}
 			if nothing(first[i]) || nothing(second[i]) {
-				continue // a value that nvidia-smi does not print may still be readable
+				continue // nvidia-smi does not print all values that can be read
 			}
 			compared++
 			if !between(got, first[i], second[i], c.slack) {
@@ -232,8 +232,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 	}
 }
 
-// between reports whether a number lies between two values that nvidia-smi printed, or at most slack outside. Other
-// values must equal the first text, ignoring case.
+// between reports whether a number lies between two values that nvidia-smi printed, or outside by at most slack. A
+// value that is not a number must equal a, ignoring case.
 func between(v gpu.Value, a, b string, slack float64) bool {
 	n, ok := v.Number()
 	x, errX := strconv.ParseFloat(a, 64)
@@ -244,7 +244,7 @@ func between(v gpu.Value, a, b string, slack float64) bool {
 	return n >= math.Min(x, y)-slack && n <= math.Max(x, y)+slack
 }
 
-// key identifies a value by properties that both sources share. Entity IDs differ.
+// key identifies a value by properties that are equal in both sources. Entity IDs differ.
 type key struct {
 	uuid     string
 	instance uint32
@@ -270,8 +270,8 @@ func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
 	return values
 }
 
-// TestNVMLAgreesWithDCGM checks that both sources report equal identities, types and units. Values are read at
-// different times, so they may differ, but not by the factor that a wrong unit would cause.
+// TestNVMLAgreesWithDCGM checks that both sources report the same identities, types and units. They are read at
+// different times, so values may differ, but not by the factor of a wrong unit.
 func TestNVMLAgreesWithDCGM(t *testing.T) {
 	plan := planOf(t, everything()...)
 	ours := openNVML(t, plan)
@@ -291,7 +291,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 				continue
 			}
 			id := d.UUID + "/" + strconv.Itoa(int(d.InstanceID)) + "/" + d.Entity.Kind.String()
-			d.Entity, d.GPU = gpu.Entity{}, 0 // each source has its own numbers
+			d.Entity, d.GPU = gpu.Entity{}, 0 // each source numbers its entities itself
 			found[id] = d
 		}
 		return found
@@ -328,8 +328,8 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 	}
 }
 
-// alike reports whether two readings can be of the same quantity and unit. They must differ by less than a factor of
-// three, or by less than the value can change between two readings.
+// alike reports whether two readings can be of the same quantity in the same unit. They must differ by less than a
+// factor of three, or by less than the value can change between two readings.
 func alike(a, b float64, unit gpu.Unit) bool {
 	room := map[gpu.Unit]float64{
 		catalog.Percent: 100, catalog.Ratio: 1, catalog.Watts: 100, catalog.Megahertz: 500, catalog.Celsius: 5,

@@ -37,8 +37,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	}
 }
 
-// In Debian 12, "podman images" and "buildah images" fail if the storage contains an image index, so a build must not
-// leave one.
+// A build leaves no image index in the storage. In Debian 12, an index makes "podman images" and "buildah images" fail.
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
 		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
@@ -47,7 +46,7 @@ func TestBuildsLeaveNoIndex(t *testing.T) {
 	}
 }
 
-// Every image contains libdcgm, except those whose tag ends in -nvml.
+// Every image contains libdcgm, unless its tag ends in -nvml.
 func TestDefaultImageHasDCGM(t *testing.T) {
 	for suffix, want := range map[string]bool{"": true, "-nvml": false} {
 		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
@@ -63,7 +62,7 @@ func TestDefaultImageHasDCGM(t *testing.T) {
 }
 
 // TestContract checks the documented properties of the images on both architectures. They contain nothing that helps an
-// attacker who took over the process. All files belong to root and are readable by every user.
+// attacker who controls the process. All files belong to root, and every user can read them.
 func TestContract(t *testing.T) {
 	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
 	if err != nil || len(shipped) < 4 {
@@ -157,8 +156,8 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	}
 }
 
-// shared returns the options that pass environment variables to a container and mount the directories of the files that
-// they name. Scripts are readable by every user in the container, and the counters directory is writable.
+// shared returns the options that pass environment variables to a container. They also mount the directories of files
+// that the variables name. Scripts are readable by every user in the container, and the counters directory is writable.
 func shared(t *testing.T, env []string) (options []string) {
 	t.Helper()
 	for _, e := range env {
@@ -176,7 +175,7 @@ func shared(t *testing.T, env []string) (options []string) {
 	return options
 }
 
-// engine returns the options that run a container with the DCGM test library's script for two GPUs. The image contains
+// engine returns the options for a container with the DCGM test library and a script for two GPUs. The image contains
 // the library, so LD_LIBRARY_PATH is not set.
 func engine(t *testing.T) []string {
 	t.Helper()
@@ -211,8 +210,8 @@ func TestDCGMInTheImage(t *testing.T) {
 	}
 }
 
-// driver returns the options that mount the NVML test library where the NVIDIA Container Toolkit mounts the driver's
-// library.
+// driver returns the options that mount the NVML test library at the place where the NVIDIA Container Toolkit mounts
+// the driver's library.
 func driver(t *testing.T) []string {
 	t.Helper()
 	library, err := nvml.Build(t.TempDir())

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// build.sh prints how to get the image into Docker, unless it writes OCI layouts. The test replaces the programs that
-// build images.
+// build.sh prints the command that loads the image into Docker, unless it writes OCI layouts. The test replaces the
+// programs that build images.
 func TestCommandForDocker(t *testing.T) {
 	root := t.TempDir()
 	put := func(path, content string) {

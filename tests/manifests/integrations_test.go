@@ -41,9 +41,9 @@ func TestScrapersAcceptTheSnippets(t *testing.T) {
 	}
 }
 
-// TestProgramsAcceptSnippets checks that other programs accept the documented files, and reject them after an error
-// is planted. VictoriaMetrics must accept the alerts too. Datadog's agent cannot be built here; TestDatadogPatterns
-// checks its file.
+// TestProgramsAcceptSnippets checks that programs accept the documented files, and reject them if they contain an
+// error. VictoriaMetrics must accept the alerts too. Datadog's agent cannot be built here; TestDatadogPatterns checks
+// its file.
 func TestProgramsAcceptSnippets(t *testing.T) {
 	for _, tt := range []struct {
 		program, file, right, wrong string
@@ -84,7 +84,7 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 }
 
 // withoutDiscovery returns a copy of a file without Kubernetes discovery, which Debian's Prometheus does not support.
-// Everything else is still checked.
+// The rest is checked.
 func withoutDiscovery(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -102,7 +102,7 @@ func withoutDiscovery(t *testing.T, file string) string {
 	return copied
 }
 
-// TestSnippetsAreDocumented checks that the docs mention every file of the folder and no other.
+// TestSnippetsAreDocumented checks that the docs mention every file in the folder, and no others.
 func TestSnippetsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/dashboards.md")
 	if err != nil {
@@ -146,7 +146,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	if len(names) == 0 || len(names) != len(units) {
 		t.Fatalf("unexpected names %v or units %v", names, units)
 	}
-	// OpenTelemetry's UCUM spelling of units, with the conversion factor.
+	// UCUM spelling of units, as OpenTelemetry uses it, with the conversion factor
 	want := map[gpu.Unit][2]string{
 		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
 		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},

@@ -14,7 +14,7 @@ import (
 
 var unitFile = filepath.Join(root, "deployment", "systemd", "dcgm-exporter.service")
 
-// exposure is the maximum exposure that systemd-analyze security may report, in tenths.
+// exposure is the highest exposure level that systemd-analyze security may report, in tenths.
 const exposure = "25"
 
 // analyze runs systemd-analyze, or skips the test if it is missing.
@@ -80,7 +80,7 @@ func TestSystemdAcceptsDropIns(t *testing.T) {
 			}
 		})
 	}
-	// Prove that the check reads drop-ins.
+	// prove that the check reads drop-ins
 	wrong := filepath.Join(t.TempDir(), "wrong.conf")
 	if err := os.WriteFile(wrong, []byte("[Service]\nNoSuchKey=1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestUnitSettingsAreValid(t *testing.T) {
 	for _, file := range append(shippedDropIns(t), unitFile, settings) {
 		env := map[string]string{}
 		for line := range strings.Lines(string(read(t, file))) {
-			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // including variables that are commented out
+			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // include variables that are commented out
 			if file != settings && !strings.HasPrefix(line, "Environment=") {
 				continue
 			}
@@ -128,8 +128,8 @@ func TestUnitIsHardened(t *testing.T) {
 	t.Log(lines[len(lines)-1])
 }
 
-// systemd makes the list of allowed devices when the service starts. Devices of a driver that is loaded later would be
-// missing, and the exporter waits for drivers.
+// The unit allows the devices of a driver that is loaded after the service has started. systemd resolves the list of
+// allowed devices only at the start.
 func TestUnitAllowsLateDriver(t *testing.T) {
 	for line := range strings.Lines(string(read(t, unitFile))) {
 		key, _, _ := strings.Cut(line, "=")
@@ -140,8 +140,8 @@ func TestUnitAllowsLateDriver(t *testing.T) {
 	}
 }
 
-// Enabling the service by the name in NVIDIA's and Microsoft's packages enables this service, with the drop-in of AKS
-// nodes.
+// NVIDIA's and Microsoft's packages have a service with another name. Enabling it by that name enables this service,
+// with the drop-in for AKS nodes.
 func TestNVIDIAServiceName(t *testing.T) {
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		material.Skip(t, "systemctl-absent", err)

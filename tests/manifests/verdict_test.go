@@ -44,7 +44,7 @@ type pluginConfig struct {
 	} `json:"rules"`
 }
 
-// node-problem-detector accepts the configuration. Each rule runs a command whose exit codes are those of a plugin.
+// node-problem-detector accepts the configuration. Each rule runs a command with the exit codes of a plugin.
 func TestNodeProblemDetector(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(read(t, filepath.Join(root, "deployment", "node-problem-detector", "gpu-verdict.json"))))
 	decoder.DisallowUnknownFields()

@@ -27,7 +27,7 @@ import (
 const (
 	root     = "../.."
 	patience = 40 * time.Second
-	// epoch is the commit time that the packages are built with.
+	// epoch is the commit time of the packages, in seconds since 1970.
 	epoch = "1795365907"
 )
 
@@ -77,7 +77,7 @@ func newMachine(t *testing.T) *machine {
 	if err := os.Chmod(m.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Programs expect /dev/null to exist.
+	// programs expect that /dev/null exists
 	if out, err := exec.Command("mknod", "-m", "666", m.at("/dev/null"), "c", "1", "3").CombinedOutput(); err != nil {
 		t.Fatalf("mknod: %v\n%s", err, out)
 	}
@@ -154,7 +154,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 		t.Errorf("dpkg --verify reports changes:\n%s", got)
 	}
 
-	// An upgrade must keep the administrator's changes.
+	// an upgrade keeps the administrator's changes
 	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
@@ -182,8 +182,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// The package replaces NVIDIA's package, and Microsoft's, which has the same name. Those packages also have the
-// program, the counters files and the service. Their unit is below /lib, which is a symlink to /usr/lib.
+// The package replaces NVIDIA's package and Microsoft's package of the same name. These also contain the program, the
+// counters files and the service. Their unit is below /lib, which is a symbolic link to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
 		m, build := newMachine(t), t.TempDir()
@@ -213,8 +213,8 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 	}
 }
 
-// serves runs the installed program like the unit does: with its user, and with the drop-in for TLS, whose paths are
-// relative to the directory of web.yaml.
+// serves runs the installed program like the unit does: as the package's user, and with the drop-in for TLS. The paths
+// in web.yaml are relative to its directory.
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()
@@ -276,7 +276,7 @@ func within(try func() error) error {
 	}
 }
 
-// reads runs a program on this machine that reads a package.
+// reads runs a program of this machine that reads a package.
 func reads(t *testing.T, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(args[0]); err != nil {
@@ -292,7 +292,7 @@ func reads(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// The RPM installs, upgrades and erases its files on a system without other packages.
+// On a system without other packages, the RPM installs, upgrades and erases its files.
 func TestRPMInstallsUpgradesErases(t *testing.T) {
 	m := newMachine(t)
 	rpm := func(args ...string) {

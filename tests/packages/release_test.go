@@ -31,8 +31,8 @@ func clone(t *testing.T) string {
 
 func release(at string, settings ...string) (string, error) {
 	cmd := exec.Command("make", append([]string{"-C", at, "release"}, settings...)...)
-	// Make the DCGM packages unavailable, so that no image with DCGM is built. tests/images builds it with a fake
-	// package.
+	// make the DCGM packages unavailable, so that no image with DCGM is built; tests/images builds it with a fake
+	// package
 	cmd.Env = append(os.Environ(), "REPOSITORY_OF_DCGM=https://127.0.0.1:1")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -77,7 +77,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 
-	// The digests must be right, and both lists must have every file except themselves.
+	// the digests must be right, and both lists must have all other files
 	check := exec.Command("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 	check.Dir = folder
 	if out, err := check.CombinedOutput(); err != nil {
@@ -112,7 +112,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`^dcgm-exporter v0\.1\.0\n  revision: `+revision+`\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`).Match(said) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
-	// gpuop must name an image that the release contains.
+	// gpuop must name an image that is in the release
 	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen", "generic", "exporter").Output()
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
 		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)

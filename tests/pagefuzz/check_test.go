@@ -26,19 +26,19 @@ const (
 	monotonic    rule = "monotonic"     // a counter does not fall while its series exists
 	conserved    rule = "conserved"     // pods and unattributed usage add up to the device
 	bounded      rule = "bounded"       // pods and unattributed usage do not exceed the device
-	ownersRight  rule = "owners-right"  // only an exclusive owner is on the series of a device
-	ownersThere  rule = "owners-there"  // an exclusive owner is on them once the kubelet lists it
-	sharersRight rule = "sharers-right" // a pod with a share, or a copy of the series, holds the device
+	ownersRight  rule = "owners-right"  // only an exclusive owner is on the series of its device
+	ownersThere  rule = "owners-there"  // an exclusive owner is there once the kubelet lists it
+	sharersRight rule = "sharers-right" // pods on series of shares, or on copies of device series, hold the device
 	copiesRight  rule = "copies-right"
-	unknownEnds  rule = "unknown-ends" // unknown usage of a pod is neither counted nor called unattributed
+	unknownEnds  rule = "unknown-ends" // usage that is unknown for a pod is neither counted nor unattributed
 	punctual     rule = "punctual"     // pages are on time, whatever the kubelet does
-	healthOnly   rule = "health-only"  // an entity that is down has no values, and neither have its pods
+	healthOnly   rule = "health-only"  // an entity that is down has no values, and its pods have none either
 	noPanic      rule = "no-panic"
-	endsInTime   rule = "ends-in-time" // the loop ends in time, even while the engine hangs
+	endsInTime   rule = "ends-in-time" // the loop ends in time, even if the engine hangs
 	runs         rule = "runs"         // the loop ends without an error when it is canceled
 )
 
-// A sample is a line of a page.
+// sample is one series of a page, with its value.
 type sample struct {
 	labels map[string]string
 	value  float64
@@ -61,7 +61,7 @@ type page struct {
 	types         map[string]dto.MetricType
 }
 
-// by returns the values of a family by device. Several values of a device are summed.
+// by returns the values of a family by device. If a device has several values, they are summed.
 func (p *page) by(family string) map[key]float64 {
 	all := map[key]float64{}
 	for i := range p.samples[family] {
@@ -71,7 +71,7 @@ func (p *page) by(family string) map[key]float64 {
 	return all
 }
 
-// The families that are divided among pods, and their unattributed counterparts.
+// These are the families that are divided among pods, and their unattributed counterparts.
 const (
 	podUtilization  = "dcgm_pod_gpu_utilization_ratio"
 	podMemory       = "dcgm_pod_gpu_memory_used_bytes"
@@ -103,14 +103,15 @@ type checker struct {
 
 	counters map[string]seen             // last value of each counter by series
 	totals   map[string]map[string]total // latest totals by family and series
-	energy0  map[string]float64          // energy of a GPU when it first appeared, minus the energy counted until then
-	weights  map[key]float64             // devices and their fraction of a GPU
-	seconds  map[key]float64             // GPU seconds since the device appeared
-	at       time.Time                   // time of the latest page with data
-	unknown  map[key]bool                // devices with unknown values on the previous page
-	last     *page                       // previous page, if it had data
-	topology *gpu.Topology               // topology of the latest page
-	reopened bool                        // the page is the first of its session
+	// energy counter of a GPU when it first appeared, minus the energy counted until then
+	energy0  map[string]float64
+	weights  map[key]float64 // devices and their fraction of a GPU
+	seconds  map[key]float64 // GPU seconds since the device appeared
+	at       time.Time       // time of the latest page with data
+	unknown  map[key]bool    // devices with unknown values on the previous page
+	last     *page           // previous page, if it had data
+	topology *gpu.Topology   // topology of the latest page
+	reopened bool            // the page is the first of its session
 }
 
 type seen struct {
@@ -131,7 +132,7 @@ func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *c
 	}
 }
 
-// breaks reports a page that violates a rule.
+// breaks records that a page violates a rule.
 func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	if c.t.Failed() {
 		return // report only the first violation
@@ -210,10 +211,10 @@ func (c *checker) parse(text string, at time.Time) *page {
 	return p
 }
 
-// forgotten is how long a series must be absent before it may start at zero again.
+// forgotten is how long a series must be absent before its counter may start at zero again.
 const forgotten = 15 * time.Minute
 
-// counterRules checks that counters of the exporter do not decrease. Those of the driver may.
+// counterRules checks that the exporter's own counters do not decrease. Those of the driver may.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
@@ -256,31 +257,31 @@ func (c *checker) lost(k key) bool {
 	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
 }
 
-// window is how long the kubelet's last answer may be used: two intervals, at least 30 s, and longer after the kubelet
-// has just restarted.
+// window is how long the kubelet's last answer may be used. It is two intervals and at least 30 s, and longer after a
+// restart of the kubelet.
 func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
 
-// within calls yield with every recorded moment that a page may show, newest first, until yield returns false.
+// within calls yield for every recorded moment that a page may show, newest first, until yield returns false.
 func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
 		if !yield(m) || at.Sub(m.at) > c.window() {
-			return // stop after the moment that was current when the window began
+			return // this moment was current when the window began
 		}
 	}
 }
 
-// could reports whether the function returns true for any moment within the window.
+// could reports whether is returns true for any moment within the window.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })
 	return found
 }
 
-// ownerRules checks that each pod on a page held the device: exclusively if it is on the device's own series, at least
-// a share otherwise.
+// ownerRules checks that each pod on a page held its device. A pod on the device's own series must have held it
+// exclusively, and others at least a share.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {
@@ -295,7 +296,7 @@ func (c *checker) ownerRules(p *page) {
 			}
 			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
 			switch {
-			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the owner at the time of an event
+			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the series name the owner at the time of the event
 			case s.labels["vgpu"] != "":
 				if !c.could(p.at, holds) {
 					c.breaks(copiesRight, p, "%s: the pod did not hold the device within %v", s.series, c.window())
@@ -314,7 +315,7 @@ func (c *checker) ownerRules(p *page) {
 	c.exactOwners(p)
 }
 
-// ofInstances reports whether the series is of a GPU whose held instances all belong to the pod.
+// ofInstances reports whether the series is of a GPU, and one pod held all of its instances that are held.
 func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
 		found := false
@@ -333,8 +334,8 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners checks that the page lists all owners, if neither the owners nor the kubelet's answers have changed for
-// two windows.
+// exactOwners checks that the page lists all owners. It does so only if the owners and the kubelet's answers have not
+// changed for two windows.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -378,10 +379,10 @@ func (c *checker) exactOwners(p *page) {
 	}
 }
 
-// momentRules checks that current shares and the unattributed remainder add up to the device's value.
+// momentRules checks that the current shares and the unattributed remainder add up to the device's value.
 func (c *checker) momentRules(p *page) {
 	if c.w.readAt != c.w.steps {
-		return // the page is late: the world has changed since the read
+		return // the world has changed since the page was read
 	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
@@ -413,8 +414,8 @@ func (c *checker) momentRules(p *page) {
 	})
 }
 
-// shared returns the possible totals of the utilization of a GPU that several pods share. They are the mean over the
-// interval of the processes, the current sample, and the sum of the processes if it exceeds the current sample.
+// shared returns the possible totals of the utilization of a GPU that several pods share. These are the current sample,
+// the mean over the interval of the processes, and the sum of the processes if it exceeds the current sample.
 func (d *device) shared(moment float64, there bool) []float64 {
 	values := []float64{d.reported.mean}
 	if there {
@@ -424,8 +425,8 @@ func (d *device) shared(moment float64, there bool) []float64 {
 }
 
 // parts checks that the shares and the remainder of each device add up to one of its possible totals. If the remainder
-// is unknown, the sum must not exceed them. A device without a total must have no shares. With virtual GPUs nothing is
-// checked, because the page has no value for a shared device.
+// is unknown, the shares must not exceed them. A device without a total must have no shares. With virtual GPUs, nothing
+// is checked, because a shared device has no value on the page.
 func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
@@ -451,7 +452,8 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 	return all
 }
 
-// totalRules checks that counted seconds and joules do not exceed the real ones, and equal them while nothing changes.
+// totalRules checks the counted seconds and joules. They must not exceed the real ones, and must equal them while
+// nothing changes.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {
@@ -466,8 +468,7 @@ func (c *checker) totalRules(p *page) {
 	c.secondRules(p)
 }
 
-// counted returns the sum of all counters seen so far for the devices that of selects. It includes pods that have
-// ended.
+// counted returns the sum of all counters seen so far, including those of pods that have ended. of selects the devices.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for _, t := range c.totals[name] {
@@ -479,7 +480,7 @@ func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	return sum
 }
 
-// sum returns the sum of families on a page.
+// sum returns the sum of the families on a page. of selects the devices.
 func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for i := range p.samples[name] {
@@ -524,7 +525,7 @@ func (c *checker) entities(uuid string) int {
 	return 1
 }
 
-// list returns the label sets of a family, sorted.
+// list returns the sorted label sets of a family. of selects the devices.
 func (p *page) list(of func(key) bool, family string) (list []string) {
 	for i := range p.samples[family] {
 		if s := &p.samples[family][i]; of(s.key()) {
@@ -535,8 +536,8 @@ func (p *page) list(of func(key) bool, family string) (list []string) {
 	return list
 }
 
-// steady reports whether the selected owners and families are the same as on the previous page, and the last family
-// exists.
+// steady reports whether the page has the same series of the selected devices as the previous one. The last family must
+// exist.
 func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
 		return false
@@ -549,16 +550,16 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules checks that counted seconds of a device do not exceed the elapsed time. They must equal the active time
-// if that is known for all pods.
+// secondRules checks that the counted seconds of a device do not exceed the elapsed time. They must equal the active
+// time if it is known for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}
 	for _, d := range c.w.devices() {
 		now[d.key()] = d.weight()
-		now[key{uuid: d.gpu.uuid}] = 1 // include partitioned GPUs: the next page may have them as a single device
+		now[key{uuid: d.gpu.uuid}] = 1 // include partitioned GPUs, which may be single devices on the next page
 	}
-	for k := range union(c.weights, now) { // assume the larger weight for the time since the previous page
+	for k := range union(c.weights, now) { // for the time since the previous page, assume the larger weight
 		if _, ok := c.weights[key{uuid: k.uuid}]; ok {
 			c.seconds[k] += passed * max(c.weights[k], now[k])
 		}
@@ -584,7 +585,7 @@ func (c *checker) secondRules(p *page) {
 	}
 }
 
-// gpuSeconds checks that the seconds of a GPU and all of its instances do not exceed the elapsed time.
+// gpuSeconds checks that the seconds of a GPU and its instances do not exceed the elapsed time.
 func (c *checker) gpuSeconds() {
 	for k := range c.weights {
 		if k.instance != "" {
@@ -599,8 +600,8 @@ func (c *checker) gpuSeconds() {
 	}
 }
 
-// unknownRules checks pods whose share of an active device is unknown on two consecutive pages. Their seconds must not
-// be counted, and the remainder must be unknown too.
+// unknownRules checks pods whose share of an active device is unknown on two consecutive pages. Their seconds are not
+// counted, and the remainder is unknown too.
 func (c *checker) unknownRules(p *page) {
 	devices, before := p.by(deviceUtilization), c.unknown
 	if c.reopened {
@@ -631,8 +632,8 @@ func (c *checker) unknownRules(p *page) {
 // firstAnswer is how long the first page of a session waits for owners (collector.Options.AttributeTimeout).
 const firstAnswer = 2 * time.Second
 
-// paceRules checks that a page follows shortly after its read began, and that reads are an interval apart. Only the
-// first page of a session may wait for owners, which may also delay the next read.
+// paceRules checks that a page follows shortly after its read began, and that reads are one interval apart. The first
+// page of a session may wait for owners, and so may delay the next read.
 func (c *checker) paceRules(p *page) {
 	const most = 100 * time.Millisecond
 	allowed := most

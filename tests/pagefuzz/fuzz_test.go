@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// configured is the counters file, and more is what a reload may add.
+// configured is the counters file. more has the lines that a reload can add.
 const (
 	configured = `DCGM_FI_DEV_GPU_TEMP, gauge, t
 DCGM_FI_DEV_GPU_UTIL, gauge, u
@@ -87,7 +87,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		begin := time.Now()
 		cycles := 4 + rng.IntN(20)
 		for cycle := range cycles {
-			// Change the world shortly before the next tick, or half an interval before it.
+			// change the world shortly before the next tick, or half an interval before it
 			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
 			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
 			synctest.Wait()
@@ -101,7 +101,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		w.mu.Lock()
 		w.engine.hanging = false
 		w.mu.Unlock()
-		quiet := []int{1, 1, 20}[rng.IntN(3)] // number of cycles in which nothing happens
+		quiet := []int{1, 1, 20}[rng.IntN(3)] // number of cycles without a change
 		time.Sleep(time.Until(begin.Add(time.Duration(cycles+quiet)*interval + interval/2)))
 		cancel()
 		switch err := <-over; {
@@ -110,13 +110,13 @@ func play(t *testing.T, seed uint64) (pages int) {
 		case err != nil:
 			c.breaks(runs, nil, "Run: %v", err)
 		}
-		synctest.Wait() // finish a pending request of the kubelet
+		synctest.Wait() // let the kubelet finish a request
 		pages = c.pages
 	})
 	return pages
 }
 
-// step changes the world.
+// step changes the world at random.
 func (w *world) step() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,6 +171,6 @@ func FuzzPages(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
-	f.Add(uint64(727)) // a GPU that is partitioned while it has an account
+	f.Add(uint64(727)) // a GPU is partitioned while it has an account
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A mood is how the kubelet answers.
+// mood is how the kubelet answers requests.
 type mood int
 
 const (
@@ -34,8 +34,8 @@ const (
 	moods
 )
 
-// filling is the time after its start until a kubelet lists all pods. Kubelet v1.36.3 lists none for a second, and then
-// one after the other.
+// filling is the time that a kubelet needs after its start to list all pods. Kubelet v1.36.3 lists no pods for a
+// second, and then one after the other.
 const filling = 3 * time.Second
 
 const (
@@ -48,17 +48,17 @@ type node struct {
 	v1.UnimplementedPodResourcesListerServer
 	t      *testing.T
 	w      *world
-	socket string // a file as old as the kubelet, like its socket; nothing connects to it
+	socket string // file with the age of the kubelet's socket; nothing connects to it
 
 	mu       sync.Mutex
-	rng      *rand.Rand // not the world's generator, because calls come while the world is read
+	rng      *rand.Rand // a generator of its own, because calls come while the world is read
 	boot     int
 	started  time.Time
 	server   *grpc.Server
 	listener *bufconn.Listener
 }
 
-// newNode starts a kubelet. It may have been running for an hour.
+// newNode starts a kubelet. It may seem to have been running for an hour.
 func newNode(t *testing.T, w *world, seed uint64) *node {
 	n := &node{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 2)), socket: filepath.Join(t.TempDir(), "kubelet.sock")}
 	if err := os.WriteFile(n.socket, nil, 0o600); err != nil {
@@ -78,7 +78,7 @@ func (n *node) start(at time.Time) {
 	go func() { _ = server.Serve(listener) }() // returns when the server stops
 }
 
-// follow restarts the kubelet if the world has a new one. Clients notice at their next call.
+// follow restarts the kubelet if that of the world was restarted. Clients notice at their next call.
 func (n *node) follow() {
 	n.w.mu.Lock()
 	boot := n.w.kubelet.boot
@@ -113,7 +113,7 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-// turn returns how the next request is answered, and records the request.
+// turn decides how the next request is answered, and records the request.
 func (n *node) turn() mood {
 	k := &n.w.kubelet
 	if k.mood != well {
@@ -125,7 +125,7 @@ func (n *node) turn() mood {
 	return k.mood
 }
 
-// known returns how many of the pods a kubelet lists at the given time since its start.
+// known returns how many of the pods a kubelet lists some time after its start.
 func known(pods int, since time.Duration) int {
 	const empty = time.Second
 	if since >= filling {
@@ -153,7 +153,7 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// answer decides how a list request is answered. Any delay is up to the caller, so that no lock is held during it.
+// answer decides how a list request is answered. The caller waits for a delay itself, so that no lock is held.
 func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
@@ -189,7 +189,7 @@ func (n *node) list() []*v1.PodResources {
 		}
 		all = append(all, listed)
 	}
-	// Add what the exporter must ignore: a GPU of another node, other devices, and nonsense.
+	// add what the exporter must ignore: a GPU of another node, other devices, and invalid IDs
 	return append(all,
 		kubelet.Pod("kube-system/no-devices", &v1.ContainerResources{Name: "main"}),
 		kubelet.Pod("other/elsewhere", kubelet.Container("main", "nvidia.com/gpu", "GPU-ffffffff-ffff-4fff-8fff-ffffffffffff")),

@@ -112,7 +112,7 @@ func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	w.readAt = w.steps
 	at := time.Now().Add(w.engine.skew)
 	for i, r := range s.rows {
-		if r.device != nil && r.device.instance == 0 { // the GPU may be partitioned differently by now
+		if r.device != nil && r.device.instance == 0 { // the GPU may have been partitioned since the session was opened
 			r.device = r.card.devices[0]
 		}
 		if r.card.lost {
@@ -120,7 +120,7 @@ func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 			if w.rng.IntN(4) > 0 {
 				continue
 			}
-			// An engine may still return samples of a lost GPU.
+			// a real engine can still return samples of a lost GPU
 		}
 		for f := range s.plan.Fields {
 			s.sample(b, i, f, r, at)
@@ -182,7 +182,7 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 		return
 	}
 	noBusy := e.noBusy
-	if d.instance > 0 { // NVML reports no utilization under MIG
+	if d.instance > 0 { // NVML does not report the utilization of processes under MIG
 		noBusy = gpu.ErrNotSupported
 	}
 	if noBusy != nil {

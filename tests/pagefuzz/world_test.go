@@ -34,13 +34,13 @@ type pod struct {
 
 func (p *pod) String() string { return p.namespace + "/" + p.name }
 
-// A holding is a device, or a replica of it, that a pod holds.
+// holding is a device or a replica of a device that a pod holds.
 type holding struct {
 	pod     *pod
 	replica string
 }
 
-// A process runs on a device. A process of the host has no pod.
+// process is a process on a device. A process of the host has no pod.
 type process struct {
 	pid    uint32
 	pod    *pod
@@ -62,7 +62,7 @@ type device struct {
 	processes []process
 
 	util, engine float64                      // current values, 0 to 1
-	mean         float64                      // mean over the interval of the processes
+	mean         float64                      // mean of util over the interval of the processes
 	reported     struct{ mean, busy float64 } // values when the processes were last read
 	memory       int64                        // in MiB
 }
@@ -121,7 +121,8 @@ type card struct {
 	power      float64 // in watts
 }
 
-// world is the simulated machine. The loop, the kubelet and the test use it concurrently, so mu guards all fields.
+// world is the simulated machine. mu guards all fields, because the loop, the kubelet and the test use them
+// concurrently.
 type world struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -136,8 +137,8 @@ type world struct {
 	restless   bool      // the first GPU alternates between whole and partitioned
 	generation int       // generation of the topology
 	revision   uint64    // revision of what the API server knows
-	history    []moment  // the truth at each change, oldest first
-	trusted    time.Time // since when the kubelet has listed everything
+	history    []moment  // owners at each change, oldest first
+	trusted    time.Time // time since which the kubelet has listed all pods
 
 	engine struct {
 		down      bool
@@ -147,10 +148,10 @@ type world struct {
 		noProcess error         // error of reading processes
 		noBusy    error         // error of reading the utilization of processes
 		noPod     error         // error of finding the pods of processes
-		noMean    bool          // do not report the utilization of the processes' interval
+		noMean    bool          // the mean over the interval of the processes is not reported
 		blind     map[gpu.FieldID]error
 		strange   map[gpu.FieldID]float64 // fields with implausible values
-		mute      map[gpu.FieldID]bool    // fields with neither samples nor faults
+		mute      map[gpu.FieldID]bool    // fields for which neither samples nor faults are reported
 	}
 	kubelet struct {
 		mood  mood
@@ -159,7 +160,7 @@ type world struct {
 	}
 }
 
-// A moment records who held what at a time.
+// moment is the state of the world after a change: the owners of each device.
 type moment struct {
 	at   time.Time
 	sole map[key]*pod
@@ -182,7 +183,7 @@ func newWorld(rng *rand.Rand) *world {
 	return w
 }
 
-// shape sets the mode of a GPU and creates its devices.
+// shape sets how a GPU is assigned to pods, and creates its devices.
 func (w *world) shape(c *card, m mode) {
 	c.mode, c.devices = m, nil
 	if m != cut {
@@ -221,7 +222,7 @@ func (w *world) devices() []*device {
 	return all
 }
 
-// room returns how many more pods can get the device.
+// room returns how many more pods can hold the device.
 func (d *device) room() int {
 	switch {
 	case d.gpu.mode == claimed:
@@ -233,7 +234,7 @@ func (d *device) room() int {
 	}
 }
 
-// arrive starts a pod on one or two devices with room.
+// arrive starts a pod on one or two devices that have room.
 func (w *world) arrive() {
 	w.names++
 	p := &pod{namespace: []string{"research", "serving"}[w.rng.IntN(2)], name: fmt.Sprint("pod-", w.names), known: w.rng.IntN(6) > 0, containers: []string{"main"}}
@@ -297,7 +298,7 @@ func (w *world) clear(c *card) {
 	}
 }
 
-// measure advances counters by the time since its last call, and picks new activity.
+// measure advances counters by the time since the last call, and picks new activity.
 func (w *world) measure() {
 	passed := time.Since(w.measured)
 	w.measured = time.Now()
@@ -310,8 +311,7 @@ func (w *world) measure() {
 				d.util, d.engine = float64(w.rng.IntN(101))/100, w.rng.Float64()
 			}
 			d.mean = min(max(d.util+w.rng.Float64()/4-1./8, 0), 1)
-			// Processes are sampled at other times than the device, so their sum may be smaller or larger than its
-			// value.
+			// processes are sampled at other times than the device, so their sum may differ from its value
 			for i := range d.processes {
 				x := &d.processes[i]
 				x.busy, x.memory = w.rng.Float64()*[...]float64{0, 0.3, 1}[w.rng.IntN(3)], int64(w.rng.IntN(20<<30))
@@ -398,7 +398,7 @@ func (w *world) change() {
 	}
 }
 
-// flip partitions the first GPU, or makes it whole again and gives it to another pod.
+// flip partitions the first GPU. If it is partitioned, flip makes it whole again and gives it to another pod.
 func (w *world) flip() {
 	c := w.cards[0]
 	w.clear(c)
@@ -411,7 +411,7 @@ func (w *world) flip() {
 	w.arrive()
 }
 
-// either returns one of the errors or nil, each about half of the time.
+// either returns one of the errors, or nil in about half of the calls.
 func (w *world) either(errs ...error) error {
 	if w.rng.IntN(2) == 0 {
 		return nil
@@ -419,7 +419,7 @@ func (w *world) either(errs ...error) error {
 	return errs[w.rng.IntN(len(errs))]
 }
 
-// confuse makes a field fail, disappear or report implausible values, or resets all fields.
+// confuse makes a field fail, disappear or report implausible values. Sometimes it resets all fields instead.
 func (w *world) confuse() {
 	clear(w.engine.blind)
 	clear(w.engine.strange)

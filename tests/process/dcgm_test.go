@@ -27,7 +27,7 @@ func node() []string {
 
 const remote = "--remote-hostengine-info=10.0.0.9:5555"
 
-// nothingOpen checks that the exporter left no handle of the engine open.
+// nothingOpen checks that the exporter has left no handle of the engine open.
 func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	t.Helper()
 	for kind, n := range engine.Open() {
@@ -37,9 +37,9 @@ func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	}
 }
 
-// A GPU may be lost when the program starts or reloads, or at any later time. It is reported as lost and the other
-// seven are served. When it returns, it is served again, including its profiling fields. An engine restart does no
-// harm, and the program leaves no handle open when it exits.
+// A GPU can be lost when the program starts or reloads, or at any other time. It is then reported as lost, and the
+// other seven are served. After its return it is served again, including its profiling fields. A restart of the engine
+// does no harm, and the program leaves no handle open when it exits.
 func TestOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {remote}} {
@@ -111,7 +111,7 @@ func TestEngineDeadAtStart(t *testing.T) {
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 }
 
-// An engine may return in a version that uses other units for some fields. The page keeps its units.
+// If an engine returns in a version that uses other units for some fields, the page keeps its units.
 func TestEngineOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const inPercent, asRatio = "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"
@@ -139,8 +139,8 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// Each XID is counted once, even in a storm of XIDs and reloads. An engine repeats its history to each session, and it
-// reports the XIDs that are in the kernel log too. XID_STORM=1 runs a full-size storm.
+// Each XID is counted once, even in a storm of XIDs and reloads. The engine repeats its history to each session, and
+// also reports XIDs that are in the kernel log. XID_STORM=1 runs a full-size storm.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()
 	const gpus, apart = 4, 10 * time.Millisecond
@@ -190,7 +190,8 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 				return sum
 			}
 			p := r.sees("every XID", func(p page) bool { return counted(p) >= float64(xids) })
-			n := p.series("dcgm_exporter_sessions_total", "cause")["reload"] // the file watcher may reload in addition to the signal
+			// the file watcher can reload in addition to the signal
+			n := p.series("dcgm_exporter_sessions_total", "cause")["reload"]
 			if n < float64(reloads) {
 				t.Errorf("reloads = %v, want %d", n, reloads)
 			}

@@ -34,7 +34,7 @@ func readDump(t *testing.T, path string) string {
 	return string(page)
 }
 
-// The page of each collection is written. Old dumps are deleted, including those of an earlier release. Other files are
+// The page of each collection is written. Old dumps are deleted, even those of an earlier release. Other files are
 // kept.
 func TestDumps(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestDumps(t *testing.T) {
 	}
 }
 
-// If the dump folder cannot be written, the log says so once and metrics are still served.
+// If the dump folder cannot be written, the log says so once, and metrics are still served.
 func TestDumpsNowhere(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "single", nil, "--dump-enabled", "--dump-directory="+filepath.Join(write(t, "file", ""), "dumps"))

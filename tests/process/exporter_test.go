@@ -28,7 +28,7 @@ func once(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// Prometheus can parse the page of every simulated node with every shipped counters file.
+// Prometheus can parse the page of every simulated node, with every shipped counters file.
 func TestPagesAreReadByPrometheus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/etc/*.csv")
@@ -51,8 +51,8 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 	}
 }
 
-// A page of eight H100 with 144 NVLinks has at most 2,000 series, and 200 in a family, with every shipped counters file.
-// Netdata refuses larger pages.
+// With every shipped counters file, the page of eight H100 GPUs with 144 NVLinks has at most 2,000 series, and at most
+// 200 in a family. Netdata rejects larger pages.
 func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"default", "health", "fleet"} {
@@ -91,7 +91,7 @@ func TestDemoNode(t *testing.T) {
 	}
 }
 
-// If there is no driver, no values are served. The log names the libraries and the counters file that were tried.
+// Without a driver, no values are served. The log names the libraries and the counters file that were tried.
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
@@ -118,8 +118,8 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	}
 }
 
-// While the kernel log is read, it is the source of XIDs. Each of its XIDs is counted once, even if the GPU is lost to
-// the engine. XIDs that only the engine reports are not counted.
+// While the kernel log is read, XIDs come only from it. Each is counted once, even if the GPU is lost to the engine.
+// XIDs that only the engine reports are not counted.
 func TestXIDsOfTheKernelsLog(t *testing.T) {
 	t.Parallel()
 	counters := write(t, "counters.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_EXP_XID_ERRORS_TOTAL, counter, X\n")
@@ -147,7 +147,7 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 	}
 	p := r.sees("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
-	for range 5 { // a late report must not be counted again
+	for range 5 { // an XID that the engine reports late is not counted again
 		before := p.value(last)
 		p = r.sees("another cycle", func(p page) bool { return p.value(last) > before })
 	}
@@ -160,8 +160,8 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 	}
 }
 
-// Exit codes are those of docs/operations.md. Subcommands exit with 0 if nothing needs fixing, 1 if they found
-// something to fix, and 2 if they could not run.
+// Exit codes are those in docs/operations.md. A subcommand exits with 0 if there is nothing to fix, 1 if it found
+// something to fix, and 2 if it could not run.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -169,7 +169,7 @@ func TestExitCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = taken.Close() })
-	empty := t.TempDir() // without libraries
+	empty := t.TempDir() // a folder without libraries
 	missing := filepath.Join(empty, "missing.csv")
 	bad := write(t, "bad.csv", "NO_SUCH_FIELD, gauge, H\nDCGM_FI_DEV_GPU_TEMP, gauge, T\n")
 	const file = "-f=" + root + "/etc/default-counters.csv"
@@ -195,7 +195,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"once", "--source=sim", "-f", missing}, 2, nil},
 		{[]string{"once", "--source=dcgm", "-r=10.0.0.9:70000"}, 2, []string{"70000"}},
 		{[]string{"topo", "--source=sim", "--config-file", missing}, 2, nil},
-		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // missing lines are what doctor looks for
+		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // doctor reports missing lines
 		{[]string{"doctor", "--source=sim", file}, 0, []string{"source"}},
 	}
 	for _, command := range []string{"once", "topo", "doctor", "check"} {

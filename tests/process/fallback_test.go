@@ -15,8 +15,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// both starts a fake engine and returns it with the environment in which the program finds DCGM and NVML. more is
-// appended to the NVML script.
+// both starts a fake engine. It returns the engine, and the environment in which the program finds DCGM and NVML. more
+// is appended to the script of NVML.
 func both(t *testing.T, more ...string) (*fakedcgm.Engine, []string) {
 	t.Helper()
 	engine, env := fakedcgm.NewFor(t, node()...)
@@ -30,8 +30,8 @@ const (
 	fallenBack = "dcgm_exporter_source_fallback 1"
 )
 
-// After the engine dies, NVML is read within three intervals, until the engine is back. No page without data is served
-// on the way back.
+// If the engine dies, NVML is read within three intervals, until the engine is back. There is no page without data when
+// DCGM returns.
 func TestFallbackEndsWhenDCGMReturns(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestFallbackEndsWhenDCGMReturns(t *testing.T) {
 func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, revives func()) {
 	die := func() {
 		dies()
-		engine.Add("down", "connects 5") // DCGM takes this long to notice
+		engine.Add("down", "connects 5") // the time until DCGM notices
 		engine.Restart()
 	}
 	r := start(t, env, append(args, "-c", "1000")...)
@@ -91,13 +91,13 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 		t.Errorf("sessions lost while switching back = %v, want 0", n-before)
 	}
 	r.wait("one log line about DCGM being available again", func() bool { return strings.Count(r.logged(), "DCGM is available again\"") == 1 })
-	// Falling back works a second time.
+	// a second fallback works too
 	die()
 	r.until(`source="nvml"} 1`, fallenBack)
 }
 
-// If a remote host engine is down, the exporter does not read the local GPUs instead, unless --fallback=nvml is set.
-// The log explains the flag once.
+// If a remote host engine is down, the exporter reads the local GPUs only with --fallback=nvml. The log mentions the
+// flag once.
 func TestFallbackOfARemoteEngine(t *testing.T) {
 	t.Parallel()
 	engineless := "localhost:" + closedPort(t)
@@ -133,8 +133,8 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 	}
 }
 
-// closedPort returns a TCP port of 127.0.0.1 that refuses connections until the test ends: it is bound, but nothing
-// listens.
+// closedPort returns a TCP port of 127.0.0.1 that refuses connections until the test ends. The port is bound, but
+// nothing listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)

@@ -25,8 +25,8 @@ func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, f
 	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder), "--source=nvml", "-f", file), file
 }
 
-// TestNVMLFaults breaks the driver in one way after another and checks the page each time. What is broken is reported
-// with its reason, and everything else is served. The program leaves no handle open when it exits.
+// TestNVMLFaults breaks the driver in different ways and checks the page each time. What is broken is reported with a
+// reason, and everything else is served. The program leaves no handle open when it exits.
 func TestNVMLFaults(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 2")
@@ -55,7 +55,7 @@ func TestNVMLFaults(t *testing.T) {
 		{"a GPU that is lost", []string{"gpu 1 lost"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`},
 		{"a GPU that needs a reset", []string{"fail nvmlDeviceGetTemperature 16 1"}, []string{lost}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`},
 		{
-			// Temperature and power are read before the field values.
+			// temperature and power are read before the field values
 			"a GPU that vanishes between two calls", []string{"fail nvmlDeviceGetFieldValues 15 1"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
 		},
 		{
@@ -116,7 +116,7 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, partitioned...)
 		r.matching(append(first, `dcgm_exporter_entity_up\{gpu="1",UUID=".*",GPU_I_ID="9"\} 1`)...)
 	})
-	// XID counts continue over lost sessions and a reload.
+	// XID counts survive lost sessions and a reload
 	world.Play(t, append(partitioned, "xid 0 45")...)
 	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
 	replace(t, file, counters+"DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
@@ -133,7 +133,7 @@ func TestNVMLFaults(t *testing.T) {
 	}
 }
 
-// If there is no driver, the page says so. Once a driver is installed, it is used.
+// Without a driver, the page says so. A driver that is installed later is used.
 func TestLateNVML(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// owned returns the values of the labels on memory series, by GPU or GPU.instance. Series without the labels are left
+// owned returns the values of labels on memory series, by "GPU" or "GPU.instance". Series without the labels are left
 // out.
 func owned(p page, labels ...string) map[string]string {
 	got := map[string]string{}
@@ -34,7 +34,7 @@ func owned(p page, labels ...string) map[string]string {
 	return got
 }
 
-// untilOwned waits for a page on which exactly the devices in want have owners.
+// untilOwned waits for a page on which exactly the devices in want have these owners.
 func (r *running) untilOwned(want map[string]string, labels ...string) page {
 	r.t.Helper()
 	return r.sees(fmt.Sprintf("%v of %v", labels, want), func(p page) bool { return cmp.Equal(want, owned(p, labels...)) })
@@ -51,7 +51,7 @@ func uuids(t *testing.T, node string) map[string]string {
 	return id
 }
 
-// The page follows the kubelet when pods come and go. If the kubelet does not answer, only labels are lost.
+// The page follows the kubelet when pods come and go. If the kubelet does not answer, only labels are missing.
 func TestPodsFollowKubelet(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
@@ -86,7 +86,7 @@ func TestPodsFollowKubelet(t *testing.T) {
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 }
 
-// lists returns the kubeconfig of an API server that lists one object after a delay. Other requests hang.
+// lists returns the kubeconfig of an API server that lists one object after a delay. Other requests get no answer.
 func lists(t *testing.T, after time.Duration, path string, object any) string {
 	return listsAndClaims(t, after, path, object, nil)
 }
@@ -120,7 +120,7 @@ func listsAndClaims(t *testing.T, after time.Duration, path string, object any, 
 	return apiserver.Kubeconfig(t, server.URL)
 }
 
-// The first page with data has labels and UIDs of pods, even if the API server is slow to list the pods.
+// The first page with data has labels and UIDs of pods, even if the API server lists the pods slowly.
 func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	t.Parallel()
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"]))))
@@ -134,7 +134,7 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	}
 }
 
-// With --owner-labels=info, device series do not name owners. Separate series have the owner of a device and of an XID.
+// With --owner-labels=info, device series name no owners. The owners of devices and XIDs are in separate series.
 func TestOwnerLabelsInfo(t *testing.T) {
 	t.Parallel()
 	const job = "hpc_job"
@@ -157,8 +157,8 @@ func TestOwnerLabelsInfo(t *testing.T) {
 	}
 }
 
-// A MIG device that the DRA driver creates when a pod starts is matched by its placement. NVML adds the placement to
-// what DCGM reports.
+// The DRA driver can create a MIG device when a pod starts. Such a device is matched by its placement, which NVML adds
+// to what DCGM reports.
 func TestMIGMadeForAPod(t *testing.T) {
 	t.Parallel()
 	const device = "gpu-7-mig-1g10gb-19-2"
@@ -187,8 +187,8 @@ func TestMIGMadeForAPod(t *testing.T) {
 	nothingOpen(t, engine)
 }
 
-// TestJobs follows job files from start to end of a job. The folder appears late, disappears and returns, and the
-// exporter reloads.
+// TestJobs follows job files from the start of a job to its end. The folder appears late, disappears and returns, and
+// the exporter reloads.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
@@ -210,7 +210,7 @@ func TestJobs(t *testing.T) {
 	writes(part, odd)
 	r.untilOwned(m{whole: "4711", part: odd}, job)
 
-	// If several jobs share a device, its series are not repeated. Each job has its own allocation series.
+	// if several jobs share a device, its own series are not repeated, and each job has an allocation series
 	writes(whole, "4712\n4713\n")
 	p = r.sees("two jobs", func(p page) bool {
 		jobs := p.series("dcgm_pod_gpu_allocated_seconds_total", "gpu", job)
@@ -222,7 +222,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("power series = %d with two jobs on a GPU, want %d as before", n, samples)
 	}
 
-	// Owners from a removed folder expire.
+	// the owners from a removed folder expire
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ type element struct {
 	children []*element
 }
 
-// all returns e and the elements below it that match.
+// all returns e and the elements below it for which match returns true.
 func (e *element) all(match func(*element) bool) []*element {
 	var found []*element
 	if match(e) {
@@ -55,8 +55,8 @@ func (e *element) byID(t *testing.T, id string) *element {
 	return found[0]
 }
 
-// browse opens a page in Chromium with more arguments, waits for seconds of the page's virtual time, and returns the
-// document.
+// browse opens a page in Chromium with additional arguments. It waits for some seconds of the page's virtual time, and
+// returns the document.
 func browse(t *testing.T, url string, seconds int, args ...string) *element {
 	t.Helper()
 	var program string
@@ -108,7 +108,7 @@ func browse(t *testing.T, url string, seconds int, args ...string) *element {
 	}
 }
 
-// rowsOf returns the cells of the table by device and column heading.
+// rowsOf returns the cells of the table, by device and column heading.
 func rowsOf(t *testing.T, document *element) map[string]map[string]string {
 	t.Helper()
 	rows := map[string]map[string]string{}
@@ -117,7 +117,7 @@ func rowsOf(t *testing.T, document *element) map[string]map[string]string {
 		for _, td := range tr.children {
 			row[td.attrs["data-label"]] = td.text
 		}
-		// The first line of the heading is the device's name.
+		// the first line of the heading is the name of the device
 		heading := tr.children[0]
 		rows[strings.TrimSuffix(heading.text, heading.children[0].text)] = row
 	}
@@ -140,13 +140,13 @@ func nameOf(m *dto.Metric) string {
 	return "GPU " + label(m, "gpu")
 }
 
-// A vocabulary maps the table's columns to their families and the factor to the displayed value.
+// vocabulary maps columns of the table to families. The factor converts the family's value to the displayed one.
 type vocabulary map[string]struct {
 	family string
 	factor float64
 }
 
-// The page shows the values of /metrics, requests them once per interval, and never interprets a label as markup.
+// The page shows the values of /metrics and requests them once per interval. It never interprets a label as markup.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, columns := range map[string]vocabulary{
@@ -166,7 +166,7 @@ func TestPage(t *testing.T) {
 	t.Run("phone", testPhone)
 }
 
-// testNode compares the page with /metrics of a simulated node that has shared GPUs and MIG. The node is read only
+// testNode compares the page with /metrics, for a simulated node that has shared GPUs and MIG. The node is read only
 // once.
 func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary, "-f", root+"/etc/fleet-counters.csv")
@@ -210,7 +210,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	}
 }
 
-// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. Its %d stands for the time of the
+// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. %d in it is the time of the
 // collection.
 const hostile = `# HELP DCGM_FI_DEV_GPU_TEMP x{gpu="9"} 1
 dcgm_exporter_collect_success 1
@@ -262,7 +262,7 @@ func landing(t *testing.T, text string) http.Handler {
 	return s.Handler()
 }
 
-// The page must list broken GPUs first, and must not warn about a GPU that is only busy.
+// The page lists broken GPUs first, and does not warn about a GPU that is only busy.
 func testTrouble(t *testing.T) {
 	h := httptest.NewServer(landing(t, trouble))
 	defer h.Close()
@@ -325,12 +325,13 @@ func testTrouble(t *testing.T) {
 	}
 }
 
-// measure is a script that records in each cell of the table of devices whether the browser shows it.
+// measure is a script that records for each cell of the table whether the browser shows it.
 const measure = `setInterval(() => {
   for (const td of document.querySelectorAll("#rows td")) td.dataset.shown = td.offsetParent !== null;
 }, 100);`
 
-// A narrow page must hide empty cells. A wide page must show every cell, or the columns would shift.
+// On a narrow screen, empty cells are hidden. On a wide screen every cell is shown, because the columns would shift
+// otherwise.
 func testPhone(t *testing.T) {
 	page := landing(t, trouble)
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

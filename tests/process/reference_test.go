@@ -17,13 +17,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
-// sampleLine and labelPair parse a line of a page into family, labels and the value's text.
+// sampleLine and labelPair split a line of a page into family, labels and the text of the value.
 var (
 	sampleLine = regexp.MustCompile(`^(\w+)\{(.*)\} (\S+)$`)
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// pageText returns a page without its order: HELP and TYPE by family, and the text of each value by family and labels.
+// pageText returns the content of a page regardless of order: HELP and TYPE by family, and the text of each value by
+// family and labels.
 func pageText(t *testing.T, page string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -49,8 +50,8 @@ func pageText(t *testing.T, page string) map[string]string {
 }
 
 // TestReferencePages compares whole pages with those that NVIDIA's exporter published. The exporter runs with the
-// command lines of NVIDIA's README over the same devices. Every HELP, TYPE, sample, label and number must be spelled
-// the same.
+// command lines in NVIDIA's README, for the same devices. Every HELP, TYPE, sample, label and number must be written in
+// the same way.
 func TestReferencePages(t *testing.T) {
 	t.Parallel()
 	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")

@@ -19,7 +19,8 @@ const (
 
 func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
-// A broken file changes nothing and a good one takes effect. No page in between lacks series that both files name.
+// A broken file changes nothing, and a good one takes effect. All pages in between have the series that both files
+// select.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for name, reload := range map[string]func(r *running) (refused bool){
@@ -61,7 +62,7 @@ func TestReload(t *testing.T) {
 				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
 			})
 
-			// The log tells users who changed the unit's environment that a restart is needed.
+			// the log says that changes of the unit's environment need a restart
 			r.signal(syscall.SIGHUP)
 			r.wait("a log line that nothing changed", func() bool {
 				return strings.Contains(r.logged(), "Changed flags or environment variables need a restart")
@@ -70,7 +71,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A ConfigMap volume is a symlink to a folder, replaced by renaming.
+// A ConfigMap volume is a symbolic link to a folder. An update replaces the link by renaming another one.
 func TestConfigMapSwap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -102,7 +103,7 @@ func TestConfigMapSwap(t *testing.T) {
 	r.sees("a page after swapping back", func(p page) bool { return !hasPower(p) })
 }
 
-// Counters may come from a pipe that is written once (-f <(…)). A reload keeps them and does not read the pipe again.
+// Counters can come from a pipe that is written once (-f <(…)). A reload keeps them, and does not read the pipe again.
 func TestCountersFromAPipe(t *testing.T) {
 	t.Parallel()
 	const args = ` --address=127.0.0.1:0 --source=sim --web-enable-lifecycle -c 500 -f <(printf '`
@@ -116,7 +117,7 @@ func TestCountersFromAPipe(t *testing.T) {
 	}
 }
 
-// A FIFO that replaces the counters file is rejected and does not block later reloads.
+// If a FIFO replaces the counters file, it is rejected and does not block later reloads.
 func TestFIFODoesNotBlockReload(t *testing.T) {
 	t.Parallel()
 	file := write(t, "counters.csv", temperatureOnly)
@@ -136,8 +137,8 @@ func TestFIFODoesNotBlockReload(t *testing.T) {
 	r.sees("a page with the next file's series", hasPower)
 }
 
-// A reload takes effect as a whole. If the driver rejects the new session, a password that comes with it takes effect
-// only later, with the session.
+// A reload takes effect as a whole. If the driver rejects the new session, a new password takes effect later, together
+// with the session.
 func TestReloadIsAtomic(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
@@ -156,7 +157,7 @@ func TestReloadIsAtomic(t *testing.T) {
 	})
 }
 
-// A change that the driver cannot take now is retried until it succeeds. An invalid change is not retried.
+// A change that the driver cannot accept now is retried until it succeeds. An invalid change is not retried.
 func TestReloadIsRetried(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
@@ -180,8 +181,8 @@ func TestReloadIsRetried(t *testing.T) {
 	}
 }
 
-// Health state outlives a reload. A link that was up is known to have a bridge, and an IMEX daemon that was ready
-// belongs to the machine. So losing either is a finding.
+// Health state survives a reload. Losing a link that was up, or an IMEX daemon that was ready, is still a finding
+// afterward.
 func TestHealthStateOutlivesReload(t *testing.T) {
 	t.Parallel()
 	const (
@@ -213,8 +214,8 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	}
 }
 
-// Findings of an engine carry the label that determines how alerts and the verdict treat them. Codes added by a setting
-// do too.
+// Health findings of an engine have the label that determines how alerts and the verdict treat them. Codes that a
+// setting adds have it too.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +

@@ -10,8 +10,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// If the driver is upgraded while the program runs, it exits with a dedicated code, so that the next process loads the
-// new library.
+// If the driver is upgraded while the program runs, the program exits with a dedicated code. The next process then
+// loads the new library.
 func TestDriverUpgradeExits(t *testing.T) {
 	t.Parallel()
 	folder, next := libNVML(t, "nvmlDeviceGetEnforcedPowerLimit"), libNVML(t)
@@ -19,7 +19,7 @@ func TestDriverUpgradeExits(t *testing.T) {
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder))
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 	copyLibraries(t, next, folder)
-	world.Play(t, "gpus 1", "driver 18") // the loaded library does not match the driver
+	world.Play(t, "gpus 1", "driver 18") // the loaded library no longer matches the driver
 	r.wasReplaced()
 	if n := world.OpenHandles(t); n != 0 {
 		t.Errorf("handles open after exit = %d, want 0", n)
@@ -50,7 +50,7 @@ func (r *running) wasReplaced() {
 	}
 }
 
-// If packages of DCGM or the driver are upgraded while the program runs and the loaded libraries do not match, the
+// If packages of DCGM or the driver are upgraded while the program runs, and the loaded libraries no longer match, the
 // program exits.
 func TestDCGMUpgradeExits(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestDCGMUpgradeExits(t *testing.T) {
 			r := start(t, append(env, "LD_LIBRARY_PATH="+folder), c.args...)
 			r.until(`source="dcgm"} 1`, everyGPU)
 
-			// Neither a failure nor a new file is a reason to exit by itself.
+			// a failure alone, or a new file alone, is no reason to exit
 			engine.Add(c.fail)
 			engine.Restart()
 			r.until("dcgm_exporter_collect_success 0", `stage="open"`)
@@ -88,7 +88,8 @@ func TestDCGMUpgradeExits(t *testing.T) {
 	}
 }
 
-// A library that never matched the driver is not a reason to exit: the next process would load the same one.
+// If a library never matched the driver, the program does not exit, because the next process would load the same
+// library.
 func TestLibraryMismatchFromStart(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 1", "driver 18")

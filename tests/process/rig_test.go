@@ -30,7 +30,7 @@ const (
 	patience = 60 * time.Second
 
 	// parallelTests is the number of tests that run at the same time. It does not depend on the number of cores,
-	// because the tests mostly wait for a program.
+	// because tests mostly wait for a program.
 	parallelTests = "8"
 
 	// interval is the collection interval in milliseconds. Samples become stale after three intervals.
@@ -67,7 +67,7 @@ func raced() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// timed skips tests of response times when the race detector is on, because the program is then about ten times slower.
+// timed skips tests of response times if the race detector is enabled. The program is then about ten times slower.
 func timed(t *testing.T) {
 	t.Helper()
 	if raced() {
@@ -75,7 +75,7 @@ func timed(t *testing.T) {
 	}
 }
 
-// A running is a started program. Its log is what it wrote to standard error.
+// running is a started program. log is what it has written to standard error.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -99,7 +99,7 @@ func (r *running) logged() string {
 	return r.log.String()
 }
 
-// begin starts the program outside of any cluster. It is killed at the end of the test if it still runs.
+// begin starts the program outside of any cluster. If it still runs at the end of the test, it is killed.
 func begin(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -180,7 +180,7 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-// replace replaces a file atomically.
+// replace replaces the content of a file atomically.
 func replace(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.Rename(write(t, "next", content), path); err != nil {
@@ -188,7 +188,7 @@ func replace(t *testing.T, path, content string) {
 	}
 }
 
-// changingFile creates a counters file. request replaces its fields.
+// changingFile creates a counters file. The function request changes the fields in it.
 func changingFile(t *testing.T) (path string, request func(fields ...string)) {
 	t.Helper()
 	lines := func(fields []string) string { return strings.Join(fields, ", gauge, H\n") + ", gauge, H\n" }
@@ -325,7 +325,7 @@ func parse(t *testing.T, text string) page {
 	return families
 }
 
-// series returns the values of a family, keyed by the values of the labels joined with slashes.
+// series returns the values of a family. The keys are the values of the labels, joined with slashes.
 func (p page) series(family string, labels ...string) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range p[family].GetMetric() {
@@ -342,7 +342,7 @@ func (p page) series(family string, labels ...string) map[string]float64 {
 	return out
 }
 
-// value returns the value of a family with a single series, or -1 if there is none.
+// value returns the value of a family that has one series, or -1 if it has none.
 func (p page) value(family string) float64 {
 	for _, v := range p.series(family) {
 		return v

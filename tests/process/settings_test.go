@@ -16,15 +16,15 @@ import (
 )
 
 // TestNVIDIAManifestsStart starts the exporter with the arguments, variables and files of each rendering of NVIDIA's
-// chart, and of the operator's DaemonSet. The test changes only what depends on the container: the image's folder, the
-// port and the source.
+// chart, and of the operator's DaemonSet. Only what depends on the container is changed: the image's folder, the port
+// and the source.
 func TestNVIDIAManifestsStart(t *testing.T) {
 	t.Parallel()
 	all := append(reference.Chart(t), reference.Operator(t))
 	if len(all) < 10 {
 		t.Fatalf("found %d workloads, want at least 10", len(all))
 	}
-	// The operator adds these when the ClusterPolicy sets the corresponding fields.
+	// the operator adds these if the ClusterPolicy sets the corresponding fields
 	filled := all[len(all)-1]
 	filled.Name += " with its settings"
 	filled.Env = map[string]string{
@@ -67,8 +67,8 @@ func TestNVIDIAManifestsStart(t *testing.T) {
 	}
 }
 
-// inFolder returns the arguments and variables of a workload. Paths of its image and volumes are replaced with a folder
-// on this machine.
+// inFolder returns the arguments and variables of a workload. Paths in its image and volumes are replaced by paths in a
+// folder of this machine.
 func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	return args, env
 }
 
-// TestOddSettingsServe checks that contradictory or incomplete settings do not prevent a start. GPUs are served, and
-// what is missing is reported as a series. Package config tests the settings that it corrects itself.
+// TestOddSettingsServe checks that contradictory or incomplete settings do not prevent the start. GPUs are served, and
+// a series reports what is missing. Package config tests settings that it corrects itself.
 func TestOddSettingsServe(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -147,7 +147,7 @@ func TestOddSettingsServe(t *testing.T) {
 }
 
 // With --compatibility=strict, a node with MIG and pods serves only families of NVIDIA's exporter, in its format. GPU
-// values are repeated for each instance. Package compat tests the rest.
+// values are repeated for each instance. Package compat tests the details.
 func TestStrictPage(t *testing.T) {
 	t.Parallel()
 	text := once(t, "a100-mig", "--compatibility=strict")

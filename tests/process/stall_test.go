@@ -18,7 +18,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// endLimit is the limit for an exit after SIGTERM, whatever blocks: five seconds, and one more for a busy machine.
+// endLimit is the time in which the program must exit after SIGTERM, even if something blocks: five seconds, and one
+// more for a busy machine.
 const endLimit = 6 * time.Second
 
 // freeAddress returns a loopback address that nothing listens on.
@@ -61,7 +62,7 @@ func (r *running) endsSoon() int {
 	return code
 }
 
-// withholds waits until only health series are served and /health returns the status health. It checks that the last
+// withholds waits until only health series are served, and /health returns the status health. It checks that the last
 // page is not served for longer than allowed.
 func (r *running) withholds(reason string, health int) {
 	r.t.Helper()
@@ -79,8 +80,8 @@ func (r *running) withholds(reason string, health int) {
 	}
 }
 
-// Standard error is a full pipe that nobody reads, so the collection blocks as soon as it logs. Its last page must not
-// be served as fresh. The pipe is full from the start, or becomes full later.
+// Standard error is a full pipe that nobody reads, so the collection blocks when it logs. Its last page must not be
+// served as fresh. The pipe is full from the start, or becomes full later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]bool{"from the start": false, "later": true} {
@@ -123,7 +124,7 @@ func TestStalledStandardError(t *testing.T) {
 	}
 }
 
-// If a driver call hangs, data is withheld from the page and the process can still exit. A requested exit returns 0,
+// If a driver call hangs, data is withheld from the page, and the process can still exit. An exit on request returns 0,
 // and the log says why it took long.
 func TestStalledDriver(t *testing.T) {
 	timed(t)
@@ -153,7 +154,7 @@ func TestStalledDriver(t *testing.T) {
 	}
 }
 
-// If one GPU is slow, the values of all GPUs are served until they are three intervals old.
+// If one GPU is slow, the values of all GPUs are served until they are older than three intervals.
 func TestSlowGPU(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -206,8 +207,8 @@ func TestFrozenEngineEndsTheProcess(t *testing.T) {
 	}
 }
 
-// silentServer returns the address of a server that accepts connections and never answers. called reports whether a
-// client connected.
+// silentServer returns the address of a server that accepts connections but never answers. called reports whether a
+// client has connected.
 func silentServer(t *testing.T) (address string, called func() bool) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -271,7 +272,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	}
 }
 
-// A stop request may arrive as two signals. timeout(1), for example, signals the process and then its group. The exit
+// A request to stop can arrive as two signals. For example, timeout(1) signals the process and then its group. The exit
 // code is that of a single signal.
 func TestStopWithTwoSignals(t *testing.T) {
 	for range 3 {

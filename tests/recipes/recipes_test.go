@@ -14,7 +14,7 @@ import (
 
 var (
 	root = filepath.Join("..", "..")
-	// edit matches a block to insert: the file, the text of the line above which it goes, and the block.
+	// edit matches a block to insert. Its groups are the file, the text of the line below the block, and the block.
 	edit = regexp.MustCompile("(?s)```(?:yaml|go|md|csv)\n(?:#|//|<!--) (\\S+), above (.+?)(?: -->)?\n(.*?)```")
 	// commands matches the commands of a recipe.
 	commands = regexp.MustCompile("(?s)```sh\n(.*?)```")
@@ -45,7 +45,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	if !ok {
 		t.Fatalf("%s: no list of tests that fail \"until you are done: \"", heading)
 	}
-	steps = strings.ReplaceAll(steps, "\n   ", "\n") // blocks are indented below their steps
+	steps = strings.ReplaceAll(steps, "\n   ", "\n") // the blocks are indented below the steps
 	for _, m := range edit.FindAllStringSubmatch(steps, -1) {
 		r.edits = append(r.edits, m[1:])
 	}
@@ -65,8 +65,8 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	return r
 }
 
-// A checkout is a copy of the files that recipes change or read. Go code is compiled from the repository, with the
-// changed files replaced.
+// checkout is a copy of the files that recipes change or read. Go code is compiled in the repository, with the changed
+// files replaced.
 type checkout struct {
 	t        *testing.T
 	folder   string
@@ -87,7 +87,7 @@ func newCheckout(t *testing.T) *checkout {
 			t.Fatal(err)
 		}
 	}
-	// promtool is downloaded once for the repository.
+	// promtool is downloaded once for the repository
 	cache, err := filepath.Abs(filepath.Join(root, ".cache"))
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Each recipe must be complete. The tests that it lists must fail before its last steps and pass after them.
+// Each recipe is complete. The tests that it lists fail before its last steps and pass after them.
 func TestRecipes(t *testing.T) {
 	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert", "Add a fault of the simulator"} {
 		t.Run(heading, func(t *testing.T) {

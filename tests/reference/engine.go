@@ -24,8 +24,8 @@ var (
 	sampleGPU  = regexp.MustCompile(`(?:^|,)gpu="(\d+)"`)
 )
 
-// Engine returns the script of a fake engine (tests/fake/dcgm) with the given number of GPUs. It reports the values on
-// the given page, which is one of NVIDIA's. All other properties of the GPUs are defined here.
+// Engine returns the script of a fake engine (tests/fake/dcgm) with a number of GPUs. It reports the values on the
+// given page, which is one of NVIDIA's. This package defines all other properties of the GPUs.
 func Engine(t testing.TB, gpus int, page string) []string {
 	t.Helper()
 	links := 0

@@ -1,5 +1,5 @@
-// Package reference reads what NVIDIA publishes for its exporter, if it is in the folder next to the repository: the
-// rendered chart, and what the GPU Operator applies. Only tests use it. The repository contains none of these files.
+// Package reference reads what NVIDIA publishes for its exporter: the rendered chart, and what the GPU Operator
+// applies. The files are in a folder next to the repository, and not in the repository. Only tests use the package.
 package reference
 
 import (

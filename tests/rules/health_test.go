@@ -40,7 +40,7 @@ func engine(version, model string, gpus, links int, more ...string) []string {
 	return append(script, more...)
 }
 
-// linksDown returns the script lines for links of GPU 0 that are down, and for DCGM's findings about them.
+// linksDown returns the lines of a script for links of GPU 0 that are down, and for DCGM's findings about them.
 func linksDown(links ...int) (lines []string) {
 	for _, link := range links {
 		lines = append(lines, fmt.Sprintf("link gpu:0:%d state=down", link), "incident gpu:0 0x2 20 14")
@@ -57,7 +57,7 @@ func linkNames(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// all lists the links of an A100.
+// all has the indices of the links of an A100.
 var all = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 
 const (
@@ -70,9 +70,9 @@ func imex(domain, daemon string) string {
 	return fmt.Sprintf(`%s, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: %s}, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: %s}`, noIMEX, domain, daemon)
 }
 
-// healthCases are machines and their health findings, correct and false ones. A machine is given as an engine script, a
-// simulator scenario, or both. A finding consists of entity, watch, error code, corrected or treatment label, and
-// result. Watches without a finding pass.
+// healthCases are machines with their health findings, correct and false ones. A machine is an engine script, a
+// simulator scenario, or both. A finding has the entity, the watch, the error code, the corrected or treatment label,
+// and the result. Watches without a finding pass.
 var healthCases = []struct {
 	name         string
 	engine       []string
@@ -218,7 +218,7 @@ var healthCases = []struct {
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
 	},
 	{
-		name: "two findings about the GPU and a worse one about its links", // no sample may be repeated
+		name: "two findings about the GPU and a worse one about its links", // series must not be repeated
 		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 10 131",
 			"incident gpu:1 0xffffffff 10 101", "incident gpu:1 0x2 20 70"),
 		findings: []string{"gpu ALL DCGM_FR_CONTAINED_ERROR superseded 10", "gpu ALL DCGM_FR_XID_ERROR superseded 10",
@@ -262,9 +262,9 @@ var healthCases = []struct {
 	},
 }
 
-// Each machine has exactly the findings and fires exactly the alerts of its case. All other watches pass.
+// Each machine has exactly the findings of its case, and fires exactly its alerts. All other watches pass.
 func TestHealthFindings(t *testing.T) {
-	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
+	// Prometheus evaluates all pages together, like those of one cluster. Alerts with severity info are ignored.
 	const fired = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: "25m"}}}
@@ -318,7 +318,7 @@ func TestHealthFindings(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// In strict mode, nothing is corrected and unknown codes have no name. Only GPUs have health, and experimental series
+// In strict mode, nothing is corrected, and unknown codes have no name. Only GPUs have health, and experimental series
 // are left out.
 func TestHealthInStrictMode(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
@@ -345,8 +345,8 @@ func TestHealthInStrictMode(t *testing.T) {
 	}
 }
 
-// served returns a page of an engine's machine, collected in real time. It returns the third page, because the first
-// has no samples for fields that were just watched.
+// served returns a page for an engine, collected in real time. It returns the third page, because the first one has no
+// samples of newly watched fields.
 func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	t.Helper()
 	fakedcgm.New(t, script...)
@@ -390,8 +390,8 @@ const (
 	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
-// healthOf returns the findings of a page. without is the number of watches without a result, plus the number of
-// results for nonexistent entities.
+// healthOf returns the findings on a page. without counts watches without a result, and results for entities that do
+// not exist.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
 	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}

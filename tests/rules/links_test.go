@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// machine returns an NVML script with GPUs of a model. The links of the GPUs in down are inactive.
+// machine returns an NVML script with GPUs of a model. The GPUs in down have no active links.
 func machine(gpus int, model string, down ...int) []string {
 	script := []string{fmt.Sprint("gpus ", gpus)}
 	for i := range gpus {
@@ -40,14 +40,14 @@ func machine(gpus int, model string, down ...int) []string {
 
 const (
 	sxm  = "NVIDIA H100 80GB HBM3"
-	pcie = "NVIDIA A100-PCIE-40GB" // NVLinks need a bridge
+	pcie = "NVIDIA A100-PCIE-40GB" // has NVLinks only with a bridge
 )
 
-// linkCases are machines as NVML reports them. The second script replaces the first after ten minutes.
+// linkCases are machines as NVML reports them. After ten minutes, the second script replaces the first one.
 var linkCases = []struct {
 	name          string
 	script, later []string
-	watched       []string // GPUs with the verdict watch, which the alert names
+	watched       []string // GPUs that have a result for the watch that the alert names
 }{
 	{name: "all links of one GPU are down", script: machine(8, sxm), later: machine(8, sxm, 3), watched: []string{"3"}},
 	{name: "all links of one GPU are down from the start", script: machine(8, sxm, 3), watched: []string{"3"}},
@@ -64,7 +64,7 @@ var linkCases = []struct {
 	{name: "a GPU whose links cannot be read", script: machine(4, sxm), later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
 }
 
-// A GPU without an active link is watched and fires GPUNVLinksDown if another GPU of the machine has an active link.
+// If a GPU has no active link, but another GPU of the machine has one, it has a watch result and fires GPUNVLinksDown.
 func TestLinksDownUnderNVML(t *testing.T) {
 	const minutes = 30
 	library, err := fakenvml.Build(t.TempDir())
@@ -108,7 +108,7 @@ func TestLinksDownUnderNVML(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// linkPages calls f with one page for each minute. The NVML library runs script, and later from minute 10 on.
+// linkPages calls f with one page for each minute. The NVML library runs script, and from minute 10 on later.
 func linkPages(t *testing.T, library string, script, later []string, minutes int, f func(minute int, page []byte)) {
 	t.Helper()
 	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)

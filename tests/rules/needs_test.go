@@ -44,7 +44,7 @@ func written(t *testing.T, doc, mark, want string) {
 	}
 }
 
-// meaning returns the counters file entry that serves a metric, or "" if none is needed.
+// meaning returns the counters file entry that serves a metric, or "" if the metric needs none.
 func meaning(name string) string {
 	if n, ok := catalog.Lookup(name); ok {
 		return n.Entry.Classic
@@ -69,12 +69,12 @@ func collected(t *testing.T, file []byte) map[string]bool {
 	return have
 }
 
-// isHost reports whether a recording names the hosts of exporters. Such a recording has a series for each exporter,
-// whatever its counters file.
+// isHost reports whether a recording has the names of the exporters' hosts. It has a series for each exporter, whatever
+// its counters file.
 func isHost(name string) bool { return strings.HasSuffix(name, ":host:info") }
 
-// answers reports whether an expression can have a result with a counters file. One operand of "or" is enough. The
-// right side of "unless" is not needed.
+// answers reports whether an expression can have a result with a counters file. For "or", one operand is enough. For
+// "unless", the right side is not needed.
 func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]bool) bool {
 	switch n := e.(type) {
 	case *parser.VectorSelector:
@@ -143,8 +143,8 @@ func shipped(t *testing.T, name string) []byte {
 	return content
 }
 
-// The runbook table lists which counters file lines an alert uses, and whether it can fire with the default file. With
-// the health file and the fleet file, all alerts can fire.
+// The table in the runbooks lists the lines of the counters file that an alert uses, and whether it can fire with the
+// default file. All alerts can fire with the health file and the fleet file.
 func TestNeeds(t *testing.T) {
 	recorded := recordings(t)
 	standard := collected(t, etc.Default())
@@ -187,7 +187,7 @@ func TestNeeds(t *testing.T) {
 	written(t, "runbooks.md", "needs", b.String())
 }
 
-// remembered reports whether XIDs with a code stay recent for an hour.
+// remembered reports whether the class of an XID keeps it recent for an hour.
 func remembered(t *testing.T, code string) (found bool) {
 	t.Helper()
 	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
@@ -200,7 +200,7 @@ func remembered(t *testing.T, code string) (found bool) {
 	return found
 }
 
-// Every code fires only the alert of its class. It stays recent for the memory of its class, but at most one hour.
+// Every code fires only the alert of its class. It stays recent as long as its class says, but at most one hour.
 func TestXIDs(t *testing.T) {
 	list := alerts(t)
 	severity := map[string]string{}

@@ -34,14 +34,14 @@ const (
 	playedFor      = 40 * time.Minute
 )
 
-// played lists scenarios of a simulated node with the chart's default install, and the alerts that fire at the end. No
-// other alert may fire. An entry of fires has the alert, then the GPU, the host and the NVLink if the alert names them.
-// The default host is the node. In a rack, the last tray has the faults.
+// played lists scenarios of a simulated node with the chart's default settings, and the alerts that fire at the end. No
+// other alert may fire. An entry in fires has the alert, and the GPU, host and NVLink if the alert names them. The
+// default host is the node. In a rack, the last tray has the faults.
 var played = []struct {
 	name, node, faults string
-	log                bool // the install sets kernelLog.enabled
+	log                bool // kernelLog.enabled is set
 	rack               int
-	more               string // counters in addition to the health counters
+	more               string // counters in addition to those of the health file
 	fires              []string
 }{
 	{name: "a healthy HGX H100", node: "h100x8"},
@@ -143,7 +143,7 @@ const (
 `
 )
 
-// byLink has the NVLink counters by link that the health counters leave out.
+// byLink has the NVLink counters by link, which the health file leaves out.
 const byLink = `DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
 DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
 `
@@ -187,8 +187,8 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// With the health counters, an HGX H100 has at most 700 series. An HGX B200 has counters by link and at most 900
-// series. Links that can be read have no state series.
+// With the health file, an HGX H100 has at most 700 series. An HGX B200 has counters by link, and at most 900 series.
+// Links that can be read have no state series.
 func TestHealthCountersAreFew(t *testing.T) {
 	for node, most := range map[string]int{"h100x8": 700, "b200": 900} {
 		var page, failure bytes.Buffer
@@ -213,7 +213,7 @@ func TestHealthCountersAreFew(t *testing.T) {
 type setting struct {
 	log   bool                     // the kernel log is read
 	boots bool                     // the machine boots at the start of the run
-	more  string                   // counters in addition to the health counters
+	more  string                   // counters in addition to those of the health file
 	look  func(n int, page []byte) // called with each page and its number, if not nil
 }
 
@@ -259,7 +259,7 @@ func installed(t *testing.T, values string) install {
 	return i
 }
 
-// play scrapes a simulated node with the settings of the chart. It returns the values of each series that a rule
+// play scrapes a simulated node with the settings of the chart. It returns the values of all series that a rule
 // selects. Times in faults are relative to the start.
 func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
 	t.Helper()
@@ -307,7 +307,8 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 			run.Booted = begin
 		}
 		run.Each(t, func(_ *gpu.Snapshot, page []byte) bool {
-			for time.Since(begin) >= time.Duration(n)*scrapeInterval { // repeat the page until the next one
+			// the page stays the same until the next collection
+			for time.Since(begin) >= time.Duration(n)*scrapeInterval {
 				take(page, begin)
 			}
 			return time.Since(begin) < playedFor

@@ -47,7 +47,7 @@ type query struct {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command(prom.Promtool(t), args...)
-	cmd.Env = append(os.Environ(), "GOGC=400") // promtool allocates much more than it keeps
+	cmd.Env = append(os.Environ(), "GOGC=400") // promtool allocates much, but keeps little
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
@@ -113,7 +113,7 @@ func (f *testFile) countAlerts(fires, silent map[string]bool) {
 	}
 }
 
-// rename keeps the tests whose series have another name in dcgm-exporter 4.9, and converts them to that name and its
+// rename keeps the tests that use series with another name in dcgm-exporter 4.9, and converts them to that name and its
 // unit.
 func (f *testFile) rename(t *testing.T) {
 	t.Helper()
@@ -148,8 +148,8 @@ func (f *testFile) rename(t *testing.T) {
 	})
 }
 
-// write writes f for promtool and returns the paths. Each test gets only the groups of the alerts that it names,
-// because evaluating all groups would take minutes. Groups do not read each other (TestRecordings).
+// write writes f for promtool, and returns the paths. Each test has only the groups of the alerts that it names,
+// because evaluating all groups takes minutes. Groups do not read each other, as TestRecordings checks.
 func (f *testFile) write(t *testing.T) (paths []string) {
 	t.Helper()
 	files := map[string]*testFile{}
@@ -172,7 +172,7 @@ func (f *testFile) write(t *testing.T) (paths []string) {
 	return paths
 }
 
-// rules writes the rule files of f with only the given groups and returns their paths. Without groups it returns the
+// rules writes the rule files of f with only the given groups, and returns the paths. Without groups, it returns the
 // complete files.
 func (f *testFile) rules(t *testing.T, groups map[string]bool) (paths []string) {
 	t.Helper()

@@ -98,7 +98,7 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// Every alert has a severity, its impact on users, and a runbook. It has a "for" duration or a comment that says why
+// Every alert has a severity, its impact on users, and a runbook. It has a "for" duration, or a comment that says why
 // not.
 func TestAlertsAreComplete(t *testing.T) {
 	list := alerts(t)
@@ -152,9 +152,9 @@ func TestSelectedMetricsExist(t *testing.T) {
 	}
 }
 
-// The name of a recording rule has level, metric and operation, and is unique. Recorded series are only read by their own
-// rule and by later rules of the same group. Groups are evaluated at different times, so a rule of another group could read a value that
-// is one interval old.
+// The name of a recording rule is unique and has a level, a metric and an operation. Only the rule itself and later
+// rules in the same group read a recorded series. Groups are evaluated at different times, so a rule in another group
+// could read a value that is one interval old.
 func TestRecordings(t *testing.T) {
 	groups, all, read := map[string]string{}, recordings(t), 0
 	for _, r := range allRules(t) {
@@ -221,8 +221,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// checkCommands checks that the runbooks have commands to drain a node and to reset a GPU. Runbooks that tell the
-// reader to do so must link to them.
+// checkCommands checks that the runbooks have commands that drain a node and reset a GPU. Runbooks that tell the reader
+// to do so link to them.
 func checkCommands(t *testing.T, text string, sections []string) {
 	t.Helper()
 	for _, command := range []string{
@@ -245,7 +245,7 @@ func checkCommands(t *testing.T, text string, sections []string) {
 	}
 }
 
-// xidAlert returns the alert that an XID code fires. It fails the test if there are several.
+// xidAlert returns the alert that an XID code fires. If there are several, the test fails.
 func xidAlert(t *testing.T, list []rule, code string) string {
 	t.Helper()
 	var found []string

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// expand returns an annotation as Prometheus writes it for an alert with labels and a value.
+// expand returns the text that Prometheus writes for an annotation of an alert with labels and a value.
 func expand(t *testing.T, text string, s *prom.Storage, with map[string]string, value float64) string {
 	t.Helper()
 	now := time.Unix(3600, 0)
@@ -47,7 +47,7 @@ var (
 	sentenceEnd  = regexp.MustCompile(`[.:;] `)
 )
 
-// Annotations must be plain sentences for every value, and the summary must name the node.
+// Annotations are plain sentences for every value. The summary names the node.
 func TestTextsOfAlerts(t *testing.T) {
 	s := prom.NewStorage()
 	for _, a := range alerts(t) {
@@ -84,7 +84,7 @@ func TestTextsOfAlerts(t *testing.T) {
 	}
 }
 
-// The summary must describe each recovery action in words. For a code that is not in the rules, it must print the code.
+// The summary describes each recovery action in words. A code that the rules do not know is printed as a number.
 func TestTextsOfRecoveryActions(t *testing.T) {
 	summary := named(t, "GPURecoveryActionRequired").Annotations["summary"]
 	for value, want := range map[float64]string{
@@ -98,7 +98,7 @@ func TestTextsOfRecoveryActions(t *testing.T) {
 	}
 }
 
-// Alerts on certain XIDs must print the meaning of each of these XIDs.
+// Alerts on certain XIDs print the meaning of each of these XIDs.
 func TestTextsOfXIDs(t *testing.T) {
 	with, printed := maps.Clone(someLabels), 0
 	for _, class := range catalog.XIDClasses() {
@@ -119,7 +119,7 @@ func TestTextsOfXIDs(t *testing.T) {
 	}
 }
 
-// A counter of seconds can grow by more than a second per second between two scrapes. No text may say so.
+// Between two scrapes, a counter of seconds can grow by more than a second per second. No text prints more than 100 %.
 func TestPercentagesStayBelow100(t *testing.T) {
 	s, at := prom.NewStorage(), time.Unix(0, 0)
 	for i := range 61 {
@@ -147,7 +147,7 @@ func TestPercentagesStayBelow100(t *testing.T) {
 	}
 }
 
-// GPULost must name the pods that had the GPU within the last minutes, whether or not the scrape honors labels, and not the
+// GPULost names the pods that had the GPU within the last minutes, with and without honorLabels. It does not name the
 // exporter's own pod.
 func TestGPULostNamesPods(t *testing.T) {
 	own := []string{"job", "gpu", "instance", "10.0.0.1:9400", "namespace", "monitoring", "pod", "dcgm-exporter-x", "container", "exporter"}
@@ -178,7 +178,8 @@ func TestGPULostNamesPods(t *testing.T) {
 		}
 		add("dcgm_exporter_build_info", own, 45, 55, 60)
 		for _, owner := range tt.owners {
-			add("dcgm_pod_gpu_info", append(owner, "gpu", "3", "UUID", "GPU-3"), 45, 52) // the pod was deleted after the loss
+			// the pod is deleted after the loss
+			add("dcgm_pod_gpu_info", append(owner, "gpu", "3", "UUID", "GPU-3"), 45, 52)
 		}
 		add("dcgm_pod_gpu_info", append(honored[:4:4], "namespace", "research", "pod", "other", "gpu", "4", "UUID", "GPU-4"), 60)
 		got := expand(t, description, s, someLabels, 0)

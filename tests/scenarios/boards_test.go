@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// simulates returns an error if the simulator cannot have a node with one board and these GPU instances.
+// simulates returns an error if the simulator cannot have a node with this board and these GPU instances.
 func simulates(board string, profiles []string) error {
 	_, err := sim.ParseNode(strings.NewReader(fmt.Sprintf("name: x\ngpus: [{board: %s, mig: [%s]}]\n", board, strings.Join(profiles, ", "))), "x.yaml")
 	return err
@@ -31,7 +31,7 @@ func fit(board mig.Board, a, b mig.Profile) bool {
 	return false
 }
 
-// The simulator and gpuop each have a table of MIG boards, which must agree.
+// The tables of MIG boards in the simulator and in gpuop agree.
 func TestMIGBoardsOfBothPrograms(t *testing.T) {
 	for _, name := range []string{"A100-PCIE-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB", "GH200-96GB"} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package scenarios simulates faults of machines and checks the resulting pages. It covers every example of
+// Package scenarios simulates faults of machines, and checks the resulting pages. It covers every example in
 // docs/simulator.md.
 //
-// Nodes are simulated with a fake clock and the exporter's own collector and encoder, but without its server.
+// The simulated nodes have a fake clock. The collector and encoder are those of the exporter; the server is not used.
 package scenarios

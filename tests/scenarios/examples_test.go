@@ -24,13 +24,13 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// An example holds the pages before, during and after a fault.
+// example is the pages before, during and after a fault.
 type example struct{ before, within, after page }
 
 // A check checks the pages of an example.
 type check func(*testing.T, example)
 
-// is checks what say returns before, during and after the fault.
+// is returns a check that say returns these values before, during and after the fault.
 func is[T any](say func(page) T, before, within, after T) check {
 	return func(t *testing.T, p example) {
 		t.Helper()
@@ -41,10 +41,10 @@ func is[T any](say func(page) T, before, within, after T) check {
 	}
 }
 
-// passes checks that say is true before and after the fault, and false during it.
+// passes returns a check that say returns true before and after the fault, and false during it.
 func passes(say func(page) bool) check { return is(say, true, false, true) }
 
-// counts checks counts that must stay after the fault.
+// counts returns a check of counts that are kept after the fault.
 func counts(say func(page) map[string]float64, then map[string]float64) check {
 	return is(say, none, then, then)
 }
@@ -59,7 +59,7 @@ func value(family, label, value string) func(page) float64 {
 	}
 }
 
-// grown reports whether the counter of a GPU is at least the given value.
+// grown reports whether the counter of a GPU has reached a value.
 func grown(family, gpu string, least float64) func(page) bool {
 	return func(p page) bool { return value(family, "gpu", gpu)(p) >= least }
 }
@@ -81,7 +81,7 @@ func positive(family string, names ...string) func(page) map[string]float64 {
 	}
 }
 
-// zero returns the label values of a family's series that are 0.
+// zero returns the label values of those series of a family that are 0.
 func zero(family string, names ...string) func(page) []string {
 	return func(p page) []string {
 		out := p.by(family, names...)
@@ -90,7 +90,7 @@ func zero(family string, names ...string) func(page) []string {
 	}
 }
 
-// unavailable returns the GPUs for which a field is not served, with the reason.
+// unavailable returns the GPUs for which a field is not served, with the reasons.
 func unavailable(field string) func(page) []string {
 	return func(p page) []string {
 		var reasons []string
@@ -103,7 +103,7 @@ func unavailable(field string) func(page) []string {
 	}
 }
 
-// instances returns the profiles of a GPU's instances that have memory.
+// instances returns the profiles of a GPU's instances, according to their memory series.
 func instances(gpu string) func(page) []string {
 	return func(p page) []string {
 		var list []string
@@ -117,7 +117,7 @@ func instances(gpu string) func(page) []string {
 	}
 }
 
-// left returns the families of a GPU, except event counts, which may stay after a GPU is gone.
+// left returns the families of a GPU, except event counts, which may be kept after a GPU is gone.
 func left(gpu string) func(page) []string {
 	return func(p page) []string {
 		families := map[string]bool{}
@@ -148,7 +148,7 @@ const (
 	power = "DCGM_FI_DEV_POWER_USAGE"
 )
 
-// shown lists the checks for every example.
+// shown maps each documented example to its checks.
 var shown = map[string][]check{
 	"Two XIDs within one interval": {
 		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"), map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1}),
@@ -191,7 +191,8 @@ var shown = map[string][]check{
 	"Rows to remap and pages to retire": {
 		is(value("DCGM_FI_DEV_ROW_REMAP_PENDING", "gpu", "1"), 0, 1, 0),
 		is(value("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "gpu", "1"), 0, 1, 0),
-		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1), // this board reports retired pages only in the scenario
+		// only in the scenario, the board reports retired pages
+		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1),
 	},
 	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
 	"A GPU unbound and bound": {
@@ -272,7 +273,7 @@ var shown = map[string][]check{
 
 var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
 
-// Every documented example appears on the page as described, within one interval, and leaves nothing behind.
+// Every documented example appears on the page as described, within one interval. When it ends, the page is as before.
 func TestExamples(t *testing.T) {
 	text := document(t)
 	unseen := maps.Clone(shown)

@@ -38,8 +38,8 @@ var healthyWork = []struct{ name, node, faults string }{
 	{"a tray of a rack", "gb200", `[]`},
 }
 
-// Healthy work has the verdict ok on every page. HEALTHY_PAGES=1000000 is the long run. TestSimulatedFaultsFireAlerts
-// in tests/rules checks that such work fires no alert.
+// GPUs that do healthy work have the verdict ok on every page. HEALTHY_PAGES=1000000 selects the long run.
+// TestSimulatedFaultsFireAlerts in tests/rules checks that such work fires no alert.
 func TestHealthyWorkIsOK(t *testing.T) {
 	pages := 9_000
 	if text := os.Getenv("HEALTHY_PAGES"); text != "" {
@@ -61,7 +61,7 @@ func TestHealthyWorkIsOK(t *testing.T) {
 	}
 }
 
-// playHealthy reads a simulated node, and fails at the first verdict that is not ok.
+// playHealthy simulates a node. The test fails at the first verdict that is not ok.
 func playHealthy(t *testing.T, node, faults string, seed uint64, pages int) {
 	t.Helper()
 	scenario := simulated.Scenario(t, "faults: "+faults)

@@ -34,7 +34,7 @@ type stage struct {
 	over   chan error
 }
 
-// perform simulates a node with a scenario and all counters of the fleet file, and calls look. Afterwards it checks
+// perform simulates a node with a scenario, with all counters of the fleet file, and calls look. Afterward it checks
 // that nothing is left open.
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each case is a fault of GPU 2 and the verdict on it 15 minutes later. Some faults leave the GPU usable. Other GPUs
-// are not affected. Package verdict tests every XID and how long rules stay active.
+// Each case is a fault of GPU 2, and the verdict 15 minutes later. With some faults, the GPU stays usable. Other GPUs
+// are not affected. Package verdict tests every XID, and how long rules stay active.
 func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct{ node, fault, keys, want string }{
 		{"h100x8", "", "", "ok/"},

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Command hold waits for a termination signal. It is the process of the test node's containers and pod sandboxes.
+// Command hold waits for a termination signal. It is the process in all containers and pod sandboxes of the test node.
 package main
 
 import (

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// gather writes the part of the operator's must-gather output that gpuop reads. File names and kubectl commands are
-// those of hack/must-gather.sh in v26.7.0. Logs are left out because no container runs.
+// gather writes the files of the operator's must-gather script that gpuop reads. The names and kubectl commands are
+// those of hack/must-gather.sh in v26.7.0. There are no logs, because no container runs.
 func (s *server) gather(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -40,8 +40,7 @@ func (s *server) gather(t *testing.T) string {
 	labels := ""
 	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present", "-oname")) {
 		labels += strings.TrimPrefix(node, "node/") + "\n"
-		// Like the script, which uses sed and tr, write each label on its own line and replace colons with equals
-		// signs.
+		// write each label on its own line and replace colons with equals signs, as the script does with sed and tr
 		list := strings.Trim(kubectl("get", node, "-ojsonpath={.metadata.labels}"), "{}")
 		for _, label := range regexp.MustCompile(`,"`).Split(list, -1) {
 			labels += "- " + strings.ReplaceAll(strings.ReplaceAll(label, `"`, ""), ":", "=") + "\n"

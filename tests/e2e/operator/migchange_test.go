@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestMIGChange acts as the MIG manager for gpuop mig apply --apply and gpuop verify --wait --node. It answers the
-// label that gpuop writes as mig-parted does, with operands that stop and return.
+// TestMIGChange plays the MIG manager for gpuop mig apply --apply and gpuop verify --wait --node. It reacts to the
+// label that gpuop sets like mig-parted: operands stop and return.
 func TestMIGChange(t *testing.T) {
 	program := build(t)
 	s := start(t)

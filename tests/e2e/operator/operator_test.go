@@ -94,11 +94,10 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 	}
 }
 
-// gathered is the key of findings that verify must produce from a gathered folder, if they differ from those of the
-// cluster.
+// gathered is the key of the findings of verify for a gathered folder, if they differ from those for the cluster.
 const gathered = "gathered"
 
-// A must-gather folder yields the same findings as the cluster itself, except for what the script does not collect.
+// A must-gather folder yields the same findings as the cluster, except for what the script does not collect.
 func TestGathered(t *testing.T) {
 	program := build(t)
 	s := start(t)
@@ -112,7 +111,7 @@ func TestGathered(t *testing.T) {
 			if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
 				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
 			}
-			// what could not be read follows from what the script leaves out
+			// ignore what is unread because the script leaves it out
 			tree.Findings = slices.DeleteFunc(tree.Findings, func(f finding) bool { return f.ID == "unread" || f.ID == "prediction" })
 			got := wrong(tree)
 			want, other := st.Expect[gathered]
@@ -141,8 +140,8 @@ func wrong(tree printed) []string {
 	return slices.Compact(all)
 }
 
-// compare checks findings against the expectations of a state's file. Each finding must be expected, and each
-// expectation, which may be a pattern, must be found.
+// compare compares findings with the expectations in a state's file. Each finding must match an expectation, and each
+// expectation must match a finding. An expectation may be a pattern.
 func compare(t *testing.T, want, got []string) {
 	t.Helper()
 	met := map[string]bool{}

@@ -134,7 +134,7 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 	var made object
 	var refused *refusal
 	switch installed, err := s.try(http.MethodGet, path, nil); {
-	case err == nil: // an edited object of the chart; its edit must not have the time of its creation
+	case err == nil: // the object is the chart's, with an edit; the edit must have its own time
 		var before object
 		if err := json.Unmarshal(installed, &before); err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func (s *server) chart(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if into != nil { // its subchart is already rendered
+		if into != nil { // the subchart is already rendered
 			if err := yaml.Unmarshal(data, into); err != nil {
 				t.Fatal(err)
 			}
@@ -218,8 +218,9 @@ func (s *server) helm(t *testing.T, args ...string) {
 	}
 }
 
-// writtenBefore makes the managedFields of an object say that it was written some time ago. The API server sets the
-// time itself when an object is created. It keeps the time of an update that also changes something else.
+// writtenBefore changes the managedFields of an object so that it seems to have been written some time ago. When an
+// object is created, the API server sets the time. In an update that also changes something else, it accepts the given
+// time.
 func writtenBefore(o object, ago time.Duration) {
 	metadata := o["metadata"].(map[string]any)
 	metadata["annotations"] = merged(metadata["annotations"], map[string]any{"e2e/written-before": ago.String()})
@@ -229,8 +230,8 @@ func writtenBefore(o object, ago time.Duration) {
 	}
 }
 
-// kubelets sets the status of each pod as its kubelet would. Its error names pods and DaemonSets that are not in the
-// expected state yet.
+// kubelets sets the status of each pod as its kubelet would. The error names pods and DaemonSets whose state is not yet
+// the expected one.
 func (s *server) kubelets(t *testing.T, st *state) error {
 	var pods, sets struct{ Items []object }
 	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
@@ -267,7 +268,7 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
 		available, _ := set.at("status", "numberReady").(float64)
-		// a pod may have been created since the list was read
+		// a pod may have been created after the list was read
 		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) || int(available) != ready[set.text("metadata", "name")] {
 			return fmt.Errorf("%s: %v", set.key(), set["status"])
 		}
@@ -294,7 +295,7 @@ func owner(pod object) string {
 	return ""
 }
 
-// statusOf returns the status that a kubelet would set for the pod, and whether the pod is ready.
+// statusOf returns the status that a kubelet would set for a pod, and whether the pod is ready.
 func (st *state) statusOf(pod object) (status object, ready bool) {
 	since := time.Now().Add(-st.PodsSince).UTC().Format(time.RFC3339)
 	var broken *podState
@@ -312,7 +313,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 	statuses := func(field string, init bool) []any {
 		var all []any
 		list, _ := pod.at("spec", field).([]any)
-		// Containers before the waiting one have exited, and those after it have not started.
+		// containers before the waiting one have exited, and those after it have not started
 		reached := false
 		for _, c := range list {
 			c := object(c.(map[string]any))
@@ -322,7 +323,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 				reached = true
 				one["ready"], one["restartCount"] = false, broken.Restarts
 				one["state"] = object{"waiting": object{"reason": broken.Reason, "message": broken.Message}}
-				if broken.Reason == "" { // it runs but is not ready
+				if broken.Reason == "" { // the container runs, but is not ready
 					one["state"] = object{"running": object{"startedAt": since}}
 				}
 			case reached || broken != nil && broken.Init && !init:

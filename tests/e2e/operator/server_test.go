@@ -32,7 +32,7 @@ type server struct {
 	client      http.Client
 }
 
-// Users of the server. A state defines what each may do, except the administrator.
+// These are the users of the server. A state defines what each may do, except for the administrator.
 const (
 	administrator = "admin"
 	reader        = "reader"
@@ -47,8 +47,9 @@ func start(t *testing.T) *server {
 	}
 	s := &server{folder: t.TempDir(), url: "https://" + free(t)}
 	s.client = http.Client{
-		Timeout:   30 * time.Second,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // a self-signed certificate on loopback
+		Timeout: 30 * time.Second,
+		// the server has a self-signed certificate, and is on loopback
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -75,7 +76,7 @@ func start(t *testing.T) *server {
 		_, err := s.try(http.MethodGet, "/readyz", nil)
 		return err
 	})
-	// The nodes have no kubelet. Controllers that would mark them as not ready are disabled.
+	// the nodes have no kubelet, so controllers that would mark them as not ready are disabled
 	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig", s.kubeconfigOf("controllers"), "--leader-elect=false",
 		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller", "--secure-port", "0")
 	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig", s.kubeconfigOf("scheduler"), "--leader-elect=false", "--secure-port", "0")

@@ -44,8 +44,8 @@ type state struct {
 	name string
 	// About describes the cluster, and From names the sources of its facts.
 	About, From string
-	// Base says whether the objects of base.yaml and of the chart exist. Without it, the cluster has only the objects
-	// of the file.
+	// Base means that the objects of base.yaml and of the chart exist. Without it, the cluster has only the objects of
+	// the file.
 	Base bool
 	// Pods lists the pods of DaemonSets that are not running and ready.
 	Pods []podState
@@ -55,10 +55,10 @@ type state struct {
 	LabelsSince time.Duration `yaml:"labelsSince"`
 	// User is the user who runs gpuop; by default the administrator.
 	User string
-	// Expect lists, by command line, all findings that are not ok, each as "state node subject". The node is "-" for
-	// findings about the cluster. A trailing asterisk matches any suffix. Written by hand.
+	// Expect maps a command line to all its findings that are not ok. Each is "severity node subject", with "-" as the
+	// node of findings about the cluster. A trailing asterisk matches any suffix. The findings were written by hand.
 	Expect map[string][]string
-	// First maps each command with findings to a part of its first line of text: the line must name the cause.
+	// First maps a command line to a part of the first line of its text output, which must name the cause.
 	First map[string]string
 
 	objects []object
@@ -67,13 +67,13 @@ type state struct {
 // A podState is the status that a kubelet reports for the pod of a DaemonSet on a node.
 type podState struct {
 	DaemonSet, Node string
-	// Container waits for Reason, with Message. Init is set for an init container.
+	// Container waits for Reason, with Message. Init means that it is an init container.
 	Container, Reason, Message string
 	Init                       bool
 	Restarts                   int
 }
 
-// load reads a state: its file applied to base.yaml.
+// load reads a state. The file of the state is applied to base.yaml.
 func load(t *testing.T, name string) *state {
 	t.Helper()
 	docs := documents(t, filepath.Join("states", name+".yaml"))

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. Each step is a gpuop command:
+// TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. The steps are gpuop commands:
 // preflight, values, verify, sharing config, and verify again.
 func TestFirstInstallation(t *testing.T) {
 	program := build(t)
@@ -52,12 +52,12 @@ func TestFirstInstallation(t *testing.T) {
 		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
 	})
 
-	// The state healthy stands for the installation by Helm and the operator.
+	// the state "healthy" replaces the installation by Helm and the operator
 	st := load(t, "healthy")
 	s.enter(t, st)
 	compare(t, nil, rows(0, "verify"))
 
-	// Apply the ConfigMap and the ClusterPolicy's reference to it.
+	// apply the ConfigMap, and the ClusterPolicy's reference to it
 	const manifest = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: device-plugin-config, namespace: gpu-operator}
@@ -77,10 +77,10 @@ data:
 	}
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
 		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config", "default": "any"}}}})
-	// The plugin has not applied the change yet.
+	// the plugin has not applied the change yet
 	compare(t, []string{"error - ConfigMap/device-plugin-config", "error gpu-1 nvidia.com/gpu", "error gpu-2 nvidia.com/gpu"}, rows(1, "verify"))
 
-	// The plugin and GFD restart, and the nodes have the labels and resources that gpuop predicts.
+	// the plugin and GFD restart, and the nodes get the labels and resources that gpuop predicts
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		path := "/api/v1/nodes/" + name
 		node := object(s.do(t, http.MethodGet, path, nil))
@@ -112,7 +112,7 @@ data:
 	compare(t, nil, rows(0, "verify"))
 }
 
-// restart has the effect of kubectl rollout restart: it replaces the pods of DaemonSets.
+// restart replaces the pods of DaemonSets, like kubectl rollout restart.
 func (s *server) restart(t *testing.T, st *state, sets ...string) {
 	t.Helper()
 	var pods struct{ Items []object }

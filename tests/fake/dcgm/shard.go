@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// batch is the number of tests that run in one process, one after another. Larger batches load the library less often;
-// smaller ones finish more evenly.
+// batch is the number of tests that run in one process, one after another. Larger batches load the library less often.
+// Smaller ones balance the processes better.
 const batch = 4
 
 // MainParallel is like Main, for packages whose tests mostly wait for the engine. It runs the tests in several

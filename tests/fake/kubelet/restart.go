@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Fills returns the replies of a kubelet that has just started and learns about its pods one by one, in random order.
-// The first replies are empty. Then the lists grow, each in random order. The last one is complete.
+// Fills returns the replies of a kubelet that has just started. It learns about its pods one by one, in random order.
+// The first replies are empty, and the last one is complete. Each list is in random order.
 func Fills(random *rand.Rand, empty int, pods ...*v1.PodResources) []Reply {
 	var replies []Reply
 	for range empty {
@@ -36,12 +36,12 @@ func shuffled(random *rand.Rand, pods []*v1.PodResources, indices []int) []*v1.P
 	return out
 }
 
-// A Moment is something that a real kubelet did during a restart.
+// Moment is one event or reply of a real kubelet during a restart.
 type Moment struct {
 	At time.Duration // since the recording started
 	// Event is "kubelet ended", "kubelet started", or empty for a reply.
 	Event string
-	// Refused reports that nothing answered. Otherwise Pods is the reply.
+	// Refused means that nothing answered. Otherwise Pods is the reply.
 	Refused bool
 	Pods    []*v1.PodResources
 }

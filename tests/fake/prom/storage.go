@@ -42,8 +42,8 @@ func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, 
 	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
 }
 
-// Stale marks the series for which of returns true as stale, unless they have a sample at or after the given time. A
-// scrape does this to series that are not on its page.
+// Stale marks the series as stale for which of returns true, unless they have a sample at or after the given time. A
+// scrape does the same to series that are missing from its page.
 func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]
