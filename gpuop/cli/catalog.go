@@ -9,7 +9,7 @@ var (
 		"GPU Operator component matrix")
 	imageMissing = check.New("image-missing", check.Error, "A registry does not have an image that the installation pulls.",
 		"Correct the repository or the version, or copy the image to the mirror.", "OCI distribution specification")
-	imageUnchecked = check.New("image-unchecked", check.Warning, "It is unknown whether an image exists: the registry denies access or does not answer.",
+	imageUnchecked = check.New("image-unchecked", check.Warning, "The registry denied access or did not answer, so it is unknown whether the image exists.",
 		"Log in with docker login, or check the network.", "OCI distribution specification")
 	placementsAssumed = check.New("mig-placements-assumed", check.Note,
 		"The placements of this board are derived from other boards.", "Compare with nvidia-smi mig -lgipp.",

@@ -55,7 +55,7 @@ func TestImagesCheck(t *testing.T) {
 	for _, i := range printed.Result {
 		found[i.Registry]++
 		if (i.Reason != "") != (i.Registry == "unknown") {
-			t.Errorf("%+v: the reason belongs to unknown images", i)
+			t.Errorf("%+v: only unknown images must have a reason", i)
 		}
 	}
 	if found["missing"] != 1 || found["unknown"] != 1 || found["exists"] != len(printed.Result)-2 || len(printed.Result) < 6 {

@@ -24,7 +24,7 @@ var (
 	runtimeSupported = check.New("runtime-supported", check.Warning, "The support matrix does not list the container runtime.",
 		"See the matrix of the release.", platform)
 	cdiSupport = check.New("cdi-support", check.Error,
-		"The container runtime does not support CDI, with which the operator gives GPUs to containers since v25.10.0.",
+		"The container runtime does not support CDI, which the operator uses by default since v25.10.0.",
 		"Upgrade containerd to 1.7 or later, or set cdi.enabled=false.", "GPU Operator documentation, Container Device Interface")
 	architecture = check.New("architecture", check.Error, "A node is neither amd64 nor arm64, or runs RHEL 9 on arm64.",
 		"Keep the operands off the node, or install its driver yourself.", platform)

@@ -58,11 +58,11 @@ func TestStaleCRDs(t *testing.T) {
 	}{
 		"those of the release":          {options: options},
 		"after an upgrade without them": {change: old, options: options, severity: check.Error, reason: dropped},
-		"a release that is a guess": {change: func(t *testing.T, s *cluster.State) {
+		"an assumed release": {change: func(t *testing.T, s *cluster.State) {
 			old(t, s)
 			s.ClusterPolicies[0].SetLabels(nil)
 		}, options: options},
-		"a release that gpuop does not know": {change: func(t *testing.T, s *cluster.State) {
+		"an unknown release": {change: func(t *testing.T, s *cluster.State) {
 			old(t, s)
 			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.9"})
 		}, options: options},

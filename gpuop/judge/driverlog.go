@@ -31,7 +31,7 @@ var driverSymptoms = []symptom{
 		"Secure Boot rejects the unsigned kernel module%s",
 		"helm upgrade … --set driver.usePrecompiled=true  # these drivers are signed; or disable Secure Boot on the node"},
 	{"selinux", regexp.MustCompile(`could not insert '(nvidia\S*)': Permission denied`),
-		"SELinux forbids the driver container to load the module %s", "sudo ausearch -m avc -ts recent" + onNode},
+		"SELinux prevents the driver container from loading the module %s", "sudo ausearch -m avc -ts recent" + onNode},
 	{"open-module", regexp.MustCompile(`()requires use of the NVIDIA open kernel modules`),
 		"the GPU needs the open kernel module%s", "helm upgrade … --set driver.kernelModuleType=open"},
 	{"in-use", regexp.MustCompile(`()driver is in use|unable to unload.* driver`),

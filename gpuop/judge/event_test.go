@@ -175,7 +175,7 @@ func TestDriverLogs(t *testing.T) {
 		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service":                                   "Secure Boot rejects",
 		"ERROR: The kernel module failed to load, because it was not signed by a key that is trusted by the kernel": "Secure Boot rejects",
 		"Kernel module load error: Operation not permitted":                                                         "Secure Boot rejects",
-		"modprobe: ERROR: could not insert 'nvidia': Permission denied":                                             "SELinux forbids the driver container to load the module nvidia:",
+		"modprobe: ERROR: could not insert 'nvidia': Permission denied":                                             "SELinux prevents the driver container from loading the module nvidia:",
 		"NVRM: installed in this system requires use of the NVIDIA open kernel modules.":                            "needs the open kernel module:",
 		"Could not unload NVIDIA driver kernel modules, driver is in use":                                           "because it is in use:",
 		"E: Unable to locate package linux-objects-nvidia-535-server-5.10.0-23-amd64":                               "no package linux-objects-nvidia-535-server-5.10.0-23-amd64:",

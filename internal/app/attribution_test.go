@@ -188,7 +188,7 @@ func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
 		select {
 		case <-requests:
 		case <-deadline:
-			t.Fatalf("the API server got %d requests in 50 s, want 7", i)
+			t.Fatalf("requests to the API server in 50 s = %d, want 7", i)
 		}
 	}
 }

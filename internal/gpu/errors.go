@@ -32,20 +32,20 @@ var reasons = [...]struct {
 	err           error
 	word, meaning string
 }{
-	{ErrNeedsDCGM, "needs_dcgm", "only DCGM can read it here"},
-	{ErrNeedsAdmin, "needs_sys_admin", "only root with SYS_ADMIN can read it"},
-	{ErrNotSupported, "not_supported", "this hardware, driver or engine cannot give it"},
-	{ErrPermission, "permission", "the exporter may not read it"},
-	{ErrLost, "lost", "the GPU, the engine or the driver went away"},
+	{ErrNeedsDCGM, "needs_dcgm", "only DCGM can read it on this machine"},
+	{ErrNeedsAdmin, "needs_sys_admin", "reading it needs root and the capability SYS_ADMIN"},
+	{ErrNotSupported, "not_supported", "the hardware, driver or engine does not support it"},
+	{ErrPermission, "permission", "the exporter has no permission to read it"},
+	{ErrLost, "lost", "the GPU, engine or driver stopped answering"},
 	{ErrWedged, "wedged", "a driver call does not return"},
 	{ErrTimeout, "timeout", "no answer within the deadline"},
 	{context.DeadlineExceeded, "timeout", "no answer within the deadline"},
-	{ErrVersion, "version", "library and engine do not understand each other"},
+	{ErrVersion, "version", "the library and the engine have incompatible versions"},
 	{ErrOpening, "opening", "the source is being opened"},
-	{ErrStalled, "stalled", "the collection is stuck"},
-	{ErrPanic, "panic", "a bug of the exporter: the log has the stack"},
-	{ErrPIDNamespace, "pid_namespace", "the process IDs are those of another namespace"},
-	{ErrUnavailable, "unavailable", "the library, engine or driver is not there"},
+	{ErrStalled, "stalled", "no collection cycle has ended for too long"},
+	{ErrPanic, "panic", "a bug in the exporter; the log has the stack"},
+	{ErrPIDNamespace, "pid_namespace", "the exporter is not in the host's PID namespace"},
+	{ErrUnavailable, "unavailable", "the library, engine or driver is missing"},
 }
 
 // otherReason is the reason of an error that wraps none of the errors in reasons.
@@ -66,7 +66,7 @@ func Reason(err error) string {
 
 // Reasons returns the meaning of every value that Reason can return for an error.
 func Reasons() map[string]string {
-	meanings := map[string]string{otherReason: "the log has the text"}
+	meanings := map[string]string{otherReason: "another error; the log has it"}
 	for _, r := range reasons {
 		meanings[r.word] = r.meaning
 	}

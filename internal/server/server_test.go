@@ -136,7 +136,7 @@ func TestRoutes(t *testing.T) {
 		{name: "the page's style", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/style.css", status: 200, header: map[string]string{"Content-Type": "text/css; charset=utf-8"}},
 		{name: "the page's codes", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/codes.json", status: 200, body: `"79":{"text":"GPU has fallen off the bus","severity":"critical"}`, header: map[string]string{"Content-Type": "application/json"}},
 		{
-			name: "the page's codes explain missing values", opts: server.Options{LandingPage: true},
+			name: "explanations of missing values on the page", opts: server.Options{LandingPage: true},
 			method: "GET", path: "/landing/codes.json", status: 200, body: `"wedged":"a driver call does not return"`,
 		},
 		{name: "no index of the page's files", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/", status: 404},

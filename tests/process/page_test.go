@@ -277,7 +277,7 @@ func testTrouble(t *testing.T) {
 		"GPU 0": "upat its power limit and the driver's temperature limit",
 		"GPU 1": "replace" + remap,
 		"GPU 2": "watchwatch: Heat or power reduces the clocks in every intervalthrottled by hw_thermal",
-		"GPU 3": "lostthe GPU, the engine or the driver went away" + lost,
+		"GPU 3": "lostthe GPU, engine or driver stopped answering" + lost,
 	} {
 		if got := rows[device]["State"]; got != want {
 			t.Errorf("state of %s = %q, want %q", device, got, want)
