@@ -48,7 +48,7 @@ func ownerLabels(opts Options, o *gpu.Owners, row int) []gpu.Label {
 		switch {
 		case o.Pod == "":
 		case len(labels) == 0:
-			return append(o.PodLabels(), o.Labels...)
+			return o.AllLabels()
 		case has(labels, "pod") && !has(labels, "container"):
 			return append(slices.Clone(labels), gpu.Label{Name: "container", Value: o.Container})
 		}

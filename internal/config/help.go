@@ -27,8 +27,8 @@ func Settings() []Setting {
 	var all []Setting
 	for _, o := range table() {
 		s := Setting{
-			ID: o.id(), Section: o.section, Variables: o.variables(), Default: o.def, Help: o.help, Expects: o.expects(),
-			Key: o.key, Needs: o.needs, IsSwitch: o.isSwitch(),
+			ID: o.id(), Section: o.section, Variables: o.variables(), Default: o.def, Help: o.help,
+			Expects: o.expects(), Key: o.key, Needs: o.needs, IsSwitch: o.isSwitch(),
 		}
 		if o.name != "" {
 			s.Flags = o.flags()

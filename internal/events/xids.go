@@ -382,7 +382,7 @@ func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 			use := owners.UseOf(row)
 			for i := range use.Owners {
 				if o := &use.Owners[i]; o.PodUID == podUID {
-					return sortedLabels(append(o.PodLabels(), o.Labels...))
+					return sortedLabels(o.AllLabels())
 				}
 			}
 		}

@@ -73,7 +73,8 @@ func Reasons() map[string]string {
 	return meanings
 }
 
-// WrapFSError wraps a file system or socket error in the matching error of this package. It returns other errors unchanged.
+// WrapFSError wraps a file system or socket error in the matching error of this package. It returns other errors
+// unchanged.
 func WrapFSError(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -39,6 +39,9 @@ func (o *Owner) PodLabels() []Label {
 	return slices.DeleteFunc(labels, func(l Label) bool { return l.Value == "" })
 }
 
+// AllLabels returns the labels of PodLabels and the further labels.
+func (o *Owner) AllLabels() []Label { return append(o.PodLabels(), o.Labels...) }
+
 // VirtualGPULabels returns the labels of the owner's copy of a shared entity's series (--kubernetes-virtual-gpus),
 // sorted by name. It returns nil for an owner without a pod or a replica.
 func (o *Owner) VirtualGPULabels() []Label {

@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxUnmatched is the maximum number of pairs of resource and form that are counted. attribution.MaxOwners limits the owners of
-// an entity.
+// maxUnmatched is the maximum number of pairs of resource and form that are counted. attribution.MaxOwners limits the
+// owners of an entity.
 const maxUnmatched = 64
 
 // claimDriver is the DRA driver whose devices must match an entity. Devices of other drivers are used if they match.

@@ -101,7 +101,8 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
 	uses := m.uses(running)
-	m.owners = attribution.ReuseIfEqual(m.owners, &gpu.Owners{Labels: attribution.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
+	labels := attribution.ExclusiveLabels(t, uses, (*gpu.Owner).AllLabels)
+	m.owners = attribution.ReuseIfEqual(m.owners, &gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
 }
 

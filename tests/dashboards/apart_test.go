@@ -37,7 +37,7 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 			}
 		}
 		uses[1] = gpu.Use{Sharing: gpu.SharingTimeSlicing, Replicas: 2, Owners: []gpu.Owner{pod(1, 0), pod(1, 1)}}
-		owners := &gpu.Owners{Uses: uses, Labels: attribution.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) })}
+		owners := &gpu.Owners{Uses: uses, Labels: attribution.ExclusiveLabels(t, uses, (*gpu.Owner).AllLabels)}
 		job := gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: fmt.Sprint(generation)}}}
 		uses[0].Owners = append(uses[0].Owners, job)
 		owners.Labels[0] = append(owners.Labels[0], job.Labels...)

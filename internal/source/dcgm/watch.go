@@ -152,7 +152,7 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 		if ws.gpus.absent[row] {
 			continue
 		}
-		has, err := ws.capability(row, fields, key)
+		has, err := ws.capability(row, fields)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 
 // capability returns the profiling fields that the GPU of a row has, and adds faults for the others. If the query fails
 // and may succeed later, it returns all fields: watching them shows which ones are supported.
-func (ws *watchSet) capability(row int, fields []int, key sampling) (has []int, err error) {
+func (ws *watchSet) capability(row int, fields []int) (has []int, err error) {
 	id := ws.top.Devices[row].GPU
 	ids, err := ws.engine.profiling(id)
 	switch {

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -73,7 +72,7 @@ const (
 )
 
 // readPeers reports the state of NVLink from every GPU to every other.
-func (s *Session) readPeers(b *gpu.Batch, elapsed time.Duration) {
+func (s *Session) readPeers(b *gpu.Batch) {
 	w := s.src.world
 	for row := range s.views {
 		from := &s.views[row]

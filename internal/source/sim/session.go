@@ -228,7 +228,7 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed tim
 	s.readProcesses(req, b, now)
 	s.readHealth(b, now, elapsed)
 	if s.plan.Peers {
-		s.readPeers(b, elapsed)
+		s.readPeers(b)
 	}
 }
 
