@@ -28,9 +28,9 @@ var (
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
-// IsSecretName reports whether a key, variable or flag with this name contains a secret. Only the last name of a path
+// isSecretName reports whether a key, variable or flag with this name contains a secret. Only the last name of a path
 // matters.
-func IsSecretName(name string) bool {
+func isSecretName(name string) bool {
 	if variableName.MatchString(name) {
 		return true
 	}
@@ -120,7 +120,7 @@ func find(text string, visit func(start, end int)) {
 		return
 	}
 	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
-		if IsSecretName(m[2]) {
+		if isSecretName(m[2]) {
 			value := place{pattern: regexp.MustCompile(regexp.QuoteMeta(m[1]) + `value=((?:\\.|[^\s,"'])+)`)}
 			value.find(text, visit)
 		}
@@ -138,7 +138,7 @@ func (p *place) find(text string, visit func(start, end int)) {
 		n := len(m)
 		start, end, next := at+m[n-2], at+m[n-1], at+m[n-1]
 		switch {
-		case n > 4 && !IsSecretName(text[at+m[2]:at+m[3]]):
+		case n > 4 && !isSecretName(text[at+m[2]:at+m[3]]):
 			next = max(at+m[3], at+1)
 		default:
 			for end-start >= 2 && (text[start] == '"' || text[start] == '\'') && text[end-1] == text[start] {
@@ -201,11 +201,11 @@ func (s *Secrets) LearnTree(tree any) {
 			s.addAll(tree["data"], 0)
 			s.addAll(tree["stringData"], 0)
 		}
-		if name, _ := tree["name"].(string); IsSecretName(name) {
+		if name, _ := tree["name"].(string); isSecretName(name) {
 			s.addAll(tree["value"], 0)
 		}
 		for name, value := range tree {
-			if IsSecretName(name) {
+			if isSecretName(name) {
 				s.addAll(value, 0)
 			}
 			if name == "secretGenerator" {

@@ -45,7 +45,7 @@ var ErrUnknown = errors.New("unknown word")
 // Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys, it explains the
 // keys below it. With the prefix .Values, only keys are looked up. Errors wrap ErrUnknown and suggest similar words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
-	entries := Find(word)
+	entries := find(word)
 	if c := check.Find(word); c != nil {
 		meaning := c.Title + " " + c.Help
 		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: meaning, Source: c.Source})
@@ -57,7 +57,7 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	if len(entries) > 0 {
 		return entries, nil
 	}
-	near := Nearest(word)
+	near := nearest(word)
 	if nearest := table.Lookup(table.Latest(), path).Nearest; nearest != nil && strings.Contains(word, ".") {
 		near = []string{nearest.String()}
 	}
@@ -138,10 +138,10 @@ var (
 	waitingIn = regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`)
 )
 
-// Find returns the entries for a word, most specific first. It understands labels with a value
+// find returns the entries for a word, most specific first. It understands labels with a value
 // (nvidia.com/gpu.deploy.driver=true), names that contain a MIG profile (nvidia.com/mig-3g.20gb.count, all-1g.10gb,
 // 1g.5gb+me), and GPU models.
-func Find(word string) []Entry {
+func find(word string) []Entry {
 	if entries := lookup(word); len(entries) > 0 {
 		return entries
 	}
@@ -152,9 +152,9 @@ func Find(word string) []Entry {
 		return lookup("Init:0/1")
 	}
 	if key, value, labeled := strings.Cut(word, "="); labeled {
-		entries := Find(key)
+		entries := find(key)
 		if len(entries) > 0 {
-			entries = append(entries, Find(value)...)
+			entries = append(entries, find(value)...)
 		}
 		return entries
 	}
@@ -195,8 +195,8 @@ func model(word string) []Entry {
 	return entries
 }
 
-// Nearest returns up to three known words that are similar, best first.
-func Nearest(word string) []string {
+// nearest returns up to three known words that are similar, best first.
+func nearest(word string) []string {
 	var near, known []string
 	for _, e := range glossary() {
 		known = append(known, e.Words...)

@@ -43,7 +43,7 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 				t.Errorf("%q has two explanations: %q and %q", w, other, e.Meaning)
 			}
 			seen[key] = e.Meaning
-			if !slices.ContainsFunc(Find(w), func(f Entry) bool { return f.Kind == e.Kind && f.Meaning == e.Meaning }) {
+			if !slices.ContainsFunc(find(w), func(f Entry) bool { return f.Kind == e.Kind && f.Meaning == e.Meaning }) {
 				t.Errorf("Lookup(%q) does not return its own entry", w)
 			}
 		}
@@ -86,7 +86,7 @@ func TestWordsThatUsersSee(t *testing.T) {
 		"boards":           "A100-40GB; NVIDIA-H100-80GB-HBM3; RTX-PRO-6000; GH200; 1g.24gb-me; 2g.48gb+gfx; 1g.24gb+me.all",
 	} {
 		for word := range strings.SplitSeq(list, "; ") {
-			entries := Find(word)
+			entries := find(word)
 			if len(entries) == 0 {
 				t.Errorf("%s: %q is not explained", row, word)
 				continue
@@ -112,7 +112,7 @@ func TestEveryLabelOfGFDResolves(t *testing.T) {
 		for pattern := range strings.FieldsSeq(string(data)) {
 			label, _, _ := strings.Cut(pattern, "=")
 			label = strings.NewReplacer(`[0-9]+g\.[0-9]+gb`, "3g.20gb", `\`, "", ".*", "").Replace(label)
-			if len(Find(label)) == 0 {
+			if len(find(label)) == 0 {
 				t.Errorf("%s: %s is not explained", filepath.Base(file), label)
 			}
 		}
@@ -126,15 +126,15 @@ func TestFindSpecialises(t *testing.T) {
 		"9g.99gb":                    {"concept", "A kind of MIG instance"},
 		"a100-40gb":                  {"board", "gpuop mig profiles NVIDIA-A100-SXM4-40GB lists its profiles"},
 	} {
-		entries := Find(word)
+		entries := find(word)
 		if len(entries) == 0 || entries[0].Kind != want.kind || entries[0].Words[0] != word || !strings.Contains(entries[0].Meaning, want.meaning) {
 			t.Errorf("%q: %+v, want kind %s and the meaning %q", word, entries, want.kind, want.meaning)
 		}
 	}
-	if got := Find("NVIDIA-A100-SXM4-80GB-SHARED"); len(got) != 2 || got[1].Kind != "state" {
+	if got := find("NVIDIA-A100-SXM4-80GB-SHARED"); len(got) != 2 || got[1].Kind != "state" {
 		t.Errorf("a shared product: %+v", got)
 	}
-	if got := Find("nvidia.com/mig.config=all-balanced"); len(got) != 2 || got[1].Words[0] != "all-balanced" {
+	if got := find("nvidia.com/mig.config=all-balanced"); len(got) != 2 || got[1].Words[0] != "all-balanced" {
 		t.Errorf("label=value: %+v", got)
 	}
 }
@@ -144,14 +144,14 @@ func TestNearest(t *testing.T) {
 		"UnexpectedAdmissonError": "UnexpectedAdmissionError", "nvidia.com/gpu.presnt": "nvidia.com/gpu.present", "gpu.deploy.drivr": "nvidia.com/gpu.deploy.driver",
 		"paused-for-mig": "paused-for-mig-change", "renameByDefualt": "renameByDefault", "1g.11gb": "1g.10gb",
 	} {
-		if got := Find(word); len(got) > 0 && !strings.HasSuffix(word, "gb") {
+		if got := find(word); len(got) > 0 && !strings.HasSuffix(word, "gb") {
 			t.Errorf("%q is found: %+v", word, got)
 		}
-		if near := Nearest(word); len(near) == 0 || near[0] != want && word != "1g.11gb" || len(near) > 3 {
+		if near := nearest(word); len(near) == 0 || near[0] != want && word != "1g.11gb" || len(near) > 3 {
 			t.Errorf("%q: nearest %q, want %q first", word, near, want)
 		}
 	}
-	if near := Nearest("qqqqqqqqqq"); len(near) > 0 {
+	if near := nearest("qqqqqqqqqq"); len(near) > 0 {
 		t.Errorf("nothing is near, got %q", near)
 	}
 }
@@ -162,21 +162,21 @@ func FuzzFind(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, word string) {
-		for _, e := range Find(word) {
+		for _, e := range find(word) {
 			if e.Kind == "" || e.Meaning == "" || len(e.Words) == 0 {
 				t.Fatalf("%q: entry lacks a kind, a meaning or words: %+v", word, e)
 			}
 		}
-		for _, near := range Nearest(word) {
-			if len(Find(near)) == 0 {
+		for _, near := range nearest(word) {
+			if len(find(near)) == 0 {
 				t.Fatalf("%q: suggested word %q has no entry", word, near)
 			}
 		}
 	})
 }
 
-func ExampleFind() {
-	for _, e := range Find("nvidia.com/gpu.deploy.client") {
+func Example_find() {
+	for _, e := range find("nvidia.com/gpu.deploy.client") {
 		fmt.Println(e.Kind, "read by", regexp.MustCompile(`,.*`).ReplaceAllString(e.Reader, ""))
 	}
 	// Output: label read by MIG manager v0.15

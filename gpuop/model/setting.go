@@ -70,13 +70,13 @@ func (s *Setting) Assignment(path chart.Path, value *string) string {
 	name, written, _ := strings.Cut(s.Source, "=")
 	written = "=" + written
 	if _, isList := s.Value.([]any); !isList {
-		written = FormatSet(nil, s.Text())
+		written = formatSet(nil, s.Text())
 	}
 	if value != nil {
-		written = FormatSet(nil, *value)
+		written = formatSet(nil, *value)
 	}
 	if path != nil {
-		name, _ = strings.CutSuffix(FormatSet(path, ""), "=")
+		name, _ = strings.CutSuffix(formatSet(path, ""), "=")
 	}
 	return name + written
 }

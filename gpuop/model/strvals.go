@@ -88,8 +88,8 @@ func nextAssignment(s string) (text, rest string, list, equals int) {
 	return s, "", list, equals
 }
 
-// FormatSet formats a path and value as a --set argument.
-func FormatSet(path chart.Path, value string) string {
+// formatSet formats a path and value as a --set argument.
+func formatSet(path chart.Path, value string) string {
 	escaped := make([]string, len(path))
 	for i, name := range path {
 		escaped[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`, `,`, `\,`, `=`, `\=`, `[`, `\[`).Replace(name)
