@@ -227,7 +227,11 @@ func (v view) images(c Component, nodes Nodes) []Image {
 			if kernel != "" {
 				kernel = "-" + kernel
 			}
-			out = append(out, Image{c.Operand, base + kernel + "-" + v.version.SystemTag(parts[1], parts[2]), note})
+			tag, hint := "-"+v.version.SystemTag(parts[1], parts[2]), note
+			if strings.HasSuffix(base, tag) {
+				hint = "the tag has the operating system twice: remove it from " + c.Operand + ".version"
+			}
+			out = append(out, Image{c.Operand, base + kernel + tag, hint})
 		}
 	}
 	return out

@@ -113,3 +113,23 @@ func TestNodesThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// The operator appends the operating system to a tag that has it already. No such image exists.
+func TestTagWithTheSystemTwice(t *testing.T) {
+	table := chart.Load()
+	settings := []chart.Setting{{Path: chart.ParsePath("driver.version"), Value: "580.105.08-ubuntu22.04"}}
+	found, err := images.List(table, table.Latest(), settings, images.Nodes{Systems: []string{"ubuntu22.04", "ubuntu24.04"}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := map[string]bool{}
+	for _, i := range found {
+		if i.Operand == "driver" {
+			notes[i.Name] = strings.Contains(i.Note, "remove it from driver.version")
+		}
+	}
+	const base = "nvcr.io/nvidia/driver:580.105.08-ubuntu22.04-"
+	if want := map[string]bool{base + "ubuntu22.04": true, base + "ubuntu24.04": false}; !cmp.Equal(want, notes) {
+		t.Errorf("notes = %v, want %v", notes, want)
+	}
+}
