@@ -66,7 +66,9 @@ func soleOwner(u *gpu.Use) *gpu.Owner {
 		if merged.Container != o.Container {
 			merged.Container = ""
 		}
-		merged.Labels = slices.DeleteFunc(merged.Labels, func(l gpu.Label) bool { return !slices.Contains(o.Labels, l) })
+		merged.Labels = slices.DeleteFunc(merged.Labels, func(l gpu.Label) bool {
+			return !slices.Contains(o.Labels, l)
+		})
 	}
 	return &merged
 }
