@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every generated part is up to date.
+// The generated part of every file is up to date.
 func TestFilesAreCurrent(t *testing.T) {
 	parts, err := derived()
 	if err != nil {

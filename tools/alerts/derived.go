@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-// derived returns all generated parts.
+// derived returns the generated parts of all files.
 func derived() ([]part, error) {
 	group, err := xidGroup()
 	if err != nil {
@@ -48,12 +48,12 @@ func derived() ([]part, error) {
 //go:embed gpu-xids.yml
 var xidTemplate string
 
-// An alert holds what the template needs for an alert on XIDs.
+// alert is what the template needs to write an alert on XIDs.
 type alert struct {
 	Name     string
 	Severity catalog.AlertSeverity
-	Matcher  string // label matcher for its XIDs
-	Meanings string // part of an annotation that prints the meaning of its XID
+	Matcher  string // label matcher for the XIDs
+	Meanings string // part of an annotation that prints the meaning of the XID
 }
 
 // xidGroup returns the rule group about XIDs.
@@ -76,12 +76,11 @@ func xidGroup() (string, error) {
 	return b.String(), err
 }
 
-// forgotten reports whether a class has a memory of less than an hour.
+// forgotten reports whether XIDs of a class stay active for less than an hour.
 func forgotten(c catalog.XIDClass) bool { return c.Memory() < time.Hour }
 
-// matcher returns the label matcher for the XIDs of an alert. The alert on unclassified XIDs matches every code that
-// no other class has, including codes that have no row. The recovery action has an expression of its own in the
-// template.
+// matcher returns the label matcher for the XIDs of an alert. The alert on unclassified XIDs matches every code that is
+// in no other class, even one that the table lacks. The alert on the recovery action is written in the template.
 func matcher(alert string) string {
 	if alert == catalog.XIDUnclassified.Alert() {
 		return `xid!~"` + codes(func(c catalog.XIDClass) bool { return c != catalog.XIDUnclassified }) + `"`
@@ -89,7 +88,7 @@ func matcher(alert string) string {
 	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert() == alert && c != catalog.XIDAction }) + `"`
 }
 
-// meanings returns a template for Prometheus' annotations that prints the meaning of the alert's XID.
+// meanings returns a template for an annotation that prints the meaning of the alert's XID.
 func meanings(alert string) string {
 	var b strings.Builder
 	branch := "if"
@@ -114,10 +113,10 @@ func xids(keep func(catalog.XIDClass) bool) []int64 {
 	return catalog.XIDsOf(slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })...)
 }
 
-// xidTable returns the runbooks' table of XIDs, and the reasons for classes that the actions do not explain.
+// xidTable returns the table of XIDs in the runbooks. It adds the reasons of classes that the actions do not explain.
 func xidTable() string {
 	var b strings.Builder
-	var reasons []string // in the order of the table
+	var reasons []string // the reasons are in the order of the table
 	codesOf := map[string][]string{}
 	b.WriteString("| XID | meaning | class | severity | verdict | memory | first | then | alert | source |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
@@ -144,7 +143,7 @@ func xidTable() string {
 	return b.String()
 }
 
-// xidWords returns gpuop's glossary entries about XIDs: the meaning of each XID, and the actions.
+// xidWords returns the entries about XIDs in gpuop's glossary: the meaning of each XID, and the actions.
 func xidWords() string {
 	var b strings.Builder
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {

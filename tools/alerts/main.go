@@ -1,7 +1,7 @@
-// Command alerts writes the texts that are derived from the XID table in internal/catalog and from the rules in
+// Command alerts writes texts that are derived from the table of XIDs in internal/catalog and from the rules in
 // internal/verdict. These are the group gpu-xids in deployment/rules/alerts-gpu.yml, the table of XIDs in
 // docs/runbooks.md, the tables in docs/verdict.md, and the XIDs in gpuop's glossary. "make generate" runs it in the
-// repository's root.
+// root of the repository.
 package main
 
 import (
@@ -40,10 +40,10 @@ func run(root string) error {
 	return nil
 }
 
-// A part is the generated text between two marks in a file.
+// part is a generated text that is between two marks in a file.
 type part struct{ file, begin, end, text string }
 
-// replaceIn returns the file's content with the part's text between its marks.
+// replaceIn returns the content of a file with the text between the marks replaced.
 func (p *part) replaceIn(content []byte) ([]byte, error) {
 	head, rest, begins := bytes.Cut(content, []byte(p.begin))
 	_, tail, ends := bytes.Cut(rest, []byte(p.end))

@@ -119,7 +119,7 @@ func TestApplyFacts(t *testing.T) {
 	}
 }
 
-// A row that matches nothing is an error with its file name.
+// A row that matches no field is an error that names the file.
 func TestFactsMustMatchModule(t *testing.T) {
 	for text, apply := range map[string]func([]*field, string) error{
 		"# c\n7,integer,,,,,,,\n":        applyFacts, // unknown id

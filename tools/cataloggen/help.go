@@ -24,7 +24,7 @@ var words = map[string]string{
 	"VOL": "volatile", "XID": "XID", "C2C": "C2C", "CPU": "CPU", "CONNECTX": "ConnectX", "B2B": "back to back",
 }
 
-// units lists parts of names that only state a unit or a type.
+// units lists parts of names that only state a unit or type.
 var units = map[string]bool{
 	"RATIO": true, "HERTZ": true, "JOULES": true, "BYTES": true, "WATTS": true, "CELSIUS": true, "SECONDS": true, "TOTAL": true,
 	"NS": true, "MVOLT": true, "RAW": false,
@@ -32,8 +32,8 @@ var units = map[string]bool{
 
 var lane = regexp.MustCompile(`^L(\d+)$`)
 
-// describe returns the help text of a field: the text in facts.csv, or else the field's name with its abbreviations
-// spelled out.
+// describe returns the help text of a field. It is the text in facts.csv or, without one, the name of the field with
+// its abbreviations spelled out.
 func (f *field) describe(fields []*field) string {
 	if f.help != "" {
 		return f.help

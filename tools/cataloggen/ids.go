@@ -21,7 +21,7 @@ func (f *field) constant() string {
 	name := strings.TrimPrefix(strings.TrimPrefix(f.classic(), "DCGM_FI_"), "DEV_")
 	var b strings.Builder
 	if !strings.Contains(name, "_") {
-		b.WriteString("Device") // "Name" by itself is ambiguous
+		b.WriteString("Device") // "Name" alone would be ambiguous
 	}
 	for part := range strings.SplitSeq(name, "_") {
 		if word, ok := initialisms[part]; ok {

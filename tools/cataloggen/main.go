@@ -1,7 +1,7 @@
-// Command gen writes the generated files of package catalog: entries, ids and the names of DCGM health errors.
+// Command gen writes the generated files of package catalog: entries, IDs, and the names of DCGM health errors.
 //
-// It reads ids and names from the go-dcgm module in the module cache. What go-dcgm lacks (levels, units, ranges, help)
-// is in facts.csv and names.csv. go generate runs it.
+// It reads IDs and names from the go-dcgm module in the module cache. facts.csv and names.csv have what go-dcgm lacks:
+// levels, units, ranges and help texts. go generate runs the command.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// module is the source of ids and names.
+// module is the module with IDs and names.
 const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {

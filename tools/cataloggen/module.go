@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// A field is a DCGM field id and everything known about it.
+// field is a DCGM field ID with everything that is known about it.
 type field struct {
 	id      int
 	name    string   // the header's name
 	legacy  []string // previous upper-case names
 	lower   []string // lower-case names of dcgm-exporter 1.x
 	markers []string // names that only mark the start or end of a range
-	base    string   // name of the same measurement in a base unit, if it has its own id
-	later   string   // base-unit name that only newer DCGM releases have
-	baseOf  int      // for a base-unit id: the id that it replaces
+	base    string   // name of the same measurement in a base unit, if that has its own ID
+	later   string   // base-unit name that exists only in newer DCGM releases
+	baseOf  int      // for a base-unit ID, the ID that it replaces
 
 	typ, unit, levels, kind string
 	min, max                string
@@ -80,13 +80,13 @@ func readModule(dir string) ([]*field, error) {
 	return fields, nil
 }
 
-// isMarker reports whether the name marks the start or end of a range of ids, or is not a field.
+// isMarker reports whether the name is not that of a field, or only marks the start or end of a range of IDs.
 func isMarker(name string) bool {
 	return strings.HasSuffix(name, "_FIELD_ID") || strings.Contains(name, "INTERNAL_FIELDS_0_") ||
 		name == "DCGM_FI_SYSTEM_FIELD_UNKNOWN"
 }
 
-// readMaps returns the two maps from name to id in const_fields.go. go-dcgm's GetFieldID uses them.
+// readMaps returns the two maps from name to ID in const_fields.go, which go-dcgm's GetFieldID uses.
 func readMaps(path string) (current, legacy map[string]int, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
@@ -139,8 +139,8 @@ var (
 	definition  = regexp.MustCompile(`^#define\s+(DCGM_FI_\w+)\s+(\d+)`)
 )
 
-// readReplacements links fields to their base-unit replacements (ids from 1600). The header names the replacement in
-// the comment of the old field.
+// readReplacements links fields to their replacements in base units, whose IDs begin at 1600. The comment of the old
+// field in the header names the replacement.
 func readReplacements(path string, byName map[string]*field) error {
 	file, err := os.Open(path)
 	if err != nil {

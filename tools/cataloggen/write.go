@@ -12,7 +12,7 @@ func (f *field) classic() string {
 	if len(f.legacy) == 0 {
 		return f.name
 	}
-	// The header renamed this field long before 4.8, and both names were in use. The new name is the classic one.
+	// The header renamed this field long before 4.8, and both names were used. The new name is the classic one.
 	if f.name == "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" {
 		return f.name
 	}
@@ -82,7 +82,7 @@ func writeEntries(w io.Writer, fields []*field, version string) {
 	fmt.Fprint(w, "}\n")
 }
 
-// bits returns the levels as a Go expression.
+// bits returns the levels of the field as a Go expression.
 func (f *field) bits() string {
 	var bits []string
 	for level := range strings.SplitSeq(f.levels, "+") {

@@ -6,11 +6,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// required lists the top-level keys, other than sections, without which the DaemonSet is incomplete.
+// required lists top-level keys that are not sections, but that the DaemonSet needs.
 func required() []string { return []string{"counters", "kubeletPath", "terminationGracePeriodSeconds"} }
 
-// defaultsOf returns the values that the templates fill in if they are missing. Other values may be missing, so that
-// null removes a default.
+// defaultsOf returns the values that the templates use for missing keys. Other keys have no such values, so that null
+// removes their default.
 func defaultsOf(values []byte) ([]byte, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(values, &all); err != nil {
@@ -32,8 +32,7 @@ func defaultsOf(values []byte) ([]byte, error) {
 	return append([]byte("# Generated from values.yaml by \"make chart\".\n"), text...), nil
 }
 
-// addSections adds the sections in values by their paths. A section is a map whose keys the schema lists. Each
-// section is removed from the one that contains it.
+// addSections moves the sections in values to a map by path. A section is a map whose keys the schema lists.
 func addSections(sections map[string]any, prefix string, values map[string]any) {
 	for key, value := range values {
 		path := prefix + key

@@ -25,7 +25,7 @@ const (
 	rendered  = "# Rendered from deployment/chart by \"make chart\".\n"
 )
 
-// A component is an addition to the base, with the equivalent chart values.
+// component is an addition to the base, with the chart values that have the same effect.
 type component struct{ name, about, values string }
 
 func components() []component {
@@ -40,8 +40,8 @@ func components() []component {
 	}
 }
 
-// render renders the chart with the base values of kustomize and additional values. It returns the objects by file
-// name, without Helm's metadata. It leaves out the namespace because the kustomization sets it.
+// render renders the chart with the base values of kustomize and more values. It returns the objects by file name,
+// without Helm's metadata and without the namespace, which the kustomization sets.
 func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error) {
 	values, err := chartutil.ReadValues(base)
 	if err != nil {
@@ -75,7 +75,8 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 			}
 			bare(o)
 			if spec, ok := o["spec"].(map[string]any); ok {
-				delete(spec, "namespaceSelector") // without a selector, a ServiceMonitor selects in its own namespace
+				// without this selector, a ServiceMonitor selects in its own namespace
+				delete(spec, "namespaceSelector")
 			}
 			name := strings.ToLower(fmt.Sprint(o["kind"]))
 			if out[name] != nil {
@@ -87,7 +88,7 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 	return out, nil
 }
 
-// bare removes Helm's labels and annotations, and the namespace.
+// bare removes the labels and annotations of Helm, and the namespace.
 func bare(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -108,10 +109,10 @@ func bare(v any) {
 	}
 }
 
-// A tree maps paths to file contents.
+// tree maps the path of a file to its content.
 type tree map[string][]byte
 
-// put adds a YAML file with an object, below the comment lines about it.
+// put adds a YAML file with an object, below comment lines.
 func (f tree) put(name string, object any, about ...string) error {
 	text, err := yaml.Marshal(object)
 	if err != nil {
@@ -164,7 +165,7 @@ func kustomize(folder, base string) (tree, error) {
 	return out, nil
 }
 
-// component adds the objects and patches that turn the plain objects into those of a component.
+// component adds the objects and patches of a component. They turn the objects in plain into those in with.
 func (f tree) component(one component, plain, with map[string]map[string]any) error {
 	folder := filepath.Join("components", one.name)
 	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
@@ -172,7 +173,7 @@ func (f tree) component(one component, plain, with map[string]map[string]any) er
 	for _, name := range slices.Sorted(maps.Keys(with)) {
 		object, was := with[name], plain[name]
 		if was == nil {
-			// Each component has its own role, so that components can be combined.
+			// each component has its own role, so that components can be combined
 			rename(object, "dcgm-exporter-read-pods", "dcgm-exporter-"+one.name)
 			added = append(added, name+".yaml")
 		} else {
@@ -249,7 +250,7 @@ func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	return patch, nil
 }
 
-// ordered removes list order directives, which kustomize does not support.
+// ordered removes directives about the order of lists, which kustomize does not support.
 func ordered(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -1,5 +1,6 @@
-// Command chart writes the files derived from the Helm chart in deployment/chart: the schema and the defaults of its
-// values, and the manifests and components of deployment/kubernetes. "make chart" runs it in the root of the repository.
+// Command chart writes the files that are derived from the Helm chart in deployment/chart. These are the schema and the
+// defaults of its values, and the manifests and components in deployment/kubernetes. "make chart" runs it in the root
+// of the repository.
 package main
 
 import (
@@ -39,7 +40,7 @@ func run() error {
 	if err := os.WriteFile(filepath.Join(folder, "files", "defaults.yaml"), defaults, 0o644); err != nil {
 		return err
 	}
-	// Rendering the manifests needs the new files.
+	// rendering the manifests needs the new files
 	files, err := kustomize(folder, base)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func run() error {
 	return files.replace(base, "values.yaml", "namespace.yaml")
 }
 
-// replace replaces the files of a folder with those in f. Files in kept are hand-written and stay.
+// replace replaces the files of a folder by those in f. The hand-written files in kept are not changed.
 func (f tree) replace(folder string, kept ...string) error {
 	for _, k := range kept {
 		f[k] = nil

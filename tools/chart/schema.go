@@ -25,8 +25,8 @@ type node struct {
 	Maximum     *float64         `json:"maximum,omitempty"`
 }
 
-// beyond returns schemas by key that cannot be derived from a default value: several types, enums and list elements.
-// Kubernetes API objects are not constrained, because the API server validates them.
+// beyond returns schemas that cannot be derived from a default value, by key: several types, enums and list elements.
+// Objects of the Kubernetes API are not constrained, because the API server validates them.
 func beyond() map[string]node {
 	scalar := []string{"string", "integer"}
 	strings := &node{Type: []string{"string", "integer", "number", "boolean"}}
@@ -99,7 +99,7 @@ func beyond() map[string]node {
 	}
 }
 
-// A schemaWriter writes the schema of a values file.
+// schemaWriter builds the schema of a values file.
 type schemaWriter struct {
 	beyond map[string]node
 	used   map[string]bool
@@ -123,7 +123,7 @@ func schemaOf(values []byte) ([]byte, error) {
 		return nil, fmt.Errorf("values.yaml: %s", strings.Join(w.wrong, "; "))
 	}
 	out.Schema, out.Title = "https://json-schema.org/draft-07/schema#", "Values of the chart dcgm-exporter"
-	// Helm's own keys: values of a parent chart, and the usual condition of a subchart.
+	// keys of Helm itself: values that a parent chart passes, and the usual condition of a subchart
 	out.Properties["global"] = &node{Type: "object", Description: "Values that a parent chart passes to all its charts."}
 	out.Properties["enabled"] = &node{Type: "boolean", Description: "Set by a parent chart: whether this chart is enabled."}
 	var text bytes.Buffer

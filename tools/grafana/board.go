@@ -12,7 +12,7 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// tag is the tag of every dashboard. The links between dashboards select by it.
+// tag is the tag of every dashboard. Links between dashboards select dashboards by it.
 const tag = "gpu-telemetry"
 
 // A board is a dashboard.
@@ -23,7 +23,7 @@ type board struct {
 	rows               []row
 }
 
-// A row is a heading with panels. Panels flow from left to right.
+// row is a heading with panels, which flow from left to right.
 type row struct {
 	title  string
 	panels []sdk.Panel
@@ -63,7 +63,7 @@ func (b board) render() ([]byte, error) {
 	return withAnnotations(d, b.annotations())
 }
 
-// panels numbers the panels and places them.
+// panels returns the panels with their IDs and positions.
 func (b board) panels() (all []sdk.PanelOrRowPanel) {
 	id, y := uint32(1), uint32(0)
 	for _, r := range b.rows {
@@ -90,8 +90,8 @@ func (b board) panels() (all []sdk.PanelOrRowPanel) {
 	return all
 }
 
-// listURLs returns pairs for a strings.Replacer: the placeholder of each panel that a stat panel of b
-// can link to, and the URL of that panel.
+// listURLs returns pairs for strings.NewReplacer. Each has the placeholder of a panel to which a stat panel of b can
+// link, and the panel's URL.
 func (b board) listURLs(all []board) (pairs []string) {
 	for _, to := range all {
 		id := 0
@@ -108,7 +108,8 @@ func (b board) listURLs(all []board) (pairs []string) {
 	return pairs
 }
 
-// listPlaceholder stands for the URL of a panel, FILE/TITLE, until all panels have an ID.
+// listPlaceholder returns a placeholder for the URL of a panel. list is FILE/TITLE. The URL is known when all panels
+// have an ID.
 func listPlaceholder(list string) string { return "{{list " + list + "}}" }
 
 // url returns the URL of a panel. It passes on the time range and the variables that both dashboards have.
@@ -130,8 +131,7 @@ func datasource() *common.DataSourceRef {
 	return &common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
 }
 
-// An annotation marks events in every graph. It replaces the SDK's type, which lacks the text formats
-// of Prometheus annotations.
+// annotation marks events in every graph. The SDK's own type lacks the text formats of Prometheus annotations.
 type annotation struct {
 	Name        string                `json:"name"`
 	Datasource  *common.DataSourceRef `json:"datasource"`
@@ -144,8 +144,8 @@ type annotation struct {
 	TagKeys     string                `json:"tagKeys"`
 }
 
-// annotations returns the annotations of a dashboard: alerts, XIDs, lost GPUs and reloads. Each query
-// returns an event for one minute, so that the event is drawn once.
+// annotations returns the annotations of a dashboard: alerts, XIDs, lost GPUs and reloads. A query returns each event
+// for only one minute, so that it is drawn once.
 func (b board) annotations() []annotation {
 	matchers := ofNode
 	if b.has("gpu") {
@@ -176,7 +176,7 @@ func (b board) annotations() []annotation {
 	}
 }
 
-// has reports whether the dashboard has a variable besides the data source and the cluster.
+// has reports whether the dashboard has a variable in addition to the data source and the cluster.
 func (b board) has(variable string) bool {
 	for _, v := range b.variables {
 		if v.Name == variable {
@@ -239,7 +239,7 @@ func nodeVariable() sdk.VariableModel {
 		`/(?:hostname="(?<text>[^"]+)".*)?instance="(?<value>[^"]+)"/`)
 }
 
-// oneNodeVariable is nodeVariable for a dashboard that opens with the first node instead of all nodes.
+// oneNodeVariable is like nodeVariable, but initially selects the first node instead of all.
 func oneNodeVariable() sdk.VariableModel {
 	v := nodeVariable()
 	v.Current = nil

@@ -31,7 +31,7 @@ func exporter() board {
 	}
 }
 
-// Queries for exporters that have a problem.
+// These queries return exporters that have a problem.
 var (
 	notReloaded   = own("config_last_reload_successful") + " == 0"
 	onFallback    = own("source_fallback") + " == 1"

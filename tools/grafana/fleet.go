@@ -6,11 +6,11 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// wasted is the part of allocated GPUs that is not used. Shares without a known activity are left out. Work
-// that uses more than its share does not make up for the idle time of others.
+// wasted is the unused part of allocated GPUs. Shares with unknown activity are left out. If some pods use more than
+// their share, that does not offset the idle time of others.
 const wasted = "clamp_min(" + allocated + " - " + active + ", 0)"
 
-// limited matches the clock events that heat, the power brake and hardware faults cause.
+// limited matches clock events that are caused by heat, the power brake or a hardware fault.
 const limited = `clock_event=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"`
 
 // throttled returns a query of the GPUs whose clocks are limited by heat, the power brake or a hardware fault.
@@ -91,7 +91,7 @@ func powerByModel() string {
 }
 
 func fleetByModel() sdk.Panel {
-	// The GPU of a Jetson has no temperature.
+	// the GPU of a Jetson has no temperature
 	read := func(name string) string { return name + "{" + ofNode + "}" }
 	model := "max by (instance, gpu, modelName) (" + either("DCGM_FI_DEV_GPU_TEMP", read) +
 		" or " + either("DCGM_FI_DEV_SM_CLOCK", read) + ")"
@@ -127,7 +127,7 @@ func fleetByNamespace() sdk.Panel {
 
 func fleetByNode() sdk.Panel {
 	sum := func(query string) string { return "sum by (instance) (" + query + ")" }
-	// Prefer GPUs that answer: their series have the host name.
+	// prefer GPUs that answer, because their series have the host name
 	gpusOfNode := named("count by (instance, hostname) ("+field("DCGM_FI_DEV_GPU_TEMP", ofNode, byGPU)+")") +
 		" or " + named(sum(gpus)+" unless on (instance) "+field("DCGM_FI_DEV_GPU_TEMP", ofNode, "instance"))
 	used, free := field("DCGM_FI_DEV_FB_USED", ofNode, byInstance), field("DCGM_FI_DEV_FB_FREE", ofNode, byInstance)

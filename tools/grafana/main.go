@@ -2,11 +2,12 @@
 
 // Command gen writes the Grafana dashboards in grafana/. The Helm chart links to them.
 //
-// Each dashboard has its own file with its variables, rows and panels. query.go has the PromQL that
-// dashboards share, such as a DCGM field in either vocabulary, the owner of a series and the name of
-// a node. panel.go and board.go build Grafana's model with grafana-foundation-sdk. To keep that
-// module out of the programs, this package has the build tag "generate". "go generate" runs it, and
-// tests/dashboards tests its output.
+// Each dashboard has its own file with its variables, rows and panels. query.go has the PromQL that dashboards share,
+// such as a DCGM field in either vocabulary, the owner of a series and the name of a node. panel.go and board.go build
+// Grafana's model with grafana-foundation-sdk.
+//
+// The package has the build tag "generate", which keeps that module out of the programs. "go generate" runs the
+// command, and tests/dashboards tests its output.
 package main
 
 import (
@@ -55,7 +56,7 @@ func run(folder string) error {
 	return nil
 }
 
-// encode returns v as indented JSON without HTML escaping, so that PromQL stays readable.
+// encode returns v as indented JSON. It does not escape HTML, so that PromQL stays readable.
 func encode(v any) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

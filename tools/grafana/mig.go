@@ -59,9 +59,9 @@ func migNow() []sdk.Panel {
 }
 
 func migLayout() []sdk.Panel {
-	// Device series have the profile. Memory does not need profiling.
+	// device series have the profile, and memory needs no profiling
 	layout := ofEach("DCGM_FI_DEV_FB_FREE")
-	// Each owner of an instance gets a row with the values of the instance.
+	// each owner of an instance gets a row with the instance's values
 	perOwner := func(query, more string) string {
 		return "(" + query + " * on (" + byDevice + ") group_right (" + more + ") " +
 			owners(everyOwner, ofInstance, byOwner, "") + " or on (" + byDevice + ") " + query + ")"

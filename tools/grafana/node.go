@@ -6,7 +6,7 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// Legends of a GPU, and of a GPU or MIG instance.
+// These are the legends of a GPU, and of a GPU or MIG instance.
 const (
 	gpuLegend    = "{{node}} GPU {{gpu}}"
 	deviceLegend = "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
@@ -81,7 +81,7 @@ func nodeOwners() sdk.Panel {
 	device := func(more string) string {
 		return "max by (" + byDevice + ") (dcgm_exporter_entity_up{" + ofGPU + ", UUID!=\"\", " + more + "} == 1)"
 	}
-	// The owners of a GPU with MIG hold its instances, so the GPU itself is not free.
+	// owners of a GPU with MIG hold its instances, so the GPU itself must not count as free
 	free := "((" + device(`GPU_I_ID=""`) + " unless on (instance, gpu) " + device(`GPU_I_ID!=""`) + " or " +
 		device(`GPU_I_ID!=""`) + ")" + " unless on (" + byDevice + ") " + taken(ofGPU) + ")"
 	busy := everyOwner("dcgm_pod_gpu_utilization_ratio", ofGPU, "avg_over_time", "[5m]")
@@ -141,7 +141,7 @@ func nodeTransfer() []sdk.Panel {
 }
 
 func nodeMissing() []sdk.Panel {
-	// If a GPU is down, its links are too. They are left out.
+	// the links of a GPU that is down are down too, and are left out
 	const all = "dcgm_exporter_entity_up{" + ofGPU + "} == 0"
 	const links = "dcgm_exporter_entity_up{" + ofGPU + `, nvlink!=""} == 0`
 	down := "max by (" + byDevice + ", nvlink, reason) ((" + all + ") unless on (instance, gpu, nvlink) " +

@@ -16,7 +16,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
 
-// Grafana's units for the base units of the catalog, for counts, for rates of counts and for times.
+// These are Grafana's units for the base units of the catalog, for counts, for rates of counts and for times.
 const (
 	ratio     = "percentunit"
 	watts     = "watt"
@@ -45,14 +45,14 @@ func query(expr, legend string, instant bool, format prometheus.PromQueryFormat,
 	return q
 }
 
-// panel returns a panel without queries. The position is set later.
+// panel returns a panel without queries and position.
 func panel(kind, title, about string, w, h uint32) sdk.Panel {
 	return sdk.Panel{
 		Type: kind, Title: &title, Description: &about, Datasource: datasource(), GridPos: &sdk.GridPos{W: w, H: h},
 	}
 }
 
-// steps returns thresholds: the base color, followed by pairs of a value and the color from that value on.
+// steps returns thresholds: the base color, followed by pairs of a value and the color from that value upward.
 func steps(base string, more ...any) *sdk.ThresholdsConfig {
 	t := &sdk.ThresholdsConfig{Mode: sdk.ThresholdsModeAbsolute, Steps: []sdk.Threshold{{Color: base}}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -64,11 +64,11 @@ func steps(base string, more ...any) *sdk.ThresholdsConfig {
 // badAboveZero colors a count green if it is 0, and red otherwise.
 func badAboveZero() *sdk.ThresholdsConfig { return steps("green", 1.0, "red") }
 
-// plain colors a value like text.
+// plain colors a value like other text.
 func plain() *sdk.ThresholdsConfig { return steps("text") }
 
-// number returns a stat panel with the current value of a query. It links to list, the panel FILE/TITLE
-// that shows what the value consists of.
+// number returns a stat panel with the current value of a query. It links to the panel list, FILE/TITLE, which shows
+// what the value consists of.
 func number(title, list, about, unit string, thresholds *sdk.ThresholdsConfig, expr string) sdk.Panel {
 	p := panel("stat", title, about, 4, 4)
 	p.Targets = []variants.Dataquery{query(expr, "", true, prometheus.PromQueryFormatTimeSeries, 0)}
@@ -170,7 +170,7 @@ func unbounded(p sdk.Panel) sdk.Panel {
 	return p
 }
 
-// timeline returns a panel with a bar for each series, drawn while the series has a value.
+// timeline returns a panel with a bar for each series. The bar is drawn while the series has a value.
 func timeline(title, about string, lines ...line) sdk.Panel {
 	p := panel("state-timeline", title, about, 24, 7)
 	for i, l := range lines {
@@ -197,11 +197,11 @@ func timeline(title, about string, lines ...line) sdk.Panel {
 // A column is a label of a table's series, or the value of a query.
 type column struct {
 	label, title string
-	expr, unit   string // of a value; without a unit, the value is hidden
+	expr, unit   string // for a value; without a unit, the value is hidden
 	width        float64
 	decimals     float64
-	url          string   // URL that the cells link to
-	link         string   // file of the dashboard that the cells link to
+	url          string   // URL to which the cells link
+	link         string   // file of the dashboard to which the cells link
 	sets         []string // variables of that dashboard that are set from the row
 }
 
@@ -221,15 +221,15 @@ func digits(n float64, c column) column {
 	return c
 }
 
-// to links the cells of a column to a dashboard. The variables of that dashboard are set from labels of
-// the row. If the names differ, write "VARIABLE:LABEL".
+// to makes the cells of a column link to a dashboard. The variables of that dashboard are set from labels of the row.
+// If the names differ, a variable is written "VARIABLE:LABEL".
 func to(file string, c column, variables ...string) column {
 	c.link, c.sets = file, variables
 	return c
 }
 
-// address returns the URL that the cells of a column link to. Grafana identifies a field by the title of its
-// column. A hidden field keeps the name of its label.
+// address returns the URL to which the cells of a column link. Grafana identifies a field by the title of its column; a
+// hidden field keeps the name of its label.
 func (c column) address(columns []column) string {
 	var set []string
 	for _, v := range c.sets {
@@ -249,9 +249,9 @@ func (c column) address(columns []column) string {
 	return "/d/" + uid(c.link) + "?" + strings.Join(set, "&")
 }
 
-// grid returns a table of current values with a row for each set of labels. The rows are sorted by the
-// column sortBy, descending after "-". The labels in hidden are not shown, but links can use them.
-// Labels that are neither columns nor hidden must not occur.
+// grid returns a table of current values with a row for each set of labels. The rows are sorted by the column sortBy,
+// in descending order if it begins with "-". Labels in hidden are not shown, but links can use them. All labels must be
+// columns or hidden.
 func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.Panel {
 	p := panel("table", title, about, 12, 8)
 	overrides := []sdk.DashboardFieldConfigSourceOverrides{}

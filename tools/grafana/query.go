@@ -11,14 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Matchers that queries share. The choice All is ".*", which also matches series without the label.
+// These matchers are shared by queries. The choice All is ".*", which also matches series without the label.
 const (
 	ofCluster = `cluster=~"$cluster"`
 	ofNode    = ofCluster + `, instance=~"$instance"`
 	ofGPU     = ofNode + `, gpu=~"$gpu"`
 )
 
-// Labels that queries aggregate by.
+// These are the labels by which queries aggregate.
 const (
 	byGPU      = "instance, hostname, gpu"
 	byInstance = "instance, hostname, gpu, GPU_I_PROFILE, GPU_I_ID"
@@ -26,14 +26,14 @@ const (
 	byOwner    = byDevice + ", namespace, pod, hpc_job"
 )
 
-// field returns a query of a DCGM field in its base unit, for either vocabulary. If a node serves both
-// names, the result still has one series per entity. The aggregation removes labels that differ between
-// the vocabularies, such as the driver version, and labels that change, such as the owner.
+// field returns a query of a DCGM field in its base unit, in either vocabulary. If a node serves both names, the result
+// still has one series for each entity. The aggregation removes labels that differ between the vocabularies, such as
+// the driver version, and labels that change, such as the owner.
 func field(classic, matchers, by string) string {
 	return fieldOver(classic, matchers, by, "", "")
 }
 
-// fieldOver is like field, with a function over a range, such as "rate" over "[5m]".
+// fieldOver is like field, with a function over a range, such as "rate" and "[5m]".
 func fieldOver(classic, matchers, by, function, window string) string {
 	return fmt.Sprintf("max by (%s) (%s)", by, either(classic, func(name string) string {
 		if function == "" {
@@ -43,8 +43,8 @@ func fieldOver(classic, matchers, by, function, window string) string {
 	}))
 }
 
-// either calls query for the classic and the current name of a field, scales each result to the base unit
-// and joins them with "or".
+// either calls query with the classic and the current name of a field. It scales each result to the base unit, and
+// joins the results with "or".
 func either(classic string, query func(name string) string) string {
 	c, ok := catalog.Lookup(classic)
 	if !ok || c.Entry.Classic != classic {
@@ -74,25 +74,27 @@ func scaled(u gpu.Unit) string {
 	}
 }
 
-// named adds the label node: the host name if the series has one, otherwise the instance. In Kubernetes,
-// the instance is only an address.
+// named adds the label node. It is the host name if the series has one, otherwise the instance, which in Kubernetes is
+// only an address.
 func named(query string) string {
 	return relabel(query, `"node", "$1", "instance", "(.*)"`, `"node", "$1", "hostname", "(.+)"`)
 }
 
-// hosted is like named, but for series without a host name, such as those of accounting. It takes the host name
-// from the GPU temperatures of the same instance.
+// hosted is like named, for series without a host name, such as those of accounting. It takes the host name from the
+// GPU temperatures of the same instance.
 func hosted(query string) string {
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string { return name + "{" + ofNode + "}" })
 	return named(query + " * on (instance) group_left (hostname) (group by (instance, hostname) (" + hosts + ")" +
 		" or on (instance) group by (instance) (dcgm_exporter_build_info{" + ofNode + "}))")
 }
 
-// owned returns a query of a metric whose labels namespace, pod and container name the workload. If the
-// scrape does not honor labels, Prometheus renames the labels of the workload to exported_…, and the plain
-// ones name the exporter's pod, which owns no GPU. The query joins three disjoint parts: renamed labels,
-// labels of workloads, and labels of the exporter's pod, which are removed. function and window are those
-// of fieldOver. matchers must not be empty.
+// owned returns a query of a metric in which the labels namespace, pod and container name the workload. If a scrape
+// does not honor labels, Prometheus renames the workload's labels to exported_…, and the plain labels name the
+// exporter's own pod.
+//
+// The query joins three disjoint parts: series with renamed labels, series with labels of workloads, and series with
+// the labels of the exporter's pod, which are removed. function and window are those of fieldOver. matchers must not be
+// empty.
 func owned(metric, matchers, function, window string) string {
 	read := func(more string) string {
 		s := metric + "{" + matchers + more + "}" + window
@@ -111,7 +113,7 @@ func owned(metric, matchers, function, window string) string {
 		`"namespace", "", "", ""`, `"pod", "", "", ""`, `"container", "", "", ""`) + ")"
 }
 
-// everyOwner is like owned, but for a dashboard without the variables namespace and pod.
+// everyOwner is like owned, for a dashboard without the variables namespace and pod.
 func everyOwner(metric, matchers, function, window string) string {
 	return strings.NewReplacer(
 		`, exported_namespace=~"$namespace", exported_pod=~"$pod"`, "",
@@ -127,21 +129,21 @@ func relabel(query string, rules ...string) string {
 	return query
 }
 
-// gpus selects GPUs, without their MIG instances and links. The value is 1 if a GPU answers.
+// gpus selects GPUs without their MIG instances and links. The value is 1 if the GPU answers.
 const gpus = `dcgm_exporter_entity_up{` + ofNode + `, UUID!="", GPU_I_ID=""}`
 
 // gpusOf selects the GPUs of the variable gpu.
 const gpusOf = `dcgm_exporter_entity_up{` + ofGPU + `, UUID!="", GPU_I_ID=""}`
 
-// Allocated and active GPUs over five minutes. One GPU second per second is one GPU.
+// These are the numbers of allocated and active GPUs over five minutes. One GPU second per second is one GPU.
 const (
 	allocated = `rate(dcgm_pod_gpu_allocated_seconds_total{` + ofNode + `}[5m])`
 	active    = `rate(dcgm_pod_gpu_active_seconds_total{` + ofNode + `}[5m])`
 )
 
-// withXID returns a query of the GPUs with an XID within the last hour. It uses the time of the XID. If the
-// counters file only has the last XID, it looks for a code that the GPU did not have an hour ago: the last
-// XID stays until the driver is reloaded, long after the GPU was repaired.
+// withXID returns a query of the GPUs that had an XID within the last hour, by the time of the XID. If the counters
+// file only has the last XID, the query looks for a code that the GPU did not have an hour ago. The last XID stays
+// until the driver is reloaded, even long after the GPU was repaired.
 func withXID(matchers string) string {
 	const xids = "DCGM_FI_DEV_XID_ERRORS"
 	last := either(xids, func(name string) string { return name + "{" + matchers + "}" })
@@ -153,9 +155,9 @@ func withXID(matchers string) string {
 // orZero returns 0 if a query has no result.
 func orZero(query string) string { return query + " or vector(0)" }
 
-// owners returns a query of the owners of devices: pods from dcgm_pod_gpu_info, and batch jobs outside pods
-// from their accounts. A batch job inside a pod counts as that pod. labels are the labels of the result, and
-// more has additional ones for pods, such as ", sharing".
+// owners returns a query of the owners of devices. Pods come from dcgm_pod_gpu_info, and batch jobs outside of pods
+// from their accounts. A batch job in a pod counts as the pod. labels are the labels of the result. more has additional
+// ones for pods, such as ", sharing".
 func owners(owner owner, matchers, labels, more string) string {
 	pods := owner("dcgm_pod_gpu_info", matchers+`, hpc_job=""`, "", "")
 	accounts := owner("dcgm_pod_gpu_allocated_seconds_total", matchers, "", "")
@@ -172,9 +174,9 @@ func taken(matchers string) string {
 // An owner is the function owned or everyOwner.
 type owner func(metric, matchers, function, window string) string
 
-// stragglers returns a query of the GPUs and MIG instances that the alert GPUStraggler is about, with their
-// utilization as a fraction of the median of their job. A job is a batch job or a container of a pod, with at
-// least four devices and a median above 30 %.
+// stragglers returns a query of the GPUs and MIG instances for which GPUStraggler fires. The values are their
+// utilization as a fraction of the median of their job. A job is a batch job or a container of a pod, with at least
+// four devices and a median above 30 %.
 func stragglers(owner owner) string {
 	const job = "cluster, namespace, pod, container, hpc_job"
 	busy := "max by (cluster, " + byDevice + ", namespace, pod, container, hpc_job) (" +
@@ -184,8 +186,8 @@ func stragglers(owner owner) string {
 		" and on (" + job + ") count by (" + job + ") (" + busy + ") >= 4)"
 }
 
-// firing returns a query of the alerts from deployment/rules that fire for the chosen nodes. Alerts without an
-// instance label, such as those about GPUs, are selected by host name.
+// firing returns a query of the alerts in deployment/rules that fire for the selected nodes. Alerts without an instance
+// label, such as those about GPUs, are selected by host name.
 func firing(offset string) string {
 	const alerts = `ALERTS{alertstate="firing", alertname=~"(GPU|DCGMExporter|NVSwitch|NetworkCard|Rack).+", `
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
@@ -195,8 +197,7 @@ func firing(offset string) string {
 		" and on (hostname) group by (hostname) (" + hosts + ")"
 }
 
-// unscraped returns the targets that served the exporter's metrics within the last six hours and do not
-// answer now.
+// unscraped selects targets that do not answer now, but served the exporter's metrics within the last six hours.
 const unscraped = `((up{` + ofNode + `} and on (job, instance) ` +
 	`group by (job, instance) (last_over_time(dcgm_exporter_build_info{` + ofNode + `}[6h]))) == 0)`
 
@@ -209,8 +210,7 @@ func withoutData() string {
 		" or on (instance) " + relabel("max by (instance) ("+failing+")", `"reason", "error", "", ""`) + ")"
 }
 
-// lately is like named, but for nodes whose exporter may be gone. It takes the host name from the last six
-// hours.
+// lately is like named, for nodes whose exporter may be gone. It uses host names of the last six hours.
 func lately(query string) string {
 	hosts := either("DCGM_FI_DEV_GPU_TEMP", func(name string) string {
 		return "last_over_time(" + name + "{" + ofNode + "}[6h])"

@@ -32,8 +32,8 @@ func growth(classic string) string {
 	return fieldOver(classic, ofGPU, byGPU, "rate", "[$__rate_interval]")
 }
 
-// linksDown returns a query of links that are not active. Links that are not connected have the same state, so
-// nodes without active links are left out.
+// linksDown returns a query of links that are not active. Links that are not connected have the same state, so nodes
+// without any active link are left out.
 func linksDown() string {
 	links := field("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", ofGPU+`, gpu!=""`, byGPU+", nvlink")
 	return "(" + links + " != 2) and on (instance) (" + links + " == 2)"
@@ -101,7 +101,7 @@ func reliabilityProblems() sdk.Panel {
 
 func reliabilityXIDs() []sdk.Panel {
 	const byXID = byDevice + ", xid"
-	// With --owner-labels=info, a separate family has the owners of XIDs.
+	// with --owner-labels=info, the owners of XIDs are in a separate family
 	seen := "(" + everyOwner("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", ofGPU, "", "") + " or on (" + byXID + ") " +
 		everyOwner("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", ofGPU, "", "") + ")"
 	recent := "group by (hostname, " + byXID + ", namespace, pod, hpc_job) (time() - " + seen + " < 300)" +

@@ -6,7 +6,7 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// Accounts of owners.
+// These are the accounts of owners.
 const (
 	podAllocated = "dcgm_pod_gpu_allocated_seconds_total"
 	podActive    = "dcgm_pod_gpu_active_seconds_total"
@@ -15,7 +15,7 @@ const (
 	podBusy      = "dcgm_pod_gpu_utilization_ratio"
 )
 
-// byAccount has the labels of an account.
+// byAccount lists the labels of an account.
 const byAccount = byDevice + ", namespace, pod, container, hpc_job"
 
 // account returns a query of a metric of the selected owners.

@@ -24,8 +24,8 @@ type row struct {
 // aboutItself matches the names of families about the exporter itself, which docs/operations.md explains.
 var aboutItself = regexp.MustCompile(`^(?:dcgm_exporter|promhttp)_[a-z0-9_]+$`)
 
-// self returns the families about the exporter itself: those of the catalog, and the metrics that the code makes with
-// client_golang.
+// self returns the families about the exporter itself. They are those of the catalog, and the metrics that the code
+// creates with client_golang.
 func (w *writer) self() map[string]row {
 	all := map[string]row{}
 	for _, f := range catalog.AllFamilies() {
@@ -48,7 +48,7 @@ func (w *writer) self() map[string]row {
 	return all
 }
 
-// metric returns the name, type and labels of the metric that a call makes, or "" if it makes none.
+// metric returns the name, type and labels of the metric that a call creates. The name is "" if the call creates none.
 func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -62,7 +62,7 @@ func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
 		r = row{"gauge", w.strings(call.Args[2:])}
 		return w.literal(call.Args[0]), r
 	case from.Name == "prometheus" && function.Sel.Name == "NewDesc": // name, help, labels, constant labels
-		if _, ok := call.Args[0].(*ast.BasicLit); ok { // in package gauge, the name is a parameter
+		if _, ok := call.Args[0].(*ast.BasicLit); ok { // in package gauge, the name is a parameter and not a literal
 			return w.literal(call.Args[0]), row{"gauge", w.list(call.Args[2])}
 		}
 	case from.Name == "prometheus" && len(call.Args) > 0:
@@ -123,7 +123,8 @@ func (w *writer) literal(n ast.Node) string {
 // tableRow matches a row about a family in docs/operations.md.
 var tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\|[^|]*\\|[^|]*\\|")
 
-// operations returns docs/operations.md with the type and labels of each family. The rest of a row is hand-written.
+// operations returns docs/operations.md with the type and labels of each family filled in. The rest of each row is
+// hand-written.
 func (w *writer) operations() string {
 	text, err := os.ReadFile(filepath.Join("docs", "operations.md"))
 	if err != nil {
@@ -180,7 +181,7 @@ func stringOf(n ast.Node) (string, bool) {
 	return s, err == nil
 }
 
-// usage returns the families that describe the use of devices by owners.
+// usage returns the families about the use of devices by their owners.
 func usage() []catalog.Family {
 	all := append(catalog.Families(catalog.Accounting), catalog.Families(catalog.XIDOwners)...)
 	return slices.DeleteFunc(all, func(f catalog.Family) bool { return aboutItself.MatchString(f.Name) })

@@ -30,7 +30,7 @@ var (
 	// all names with the prefix.
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
-	// others matches build arguments of the images, and DCGM's own names that are neither metrics nor variables.
+	// others matches build arguments of the images, and names of DCGM that are neither metrics nor variables.
 	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
 	codeSpan  = regexp.MustCompile("`([^`]+)`")
@@ -41,10 +41,10 @@ var (
 	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
 )
 
-// foreign lists flags of Helm and of container runtimes, which the exporter does not have.
+// foreign lists flags of Helm and of container runtimes, which are not flags of the exporter.
 var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values", "--domain-socket"}
 
-// words returns every string literal in the exporter's code.
+// words returns all string literals in the exporter's code.
 func (w *writer) words() map[string]bool {
 	words := map[string]bool{}
 	w.walkCode(func(n ast.Node) {
@@ -55,8 +55,8 @@ func (w *writer) words() map[string]bool {
 	return words
 }
 
-// Every metric, variable and flag in the documentation exists. Documented flag values are accepted without a notice.
-// The labels in docs/migration.md exist, and its tables have no empty cells.
+// Every metric, variable and flag in the documentation exists, and documented flag values are accepted without a
+// notice. The labels in docs/migration.md exist, and its tables have no empty cells.
 func TestDocumentedNamesExist(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
@@ -78,7 +78,7 @@ func TestDocumentedNamesExist(t *testing.T) {
 			known[word] = true
 		}
 	}
-	known["DCGM_EXP_GPU_INSTANCES"] = true // the family that the recipe in docs/contributing.md adds
+	known["DCGM_EXP_GPU_INSTANCES"] = true // the recipe in docs/contributing.md adds this family
 	names, flags := 0, 0
 	for path, text := range pages(t) {
 		for _, name := range written.FindAllString(text, -1) {
@@ -88,7 +88,7 @@ func TestDocumentedNamesExist(t *testing.T) {
 			}
 		}
 		if !ours(path) || path == "docs/flags.md" {
-			continue // flags.md is generated from the settings table
+			continue // flags.md is generated from the table of settings
 		}
 		for _, m := range codeSpan.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			if f := flagSpan.FindStringSubmatch(m[1]); f != nil && !slices.Contains(foreign, f[1]) {
@@ -115,7 +115,8 @@ func ours(path string) bool {
 	return filepath.Ext(path) == ".md" && slices.Contains([]string{"docs", "docs/install"}, filepath.Dir(path))
 }
 
-// exists reports whether a name is known. A name with a star is known if any known name has the prefix.
+// exists reports whether a name is known. A name with a star is known if any known name begins with the part before the
+// star.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
@@ -132,7 +133,8 @@ func exists(known map[string]bool, name string) bool {
 	return false
 }
 
-// pages returns the files that are written for users. It leaves out the changelog, which names removed things.
+// pages returns the files that are written for users. The changelog is left out, because it names things that were
+// removed.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"README.md": read(t, "README.md")}
@@ -162,7 +164,7 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 	}
 }
 
-// notLabels lists words that docs/migration.md sets in code font although they are not labels.
+// notLabels lists words that docs/migration.md writes in code font, but that are not labels.
 var notLabels = map[string]bool{
 	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true, "retention": true,
 }

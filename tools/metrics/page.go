@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// exportable returns the fields that have a row. A field with two names has one row.
+// exportable returns the fields that have a row. A field with two names has only one row.
 func exportable() []catalog.Entry {
 	var all []catalog.Entry
 	for e := range catalog.All() {
@@ -39,14 +39,14 @@ func kindOf(e catalog.Entry) gpu.MetricType {
 	}
 }
 
-// entityLabels lists the labels on the series of one kind of entity.
+// entityLabels are the labels on the series of one kind of entity.
 type entityLabels struct {
 	kind   gpu.Kind
 	what   string
 	labels []string
 }
 
-// labelsByKind returns the labels that the encoder gives to each kind of entity if every property is known.
+// labelsByKind returns the labels that the encoder writes for each kind of entity if all properties are known.
 func (w *writer) labelsByKind() []entityLabels {
 	whole := gpu.Device{
 		UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", Model: "model", Profile: "1g.10gb", Serial: "serial",
@@ -89,7 +89,7 @@ func (w *writer) labelsByKind() []entityLabels {
 	return all
 }
 
-// groups returns the sections of the field table. A field is in the first section that fits.
+// groups returns the sections of the table of fields. A field is in the first section that matches.
 func groups() []struct {
 	title string
 	fits  func(catalog.Entry) bool
@@ -126,10 +126,10 @@ func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 var (
 	//go:embed head.tmpl
-	head string // the introduction; %s is the version of go-dcgm
+	head string // introduction; %s is the version of go-dcgm
 
 	//go:embed sections.tmpl
-	sections string // notes on families that have their own reasons and limits
+	sections string // notes on families with their own reasons and limits
 )
 
 // reference returns docs/metrics.md.
@@ -197,7 +197,7 @@ both vocabularies.
 	for _, f := range usage() {
 		labels := f.Labels
 		if f.Group == catalog.XIDOwners {
-			labels = append(slices.Clone(labels), "…") // those of the GPU and its owner
+			labels = append(slices.Clone(labels), "…") // "…" stands for those of the GPU and its owner
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
 			f.Name, f.Type, promisedUnit(f.Name), code(labels), cell(f.HelpLine()))
@@ -234,7 +234,7 @@ func levels(e catalog.Entry) string {
 	return strings.Join(words, ", ")
 }
 
-// from returns the sources that read a family, named as in --source.
+// from returns the sources that read a family, with their names in --source.
 func (w *writer) from(name string, typ gpu.MetricType) string {
 	request, err := counters.NewRequest(name, typ, "")
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 // patience bounds every wait. It is generous on purpose: no test measures speed.
 const patience = 90 * time.Second
 
-// everything returns a counters file with every field and every family of the exporter.
+// everything returns a counters file with all fields and families of the exporter.
 func everything() string {
 	var b strings.Builder
 	line := func(name string, typ gpu.MetricType, help string) {
@@ -42,7 +42,8 @@ func everything() string {
 	return b.String()
 }
 
-// served runs a simulated node with every family enabled, waits until its page contains has, and returns that page.
+// served runs the exporter on a simulated node with every family enabled. It waits until the page contains has, and
+// returns the page.
 func served(t *testing.T, node, faults, has string) (text string, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	dir := folder.Of(t, map[string]string{"counters.csv": everything(), "faults.yaml": "faults: [" + faults + "]\n"})
@@ -75,7 +76,7 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	return text, families
 }
 
-// rows returns the declared families by name, with their type and every label that their series can have.
+// rows returns the type and the labels of each declared family, by name. The labels are all that its series can have.
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	t.Chdir(root)
@@ -130,8 +131,8 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Each served family is declared with its type and labels. No series is repeated, and every family passes promlint. The
-// simulated nodes together serve every family and kind of entity.
+// Each served family is declared with its type and labels. No series is repeated, and every family passes promlint.
+// Together, the simulated nodes serve every family and every kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{
@@ -191,7 +192,7 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 		t.Errorf("%s is not declared", name)
 		return
 	}
-	// A rate is a gauge under its current name, even if the classic name was a counter.
+	// under its current name, a rate is a gauge, even if it was a counter under the classic name
 	renamedRate := strings.HasSuffix(name, "_PER_SECOND") && f.GetType() == dto.MetricType_GAUGE
 	if kind := strings.ToLower(f.GetType().String()); kind != r.kind && !renamedRate {
 		t.Errorf("%s is a %s, but its row says %s", name, kind, r.kind)
@@ -209,19 +210,19 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 func notApplicable(name, problem string) bool {
 	switch {
 	case strings.HasPrefix(name, "go_"), strings.HasPrefix(name, "process_"), strings.HasPrefix(name, "promhttp_"):
-		return true // defined by client_golang
+		return true // client_golang defines the metric
 	case name == catalog.GPUVerdict:
-		return strings.Contains(problem, "camelCase") // GPU labels are spelled as NVIDIA's exporter spells them
+		return strings.Contains(problem, "camelCase") // the labels of GPUs are spelled as in NVIDIA's exporter
 	case !strings.HasPrefix(name, "DCGM_"):
 		return false
 	}
-	// Names, units and types under DCGM_ come from DCGM and NVIDIA's exporter, and existing dashboards query them. They
-	// use capitals, abbreviations and units that are not base units, and counters that do not end in _total.
+	// Names, units and types under DCGM_ come from DCGM and NVIDIA's exporter, and existing dashboards use them. They
+	// have capitals, abbreviations, units that are not base units, and counters without the suffix _total.
 	return slices.ContainsFunc([]string{"snake_case", "base unit", "abbreviated units", "_total", "metric name should not include type"},
 		func(rule string) bool { return strings.Contains(problem, rule) })
 }
 
-// The tables of docs/operations.md list every family about the exporter itself, with its type and labels, and every
+// The tables in docs/operations.md list every family about the exporter itself, with its type and labels, and every
 // reason.
 func TestOperationsPageIsComplete(t *testing.T) {
 	t.Chdir(root)

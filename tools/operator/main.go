@@ -1,5 +1,5 @@
-// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one per release, and a
-// clone of the operator's repository. See docs/gpuop/dev/recipes.md.
+// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release, and a
+// clone of the operator's repository. docs/gpuop/dev/recipes.md describes how to use it.
 package main
 
 import (
@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// run adds the releases in the folder to the tables, or replaces them. It also updates the operands of every release
-// whose tag the clone has.
+// run adds the releases in the folder charts to the tables, or replaces them. It also updates the operands of every
+// release that has a tag in the clone.
 func run(charts, clone, out string, only bool) error {
 	if charts == "" && clone == "" {
 		return errors.New("set -charts (or GPU_OPERATOR_CHARTS) or -source (or GPU_OPERATOR_SOURCE)")

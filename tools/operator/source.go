@@ -23,21 +23,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// A source holds the parts of a release's source code that describe operands: the controllers' Go code, the
-// ClusterPolicy types and the DaemonSet manifests.
+// source is the part of a release's source code that describes operands: the Go code of the controllers, the types of
+// the ClusterPolicy, and the manifests of DaemonSets.
 type source struct {
 	funcs   map[string]*ast.FuncDecl      // functions of the controllers, by name
 	methods map[string]*ast.FuncDecl      // methods of the types, as Type.Name
 	structs map[string]*ast.StructType    // the types
 	values  map[string]ast.Expr           // constants and variables of controllers and types
-	sets    map[string][]appsv1.DaemonSet // by state
+	sets    map[string][]appsv1.DaemonSet // DaemonSets by state
 }
 
 func newSource() *source {
 	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]ast.Expr{}, map[string][]appsv1.DaemonSet{}}
 }
 
-// errSource is returned for source code that the reader does not support.
+// errSource is returned for source code that this package cannot interpret.
 var errSource = errors.New("the operator's source has an unsupported form")
 
 // readTag reads a release tag in a clone of github.com/NVIDIA/gpu-operator.
@@ -116,7 +116,7 @@ func (s *source) declare(d ast.Decl, controllers bool) {
 	}
 }
 
-// types returns the name of a type without its package and pointer.
+// types returns the name of a type, without package and pointer.
 func types(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -129,7 +129,7 @@ func types(e ast.Expr) string {
 	return ""
 }
 
-// text returns the value of a string literal or constant, or "" for anything else.
+// text returns the value of a string literal or constant, or "" for other expressions.
 func (s *source) text(e ast.Expr) string {
 	if constant, ok := s.values[types(e)].(*ast.BasicLit); ok {
 		e = constant
@@ -164,8 +164,8 @@ func (s *source) field(of, name string) (json, is string) {
 	return "", ""
 }
 
-// spec reads an expression such as clusterPolicySpec.Driver.Manager, &config.Driver or n.singleton.Spec.Driver. It
-// returns the path below the spec and its type. ok is false for any other expression.
+// spec interprets an expression such as clusterPolicySpec.Driver.Manager, &config.Driver or n.singleton.Spec.Driver. It
+// returns the path below the spec, and the type. ok is false for other expressions.
 func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	switch e := e.(type) {
 	case *ast.UnaryExpr:
@@ -186,8 +186,8 @@ func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	return "", "", false
 }
 
-// condition reads a condition of isStateEnabled, or of an if statement around addState. standard is the condition's
-// value if the ClusterPolicy does not set the fields.
+// condition interprets a condition of isStateEnabled, or of an if statement around addState. standard is its value if
+// the ClusterPolicy does not set the fields.
 func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, err error) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -224,8 +224,8 @@ func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, e
 	return nil, false, fmt.Errorf("%w: a condition that is a %T", errSource, e)
 }
 
-// method reads a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that the method
-// tests, and its result for nil.
+// method interprets a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that the
+// method tests, and the method's result if the field is nil.
 func (s *source) method(name string) (key string, standard, known bool) {
 	f := s.methods[name]
 	if f == nil || len(f.Body.List) != 2 {
@@ -292,8 +292,8 @@ func (s *source) states() []state {
 	return out
 }
 
-// calls visits the calls below a node, together with the conditions of the if statements around them. The check that
-// no state was added yet (len == 0) is not a condition.
+// calls visits the calls below a node, each with the conditions of the if statements around it. The condition that no
+// state was added yet (len == 0) is ignored.
 func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -314,9 +314,9 @@ func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr))
 	})
 }
 
-// images returns the ClusterPolicy sections whose image is written into a DaemonSet by the function, or by a function
-// that it calls. The value of a section tells whether the tag ends in the operating system. own is the first section
-// that the function writes itself.
+// images returns the sections of the ClusterPolicy whose images a function, or a function that it calls, writes into a
+// DaemonSet. The value of a section is true if the tag ends in the operating system. own is the first section that the
+// function itself writes.
 func (s *source) images(transform string) (parts map[string]bool, own string) {
 	parts = map[string]bool{}
 	seen := map[string]bool{}
@@ -338,7 +338,7 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 				if image, _ := s.field(is, "Image"); !ok || image == "" {
 					continue
 				}
-				// v1.7 has no resolveDriverTag; TransformDriver does its work
+				// v1.7 has no resolveDriverTag: TransformDriver does the same
 				parts[p] = parts[p] || called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
 				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
 					own = p
@@ -352,16 +352,16 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 	return parts, own
 }
 
-// A reader collects the ClusterPolicy fields that functions of the operator read.
+// reader collects the fields of the ClusterPolicy that functions of the operator read.
 type reader struct {
 	*source
 	fields map[string]bool
 	seen   map[string]bool
 }
 
-// reads returns the ClusterPolicy fields that are read by the function, or by a function that it calls. If the code
-// passes on a section, all its fields count as read. Fields behind the section's own switch are omitted, because they
-// are not read if the section is off.
+// reads returns the fields of the ClusterPolicy that a function, or a function that it calls, reads. If the code passes
+// on a section, all of its fields are included. Fields that are only read if the section's own switch is on are
+// omitted.
 func (s *source) reads(transform string) map[string]bool {
 	r := &reader{s, map[string]bool{}, map[string]bool{}}
 	r.function(transform)
@@ -375,7 +375,7 @@ func (r *reader) function(name string) {
 	}
 }
 
-// read collects the fields that are read below a node. guarded lists the sections whose switches are known to be on.
+// read collects the fields that are read below a node. guarded lists the sections whose switches are on there.
 func (r *reader) read(n ast.Node, guarded []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -411,7 +411,7 @@ func (r *reader) add(field string, guarded []string) {
 	}
 }
 
-// call collects the fields that a call reads. It reports whether the parts of the call must be read as well.
+// call collects the fields that a call reads. It reports whether the parts of the call must also be read.
 func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
 	if method, ok := n.Fun.(*ast.SelectorExpr); ok {
 		if p, is, ok := r.spec(method.X); ok && p != "" {
@@ -437,7 +437,7 @@ func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
 	return false
 }
 
-// switchesIn returns the sections whose switch a condition requires to be on.
+// switchesIn returns the sections whose switches are on if the condition is true.
 func (s *source) switchesIn(cond ast.Expr) []string {
 	if both, ok := cond.(*ast.BinaryExpr); ok && both.Op == token.LAND {
 		return append(s.switchesIn(both.X), s.switchesIn(both.Y)...)
@@ -453,8 +453,8 @@ func (s *source) switchesIn(cond ast.Expr) []string {
 	return []string{section}
 }
 
-// readsOfOthers returns the fields outside the operand's own section that its function reads. It omits sections of
-// containers that have a switch of their own, images of containers with conditions, and fields below a listed one.
+// readsOfOthers returns the fields that an operand's function reads outside of the operand's own section. Sections of
+// containers with their own switch, images of containers with conditions, and fields below a listed one are omitted.
 func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	own := []string{o.Settings}
 	for _, c := range o.Containers {
@@ -475,8 +475,8 @@ func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	return out
 }
 
-// containers lists the containers whose image or condition does not come from their operand's section of the
-// ClusterPolicy. A + stands for that section. operand compares the list with the sections that the code reads.
+// containers lists the containers whose image or condition is not in their operand's section of the ClusterPolicy. A
+// plus sign stands for that section. operand checks the list against the sections that the code reads.
 var containers = []struct {
 	name, image string
 	when        chart.Condition
@@ -486,7 +486,7 @@ var containers = []struct {
 	{"nvidia-peermem-ctr", "+", "driver.rdma.enabled"},
 	{"nvidia-fs-ctr", "gds", "gds.enabled"},
 	{"nvidia-gdrcopy-ctr", "gdrcopy", "gdrcopy.enabled"},
-	{"openshift-driver-toolkit-ctr", "", ""}, // OpenShift's own image
+	{"openshift-driver-toolkit-ctr", "", ""}, // the image is OpenShift's own
 	{"config-manager", "devicePlugin", "devicePlugin.config.name=*"},
 	{"config-manager-init", "devicePlugin", "devicePlugin.config.name=*"},
 	{"mps-control-daemon-mounts", "devicePlugin", ""},
@@ -512,7 +512,7 @@ func (s *source) operands() ([]chart.Operand, error) {
 	return out, nil
 }
 
-// onlySwitched removes sections that no switch can disable.
+// onlySwitched removes the sections that no switch can disable.
 func onlySwitched(operands []chart.Operand) {
 	switches := map[chart.Condition]bool{}
 	for _, o := range operands {
@@ -524,7 +524,7 @@ func onlySwitched(operands []chart.Operand) {
 		}
 	}
 	for i := range operands {
-		var reads []string // nil if there are no reads, as in operands.txt
+		var reads []string // stays nil without reads, as in operands.txt
 		for _, field := range operands[i].Reads {
 			section, _, _ := strings.Cut(field, ".")
 			if switches[chart.Condition(section+".enabled")] {
@@ -568,17 +568,17 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.InitContainers, true)
 	if _, ok := parts["operator.initContainer"]; ok {
-		// only the code has this container, not a manifest
+		// the code adds this container; no manifest has it
 		when := chart.Openshift
 		if s.funcs["resolveDriverTag"] == nil {
-			when = chart.RedHat // v1.7
+			when = chart.RedHat // the condition in v1.7
 		}
 		o.Containers = append(o.Containers, chart.Container{Name: "init-pod-nvidia-node-status-exporter", Init: true, Image: "operator.initContainer", When: []chart.Condition{when}})
 		used["operator.initContainer"] = true
 	}
 	add(d.Spec.Template.Spec.Containers, false)
 	if !used["validator"] {
-		delete(parts, "validator") // a helper of the same function searches every pod for validations
+		delete(parts, "validator") // the same function has a helper that looks for validations in every pod
 	}
 	if !slices.Contains(st.when, chart.Never) {
 		o.Reads = s.readsOfOthers(transform, o)
@@ -589,7 +589,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	return o, nil
 }
 
-// container finds the section that configures a container. ok is false if no section has its image.
+// container returns the section that configures a container. ok is false if no section has its image.
 func (s *source) container(name, own string, init bool, parts map[string]bool) (c chart.Container, ok bool) {
 	c = chart.Container{Name: name, Init: init, Image: own}
 	if init && strings.Contains(name, "validation") {
@@ -608,7 +608,7 @@ func (s *source) container(name, own string, init bool, parts map[string]bool) (
 	return c, c.Image != ""
 }
 
-// transformation returns the name of the function that the operator applies to a DaemonSet.
+// transformation returns the name of the function that the operator applies to the DaemonSet with this name.
 func (s *source) transformation(name string) (function string) {
 	f := s.funcs["preProcessDaemonSet"]
 	if f == nil {
@@ -624,8 +624,8 @@ func (s *source) transformation(name string) (function string) {
 	return function
 }
 
-// workloads returns the workload types whose nodes get the label from the operator. Up to v1.10, there is only one
-// type.
+// workloads returns the types of workload for which the operator sets the label on nodes. Up to v1.10, there is only
+// one type.
 func (s *source) workloads(label string) []string {
 	labels, ok := s.values["gpuStateLabels"].(*ast.CompositeLit)
 	if !ok {

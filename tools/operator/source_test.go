@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The table of operands matches the operator's source in every release.
+// In every release, the table of operands agrees with the operator's source.
 func TestOperandsAreGenerated(t *testing.T) {
 	clone := charts.Source(t)
 	table := chart.Load()
@@ -38,8 +38,8 @@ func TestOperandsAreGenerated(t *testing.T) {
 	}
 }
 
-// NVIDIA's list of images, added in v26.7.0, tells which image tags end in the operating system. It omits the vGPU
-// manager's image and images that the operator no longer uses.
+// In v26.7.0, NVIDIA added a list of images that shows which tags end in the operating system. The list lacks the image
+// of the vGPU manager, and has some that the operator no longer uses.
 func TestUpstreamsListAgrees(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
 	if err != nil {
@@ -52,7 +52,8 @@ func TestUpstreamsListAgrees(t *testing.T) {
 		}
 		return part
 	}
-	// driver_manager = driver.get("manager", {}), then add_image_ref(driver_manager.get("repository" ...
+	// the list's lines look like: driver_manager = driver.get("manager", {}), then
+	// add_image_ref(driver_manager.get("repository" ...
 	paths := map[string]string{"values": ""}
 	for _, m := range regexp.MustCompile(`(?m)^    (\w+) = (\w+)\.get\("(\w+)", \{\}\)`).FindAllSubmatch(text, -1) {
 		paths[string(m[1])] = strings.TrimPrefix(paths[string(m[2])]+"."+string(m[3]), ".")
@@ -74,7 +75,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 			}
 		}
 	}
-	have = append(have, "draDriver") // belongs to GPUCluster
+	have = append(have, "draDriver") // this image belongs to the GPUCluster
 	slices.Sort(want)
 	slices.Sort(have)
 	if diff := cmp.Diff(slices.Compact(want), slices.Compact(have)); diff != "" {
@@ -82,7 +83,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 	}
 }
 
-// Source code that the reader does not support is an error. It must not lead to an incomplete row.
+// Source code that cannot be interpreted is an error. It must not lead to an incomplete row.
 func TestUnknownForms(t *testing.T) {
 	manager := func(condition string) string {
 		return `package controllers

@@ -19,8 +19,8 @@ var (
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// TestWorkedExamples follows the recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md, in a copy of
-// the repository.
+// TestWorkedExamples follows the recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md. It uses a
+// copy of the repository.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestWorkedExamples(t *testing.T) {
 	}
 	before, section, _ := strings.Cut(string(text), "\n## Three worked examples\n")
 
-	// files of the examples, and their changes to the sources
+	// files of the examples, and changes to the sources
 	dir := t.TempDir()
 	appended, rows := map[string]string{}, map[string][2]string{}
 	for _, m := range fenced.FindAllStringSubmatch(section, -1) {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// same checks that the table produces the files in the repository, except the files in but.
+// same checks that the table produces the files in the repository. The files in but are not compared.
 func same(t *testing.T, table *chart.Table, but ...string) {
 	t.Helper()
 	for name, text := range files(table, operandsIn(table)) {
@@ -40,7 +40,7 @@ func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
 
 func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load()) }
 
-// The charts produce the files in the repository. Adding the releases in another order produces the same files.
+// The charts produce the files in the repository, in whatever order the releases are added.
 func TestTablesMatchCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	entries, err := os.ReadDir(dir)
@@ -63,5 +63,5 @@ func TestTablesMatchCharts(t *testing.T) {
 	if last == nil {
 		t.Fatalf("%s has no chart of %s", dir, newest)
 	}
-	same(t, table.With(last), "operands.txt") // comes from the operator's source
+	same(t, table.With(last), "operands.txt") // operands come from the operator's source
 }

@@ -8,7 +8,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// packChart packs the Helm chart in a folder for a tag, as "helm package" does. The images have the same tag.
+// packChart packs the Helm chart in a folder for a tag, like "helm package". The images in it have the same tag.
 func packChart(folder, tag, into string) error {
 	c, err := loader.LoadDir(folder)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // heading matches the heading of a release in CHANGELOG.md, such as "## 0.1.0 / 2026-11-22".
 var heading = regexp.MustCompile(`^## (\d+\.\d+\.\d+(?:-[0-9A-Za-z.]+)?) / \d{4}-\d{2}-\d{2}$`)
 
-// writeNotes writes the changelog section of a release. It returns an error if the section is missing or empty.
+// writeNotes writes the section of a release in the changelog. It returns an error if the section is missing or empty.
 func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	text, err := io.ReadAll(changelog)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"runtime"
 )
 
-// A build identifies the version and commit that files were built from.
+// build is the version and the commit from which files were built.
 type build struct{ version, revision string }
 
 // These types are an in-toto statement (https://in-toto.io/Statement/v1) with the predicate
@@ -46,8 +46,7 @@ type (
 	}
 )
 
-// writeProvenance writes the provenance of the files. The statement is unsigned. The publisher of the release signs
-// it.
+// writeProvenance writes the provenance of files. The statement is not signed; whoever publishes the release signs it.
 func writeProvenance(out io.Writer, b build, files []string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",

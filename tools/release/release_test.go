@@ -126,7 +126,7 @@ func sbomOf(t *testing.T, from string) bom {
 	return b
 }
 
-// The SBOM of a program has every module that "go version -m" lists.
+// The SBOM of a program lists every module that "go version -m" prints.
 func TestSBOMOfAProgram(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
@@ -167,7 +167,7 @@ func TestSBOMRejectsInvalidLayouts(t *testing.T) {
 	}
 }
 
-// Helm can load the packed chart, and the chart uses the images of the release.
+// Helm can load the packed chart, which uses the images of the release.
 func TestPackedChartHasReleaseVersion(t *testing.T) {
 	into := t.TempDir()
 	runRelease(t, "", "chart", "../../deployment/chart", "v1.2.3", into)
@@ -178,7 +178,7 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
 		t.Errorf("packed chart has metadata %+v and %d templates", c.Metadata, len(c.Templates))
 	}
-	// In the repository these are symbolic links.
+	// in the repository, these are symbolic links
 	for _, name := range []string{
 		"files/rules/alerts-gpu.yml", "files/rules/compat/opencost.yml", "files/dashboards/fleet.json",
 		"files/default-counters.csv", "files/alertmanager.yml",
@@ -212,7 +212,7 @@ func TestProvenanceNamesEveryFileByItsDigest(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	// SHA-256 of "abc": FIPS 180-2, appendix B.1.
+	// SHA-256 of "abc", from FIPS 180-2, appendix B.1
 	const digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	if s.Type != "https://in-toto.io/Statement/v1" || s.PredicateType != "https://slsa.dev/provenance/v1" ||
 		len(s.Subject) != 1 || s.Subject[0].Name != "a.tar.gz" || s.Subject[0].Digest["sha256"] != digest {

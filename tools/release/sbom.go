@@ -23,14 +23,14 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// A subject is the program or image that an SBOM describes.
+// subject is the program or image that an SBOM describes.
 type subject struct{ name, version, date string }
 
 // source is the URL of the repository.
 const source = "https://github.com/gpu-telemetry/dcgm-exporter"
 
-// writeSBOM writes a CycloneDX SBOM of a program, or of every image in an OCI layout. It lists the Go modules that
-// the programs record and the Debian packages of the images.
+// writeSBOM writes a CycloneDX SBOM of a program, or of all images in an OCI layout. It lists the Go modules that the
+// programs record, and the Debian packages in the images.
 func writeSBOM(out io.Writer, of subject, from string) error {
 	var components []cdx.Component
 	var err error
@@ -62,13 +62,14 @@ func writeSBOM(out io.Writer, of subject, from string) error {
 		},
 	}
 	bom.Components = &components
-	// The serial number is derived from the content, so that every build has the same one.
+	// the serial number is derived from the content, so that all builds have the same one
 	content, err := json.Marshal(bom)
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(content)
-	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562, version 8
+	// set the version and variant bits of a UUID of version 8 (RFC 9562)
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 	encoder := cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true)
 	return encoder.EncodeVersion(bom, cdx.SpecVersion1_6)
@@ -80,7 +81,7 @@ func distinct(list []cdx.Component) []cdx.Component {
 	return slices.CompactFunc(list, func(a, b cdx.Component) bool { return a.BOMRef == b.BOMRef })
 }
 
-// programComponents returns the program itself, its Go release and its modules.
+// programComponents returns a program, its Go release and its modules.
 func programComponents(name string, program []byte) ([]cdx.Component, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -105,14 +106,15 @@ func programComponents(name string, program []byte) ([]cdx.Component, error) {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		module := component("golang", strings.ToLower(m.Path), m.Version, nil) // package URLs of Go modules are lower-case
+		// package URLs of Go modules are in lower case
+		module := component("golang", strings.ToLower(m.Path), m.Version, nil)
 		module.Name = m.Path
 		list = append(list, module)
 	}
 	return list, nil
 }
 
-// component returns a library and its package URL.
+// component returns a library with its package URL.
 func component(kind, name, version string, qualifiers url.Values) cdx.Component {
 	purl := "pkg:" + kind + "/" + name + "@" + url.PathEscape(version)
 	if len(qualifiers) > 0 {
@@ -121,7 +123,7 @@ func component(kind, name, version string, qualifiers url.Values) cdx.Component 
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: purl}
 }
 
-// These types describe the parts of an OCI layout that the SBOM needs.
+// These types are the parts of an OCI layout that the SBOM needs.
 type (
 	descriptor struct {
 		MediaType, Digest string
