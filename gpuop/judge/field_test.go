@@ -329,14 +329,14 @@ func TestStatesOfRealClusters(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("missing row: check %s of %q, severity %s, with %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
+					t.Errorf("missing finding: check %s of %q, severity %s, with %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
 				}
 			}
 			for _, not := range test.not {
 				if i := slices.IndexFunc(rows, func(v check.Finding) bool {
 					return v.Check.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.Severity == not.state) && strings.Contains(v.Reason, not.words)
 				}); i >= 0 {
-					t.Errorf("unwanted row of check %s, severity %s: %s", not.id, rows[i].Severity, rows[i].Reason)
+					t.Errorf("unwanted finding of check %s, severity %s: %s", not.id, rows[i].Severity, rows[i].Reason)
 				}
 			}
 		})

@@ -73,7 +73,7 @@ func TestHealthyIsAsIntended(t *testing.T) {
 	}
 	for _, v := range rows {
 		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
-			t.Errorf("row lacks an ID, subject or reason: %+v", v)
+			t.Errorf("finding lacks an ID, subject or reason: %+v", v)
 		}
 	}
 }

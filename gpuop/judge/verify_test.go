@@ -86,7 +86,7 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no row has the allocatable and the capacity of nvidia.com/roce as evidence")
+	t.Error("no finding has the allocatable and the capacity of nvidia.com/roce as evidence")
 }
 
 // evidenced checks that rows without evidence only say what is likely.
@@ -313,7 +313,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 			change(t, s)
 			rows := verified(t, s)
 			if i := slices.IndexFunc(rows, func(v check.Finding) bool { return !v.Since.IsZero() }); i >= 0 {
-				t.Errorf("row of %s has a start time, which would prevent healthy nodes from sharing a row", rows[i].Subject)
+				t.Errorf("finding of %s has a start time, so healthy nodes cannot share a finding", rows[i].Subject)
 			}
 			for _, v := range rows {
 				if v.Severity != check.OK {
@@ -813,11 +813,11 @@ func TestStates(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("missing row: check %s of %q, severity %s, with %q", want.id, want.node, want.state, want.words)
+					t.Errorf("missing finding: check %s of %q, severity %s, with %q", want.id, want.node, want.state, want.words)
 				}
 				// the healthy cluster must not have the row
 				if want.state != check.OK && want.in(verified(t, healthy(t))) {
-					t.Errorf("the healthy cluster has the row %v as well", want)
+					t.Errorf("the healthy cluster has the finding %v as well", want)
 				}
 			}
 			if name == "label written after the ConfigMap" && ((row{"stale-config", "gpu-1", check.Error, ""}).in(rows) || (row{"stale-config", "", check.Error, ""}).in(rows)) {
@@ -837,7 +837,7 @@ func TestRowsAreWhole(t *testing.T) {
 	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
 	for _, v := range verified(t, s) {
 		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
-			t.Errorf("row lacks an ID, subject or reason: %+v", v)
+			t.Errorf("finding lacks an ID, subject or reason: %+v", v)
 		}
 		if (v.Severity == check.Error || v.Severity == check.Waiting) && v.Fix == "" {
 			t.Errorf("%s %s has severity %s but no fix", v.Check.ID, v.Subject, v.Severity)
@@ -887,7 +887,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 			}
 		}
 		if unread != len(without) {
-			t.Errorf("without %v: rows of the check unread = %d, want one for each", without, unread)
+			t.Errorf("without %v: findings of the check unread = %d, want one for each", without, unread)
 		}
 	}
 }

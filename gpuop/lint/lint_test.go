@@ -343,7 +343,7 @@ func within(t *testing.T, text string, result *lint.Result) {
 	}
 	for _, f := range result.Report.Findings {
 		if f.Line < 0 || f.Line > lines {
-			t.Errorf("%s at line %d of %d", f.Check.ID, f.Line, lines)
+			t.Errorf("check %s at line %d, but the input has %d lines", f.Check.ID, f.Line, lines)
 		}
 		if f.Check.ID == "" || f.Reason == "" {
 			t.Errorf("finding lacks an ID or reason: %+v", f)

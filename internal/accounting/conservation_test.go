@@ -278,7 +278,7 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 		}
 		j.atMost(i, "seconds of "+entity, j.grown(now, entity, podAllocated), passed.Seconds()*playShares[row])
 	}
-	j.atMost(i, "seconds of the remainder of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
+	j.atMost(i, "seconds of GPU 2 outside its instances", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
 	for root, entities := range map[int][]int{0: {0}, 1: {1}, 2: {2, 3, 4, 5}} {
 		j.count(m, root)
 		for _, row := range entities {

@@ -357,5 +357,5 @@ var findings = [...]Finding{
 		Why: "repeats XID 94 until the engine restarts"},
 	132: {Code: "UNCORRECTABLE_ROW_REMAP_LIMIT", Severity: SeverityTriage, Category: "HARDWARE_MEMORY", Why: noRule},
 	133: {Code: "CPU_SDC_TEST_FAILED", Severity: SeverityUnknown, Category: "SOFTWARE_CPU_SDC",
-		Why: "added in DCGM 4.6.1, whose severities are not published"},
+		Why: "added in DCGM 4.6.1; its severity is not published"},
 }

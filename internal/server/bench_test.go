@@ -58,7 +58,7 @@ func TestScrapeDoesNotAllocate(t *testing.T) {
 	}()
 	for _, encoding := range []string{"identity", "gzip;q=0.9, *;q=0.1"} {
 		if n := allocs("/metrics", encoding) - router; n != 0 {
-			t.Errorf("Accept-Encoding %q: a scrape allocates %v times, want never", encoding, n)
+			t.Errorf("Accept-Encoding %q: allocations per scrape = %v, want 0", encoding, n)
 		}
 	}
 }

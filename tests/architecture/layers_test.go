@@ -18,7 +18,7 @@ var layers = []struct {
 	why      string
 }{
 	{[]string{"internal/gpu", "internal/hostengine", "internal/gauge", "internal/text", "etc"}, "types shared by all packages, and shipped files; they import no package of the exporter"},
-	{[]string{"internal/catalog", "internal/attribution"}, "what can be exported, and rules of all attributors"},
+	{[]string{"internal/catalog", "internal/attribution"}, "fields that can be exported, and rules shared by all attributors"},
 	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "settings, and parsers"},
 	{[]string{"internal/snapshot", "internal/queries"}, "turns a read into the data of a page; checks queries of such pages"},
 	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"}, "derives families from a snapshot, or changes it to look like that of NVIDIA's exporter"},

@@ -37,7 +37,7 @@ func TestLabelNames(t *testing.T) {
 	}
 	for _, label := range []string{"gpu", "xid", "err_code", "sharing"} {
 		if !seen[label] {
-			t.Errorf("reserved label %s is on no series of an owned GPU", label)
+			t.Errorf("no series of an owned GPU has the reserved label %s", label)
 		}
 	}
 	for _, f := range catalog.Families(catalog.Requested) {

@@ -457,7 +457,7 @@ function drawBanners(node, problem) {
   if (problem) list.push(banner("bad", problem));
   else if (!node) list.push(banner("", "Waiting for the first collection."));
   if (node) {
-    if (node.source === "sim") list.push(banner("warn", "Simulated node: no value on this page is of real hardware."));
+    if (node.source === "sim") list.push(banner("warn", "Simulated node: no value on this page comes from real hardware."));
     if (node.problem) list.push(banner("bad", "No data (" + node.problem + "): " + why(node.problem) + "."));
     for (const d of node.devices.filter(isUrgent)) list.push(banner("bad", d.name + ": " + verdictOf(d) + "."));
     const lost = node.devices.filter((d) => d.down && !d.instance && !isUrgent(d));
@@ -495,7 +495,7 @@ async function refresh() {
       remember(known);
     } else if (response.status !== 503) problem = "The exporter answers " + response.status + " " + response.statusText + ".";
   } catch {
-    problem = "The exporter does not answer; this is what it said last.";
+    problem = "The exporter does not answer; showing its last values.";
   }
   drawBanners(known, problem);
   if (known) draw(known);
