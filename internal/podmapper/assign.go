@@ -20,7 +20,9 @@ const claimDriver = "gpu.nvidia.com"
 // podDevice is a pod with a device of a device plugin.
 type podDevice struct{ namespace, pod, device string }
 
-func podDeviceOf(h *Allocation) podDevice { return podDevice{h.Namespace, h.Pod, h.Device} }
+func podDeviceOf(alloc *Allocation) podDevice {
+	return podDevice{alloc.Namespace, alloc.Pod, alloc.Device}
+}
 
 // assignment builds the owners from a listing.
 type assignment struct {
@@ -44,17 +46,17 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 		settled: map[int]bool{},
 	}
 	m.podInfo = m.knownPods(in.allocations)
-	for _, h := range m.allocated(m.valid(in.allocations)) {
-		rows, isGPU := m.match(&h)
+	for _, alloc := range m.allocated(m.valid(in.allocations)) {
+		rows, isGPU := m.match(&alloc)
 		switch {
 		case rows == nil && isGPU:
-			a.countUnmatched(&h)
-		case m.isPending(&h):
-			a.pending = append(a.pending, h)
+			a.countUnmatched(&alloc)
+		case m.isPending(&alloc):
+			a.pending = append(a.pending, alloc)
 		case rows != nil:
-			a.addOwner(&h, rows)
+			a.addOwner(&alloc, rows)
 		}
-		a.noteUnplaced(&h)
+		a.noteUnplaced(&alloc)
 	}
 	a.markIncomplete()
 	labels := attribution.ExclusiveLabels(in.topology, a.uses, m.labels)
@@ -66,8 +68,8 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	return &gpu.Owners{Labels: labels, Uses: a.uses}
 }
 
-func (a *assignment) countUnmatched(h *Allocation) {
-	key := [2]string{h.Resource, string(h.ID.Form)}
+func (a *assignment) countUnmatched(alloc *Allocation) {
+	key := [2]string{alloc.Resource, string(alloc.ID.Form)}
 	if _, ok := a.unmatched[key]; !ok && len(a.unmatched) >= maxUnmatched {
 		key[0] = "other"
 	}
@@ -75,11 +77,11 @@ func (a *assignment) countUnmatched(h *Allocation) {
 }
 
 // owner returns the owner of an allocation.
-func (a *assignment) owner(h *Allocation) gpu.Owner {
-	pod := h.podName()
+func (a *assignment) owner(alloc *Allocation) gpu.Owner {
+	pod := alloc.podName()
 	owner := gpu.Owner{
-		Namespace: h.Namespace, Pod: h.Pod, Container: h.Container, PodUID: a.inputs.uids[pod],
-		Resource: h.Resource, Replica: cmp.Or(h.ID.Replica, h.Share),
+		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.inputs.uids[pod],
+		Resource: alloc.Resource, Replica: cmp.Or(alloc.ID.Replica, alloc.Share),
 	}
 	if info, ok := a.pod(pod); ok {
 		owner.PodUID = info.UID
@@ -107,28 +109,28 @@ func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 }
 
 // addOwner adds the owner of an allocation to rows.
-func (a *assignment) addOwner(h *Allocation, rows []int) {
-	id, owner, unknownPart := h.ID, a.owner(h), false
-	if h.Claim != "" { // a claim names a single device
-		device, _ := a.opt.Device(h.Resource, h.Pool, h.Device)
+func (a *assignment) addOwner(alloc *Allocation, rows []int) {
+	id, owner, unknownPart := alloc.ID, a.owner(alloc), false
+	if alloc.Claim != "" { // a claim names a single device
+		device, _ := a.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 		uuid := cmp.Or(device.UUID, a.topology.Devices[rows[0]].MIGUUID)
-		owner.Labels = append(claimLabels(h, &device, uuid), owner.Labels...)
-		claimed := a.claimed(h)
+		owner.Labels = append(claimLabels(alloc, &device, uuid), owner.Labels...)
+		claimed := a.claimed(alloc)
 		owner.Part = device.part(claimed.Consumed)
-		a.settled[rows[0]] = claimed.Read && isExclusive(h)
-		unknownPart = h.Share != "" && len(device.Capacity) > 0 && !claimed.Read
+		a.settled[rows[0]] = claimed.Read && isExclusive(alloc)
+		unknownPart = alloc.Share != "" && len(device.Capacity) > 0 && !claimed.Read
 	}
 	for _, row := range rows {
 		use := &a.uses[row]
 		use.Owners = append(use.Owners, owner)
 		use.Incomplete = use.Incomplete || unknownPart
 		switch {
-		case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
+		case alloc.Claim == "" && (id.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared")):
 			use.Sharing = a.replicated
 			if id.Replica != "" {
 				use.Replicas = max(use.Replicas, a.kubelet.replicas(id))
 			}
-		case h.Share != "" || h.Claim != "" && !sameOwner(&use.Owners[0], &owner):
+		case alloc.Share != "" || alloc.Claim != "" && !sameOwner(&use.Owners[0], &owner):
 			use.Sharing = gpu.SharingDRA
 		}
 	}
@@ -138,15 +140,15 @@ func (a *assignment) addOwner(h *Allocation, rows []int) {
 // owner while the kubelet may not know all pods or the device of a claim is unknown. While the device of a HAMi pod is
 // unknown, shared entities are marked too.
 func (a *assignment) markIncomplete() {
-	for _, h := range a.allocated(a.inputs.doubted) {
-		rows, _ := a.match(&h)
+	for _, alloc := range a.allocated(a.inputs.doubted) {
+		rows, _ := a.match(&alloc)
 		for _, row := range rows {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || len(a.uses[row].Owners) == 0
 		}
-		a.noteUnplaced(&h)
+		a.noteUnplaced(&alloc)
 	}
-	for _, h := range a.pending {
-		for _, row := range a.rows(&h) {
+	for _, alloc := range a.pending {
+		for _, row := range a.rows(&alloc) {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || !a.settled[row]
 		}
 	}
@@ -161,17 +163,17 @@ func (a *assignment) markIncomplete() {
 	}
 }
 
-// noteUnplaced records that the device of h is unknown. The ResourceSlice lags behind or is not read, or HAMi's
+// noteUnplaced records that the device of alloc is unknown. The ResourceSlice lags behind or is not read, or HAMi's
 // annotation is missing.
-func (a *assignment) noteUnplaced(h *Allocation) {
-	if h.Claim == "" {
-		_, hami := hamiReplica(h)
+func (a *assignment) noteUnplaced(alloc *Allocation) {
+	if alloc.Claim == "" {
+		_, hami := hamiReplica(alloc)
 		a.unplacedHAMi = a.unplacedHAMi || hami
 		return
 	}
-	placed := h.Resource != claimDriver
+	placed := alloc.Resource != claimDriver
 	if !placed && a.opt.Device != nil {
-		_, placed = a.opt.Device(h.Resource, h.Pool, h.Device)
+		_, placed = a.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 	}
 	a.unplacedClaim = a.unplacedClaim || !placed
 }
@@ -196,13 +198,13 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	m.count++
 	seen := make(map[podDevice]uint64, len(allocations))
 	var valid []Allocation
-	for _, h := range allocations {
-		if info, ok := m.pod(h.podName()); ok && info.Finished || m.claimed(&h).Admin {
+	for _, alloc := range allocations {
+		if info, ok := m.pod(alloc.podName()); ok && info.Finished || m.claimed(&alloc).Admin {
 			continue
 		}
-		valid = append(valid, h)
-		if h.Claim == "" {
-			who := podDeviceOf(&h)
+		valid = append(valid, alloc)
+		if alloc.Claim == "" {
+			who := podDeviceOf(&alloc)
 			seen[who] = cmp.Or(m.seen[who], m.count)
 		}
 	}
@@ -213,7 +215,9 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 			newest[who.device] = who
 		}
 	}
-	return slices.DeleteFunc(valid, func(h Allocation) bool { return h.Claim == "" && m.newer(newest[h.Device], podDeviceOf(&h)) })
+	return slices.DeleteFunc(valid, func(alloc Allocation) bool {
+		return alloc.Claim == "" && m.newer(newest[alloc.Device], podDeviceOf(&alloc))
+	})
 }
 
 // newer reports whether a is known to have received the device after b. It compares the creation times from the API
@@ -227,26 +231,28 @@ func (m *Mapper) newer(a, b podDevice) bool {
 	return m.seen[a] > m.seen[b]
 }
 
-// rows returns the rows of the entities that h holds.
-func (m *Mapper) rows(h *Allocation) []int {
-	rows, _ := m.match(h)
+// rows returns the rows of the entities that alloc holds.
+func (m *Mapper) rows(alloc *Allocation) []int {
+	rows, _ := m.match(alloc)
 	return rows
 }
 
-// match returns the rows of the entities that h holds. isGPU reports whether h is certainly a GPU, so an empty
+// match returns the rows of the entities that alloc holds. isGPU reports whether alloc is certainly a GPU, so an empty
 // result means that something is missing.
-func (m *Mapper) match(h *Allocation) (rows []int, isGPU bool) {
-	if h.Claim == "" {
-		return m.resolver.Rows(h.ID), h.ID.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
+func (m *Mapper) match(alloc *Allocation) (rows []int, isGPU bool) {
+	if alloc.Claim == "" {
+		isGPU = alloc.ID.OfNVIDIA() || strings.HasPrefix(alloc.Resource, "nvidia.com/") ||
+			slices.Contains(m.opt.Resources, alloc.Resource)
+		return m.resolver.Rows(alloc.ID), isGPU
 	}
 	if m.opt.Device == nil {
 		return nil, false
 	}
-	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
+	device, ok := m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 	if !ok {
-		return nil, h.Resource == claimDriver
+		return nil, alloc.Resource == claimDriver
 	}
-	return m.resolver.Rows(device.id()), h.Resource == claimDriver
+	return m.resolver.Rows(device.id()), alloc.Resource == claimDriver
 }
 
 // part returns the fraction of the device that is consumed: the largest fraction of any of its capacities. It is 0 if
@@ -261,13 +267,13 @@ func (d *ClaimDevice) part(consumed map[string]float64) (part float64) {
 }
 
 // claimLabels returns dcgm-exporter's labels for a claimed device. uuid is its current UUID.
-func claimLabels(h *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
+func claimLabels(alloc *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
 	labels := []gpu.Label{
-		{Name: "dra_claim_name", Value: h.Claim},
-		{Name: "dra_claim_namespace", Value: h.ClaimNamespace},
-		{Name: "dra_device_name", Value: h.Device},
-		{Name: "dra_driver_name", Value: h.Resource},
-		{Name: "dra_pool_name", Value: h.Pool},
+		{Name: "dra_claim_name", Value: alloc.Claim},
+		{Name: "dra_claim_namespace", Value: alloc.ClaimNamespace},
+		{Name: "dra_device_name", Value: alloc.Device},
+		{Name: "dra_driver_name", Value: alloc.Resource},
+		{Name: "dra_pool_name", Value: alloc.Pool},
 	}
 	if device.MIG {
 		labels = append(labels,

@@ -18,14 +18,14 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	next := map[container]int{}
 	var out []Allocation // a copy, made when the first allocation differs
 	for i := range allocations {
-		h := &allocations[i]
-		replica, ok := hamiReplica(h)
+		alloc := &allocations[i]
+		replica, ok := hamiReplica(alloc)
 		if !ok {
 			continue
 		}
-		info, _ := m.pod(h.podName())
-		key := container{h.Namespace, h.Pod, h.Container}
-		devices := hamiDevices(info.Allocated, info.Containers, h.Container)
+		info, _ := m.pod(alloc.podName())
+		key := container{alloc.Namespace, alloc.Pod, alloc.Container}
+		devices := hamiDevices(info.Allocated, info.Containers, alloc.Container)
 		n := next[key]
 		next[key]++
 		if n >= len(devices) {
@@ -44,12 +44,12 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 }
 
 // hamiReplica returns the replica number n of an id of HAMi's plugin.
-func hamiReplica(h *Allocation) (n string, ok bool) {
+func hamiReplica(alloc *Allocation) (n string, ok bool) {
 	const whole = len("GPU-00000000-0000-0000-0000-000000000000")
-	if h.Claim != "" || len(h.Device) <= whole+1 || h.Device[whole] != '-' {
+	if alloc.Claim != "" || len(alloc.Device) <= whole+1 || alloc.Device[whole] != '-' {
 		return "", false
 	}
-	device, n := h.Device[:whole], h.Device[whole+1:]
+	device, n := alloc.Device[:whole], alloc.Device[whole+1:]
 	return n, deviceid.Parse(device).Form == deviceid.FormGPU && text.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
 }
 

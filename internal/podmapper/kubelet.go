@@ -41,13 +41,15 @@ type Allocation struct {
 	Claim, ClaimNamespace, Pool, Share string
 }
 
-func (h *Allocation) podName() podName { return podName{h.Namespace, h.Pod} }
+func (alloc *Allocation) podName() podName { return podName{alloc.Namespace, alloc.Pod} }
 
-func (h Allocation) compare(o Allocation) int {
+func (alloc Allocation) compare(o Allocation) int {
 	return cmp.Or(
-		cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Pod, o.Pod), cmp.Compare(h.Container, o.Container),
-		cmp.Compare(h.Resource, o.Resource), cmp.Compare(h.Device, o.Device), cmp.Compare(h.Pool, o.Pool),
-		cmp.Compare(h.ClaimNamespace, o.ClaimNamespace), cmp.Compare(h.Claim, o.Claim), cmp.Compare(h.Share, o.Share),
+		cmp.Compare(alloc.Namespace, o.Namespace), cmp.Compare(alloc.Pod, o.Pod),
+		cmp.Compare(alloc.Container, o.Container),
+		cmp.Compare(alloc.Resource, o.Resource), cmp.Compare(alloc.Device, o.Device), cmp.Compare(alloc.Pool, o.Pool),
+		cmp.Compare(alloc.ClaimNamespace, o.ClaimNamespace), cmp.Compare(alloc.Claim, o.Claim),
+		cmp.Compare(alloc.Share, o.Share),
 	)
 }
 
@@ -185,22 +187,23 @@ func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
 	return all
 }
 
-// appendAllocations appends the devices of a container. h holds the names of the container and its pod.
-func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation) []Allocation {
+// appendAllocations appends the devices of a container. alloc holds the names of the container and its pod.
+func appendAllocations(all []Allocation, c *v1.ContainerResources, alloc Allocation) []Allocation {
 	for _, d := range c.GetDevices() {
-		h.Resource = bounded(d.GetResourceName())
+		alloc.Resource = bounded(d.GetResourceName())
 		for _, id := range d.GetDeviceIds() {
-			h.Device = bounded(id)
-			h.ID = deviceid.Parse(h.Device)
-			all = append(all, h)
+			alloc.Device = bounded(id)
+			alloc.ID = deviceid.Parse(alloc.Device)
+			all = append(all, alloc)
 		}
 	}
 	for _, claim := range c.GetDynamicResources() {
-		h.Claim, h.ClaimNamespace = bounded(claim.GetClaimName()), bounded(claim.GetClaimNamespace())
+		alloc.Claim, alloc.ClaimNamespace = bounded(claim.GetClaimName()), bounded(claim.GetClaimNamespace())
 		for _, r := range claim.GetClaimResources() {
-			h.Resource, h.Pool, h.Device, h.Share = bounded(r.GetDriverName()), bounded(r.GetPoolName()), bounded(r.GetDeviceName()), bounded(r.GetShareId())
-			h.ID = deviceid.Claim(h.Resource, h.Pool, h.Device)
-			all = append(all, h)
+			alloc.Resource, alloc.Pool = bounded(r.GetDriverName()), bounded(r.GetPoolName())
+			alloc.Device, alloc.Share = bounded(r.GetDeviceName()), bounded(r.GetShareId())
+			alloc.ID = deviceid.Claim(alloc.Resource, alloc.Pool, alloc.Device)
+			all = append(all, alloc)
 		}
 	}
 	return all

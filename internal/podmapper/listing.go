@@ -22,57 +22,58 @@ type holding struct {
 func (m *Mapper) assignedBy(listed []Allocation) *assigned {
 	a := &assigned{pods: map[podName]bool{}, ids: map[string]bool{}, rows: map[int]holding{}}
 	for i := range listed {
-		h := &listed[i]
-		a.pods[h.podName()] = true
-		if h.Claim == "" {
-			a.ids[h.Device] = true
-		} else if claim := m.claimed(h); claim.Admin || claim.pending() {
+		alloc := &listed[i]
+		a.pods[alloc.podName()] = true
+		if alloc.Claim == "" {
+			a.ids[alloc.Device] = true
+		} else if claim := m.claimed(alloc); claim.Admin || claim.pending() {
 			continue
 		}
-		for _, row := range m.rows(h) {
-			a.rows[row] = holding{exclusive: isExclusive(h), claim: claimOf(h)}
+		for _, row := range m.rows(alloc) {
+			a.rows[row] = holding{exclusive: isExclusive(alloc), claim: claimOf(alloc)}
 			parent := m.resolver.Topology().ParentRow(row)
 			if _, held := a.rows[parent]; parent >= 0 && !held {
-				a.rows[parent] = holding{claim: claimOf(h)} // no pod can hold the whole GPU exclusively
+				a.rows[parent] = holding{claim: claimOf(alloc)} // no pod can hold the whole GPU exclusively
 			}
 		}
 	}
 	return a
 }
 
-// excludes reports whether the listing implies that the unlisted allocation h, with these rows, has ended. A pod is
+// excludes reports whether the listing implies that the unlisted alloc, with these rows, has ended. A pod is
 // listed with all its devices at once, and an exclusive device has one owner.
-func (a *assigned) excludes(h *Allocation, rows []int) bool {
-	if a.pods[h.podName()] || h.Claim == "" && a.ids[h.Device] {
+func (a *assigned) excludes(alloc *Allocation, rows []int) bool {
+	if a.pods[alloc.podName()] || alloc.Claim == "" && a.ids[alloc.Device] {
 		return true
 	}
 	for _, row := range rows {
 		held, ok := a.rows[row]
-		sameClaim := h.Claim != "" && held.claim == claimOf(h)
-		if ok && !sameClaim && (held.exclusive || isExclusive(h)) {
+		sameClaim := alloc.Claim != "" && held.claim == claimOf(alloc)
+		if ok && !sameClaim && (held.exclusive || isExclusive(alloc)) {
 			return true
 		}
 	}
 	return false
 }
 
-func claimOf(h *Allocation) claimName { return claimName{h.ClaimNamespace, h.Claim} }
+func claimOf(alloc *Allocation) claimName { return claimName{alloc.ClaimNamespace, alloc.Claim} }
 
-// isExclusive reports whether only the pod or claim of h can hold its device.
-func isExclusive(h *Allocation) bool {
-	if h.Claim != "" {
-		return h.Share == ""
+// isExclusive reports whether only the pod or claim of alloc can hold its device.
+func isExclusive(alloc *Allocation) bool {
+	if alloc.Claim != "" {
+		return alloc.Share == ""
 	}
-	return !isShared(h)
+	return !isShared(alloc)
 }
 
-// ended reports whether the pod of h has ended since h was last listed. That is so if the API server says that the pod
+// ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server says that
+// the pod
 // is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may be too
 // new, and the mirror of a static pod can be deleted.
-func (m *Mapper) ended(h *Allocation, last time.Time) bool {
-	key := h.podName()
+func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
+	key := alloc.podName()
 	was := m.podInfo[key]
-	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	info, ok := m.opt.Pod(alloc.Namespace, alloc.Pod)
 	if !ok {
 		return m.isSucceeded(key) || !m.stale && was.UID != "" && was.Hash == ""
 	}

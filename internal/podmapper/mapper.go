@@ -323,9 +323,9 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	for i := range allocations {
 		pods[allocations[i].podName()] = true
 	}
-	for _, h := range m.inputs.allocations {
-		_, held := slices.BinarySearchFunc(allocations, h, Allocation.compare)
-		if key := (h.podName()); !pods[key] || !held && h.Claim == "" {
+	for _, alloc := range m.inputs.allocations {
+		_, held := slices.BinarySearchFunc(allocations, alloc, Allocation.compare)
+		if key := (alloc.podName()); !pods[key] || !held && alloc.Claim == "" {
 			m.left[key] = now
 		}
 	}
@@ -336,10 +336,10 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	uids := map[podName]string{}
 	for i := range allocations {
-		h := &allocations[i]
-		key := h.podName()
+		alloc := &allocations[i]
+		key := alloc.podName()
 		uid := m.logs.folders[key].uid
-		if m.memory.seen[*h].Before(m.memory.at) {
+		if m.memory.seen[*alloc].Before(m.memory.at) {
 			uid = m.inputs.uids[key]
 		}
 		if _, ok := m.pod(key); !ok && uid != "" {
@@ -349,16 +349,16 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	return uids
 }
 
-// claimed returns what the claim of h says about its device. A plugin device has no claim.
-func (m *Mapper) claimed(h *Allocation) Claimed {
-	if h.Claim == "" {
+// claimed returns what the claim of alloc says about its device. A plugin device has no claim.
+func (m *Mapper) claimed(alloc *Allocation) Claimed {
+	if alloc.Claim == "" {
 		return Claimed{Read: true}
 	}
-	return m.opt.Claimed(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device, h.Share)
+	return m.opt.Claimed(alloc.ClaimNamespace, alloc.Claim, alloc.Resource, alloc.Pool, alloc.Device, alloc.Share)
 }
 
-// isPending reports whether the claim of h has not been read yet, so that h may or may not make an owner.
-func (m *Mapper) isPending(h *Allocation) bool {
-	claimed := m.claimed(h)
+// isPending reports whether the claim of alloc has not been read yet, so that alloc may or may not make an owner.
+func (m *Mapper) isPending(alloc *Allocation) bool {
+	claimed := m.claimed(alloc)
 	return claimed.pending()
 }

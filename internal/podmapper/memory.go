@@ -45,27 +45,29 @@ func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, 
 	before := mem.seen
 	mem.ownersKnown = !fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
 	mem.seen, mem.at = make(map[Allocation]time.Time, len(listed)), at
-	for _, h := range listed {
-		mem.seen[h] = at
+	for _, alloc := range listed {
+		mem.seen[alloc] = at
 	}
 	held = slices.Clone(listed)
 	inDoubt := map[deviceid.ID]bool{}
-	for _, h := range m.unlisted(before, listed, fresh) {
-		mem.seen[h] = before[h]
-		if at.Sub(before[h]) <= m.validFor {
-			held = append(held, h)
+	for _, alloc := range m.unlisted(before, listed, fresh) {
+		mem.seen[alloc] = before[alloc]
+		if at.Sub(before[alloc]) <= m.validFor {
+			held = append(held, alloc)
 			continue
 		}
-		doubted = append(doubted, h)
-		inDoubt[deviceOf(&h)] = true
+		doubted = append(doubted, alloc)
+		inDoubt[deviceOf(&alloc)] = true
 	}
 	mem.kept = len(held) - len(listed)
-	for _, h := range held {
-		if isShared(&h) && (!mem.ownersKnown || inDoubt[deviceOf(&h)]) {
-			doubted = append(doubted, h)
+	for _, alloc := range held {
+		if isShared(&alloc) && (!mem.ownersKnown || inDoubt[deviceOf(&alloc)]) {
+			doubted = append(doubted, alloc)
 		}
 	}
-	held = slices.DeleteFunc(held, func(h Allocation) bool { return isShared(&h) && (!mem.ownersKnown || inDoubt[deviceOf(&h)]) })
+	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
+		return isShared(&alloc) && (!mem.ownersKnown || inDoubt[deviceOf(&alloc)])
+	})
 	slices.SortFunc(held, Allocation.compare)
 	slices.SortFunc(doubted, Allocation.compare)
 	return held, doubted
@@ -77,30 +79,30 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, 
 		return nil
 	}
 	given := m.assignedBy(listed)
-	for h, last := range before {
-		if _, ok := m.memory.seen[h]; ok || given.excludes(&h, m.rows(&h)) || m.ended(&h, last) {
+	for alloc, last := range before {
+		if _, ok := m.memory.seen[alloc]; ok || given.excludes(&alloc, m.rows(&alloc)) || m.ended(&alloc, last) {
 			continue
 		}
 		if len(all) == maxUnlisted {
 			m.memory.ownersKnown = false
 			break
 		}
-		all = append(all, h)
+		all = append(all, alloc)
 	}
 	return all
 }
 
-// isShared reports whether others may hold the device of h at the same time.
-func isShared(h *Allocation) bool {
-	_, hami := hamiReplica(h)
-	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
+// isShared reports whether others may hold the device of alloc at the same time.
+func isShared(alloc *Allocation) bool {
+	_, hami := hamiReplica(alloc)
+	return hami || alloc.Claim != "" || alloc.ID.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared")
 }
 
 // deviceOf returns the device of an allocation, without its replica. An id of HAMi's plugin can stand for any GPU, so
 // all of them count as one device.
-func deviceOf(h *Allocation) deviceid.ID {
-	if _, hami := hamiReplica(h); hami {
+func deviceOf(alloc *Allocation) deviceid.ID {
+	if _, hami := hamiReplica(alloc); hami {
 		return deviceid.ID{}
 	}
-	return h.ID.WithoutReplica()
+	return alloc.ID.WithoutReplica()
 }

@@ -22,23 +22,23 @@ func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, e
 		return nil, err
 	}
 	var unmatched []Unmatched
-	for _, h := range m.allocated(m.valid(m.inputs.allocations)) {
-		if rows, isGPU := m.match(&h); isGPU && rows == nil {
-			unmatched = append(unmatched, Unmatched{h, m.missing(&h)})
+	for _, alloc := range m.allocated(m.valid(m.inputs.allocations)) {
+		if rows, isGPU := m.match(&alloc); isGPU && rows == nil {
+			unmatched = append(unmatched, Unmatched{alloc, m.missing(&alloc)})
 		}
 	}
 	return unmatched, nil
 }
 
 // missing returns why an allocation matches nothing.
-func (m *Mapper) missing(h *Allocation) string {
-	if _, hami := hamiReplica(h); hami {
+func (m *Mapper) missing(alloc *Allocation) string {
+	if _, hami := hamiReplica(alloc); hami {
 		return "The pod has no HAMi annotation that names its GPU, or pods are not watched: set --kubernetes-enable-pod-uid."
 	}
-	if h.Claim == "" {
-		return m.resolver.Missing(h.ID)
+	if alloc.Claim == "" {
+		return m.resolver.Missing(alloc.ID)
 	}
-	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
+	device, ok := m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 	if !ok {
 		return "No ResourceSlice of this node lists the device with a UUID or a placement. Slices can lag behind claims, and the exporter needs permission to read them."
 	}
