@@ -201,3 +201,18 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 		t.Errorf("error = %v, want ErrSeverity", err)
 	}
 }
+
+// Ordinary words near the names of secrets stay in the messages.
+func TestOrdinaryWordsAreNotMasked(t *testing.T) {
+	for _, text := range []string{
+		"secret-scan:\n  stage: lint\n",
+		"env:\n  AUTH_METHOD: lint\n",
+		"# ROOT_TOKEN: lint a copy first\n",
+	} {
+		var secrets check.Secrets
+		secrets.LearnYAML([]byte(text))
+		if got, want := secrets.Replace("gpuop lint"), "gpuop lint"; got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

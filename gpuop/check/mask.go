@@ -21,10 +21,10 @@ var (
 	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
 		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
 	// variableName matches environment variables whose last word is short: REGISTRY_PASS, DB_PWD, BASIC_AUTH.
-	variableName = regexp.MustCompile(`(?i)[_-](pass|pwd|auth|pat)$`)
+	variableName = regexp.MustCompile(`(?i)(?:[_-](?:pass|pwd|pw|auth|pat)|(?:^|[_-])tok)$`)
 	// aboutSecret matches the names of settings that refer to a secret. Their values are not secrets.
 	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
-		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version))$`)
+		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version|method|scan|scanner|scanning))$`)
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
@@ -59,7 +59,7 @@ type place struct {
 }
 
 // secretWords are words that occur in the names of secrets.
-var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat"}
+var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat", "pw", "tok"}
 
 var places = []place{
 	{nil, []string{"private key"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)},
@@ -78,6 +78,7 @@ var places = []place{
 	{nil, secretWords, regexp.MustCompile(`"([A-Za-z_.][\w.-]*)=([^"\n]+)"`)},
 	{nil, secretWords, regexp.MustCompile(`'([A-Za-z_.][\w.-]*)=([^'\n]+)'`)},
 	// mappings of YAML, JSON and HCL: a line of its own, or inside braces
+	{nil, secretWords, regexp.MustCompile(`[{,(][ \t]*["']?([A-Za-z_][\w.-]*)["']?[ \t]+=[ \t]*"((?:[^"\\\n]|\\.)*)"`)},
 	{nil, secretWords, regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?([A-Za-z_.][\w.-]*)["']?[ \t]*(?::[ \t]|=[ \t])[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s"'|>&*!#{\[][^\n#]*)`)},
 	{nil, secretWords, regexp.MustCompile(`(?:^|[\s,{(\[])\\?["']?([A-Za-z_.][\w.-]*)\\?["']?[ \t]*:[ \t]*` +
 		`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\"[^"\n]*\\"|[^\s"',;|>&*!#{}\[\]()\\]+)`)},
@@ -91,6 +92,7 @@ var places = []place{
 	{nil, []string{"echo", "printf"}, regexp.MustCompile(`\b(?:echo|printf)(?:[ \t]+-[a-zA-Z]+|[ \t]+["']?%s(?:\\n)?["']?)*[ \t]+` + shellValue +
 		`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
 	{nil, []string{"<<<"}, regexp.MustCompile(`(?:stdin|login|secret|passw|token|base64)[^\n]*<<<[ \t]*` + shellValue)},
+	{nil, []string{"<<<"}, regexp.MustCompile(`\bread\b[^\n<;|&]*?[ \t]([A-Za-z_]\w*)[ \t]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
 	// kubectl create secret, with any keys
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
@@ -165,7 +167,22 @@ func isSecretValue(value string) bool {
 
 // Learn adds the values that are secrets according to their names or their places in a text.
 func (s *Secrets) Learn(text string) {
-	find(text, func(start, end int) { s.Add(text[start:end]) })
+	find(text, func(start, end int) {
+		if !isProse(text, start, end) {
+			s.Add(text[start:end])
+		}
+	})
+}
+
+// plainWord matches a word of a sentence.
+var plainWord = regexp.MustCompile(`^[a-z]{1,12}$`)
+
+// isProse reports whether a part of the text is a word of a sentence in a comment.
+func isProse(text string, start, end int) bool {
+	line := strings.TrimLeft(text[strings.LastIndexByte(text[:start], '\n')+1:start], " \t")
+	after := strings.TrimPrefix(text[end:], " ")
+	return strings.HasPrefix(line, "#") && plainWord.MatchString(text[start:end]) &&
+		len(after) < len(text[end:]) && after != "" && 'a' <= after[0] && after[0] <= 'z'
 }
 
 // maxDocument limits the texts that LearnYAML parses.

@@ -53,6 +53,8 @@ var plantedScripts = []string{
 	"\nTOKEN=%s helm version",
 	"\nhelm repo add nvidia https://u:%s@helm.example.com",
 	"\nhelm registry login -u u -p %s nvcr.io",
+	"\nread -r TOK <<< %s",
+	"\nGH_TOK=%s DB_PW=%[1]s helm version",
 	"\ngit clone https://x-access-token:%s@github.com/a/b",
 }
 
@@ -122,6 +124,14 @@ func TestNoOutputHasASecret(t *testing.T) {
 		check(secret, "lint", "--version", "v26.7.0", path)
 		check(secret, "images", path)
 		check(secret, "drift", "-f", path, "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"))
+	}
+	for i, text := range []string{
+		`values = [yamlencode({ drivr = { enabled = true, password = "%s" } })]`,
+		`values = [yamlencode({ drivr = { token = "%s" } })]`,
+	} {
+		secret := secretOf()
+		path := write(fmt.Sprintf("main%02d.tf", i), "resource \"helm_release\" \"gpu\" {\n  chart = \"gpu-operator\"\n  "+fmt.Sprintf(text, secret)+"\n}\n")
+		check(secret, "lint", path)
 	}
 	if planted < 60 {
 		t.Errorf("planted secrets = %d, want at least 60", planted)

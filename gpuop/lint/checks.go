@@ -16,6 +16,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
+// createdBy maps the kinds of custom resources to the setting that makes the chart create them.
+var createdBy = map[kind]string{kindClusterPolicy: "clusterPolicy.deployCR", kindGPUCluster: "gpuCluster.deployCR"}
+
 // falseCondition returns the first condition that is false, and what would make it true. It returns "" if all are true
 // or unknown.
 func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
@@ -24,6 +27,7 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 		value, known := in.Value(key)
 		k, has := in.Table.Key(strings.Split(key, "."))
 		switch text := chart.Text(value); {
+		case key == createdBy[in.kind]: // the object exists
 		case c == chart.Never:
 			return fmt.Sprintf("the operator of %s does not use it", in.Version), ""
 		case !has || !k.In(in.Version) || !known:
@@ -60,7 +64,7 @@ func (in *installation) deadSettings() {
 			if mirrored && isImageSource(s) {
 				continue
 			}
-			if copied && in.Table.WasDefault(s.Setting) {
+			if copied && in.Table.WasDefault(s.Setting) || mirrored && s.Path[len(s.Path)-1] == "version" {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 				continue
 			}

@@ -224,6 +224,8 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 				s.addAt(f.value, fileMissing, check.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
 				continue
 			}
+			name = path.Clean(name)
+			s.asValues[name] = true
 			s.valuesText(in, doc{file: name, data: data})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
@@ -101,9 +102,24 @@ func (r *run) isOwn(d *doc) bool {
 	return true
 }
 
+// isForeignPlugin reports whether all resources that a device plugin's config shares belong to another vendor.
+func isForeignPlugin(root *yaml.Node) bool {
+	foreign := false
+	for _, way := range []string{"timeSlicing", "mps"} {
+		for _, item := range fields.Items(fields.Get(root, "sharing", way, "resources")) {
+			domain, _, found := strings.Cut(fields.Text(item, "name"), "/")
+			if !found || check.Nearest(domain, []string{"nvidia.com"}) != "" {
+				return false
+			}
+			foreign = true
+		}
+	}
+	return foreign
+}
+
 // isPluginConfig reports whether a document is certainly a config of the device plugin.
 func isPluginConfig(root *yaml.Node) bool {
-	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil {
+	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil || isForeignPlugin(root) {
 		return false
 	}
 	for _, path := range []string{"sharing.timeSlicing", "sharing.mps", "flags.migStrategy", "flags.failOnInitError", "flags.nvidiaDriverRoot",

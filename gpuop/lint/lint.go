@@ -90,8 +90,10 @@ type run struct {
 	newer bool
 	read  func(file, name string) ([]byte, error)
 	// found has the files that were found in a searched directory. lines has the lines of all files.
-	found     map[string]bool
-	lines     map[string][]string
+	found map[string]bool
+	lines map[string][]string
+	// asValues has the files that another input uses as the operator's values.
+	asValues  map[string]bool
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets check.Secrets
@@ -104,7 +106,8 @@ type run struct {
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, found: map[string]bool{}, lines: map[string][]string{}}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read,
+		found: map[string]bool{}, lines: map[string][]string{}, asValues: map[string]bool{}}
 	if o.Version != "" {
 		var err error
 		if r.version, err = r.resolve(o.Version, false, check.Finding{}); err != nil {
@@ -122,14 +125,27 @@ func Lint(o Options) (*Result, error) {
 			continue
 		}
 		r.secrets.Learn(string(f.Data))
+		r.lines[f.Name] = strings.Split(string(f.Data), "\n")
 		if !f.Script && !(f.Name == Stdin && looksLikeScript(f.Data)) {
 			r.parse(doc{file: f.Name, data: f.Data})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
 			result.Corrected = s.corrected()
 		}
 	}
+	var values []*doc
 	for i := 0; i < len(r.documents); i++ {
-		r.document(r.documents[i])
+		if d := r.documents[i]; d.kind == kindValues && r.found[d.file] {
+			values = append(values, d)
+		} else {
+			r.document(d)
+		}
+	}
+	for _, d := range values {
+		if r.asValues[path.Clean(d.file)] {
+			r.unit(d.file, "", true) // checked for the release of the input that uses it
+			continue
+		}
+		r.document(d)
 	}
 	r.joinConfigs()
 	r.finish(inputs, result)
@@ -200,6 +216,7 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		}
 		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
 		if f.Line > 0 {
+			f.Column += r.indentation(d, f)
 			f.Line += d.line
 		} else if d.line > 0 {
 			f.Line = d.line + 1
@@ -212,6 +229,20 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		}
 		r.add(d.file, f)
 	}
+}
+
+// indentation returns by how much a line of a document inside another file is indented in that file. The finding's line
+// is relative to the document.
+func (r *run) indentation(d *doc, f check.Finding) int {
+	inner, outer := strings.Split(string(d.data), "\n"), r.lines[d.file]
+	if f.Column == 0 || d.line == 0 || f.Line > len(inner) || f.Line+d.line > len(outer) {
+		return 0
+	}
+	before, found := strings.CutSuffix(outer[f.Line+d.line-1], inner[f.Line-1])
+	if !found {
+		return 0
+	}
+	return len(before)
 }
 
 // installation runs the rules on an installation, and adds the findings. It also checks embedded configs.

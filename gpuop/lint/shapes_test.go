@@ -240,6 +240,9 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "flags of another program, and a backslash at the end", command: "docker run\n  --rm \\\n\n  --x\nsudo -E helm upgrade g nvidia/gpu-operator -n gpu-operator --version v26.7.0\n  --set drivr.enabled=false \\", judged: true,
 			want: []string{"error broken-continuation --set @6", "error unknown-key drivr @6"}},
 		{name: "a line of a templatefile", file: "pool.yaml", text: "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n  ${snapshot_line}\n  a: b\n", want: []string{"note not-judged"}},
+		{name: "a GPUCluster exists, whatever the chart's default", file: "cluster.yaml", text: "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: a}\nspec:\n  draDriver:\n    gpus: {kubeletPlugin: {resources: {}}}\n  hostPaths: {rootFS: /}\n",
+			judged: true, want: []string{"error unknown-field spec.hostPaths.rootFS @7"}},
+		{name: "versions of disabled components in a mirror's list", file: "values.yaml", text: "driver: {repository: r.example.com/nvidia}\ntoolkit: {repository: r.example.com/nvidia}\ngfd: {repository: r.example.com/nvidia}\nkataManager: {repository: r.example.com/nvidia, image: k8s-kata-manager, version: v0.2.3}\n", judged: true},
 		{name: "values of the network operator", file: "values.yaml", text: "deployCR: true\nnfd: {enabled: true}\nsriovNetworkOperator: {enabled: true}\n"},
 		{name: "an assertion about a pod", file: "assert.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nstatus: {phase: Running}\n", judged: true},
 		{name: "Nodes that a script makes", command: "kubectl apply -f - <<EOF\napiVersion: v1\nkind: Node\nmetadata: {name: fake}\nspec: {taints: [{key: fake, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: 1}, allocatable: {nvidia.com/gpu: 1}}\n---\napiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]}\nEOF\n",
@@ -313,13 +316,66 @@ func TestFilesOfAFolder(t *testing.T) {
 		file("near-group.yaml", "apiVersion: nvidia.co/v1\nkind: ClusterPolicy\nspec: {nvidia: 1}\n"),
 		file("umbrella.yaml", "gpu-operator: {deviceConfig: {}, kmm: {enabled: true}}\n"),
 		file("own/values.yaml", "driver: {enabled: false}\ntoolkit: {enbaled: false}\n"),
+		file("other-vendor.yaml", "version: v1\nsharing: {timeSlicing: {resources: [{name: gpu.example.com/gpu, replicas: 10}]}}\n"),
 		file("policy.yaml", "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec: [\n"),
 	}})
 	if diff := cmp.Diff([]string{"error yaml-syntax @3", "error unknown-key toolkit.enbaled @2"}, brief(result.Report)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(13, len(result.Unjudged)); diff != "" {
+	if diff := cmp.Diff(14, len(result.Unjudged)); diff != "" {
 		t.Errorf("unjudged (-want +got):\n%s", diff)
+	}
+}
+
+// A values file that another file of the folder uses is checked once, for the release of that file.
+func TestUsedValuesAreCheckedOnce(t *testing.T) {
+	const values = "gds: {enabled: false}\nwait: true\ntoolkit: {enabled: true}\n"
+	for name, text := range map[string]string{
+		"main.tf":    "resource \"helm_release\" \"gpu\" {\n  chart = \"gpu-operator\"\n  version = \"v24.9.2\"\n  values = [file(\"gpu.yaml\")]\n}\n",
+		"install.sh": "#!/bin/sh\nhelm install g nvidia/gpu-operator -n gpu-operator --version v24.9.2 -f ./gpu.yaml\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := judge(t, lint.Options{
+				Files: []lint.Input{
+					{Name: "gpu.yaml", Data: []byte(values), Found: true},
+					{Name: name, Data: []byte(text), Found: true, Script: name == "install.sh"},
+				},
+				Read: func(_, name string) ([]byte, error) {
+					if strings.TrimPrefix(name, "./") != "gpu.yaml" {
+						return nil, os.ErrNotExist
+					}
+					return []byte(values), nil
+				},
+			})
+			var reasons []string
+			for _, f := range result.Report.Findings {
+				reasons = append(reasons, f.Reason)
+			}
+			want := []string{"no version of the chart has this key; v24.9.2 silently ignores it"}
+			if diff := cmp.Diff(want, reasons); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if len(result.Unjudged) > 0 {
+				t.Errorf("unjudged: %v, want none", result.Unjudged)
+			}
+		})
+	}
+}
+
+// The column of a finding inside a block of text counts from the start of the file's line.
+func TestColumnsInsideABlock(t *testing.T) {
+	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  any: |\n    version: v1\n    sharing:\n      timeSlicing:\n        resources:\n        - name: nvidia.com/gpu\n          replicas: 1\n"
+	for name, o := range map[string]lint.Options{
+		"in a ConfigMap":     {Files: []lint.Input{{Name: "a.yaml", Data: []byte(text)}}},
+		"in a here-document": {Command: "kubectl apply -f - <<'EOF'\n" + text + "EOF\n"},
+	} {
+		result := judge(t, o)
+		if len(result.Report.Findings) != 1 {
+			t.Fatalf("%s: %v, want one finding", name, brief(result.Report))
+		}
+		if got, want := result.Report.Findings[0].Column, 21; got != want {
+			t.Errorf("%s: column %d, want %d", name, got, want)
+		}
 	}
 }
 

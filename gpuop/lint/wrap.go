@@ -55,6 +55,7 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 			notRead(d, v, use.Where)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
 			if data, name, err := r.readRelative(d.file, v.Value); err == nil {
+				r.asValues[path.Clean(name)] = true
 				r.valuesText(in, doc{file: name, data: data})
 			} else {
 				notRead(d, v, v.Value)
