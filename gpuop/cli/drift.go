@@ -45,7 +45,7 @@ Without -f and --set, only the release is compared with the ClusterPolicy. drift
 	c = connect(cmd)
 	c.managed = true
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as in helm upgrade; - for standard input; "+
-		"may be repeated; the last one wins")
+		"may be repeated; later files override earlier ones")
 	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
 	e.verboseFlag(cmd)
 	return cmd

@@ -81,7 +81,7 @@ func (c *comparison) values(r *Release) {
 		c.add(r.seen("%s: %s", path, c.shown(have)), check.Warning, extraValue, path.String(),
 			fmt.Sprintf("%s sets %s, but %s does not; the chart's default is %s",
 				r.id(), c.shown(have), c.From, c.shown(fallback)),
-			"add it to the values, or run: "+c.upgrade(r))
+			"add it to the values, or remove it from the release: "+c.upgrade(r))
 	})
 	if agreed > 0 {
 		reason := fmt.Sprintf("%s matches %s of %s", r.id(), check.Count(agreed, "value"), c.From)

@@ -219,7 +219,7 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", "the name of this setting is unknown; skipped")
+				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", "Terraform computes the name of this setting; skipped")
 				continue
 			}
 			key.Tag = "!!str"

@@ -60,7 +60,7 @@ func (j *judge) configs() {
 			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: in namespace %s the pods of the "+
 				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
 			Fix:      "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
-			Evidence: j.listed(cluster.ConfigMaps, "no %s among %d of %s", c.name, len(j.maps), j.Namespace),
+			Evidence: j.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", c.name, len(j.maps), j.Namespace),
 		})
 		return
 	}

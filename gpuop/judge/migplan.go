@@ -124,8 +124,8 @@ func (p *planner) state() {
 		p.report(check.Error, migSame, LabelMIG, already+"remove it first", fmt.Sprintf("kubectl label node %s %s-", p.kube.Name, LabelMIG))
 	}
 	if p.upgrading() || labels[labelUpgrade] == "upgrade-required" && p.noDriverPod() == "" {
-		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("a driver upgrade (%s) is in progress "+
-			"and pauses the same operands", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
+		p.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("the driver upgrade is not finished "+
+			"(%s); it pauses the same operands as a MIG change", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {

@@ -213,7 +213,7 @@ var upgradeSteps = map[string]string{
 	"pod-deletion-required":     "pods that hold GPUs are being deleted",
 	"drain-required":            "the node is being drained",
 	"pod-restart-required":      "the driver pod is being replaced",
-	"validation-required":       "the validator checks the new driver",
+	"validation-required":       "the validator is checking the new driver",
 	"post-maintenance-required": "the maintenance is complete, and cleanup follows",
 	"uncordon-required":         "the node will be uncordoned",
 }
@@ -546,7 +546,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 		return
 	}
 	l.Fix += "; on the node, sudo gpuop node checks the runtime's configuration"
-	l.Reason += fmt.Sprintf(": probably the container runtime has no handler for the RuntimeClass %s, or was not restarted", class)
+	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, or has not been restarted since it was added", class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case w.policy != nil && !w.is("toolkit.enabled"):

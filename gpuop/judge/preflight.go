@@ -341,7 +341,7 @@ func (j *judge) podSecurity() {
 	if i < 0 {
 		v.Say(check.Note, "does not exist yet; the operands need the Pod Security level privileged")
 		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
-		v.Evidence = j.listed(cluster.Namespaces, "no %s among %d", j.Namespace, len(j.Namespaces))
+		v.Evidence = j.listed(cluster.Namespaces, "no %s among the %d namespaces", j.Namespace, len(j.Namespaces))
 		j.add(v)
 		return
 	}

@@ -57,7 +57,7 @@ var (
 	precompiledVersion = check.New("precompiled-version", check.Error,
 		"Precompiled drivers are selected by branch, but driver.version is a full version.", "Set driver.version to a branch, such as 580.", operator)
 	imageParts = check.New("image", check.Error, "repository, image and version do not form a valid image name.",
-		"Put the registry and path, the name and the tag into their own keys.", "gpu-operator controllers/object_controls.go")
+		"Put the registry and path in repository, the name in image, and the tag in version.", "gpu-operator controllers/object_controls.go")
 	chartVersion = check.New("chart-version", check.Error, "The chart has no such release, or gpuop does not know it.",
 		"Use an existing release, or add it with --chart.", check.ChartValues)
 )

@@ -165,7 +165,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		if right {
 			placed++
 		} else {
-			t.Logf("mutation reported at another place: %s, kind %d, %s: %v", v, kind, path, brief(got.Report))
+			t.Logf("mutation reported in the wrong place: %s, kind %d, %s: %v", v, kind, path, brief(got.Report))
 		}
 	}
 	t.Logf("%d mutations %v: %d reported, %d at the right place", done, kinds, reported, placed)

@@ -43,7 +43,7 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "an umbrella chart with an alias", file: "values.yaml", text: "ingress: {enabled: true}\ngpu:\n  toolkit: {enbaled: true}\n",
 			beside: map[string]string{"Chart.yaml": "name: platform\nversion: 1.0.0\ndependencies:\n  - name: gpu-operator\n    alias: gpu\n    version: v26.7.0\n    repository: https://helm.ngc.nvidia.com/nvidia\n"},
 			judged: true, want: []string{"error unknown-key toolkit.enbaled @3"}},
-		{name: "keys below a key of a ConfigMap", file: "values.yaml", text: "devicePlugin:\n  config:\n    create: true\n    name: a\n    data:\n      data:\n        config.yml:\n          version: v1\n          flags: {migStrategy: none}\nmigManager: {config: {create: true, name: b, data: {mig.yaml: \"version: v1\\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\"}}}\n",
+		{name: "nested keys in the data of a ConfigMap, and an invalid MIG config", file: "values.yaml", text: "devicePlugin:\n  config:\n    create: true\n    name: a\n    data:\n      data:\n        config.yml:\n          version: v1\n          flags: {migStrategy: none}\nmigManager: {config: {create: true, name: b, data: {mig.yaml: \"version: v1\\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\"}}}\n",
 			judged: true, want: []string{"note config-fallback devicePlugin.config.name @4", "error wrong-type devicePlugin.config.data.data @6", "error config-map migManager.config.data.mig\\.yaml @10"}},
 		{name: "an archive of the chart names its release", command: "helm install g ./gpu-operator-v25.10.1.tgz -n gpu-operator --set cdi.default=true",
 			judged: true, want: []string{"note key-goes cdi.default @1"}},

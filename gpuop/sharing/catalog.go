@@ -25,7 +25,7 @@ var (
 		"The node gets a different config than the file suggests, or none.", "Set the default, or label the node.",
 		"k8s-device-plugin cmd/config-manager/main.go")
 	tooManyClients = check.New("sharing-clients", check.Error,
-		"There are more replicas than MPS allows clients, so its control daemon does not start.",
+		"The number of replicas exceeds the limit of MPS clients, so the MPS control daemon does not start.",
 		"Use at most the number in the message.", pluginConfig)
 	noIsolation = check.New("sharing-no-isolation", check.Note, "Time-slicing isolates neither memory nor faults.",
 		"Share among trusted workloads only, or use MIG.", "k8s-device-plugin README, shared access to GPUs")

@@ -175,7 +175,11 @@ func (g *generator) feature(word string) error {
 	case f.With != nil && !known:
 		return fmt.Errorf("%w: %s=%s, expected %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
-		return fmt.Errorf("%w: %s=%s, expected at least 2 replicas", ErrUnknown, name, argument)
+		want := "at least 2"
+		if f.Most > 0 {
+			want = fmt.Sprintf("2 to %d", f.Most)
+		}
+		return fmt.Errorf("%w number of replicas: %s=%s, expected %s", ErrUnknown, name, argument, want)
 	}
 	g.words = append([]string{"{argument}", argument}, g.words...)
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))

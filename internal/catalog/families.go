@@ -278,7 +278,7 @@ var families = [...]Family{
 	},
 	{
 		Name: PodInfo, Type: gpu.MetricGauge, Group: Accounting,
-		Help:   "Container or job that a GPU, GPU instance or replica is assigned to, and how it is shared",
+		Help:   "Assignment of a GPU, GPU instance or replica to a container or job, and how the device is shared",
 		Labels: slices.Concat(podLabels, []string{"pod_uid", "resource", "sharing", "replicas"}),
 	},
 	{

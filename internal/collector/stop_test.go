@@ -33,7 +33,7 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 					t.Errorf("Run: %v", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v, too late", took)
+					t.Errorf("Run returned after %v, want at most 4 s", took)
 				}
 				if got := f.counts(); got[0] != got[1] {
 					t.Errorf("%d sessions opened, %d closed", got[0], got[1])
@@ -68,7 +68,7 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 					t.Errorf("Run: %v, want gpu.ErrWedged", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v, too late", took)
+					t.Errorf("Run returned after %v, want at most 4 s", took)
 				}
 				close(free)
 			})

@@ -200,7 +200,7 @@ func (e *examination) nvml() row {
 	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
 		return row{good, "NVML", found[0], ""}
 	}
-	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. Set LD_LIBRARY_PATH if it is in another folder. " + inContainer}
+	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. If it is in another directory, add that to LD_LIBRARY_PATH. " + inContainer}
 }
 
 // dcgm checks for the library of DCGM 4, the supported ABI.

@@ -226,7 +226,7 @@ func (r *reader) fields(fields []Field) {
 		}
 		for _, other := range r.doc.fields {
 			if other.Name == f.Name && f.Name != "" {
-				r.fail(f.Line, "metrics.fields: %s is a duplicate, first on line %d", f.Name, other.Line)
+				r.fail(f.Line, "metrics.fields: duplicate field %s, first on line %d", f.Name, other.Line)
 			}
 		}
 		r.doc.fields = append(r.doc.fields, f)

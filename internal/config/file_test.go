@@ -152,7 +152,7 @@ func TestFileErrors(t *testing.T) {
 			"c.yaml:4: metrics.fields: the name is missing",
 			"c.yaml:5: metrics.fields: A has no prometheusType: expected counter, gauge, label or untyped",
 		}},
-		{"field twice", "version: 1\nmetrics:\n  fields:\n  - &a {name: A, prometheusType: gauge}\n  - *a\n", []string{"c.yaml:4: metrics.fields: A is a duplicate, first on line 4"}},
+		{"field twice", "version: 1\nmetrics:\n  fields:\n  - &a {name: A, prometheusType: gauge}\n  - *a\n", []string{"c.yaml:4: metrics.fields: duplicate field A, first on line 4"}},
 		{"interval as a number", "version: 1\ncollection:\n  interval: 30000\n", []string{`c.yaml:3: collection.interval "30000": expected a duration such as 30s, above zero`}},
 		{"interval zero", "version: 1\ncollection: {interval: 0s}\n", []string{`c.yaml:2: collection.interval "0s": expected a duration such as 30s, above zero`}},
 		{"bad group", "version: 1\ncollection:\n  watchGroups:\n  - name: g\n    interval: often\n    fields: [\"a[\"]\n", []string{

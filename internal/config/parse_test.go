@@ -209,7 +209,7 @@ func TestLayers(t *testing.T) {
 		{"file over default", nil, []string{"--config-file=/c.yaml"}, interval, 7 * time.Second},
 		{"variable over file", map[string]string{"DCGM_EXPORTER_INTERVAL": "8000"}, []string{"--config-file=/c.yaml"}, interval, 8 * time.Second},
 		{"flag over variable and file", map[string]string{"DCGM_EXPORTER_INTERVAL": "8000"}, []string{"--config-file=/c.yaml", "-c", "9000"}, interval, 9 * time.Second},
-		{"the default value is a value", nil, []string{"--config-file=/c.yaml", "-c=30000"}, interval, 30 * time.Second},
+		{"flag set to its default over file", nil, []string{"--config-file=/c.yaml", "-c=30000"}, interval, 30 * time.Second},
 		{"empty variable", map[string]string{"DCGM_EXPORTER_INTERVAL": ""}, nil, interval, 30 * time.Second},
 		{"bad variable below a flag", map[string]string{"DCGM_EXPORTER_INTERVAL": "soon"}, []string{"-c=1000"}, interval, time.Second},
 		{"last flag", nil, []string{"-c=1000", "--collect-interval=2000"}, interval, 2 * time.Second},

@@ -318,7 +318,7 @@ func FuzzParseVisible(f *testing.F) {
 		}
 		for _, row := range rows {
 			if k := topology.Devices[row].Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
-				t.Errorf("%q must not name a %s", word, k)
+				t.Errorf("%q names a %s, want a GPU or GPU instance", word, k)
 			}
 		}
 	})

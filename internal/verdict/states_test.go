@@ -188,12 +188,12 @@ func TestVerdictWithoutCounters(t *testing.T) {
 		}
 		r.open()
 		if got := r.at(0); got != [2]string{"unknown no_counters", "unknown no_counters"} {
-			t.Errorf("without %s: verdict = %q", name, got)
+			t.Errorf("without %s: verdicts = %q, want unknown no_counters", name, got)
 		}
 		r.values[catalog.RowRemapFailure] = 1
 		r.at(time.Minute)
 		if got := r.at(2 * time.Minute)[0]; got != "replace row_remap_failed" {
-			t.Errorf("without %s, with a failed row remap: verdict = %q", name, got)
+			t.Errorf("without %s, with a failed row remap: verdict = %q, want replace row_remap_failed", name, got)
 		}
 	}
 }

@@ -132,7 +132,7 @@ var table = [...]rule{
 	{"row_remap_failed", Replace, kept(atLeast(1, catalog.RowRemapFailure)), time.Minute, 0,
 		"No spare row is left for a faulty one"},
 	{"retired_pages", Replace, kept(atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE)), 5 * time.Minute, 0,
-		"No more than 64 pages can be retired"},
+		"Nearly all of the 64 pages that can be retired are used up"},
 	{"lost", Drain, signal{lost: true}, time.Minute, hour,
 		"The GPU has fallen off the bus, or does not answer"},
 	{"was_lost", Watch, signal{lost: true}, 0, hour,

@@ -130,7 +130,7 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + config}, "--source=sim", "--sim-node=single",
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--pod-resources-kubelet-socket", k.Socket())
 	if got := owned(r.collected(), "pod", "team", "pod_uid"); got["0"] != "train/vision/u-1" {
-		t.Errorf("first page: pod labels = %v", got)
+		t.Errorf("first page: pod, team and UID = %v, want train/vision/u-1 for GPU 0", got)
 	}
 }
 

@@ -31,7 +31,7 @@ type component struct{ name, about, values string }
 func components() []component {
 	return []component{
 		{"pod-labels", "Adds labels and UIDs of pods. Permissions: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
-		{"dra", "Adds owners of GPUs from Dynamic Resource Allocation. Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
+		{"dra", "Adds the owners of GPUs that are allocated through Dynamic Resource Allocation. Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
 		{"nvml", "Uses the small image without DCGM, and no capability. Lacks profiling metrics before Hopper and NVSwitch metrics.",
 			"image: {variant: nvml}"},
 		{"no-profiling", "Removes the capability SYS_ADMIN. Lacks profiling metrics before Hopper.", "profiling: {enabled: false}"},

@@ -345,7 +345,7 @@ func TestFailingCalls(t *testing.T) {
 				switch {
 				case err == nil:
 					if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
-						t.Errorf("Read: error %v, but the session ended with %v", err, s.Err())
+						t.Errorf("Read: error %v, session error %v; want ErrLost from Read only if the session ended", err, s.Err())
 					}
 					if slices.Contains(ofOthers, function) && code != -21 && !slices.Contains(shown(s, &b), "GPU 1 #0 45") {
 						t.Errorf("GPUs are not served: %v", shown(s, &b))

@@ -191,7 +191,7 @@ func TestTrailOfAHistory(t *testing.T) {
 			got = append(got, x.Time/1000)
 		}
 		if !slices.Equal(got, tt.want) || len(b.Samples) != 1 || b.Samples[0].Time != now*1000 {
-			t.Errorf("%s: trail = %v, want %v; newest = %v", name, got, tt.want, b.Samples)
+			t.Errorf("%s: trail = %v, want %v; newest = %v, want one sample at %d", name, got, tt.want, b.Samples, now*1000)
 		}
 	}
 }

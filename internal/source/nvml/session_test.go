@@ -180,8 +180,8 @@ func TestDCGMSemantics(t *testing.T) {
 		{"slices of a GPU in MIG mode", 69, "gpu 0 mig", "7"},
 		{"no slices without MIG mode", 69, "", "fault:not_supported"},
 		{"memory temperature with the wrong type double", 140, "gpu 0 set field-type 0\ngpu 0 set field.82 47", "47"},
-		{"DCGM's example of a rate, only the mantissa", 1216, "gpu 0 set field.222 3072", "12"},
-		{"DCGM's example of a rate, with exponent", 1218, "gpu 0 set field.220 1025", "0.4"},
+		{"example error rate from DCGM, only the mantissa", 1216, "gpu 0 set field.222 3072", "12"},
+		{"example error rate from DCGM, with exponent", 1218, "gpu 0 set field.220 1025", "0.4"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -234,8 +234,9 @@ func TestTopology(t *testing.T) {
 	if diff := cmp.Diff(want, top.Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	if got := [...]string{top.Source, top.Driver, top.Library}; got != [...]string{"nvml", "570.124.06", "12.570.124.06"} {
-		t.Errorf("source, driver and library = %q", got)
+	versions := [...]string{"nvml", "570.124.06", "12.570.124.06"}
+	if got := [...]string{top.Source, top.Driver, top.Library}; got != versions {
+		t.Errorf("source, driver and library = %q, want %q", got, versions)
 	}
 }
 

@@ -87,7 +87,7 @@ faults:
 	}
 	for id, seconds := range map[gpu.FieldID]float64{thermalThrottled: 5, hwThermalNS: 5, brakeNS: 2} {
 		if got := v.num(0, id); got != seconds*1e9 {
-			t.Errorf("field %d = %v ns, want %v s", id, got, seconds)
+			t.Errorf("field %d = %v ns, want %v ns", id, got, seconds*1e9)
 		}
 	}
 	if got := v.num(0, smClock); got > free*0.6 {
