@@ -64,6 +64,8 @@ var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key"
 var places = []place{
 	{nil, []string{"private key"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)},
 	{nil, []string{"bearer "}, regexp.MustCompile(`(?i)\bBearer ([A-Za-z0-9._~+/=-]{8,})`)},
+	{nil, []string{"basic "}, regexp.MustCompile(`\b[Bb]asic ([A-Za-z0-9+/]{16,}={0,2})`)},
+	{nil, []string{"hook"}, regexp.MustCompile(`://[^\s/"']*hooks?\.[^\s/"']+/([^\s"'?]+)`)},
 	{nil, []string{"authorization"}, regexp.MustCompile(`(?i)\bauthorization["']?[:=][ \t]*["']?(?:basic|token|digest)[ \t]+([^\s"',;]+)`)},
 	{nil, []string{"nvapi-", "gh", "glpat-", "xox", "hf_", "sk-", "eyj"}, regexp.MustCompile(`\b(` +
 		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
@@ -73,6 +75,8 @@ var places = []place{
 	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
+	// flags in a list: ["--api-key", "x"]
+	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)\\?["']?[ \t]*,[ \t]*\\?["']?([^\s"',\\\]]+)`)},
 	// assignments of shells, helm, Java and URLs: X_TOKEN=x, --set a.password=x, ?sig=x
 	{nil, secretWords, regexp.MustCompile(`([A-Za-z_.][\w.\[\]/-]*)=("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:\\.|[^\s'",;&|})])+)`)},
 	{nil, secretWords, regexp.MustCompile(`"([A-Za-z_.][\w.-]*)=([^"\n]+)"`)},
@@ -210,7 +214,10 @@ func (s *Secrets) LearnYAML(data []byte) {
 func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
-		for _, item := range tree {
+		for i, item := range tree {
+			if flag, _ := item.(string); i+1 < len(tree) && strings.HasPrefix(flag, "--") && isSecretName(flag[2:]) {
+				s.addAll(tree[i+1], 0)
+			}
 			s.LearnTree(item)
 		}
 	case map[string]any:
