@@ -342,12 +342,17 @@ func Mask(text string) string {
 // Mask removes secrets from the title and from all findings.
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
+	var line string // the latest line, which the findings of a long command share
+	var hasSecret bool
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &f.Evidence.Object, &f.Evidence.Text} {
 			*text = s.Mask(*text)
 		}
-		if s.Mask(f.Text) != f.Text {
+		if f.Text != line {
+			line, hasSecret = f.Text, s.Mask(f.Text) != f.Text
+		}
+		if hasSecret {
 			f.Text = "" // the caret below a masked line would be at the wrong place
 		}
 	}
