@@ -47,10 +47,10 @@ func TestShippedFilesParse(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(etc.Default(), mustFile(t, etc.DefaultName)) {
-		t.Error("Default() is not default-counters.csv")
+		t.Error("Default() differs from default-counters.csv")
 	}
 	if _, ok := etc.File("other.csv"); ok || etc.Shipped([]byte("x")) {
-		t.Error("Shipped = true for an unknown file")
+		t.Error("File or Shipped = true for an unknown file, want false")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestFleetFile(t *testing.T) {
 	for _, f := range catalog.Families(catalog.Requested) {
 		if f.Link != 0 {
 			if !bytes.Contains(mustFile(t, etc.FleetName), []byte("\n# "+f.Name+",")) {
-				t.Errorf("family %s is missing", f.Name)
+				t.Errorf("no line that begins with \"# %s,\", want one", f.Name)
 			}
 			continue
 		}
@@ -156,7 +156,7 @@ func TestFleetFile(t *testing.T) {
 		gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX,
 	} {
 		if !kinds.Has(kind) {
-			t.Errorf("no counter for a %v", kind)
+			t.Errorf("the file has no counter for a %v", kind)
 		}
 	}
 	for _, p := range counters.Lint(fleet, etc.FleetName) {

@@ -18,18 +18,18 @@ func TestParse(t *testing.T) {
 		want    []string
 		dropped int
 	}{
-		"empty":                      {},
-		"blank lines":                {content: "\n \n\t\r\n\n"},
-		"one":                        {content: "4711\n", want: []string{"4711"}},
-		"no newline at the end":      {content: "4711", want: []string{"4711"}},
-		"several, one of them twice": {content: "b\na\nb\n", want: []string{"a", "b"}},
-		"from Windows":               {content: "\ufeffa\r\nb\r\n", want: []string{"a", "b"}},
-		"blanks around":              {content: "  a \t\n", want: []string{"a"}},
-		"blanks inside":              {content: "a job\n", want: []string{"a job"}},
-		"quotes are the encoder's":   {content: `job "x"` + "\n", want: []string{`job "x"`}},
-		"not UTF-8":                  {content: "job\xff\xfe7\n", want: []string{"job\ufffd7"}},
-		"control characters":         {content: "a\x00b\x1b\n\x00\x00\n", want: []string{"a\ufffdb"}},
-		"the longest":                {content: long + "\n" + long + "y\n", want: []string{long}, dropped: 1},
+		"empty":                           {},
+		"blank lines":                     {content: "\n \n\t\r\n\n"},
+		"one":                             {content: "4711\n", want: []string{"4711"}},
+		"no newline at the end":           {content: "4711", want: []string{"4711"}},
+		"several names, one twice":        {content: "b\na\nb\n", want: []string{"a", "b"}},
+		"from Windows":                    {content: "\ufeffa\r\nb\r\n", want: []string{"a", "b"}},
+		"blanks around a name":            {content: "  a \t\n", want: []string{"a"}},
+		"blanks in a name":                {content: "a job\n", want: []string{"a job"}},
+		"quotes are kept":                 {content: `job "x"` + "\n", want: []string{`job "x"`}},
+		"not UTF-8":                       {content: "job\xff\xfe7\n", want: []string{"job\ufffd7"}},
+		"control characters":              {content: "a\x00b\x1b\n\x00\x00\n", want: []string{"a\ufffdb"}},
+		"longest name, and one byte more": {content: long + "\n" + long + "y\n", want: []string{long}, dropped: 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,21 +53,21 @@ func FuzzParse(f *testing.F) {
 		jobs, dropped := Parse(content)
 		for _, job := range jobs {
 			if job == "" || len(job) > maxJob || !utf8.ValidString(job) || strings.TrimSpace(job) != job || strings.ContainsFunc(job, unicode.IsControl) {
-				t.Errorf("%q is not a valid job name", job)
+				t.Errorf("job = %q, want a valid job name", job)
 			}
 		}
 		if !slices.IsSorted(jobs) || len(slices.Compact(slices.Clone(jobs))) != len(jobs) {
-			t.Errorf("jobs are not sorted or have duplicates: %q", jobs)
+			t.Errorf("jobs = %q, want them sorted without duplicates", jobs)
 		}
 		longer, _ := Parse(append(bytes.Clone(content), "\nzzz-4711"...))
 		union := append(slices.Clone(jobs), "zzz-4711")
 		slices.Sort(union)
 		if diff := cmp.Diff(slices.Compact(union), longer); diff != "" {
-			t.Errorf("after adding a line: %s", diff)
+			t.Errorf("jobs after adding a line (-want +got):\n%s", diff)
 		}
 		again, more := Parse([]byte(strings.Join(jobs, "\n")))
 		if diff := cmp.Diff(jobs, again); diff != "" || more != 0 {
-			t.Errorf("after parsing the names again (%d dropped): %s", more, diff)
+			t.Errorf("jobs parsed again: %d dropped, want 0; names (-want +got):\n%s", more, diff)
 		}
 		lines := slices.Collect(bytes.Lines(content))
 		slices.Reverse(lines)
@@ -77,7 +77,7 @@ func FuzzParse(f *testing.F) {
 		}
 		turned, turnedDropped := Parse(other)
 		if diff := cmp.Diff(jobs, turned); diff != "" || turnedDropped != dropped {
-			t.Errorf("in reverse order with other line endings (%d and %d dropped): %s", dropped, turnedDropped, diff)
+			t.Errorf("jobs in reverse order with other line endings: %d dropped, want %d; names (-want +got):\n%s", turnedDropped, dropped, diff)
 		}
 	})
 }

@@ -114,28 +114,28 @@ func TestAttribute(t *testing.T) {
 		labels, users m
 		unmatched     float64
 	}{
-		"nothing":                            {},
-		"a job on a GPU":                     {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"an idle GPU":                        {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"two jobs share":                     {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
-		"one job, named twice":               {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"a job on two GPUs":                  {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
-		"an instance":                        {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"a partitioned GPU as a whole":       {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
-		"its idle instance":                  {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
-		"its instance of another":            {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
-		"DCGM's id of an instance":           {files: m{"2.14": "7\n"}, unmatched: 1},
-		"a missing GPU":                      {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
-		"other files":                        {files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5},
-		"hidden files":                       {files: m{".0": "7\n", ".lock": ""}},
-		"a GPU by its UUID":                  {files: m{gpuUUID(1): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
-		"a UUID in capitals":                 {files: m{"GPU-" + strings.ToUpper(gpuUUID(1)[4:]): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
-		"a MIG device by its UUID":           {files: m{migUUID: "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"an instance by the UUID of its GPU": {files: m{gpuUUID(2) + ".5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"an unknown UUID":                    {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
-		"names with more behind":             {files: m{gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n", "nvidia1": "7\n"}, unmatched: 5},
-		"one GPU by two names":               {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: m{"1": "8 9 7"}},
-		"one job by two names":               {files: m{gpuUUID(1): "7\n", "1": "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
+		"nothing":                    {},
+		"a job on a GPU":             {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"an idle GPU":                {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"two jobs share":             {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
+		"one job, named twice":       {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"a job on two GPUs":          {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
+		"an instance":                {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"a job on a partitioned GPU": {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
+		"a job on a partitioned GPU, one instance idle":      {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
+		"a job on a partitioned GPU, another on an instance": {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
+		"DCGM's id of an instance":                           {files: m{"2.14": "7\n"}, unmatched: 1},
+		"a missing GPU":                                      {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
+		"other files":                                        {files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5},
+		"hidden files":                                       {files: m{".0": "7\n", ".lock": ""}},
+		"a GPU by its UUID":                                  {files: m{gpuUUID(1): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
+		"a UUID in capitals":                                 {files: m{"GPU-" + strings.ToUpper(gpuUUID(1)[4:]): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
+		"a MIG device by its UUID":                           {files: m{migUUID: "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"an instance by the UUID of its GPU":                 {files: m{gpuUUID(2) + ".5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"an unknown UUID":                                    {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
+		"names with a suffix":                                {files: m{gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n", "nvidia1": "7\n"}, unmatched: 5},
+		"one GPU by two names":                               {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: m{"1": "8 9 7"}},
+		"one job by two names":                               {files: m{gpuUUID(1): "7\n", "1": "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -172,12 +172,12 @@ func TestSameUntilItChanges(t *testing.T) {
 
 	b.put("0", "8\r\n\r\n7\n8\n")
 	if got := b.attribute(nodeA); got != first {
-		t.Error("same jobs: Attribute returned new owners")
+		t.Error("same jobs: Attribute returned new owners, want the previous ones")
 	}
 	b.put("1", "10\n")
 	second := b.attribute(nodeA)
 	if second == first {
-		t.Error("job changed: Attribute returned the old owners")
+		t.Error("job changed: Attribute returned the previous owners, want new ones")
 	}
 	b.remove("1")
 	third := b.attribute(nodeA)
@@ -185,10 +185,10 @@ func TestSameUntilItChanges(t *testing.T) {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	if other := b.attribute(node()); other == third {
-		t.Error("topology changed: Attribute returned the old owners")
+		t.Error("topology changed: Attribute returned the previous owners, want new ones")
 	}
 	if now := fmt.Sprint(users(first), labels(first)); now != said {
-		t.Errorf("first result changed from %s to %s", said, now)
+		t.Errorf("first result changed from %s to %s, want no change", said, now)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestRewrittenWhileRead(t *testing.T) {
 	}
 	write("")
 	if diff := cmp.Diff(map[string]string{"0": "7"}, users(b.attribute(node()))); diff != "" || waited == 0 {
-		t.Errorf("after %d pauses: %s", waited, diff)
+		t.Errorf("pauses = %d, want at least 1; owners (-want +got):\n%s", waited, diff)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -302,7 +302,7 @@ func TestUnreadable(t *testing.T) {
 				t.Errorf("owners (-want +got):\n%s", diff)
 			}
 			if n := strings.Count(b.log.String(), "\n"); n != 2 {
-				t.Errorf("logged in %d lines, want 2:\n%s", n, &b.log)
+				t.Errorf("log has %d lines, want 2:\n%s", n, &b.log)
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), b.dir) {
-		t.Errorf("missing folder: error = %v", err)
+		t.Errorf("missing folder: error = %v, want gpu.ErrUnavailable that names %s", err, b.dir)
 	}
 	if err := os.Rename(hidden, b.dir); err != nil {
 		t.Fatal(err)
@@ -343,13 +343,13 @@ func TestFolder(t *testing.T) {
 		}
 	}
 	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, ErrTooManyFiles) {
-		t.Errorf("%d entries: %v", maxEntries+1, err)
+		t.Errorf("folder with %d entries: error = %v, want ErrTooManyFiles", maxEntries+1, err)
 	}
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := b.Attribute(ended, node()); err == nil {
-		t.Error("no error after the context ended")
+		t.Error("Attribute with a canceled context succeeded, want an error")
 	}
 }
 
@@ -381,7 +381,7 @@ func TestChurn(t *testing.T) {
 			return 0 // before the first version
 		}
 		if _, err := fmt.Sscanf(jobs, "%d %d", &a, &c); err != nil || c-a != 1000 {
-			t.Fatalf("jobs %q mix two versions", jobs)
+			t.Fatalf("jobs = %q, want both of one version", jobs)
 		}
 		return a
 	}
@@ -421,13 +421,13 @@ func TestVeryManyJobs(t *testing.T) {
 		}
 	}
 	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 2*(10_000-attribution.MaxOwners) {
-		t.Errorf("jobs omitted = %v", got)
+		t.Errorf("jobs dropped = %v, want %d", got, 2*(10_000-attribution.MaxOwners))
 	}
 	b.put("0", "1\n")
 	b.remove("2")
 	b.attribute(node())
 	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 0 {
-		t.Errorf("jobs omitted = %v, want 0", got)
+		t.Errorf("jobs dropped = %v, want 0", got)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	want(t, "a claim before it is read", claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", ""), podmapper.Claimed{})
 	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
 	if claims.Revision() == 0 {
-		t.Error("claim was read, but the revision did not change")
+		t.Error("revision after the claim was read = 0, want more")
 	}
 	claims.Get("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0", "")
 	claims.Get("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0", "")
@@ -48,11 +48,11 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		{"odd", "node-1", "gpu-0"}: false, {"absent", "node-1", "gpu-0"}: false,
 	} {
 		if got := claims.Get("ml", of[0], "gpu.nvidia.com", of[1], of[2], "").Admin; got != want {
-			t.Errorf("claim %v: admin access = %t", of, got)
+			t.Errorf("claim %v: admin access = %t, want %t", of, got, want)
 		}
 	}
 	if claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
-		t.Error("claim of another namespace has the same admin access")
+		t.Error("claim of another namespace has admin access, want none")
 	}
 	until(t, "the API server's outcome", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
 }
@@ -88,14 +88,14 @@ func TestClaimsAreReadAfterWait(t *testing.T) {
 		return claims.Get("ml", claim, "gpu.nvidia.com", "node-1", device, "").Read
 	}
 	if read("a", "gpu-0") || read("b", "gpu-1") {
-		t.Error("claim is known before it was read")
+		t.Error("claim is known before it was read, want it unknown")
 	}
 	claims.Wait(t.Context())
 	if !read("a", "gpu-0") || !read("b", "gpu-1") {
-		t.Error("claim is unknown after Wait")
+		t.Error("claim is unknown after Wait, want it known")
 	}
 	if read("a", "gpu-7") {
-		t.Error("device that the claim does not have counts as read")
+		t.Error("device gpu-7, which the claim does not have: Read = true, want false")
 	}
 }
 
@@ -110,6 +110,6 @@ func TestForbiddenClaims(t *testing.T) {
 	claims.Wait(t.Context())
 	want(t, "after it", get(), podmapper.Claimed{Forbidden: true})
 	if err, ok := outcomes.of("resourceclaims"); !ok || err == nil {
-		t.Errorf("reported outcome = %v, %t", err, ok)
+		t.Errorf("reported outcome = %v (reported: %t), want an error", err, ok)
 	}
 }

@@ -40,10 +40,10 @@ func TestPodsOfOneNode(t *testing.T) {
 	a, _ := pods.Get("ml", "a")
 	want(t, "pod a", a, kube.Pod{UID: "1", Labels: map[string]string{"team": "ml"}, Created: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Local()})
 	if b, _ := pods.Get("ml", "b"); !b.Finished {
-		t.Error("pod b has succeeded but is not finished")
+		t.Error("pod b has succeeded, but Finished = false, want true")
 	}
 	if _, ok := pods.Get("other", "a"); ok {
-		t.Error("pod of another namespace is known")
+		t.Error("pod of another namespace is known, want it unknown")
 	}
 
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
@@ -57,10 +57,10 @@ func TestPodsOfOneNode(t *testing.T) {
 	s.send(podsPath, "DELETED", pod("a", "3", "Failed", nil))
 	until(t, "pod a gone", func() bool { _, ok := pods.Get("ml", "a"); return !ok })
 	if pods.Revision() != before+2 {
-		t.Errorf("revision = %d after %d and two relevant changes", pods.Revision(), before)
+		t.Errorf("revision after two relevant changes = %d, want %d", pods.Revision(), before+2)
 	}
 	if err, ok := outcomes.of("pods"); !ok || err != nil {
-		t.Errorf("reported outcome = %v, %v", err, ok)
+		t.Errorf("reported outcome = %v (reported: %v), want success", err, ok)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestStalePods(t *testing.T) {
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
 	since, stale := pods.Stale()
 	if stale || since.IsZero() {
-		t.Errorf("with an API server: Stale = %v, %v", since, stale)
+		t.Errorf("with an API server: Stale = %v, %v; want a time and false", since, stale)
 	}
 	s.deny("list", podsPath, true)
 	s.deny("watch", podsPath, true)
@@ -140,7 +140,7 @@ func TestAnswerIsNoList(t *testing.T) {
 				t.Errorf("error = %v, want %s", err, tt.sentence)
 			}
 			if _, ok := pods.Get("ml", "a"); ok {
-				t.Error("invalid list yielded a pod")
+				t.Error("invalid list: pod ml/a is known, want it unknown")
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			})
 			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, missing, or of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
-					t.Errorf("device %s is known: %+v", name, d)
+					t.Errorf("device %s = %+v, want it unknown", name, d)
 				}
 			}
 
@@ -231,7 +231,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			s.send(path, "MODIFIED", resourceSlice(version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
 			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
 			if slices.Revision() == before {
-				t.Error("content changed, but the revision did not")
+				t.Error("content changed, but the revision did not, want another revision")
 			}
 		})
 	}
@@ -242,11 +242,11 @@ func TestClusterWithoutDRA(t *testing.T) {
 	c, outcomes := s.client()
 	slices := c.Slices(t.Context(), "node-1")
 	until(t, "the reason", func() bool { err, _ := outcomes.of("resourceslices"); return err != nil })
-	if err, _ := outcomes.of("resourceslices"); !strings.Contains(err.Error(), "expected one of [v1 v1beta2 v1beta1]") {
-		t.Errorf("reported outcome = %v", err)
+	if err, _ := outcomes.of("resourceslices"); !strings.Contains(err.Error(), "serves resourceslices.resource.k8s.io in none of the versions [v1 v1beta2 v1beta1]; DRA needs Kubernetes 1.32") {
+		t.Errorf("reported outcome = %v, want an error with the expected versions", err)
 	}
 	if _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-0"); ok || slices.Revision() != 0 {
-		t.Error("device is known without DRA")
+		t.Error("without DRA: a device is known or the revision is not 0, want neither")
 	}
 }
 
@@ -295,7 +295,7 @@ func TestConfigMap(t *testing.T) {
 	wantError(t, err, `ConfigMap monitoring:counters: no permission to get configmaps counters in the namespace monitoring: grant the service account the verb "get" on "configmaps" with a Role`)
 	s.Close()
 	if _, err := m.Await(t.Context(), 50*time.Millisecond); err == nil {
-		t.Error("no error without an API server")
+		t.Error("Await without an API server succeeded, want an error")
 	}
 }
 
@@ -322,10 +322,10 @@ func TestSharingOfANode(t *testing.T) {
 func TestNoCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if _, err := kube.New(kube.Options{}); !errors.Is(err, kube.ErrNoCluster) {
-		t.Errorf("error = %v", err)
+		t.Errorf("New without a cluster: error = %v, want ErrNoCluster", err)
 	}
 	if _, err := kube.New(kube.Options{Kubeconfig: []string{"/nonexistent/config"}}); err == nil {
-		t.Error("missing kubeconfig was accepted")
+		t.Error("New with a missing kubeconfig succeeded, want an error")
 	}
 }
 
@@ -339,6 +339,6 @@ func TestWatchesEndWithTheirContext(t *testing.T) {
 	cancel()
 	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
 	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
-		t.Error("known pods were lost after the context ended")
+		t.Error("after the context ended: pod ml/a is unknown or changed, want it unchanged")
 	}
 }

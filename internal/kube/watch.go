@@ -118,7 +118,11 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 		err = fmt.Errorf("listing %s returned the unexpected kind %q", c.resource.Resource, list.GetKind())
 	}
 	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("the API server has no %s; expected one of %v (Kubernetes 1.32 or later with DRA): %w", c.resource.GroupResource(), c.versions, err)
+		hint := ""
+		if c.resource.Group == draGroup {
+			hint = "; DRA needs Kubernetes 1.32 or later"
+		}
+		err = fmt.Errorf("the API server serves %s in none of the versions %v%s: %w", c.resource.GroupResource(), c.versions, hint, err)
 	}
 	c.answered("list", err)
 	if err != nil {

@@ -45,7 +45,7 @@ func BenchmarkAttribute(b *testing.B) {
 		}
 	}
 	if owned != 110 {
-		b.Fatalf("owners = %d with 110 pods", owned)
+		b.Fatalf("owners of 110 pods = %d, want 110", owned)
 	}
 	b.ReportMetric(float64(s.Lists())/float64(b.N), "kubelet-lists/op")
 }

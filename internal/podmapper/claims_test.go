@@ -32,12 +32,12 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	w := newAged(t, podmapper.Options{LogFolder: n.logs, PodUID: true}, a, other)
 	if got := w.attribute().UseOf(0).Owners[0].PodUID; got != uidA {
-		t.Fatalf("before the restart: %q", got)
+		t.Fatalf("UID before the restart = %q, want %q", got, uidA)
 	}
 	n.log("ml_a_" + uidB) // the second pod with that name
 	for _, x := range w.restarts(5*time.Second, other).UseOf(0).Owners {
 		if x.PodUID != uidA {
-			t.Errorf("GPU 0 belongs to the first pod (UID %s); got pod %s with UID %s", uidA, x.Pod, x.PodUID)
+			t.Errorf("owner of GPU 0 = pod %s with UID %s, want the first pod with UID %s", x.Pod, x.PodUID, uidA)
 		}
 	}
 }
@@ -53,10 +53,10 @@ func TestUnreadClaimIsNoOwner(t *testing.T) {
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
 	o := w.attribute()
 	if use := o.UseOf(1); len(use.Owners) > 0 && !use.Incomplete {
-		t.Errorf("free GPU is attributed to the monitor: %+v", use)
+		t.Errorf("owners of the free GPU = %+v, want none", use)
 	}
 	if use := o.UseOf(0); len(use.Owners) > 1 && !use.Incomplete {
-		t.Errorf("the pod's GPU is shared with the monitor: %+v", use)
+		t.Errorf("owners of the pod's GPU = %+v, want only the pod", use)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestUnreadSharesAreUnknown(t *testing.T) {
 		return d, ok
 	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
 	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && use.Owners[0].Part == 0 && !use.Incomplete {
-		t.Errorf("unknown shares are divided in halves: %+v", use)
+		t.Errorf("unknown shares = %+v, want them not divided into halves", use)
 	}
 }
 

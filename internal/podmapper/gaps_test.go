@@ -21,7 +21,7 @@ func TestFreeDevicesOnceTheKubeletIsKnown(t *testing.T) {
 	now = now.Add(11 * time.Second)
 	for range 2 {
 		if got := incomplete(w.attribute()); len(got) > 0 {
-			t.Errorf("rows with unknown owners 11 s after the restart: %v", got)
+			t.Errorf("rows with unknown owners 11 s after the restart = %v, want none", got)
 		}
 	}
 }

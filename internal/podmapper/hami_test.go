@@ -18,16 +18,16 @@ func TestHAMi(t *testing.T) {
 		rows       []int
 		unmatched  float64
 	}{
-		"another GPU than listed":   {one(gpu4) + ";;", []string{gpu0 + "-3"}, []int{4}, 0},
-		"the one that is listed":    {one(gpu0) + ";;", []string{gpu0 + "-0"}, []int{0}, 0},
-		"two":                       {one(gpu4) + one(gpu1) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{1, 4}, 0},
-		"fewer than listed":         {one(gpu4) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{4}, 1},
-		"of the container beside":   {";" + one(gpu4) + ";", []string{gpu0 + "-3"}, nil, 1},
-		"of one container too many": {one(gpu4) + ";;;", []string{gpu0 + "-3"}, nil, 1},
-		"of another maker":          {gpu4 + ",MLU,3000,30:;;", []string{gpu0 + "-3"}, nil, 1},
-		"none":                      {"", []string{gpu0 + "-3"}, nil, 1},
-		"garbage":                   {"x;y", []string{gpu0 + "-3"}, nil, 1},
-		"NVIDIA's own plugin":       {one(gpu4) + ";;", []string{gpu0}, []int{0}, 0},
+		"annotation names another GPU":                    {one(gpu4) + ";;", []string{gpu0 + "-3"}, []int{4}, 0},
+		"annotation names the listed GPU":                 {one(gpu0) + ";;", []string{gpu0 + "-0"}, []int{0}, 0},
+		"annotation names two other GPUs":                 {one(gpu4) + one(gpu1) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{1, 4}, 0},
+		"annotation names fewer GPUs than are listed":     {one(gpu4) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{4}, 1},
+		"annotation for another container":                {";" + one(gpu4) + ";", []string{gpu0 + "-3"}, nil, 1},
+		"annotation for more containers than the pod has": {one(gpu4) + ";;;", []string{gpu0 + "-3"}, nil, 1},
+		"annotation with a device of another vendor":      {gpu4 + ",MLU,3000,30:;;", []string{gpu0 + "-3"}, nil, 1},
+		"no annotation":       {"", []string{gpu0 + "-3"}, nil, 1},
+		"invalid annotation":  {"x;y", []string{gpu0 + "-3"}, nil, 1},
+		"NVIDIA's own plugin": {one(gpu4) + ";;", []string{gpu0}, []int{0}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &api{}
@@ -43,7 +43,7 @@ func TestHAMi(t *testing.T) {
 				owner := o.UseOf(row).Owners[0]
 				want(t, "owner", owner.Pod+"/"+owner.Container+" "+owner.PodUID, "a/main "+uidA)
 				if shared := owner.Replica != ""; shared != (o.UseOf(row).Sharing == gpu.SharingTimeSlicing) || shared == (name == "NVIDIA's own plugin") {
-					t.Errorf("row %d: replica = %q, sharing = %v", row, owner.Replica, o.UseOf(row).Sharing)
+					t.Errorf("row %d: replica = %q, sharing = %v; want a replica and time-slicing together, and only with HAMi", row, owner.Replica, o.UseOf(row).Sharing)
 				}
 			}
 			want(t, "rows", rows, tt.rows)

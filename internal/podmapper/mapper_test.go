@@ -222,10 +222,10 @@ func TestOneConnectionAndOneListPerCall(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b, a), kubelet.Lists(b))
 	first, second, third := w.attribute(), w.attribute(), w.attribute()
 	if first != second {
-		t.Error("same pods in another order: Attribute returned new owners")
+		t.Error("same pods in another order: Attribute returned new owners, want the previous ones")
 	}
 	if third == second {
-		t.Error("pod ended, but Attribute returned the old owners")
+		t.Error("pod ended: Attribute returned the previous owners, want new ones")
 	}
 	want(t, "lists", w.Lists(), 3)
 	want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 3})
@@ -236,27 +236,27 @@ func TestKubeletErrors(t *testing.T) {
 	labels := map[int]string{0: "ml/a/c"}
 	big := kubelet.Lists(kubelet.Crowd(200_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })...)
 
-	t.Run("refuses, closes the connection, sends too much, and recovers", func(t *testing.T) {
+	t.Run("kubelet rejects a call, closes the connection, sends too much, and recovers", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, pod, kubelet.Refuses(codes.ResourceExhausted), pod,
 			kubelet.Dies(kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))), pod, big, pod)
 		for range 3 {
 			want(t, "labels", pods(w.attribute()), labels)
 			if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
-				t.Error("no error")
+				t.Error("Attribute succeeded, want an error")
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-	t.Run("hangs", func(t *testing.T) {
+	t.Run("kubelet hangs", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, kubelet.Hangs(), pod)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("Attribute: %v", err)
+			t.Errorf("Attribute: error %v, want gpu.ErrTimeout", err)
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-	t.Run("is missing, appears, and is replaced", func(t *testing.T) {
+	t.Run("kubelet is missing, appears, and is replaced", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, pod)
 		w.Stop()
 		w.fails(gpu.ErrUnavailable)
@@ -267,7 +267,7 @@ func TestKubeletErrors(t *testing.T) {
 			w.fails(gpu.ErrUnavailable)
 		}
 	})
-	t.Run("sends more than gRPC's default limit", func(t *testing.T) {
+	t.Run("kubelet sends more than gRPC's default limit", func(t *testing.T) {
 		crowd := kubelet.Crowd(60_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(append(crowd, kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))...))
 		want(t, "labels", pods(w.attribute()), labels)
@@ -286,10 +286,10 @@ func TestKubeletRestart(t *testing.T) {
 	w.fails(podmapper.ErrEmpty)
 	w.fails(podmapper.ErrEmpty)
 	if w.attribute() != before {
-		t.Error("same pods after the restart: Attribute returned new owners")
+		t.Error("same pods after the restart: Attribute returned new owners, want the previous ones")
 	}
 	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
-		t.Errorf("age of the map = %v", age)
+		t.Errorf("age of the map = %v, want one value of at least 0", age)
 	}
 }
 
@@ -459,7 +459,7 @@ func TestReplicasFollowPlugin(t *testing.T) {
 		t.Errorf("Attribute = %v, %v; want one owner and an unknown number of replicas", o.UseOf(4), err)
 	}
 	if took := time.Since(begin); took > patience/2 {
-		t.Errorf("Attribute took %v", took)
+		t.Errorf("Attribute took %v, want at most %v", took, patience/2)
 	}
 }
 
@@ -473,7 +473,7 @@ func TestLongNamesAreTruncated(t *testing.T) {
 	}
 	for _, l := range labels {
 		if len(l.Value) > 253 {
-			t.Errorf("%s has %d bytes", l.Name, len(l.Value))
+			t.Errorf("%s has %d bytes, want at most 253", l.Name, len(l.Value))
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestRecordingsOfRealKubelet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			expected, ok := wants[name]
 			if !ok {
-				t.Fatal("no expectation for this recording")
+				t.Fatal("no expected result for this recording")
 			}
 			w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(capture.PodResources...))
 			o := w.attribute()
@@ -134,7 +134,7 @@ func TestDynamicMIGDevices(t *testing.T) {
 	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), unmatched)
 	why, err := w.mapper.Unmatched(t.Context(), w.topology)
 	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 yet") {
-		t.Errorf("Unmatched = %v, %v", why, err)
+		t.Errorf("Unmatched = %v, %v; want one device with the reason that its GPU instance does not exist yet", why, err)
 	}
 	remake(5, 7, 4, migA)
 	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
@@ -268,13 +268,13 @@ func TestRecreatedPods(t *testing.T) {
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
 	second := w.attribute()
 	if second == first {
-		t.Error("pod was recreated, but Attribute returned the old owners")
+		t.Error("pod was recreated: Attribute returned the previous owners, want new ones")
 	}
 	want(t, "uid of the new pod", uid(second, 0), "3")
 	want(t, "label of the new pod", second.Of(0)[3], gpu.Label{Name: "pod_uid", Value: "3"})
 	a.revision++
 	if w.attribute() != second {
-		t.Error("unrelated API change: Attribute returned new owners")
+		t.Error("unrelated API change: Attribute returned new owners, want the previous ones")
 	}
 }
 
@@ -336,7 +336,7 @@ func TestLabelsOfPods(t *testing.T) {
 // The API server's first list arrives shortly after the start. Only the first Attribute waits for it, and only for a
 // limited time.
 func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
-	for name, comes := range map[string]bool{"it comes": true, "it does not come": false} {
+	for name, comes := range map[string]bool{"list arrives": true, "list never arrives": false} {
 		t.Run(name, func(t *testing.T) {
 			a, ready := &api{}, make(chan struct{})
 			opt := a.options()
@@ -355,12 +355,12 @@ func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
 			want(t, "labels of the first result", len(w.attribute().Of(0)), labels)
 			waited := time.Since(begin)
 			if !comes && waited < time.Second {
-				t.Errorf("first Attribute waited %v", waited)
+				t.Errorf("first Attribute took %v, want at least 1s", waited)
 			}
 			begin = time.Now()
 			w.attribute()
 			if waited := time.Since(begin); waited >= time.Second {
-				t.Errorf("second Attribute waited %v", waited)
+				t.Errorf("second Attribute took %v, want less than 1s", waited)
 			}
 		})
 	}
@@ -378,13 +378,13 @@ func FuzzLabelsOfPods(f *testing.F) {
 		labels := podmapper.LabelsOf(server.options(), gpu.Owner{Namespace: "ml", Pod: "a", Container: "c", PodUID: "u"}, server.pods["ml/a"].Labels)
 		for i, l := range labels {
 			if !name.MatchString(l.Name) {
-				t.Errorf("invalid label name %q", l.Name)
+				t.Errorf("label name = %q, want a valid one", l.Name)
 			}
 			if i > 0 && labels[i-1].Name >= l.Name {
-				t.Errorf("label %q is before %q", labels[i-1].Name, l.Name)
+				t.Errorf("label %q is before %q, want distinct names in order", labels[i-1].Name, l.Name)
 			}
 			if l.Name == "pod" && l.Value != "a" || l.Name == "namespace" && l.Value != "ml" {
-				t.Errorf("%s is %q", l.Name, l.Value)
+				t.Errorf("%s = %q, want the pod's own value", l.Name, l.Value)
 			}
 		}
 	})
@@ -420,7 +420,7 @@ func TestChurn(t *testing.T) {
 		want(t, "pod of this round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
 		for _, owner := range o.UseOf(4).Owners {
 			if !strings.HasPrefix(owner.Pod, fmt.Sprintf("pod-%d-", round)) {
-				t.Fatalf("round %d: owner %s is stale", round, owner.Pod)
+				t.Fatalf("round %d: owner = %s, want a pod of this round", round, owner.Pod)
 			}
 		}
 		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
@@ -432,7 +432,7 @@ func TestChurn(t *testing.T) {
 	}
 	// 180 rounds have 90,000 pods. Keeping the name of each would take 32 bytes.
 	if after := heap(); after > before+90_000*30 {
-		t.Errorf("memory grew from %d to %d bytes over 180 rounds", before, after)
+		t.Errorf("memory grew from %d to %d bytes over 180 rounds, want at most %d", before, after, before+90_000*30)
 	}
 }
 

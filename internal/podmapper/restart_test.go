@@ -44,7 +44,7 @@ func TestRecordedRestart(t *testing.T) {
 		o, err := w.mapper.Attribute(ctx, w.topology)
 		cancel()
 		if wrong := m.Refused || len(m.Pods) == 0; wrong != (err != nil) {
-			t.Errorf("%v: unexpected error %v", m.At, err)
+			t.Errorf("list at %v: error %v, want an error: %t", m.At, err, wrong)
 		}
 		if err == nil {
 			answers++
@@ -77,10 +77,10 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 		for i := range fill {
 			o := w.attribute()
 			if o != before {
-				t.Fatalf("seed %d, list %d: owners changed to %v, labels to %v", seed, i, o.UseOf(4).Owners, pods(o))
+				t.Fatalf("seed %d, list %d: owners changed to %v, labels to %v; want no change", seed, i, o.UseOf(4).Owners, pods(o))
 			}
 			if kept := w.metric("dcgm_exporter_attribution_holdings_kept")[""]; (kept == 0) != (i == len(fill)-1) {
-				t.Errorf("seed %d, list %d of %d: allocations kept = %v", seed, i, len(fill), kept)
+				t.Errorf("seed %d, list %d of %d: allocations kept = %v, want 0 only after the last list", seed, i, len(fill), kept)
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
@@ -114,14 +114,14 @@ func TestStalledAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("Attribute: %v", err)
+		t.Errorf("Attribute: error %v, want gpu.ErrTimeout", err)
 	}
 	close(release)
 	if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
-		t.Error("no error for a call above the rate limit")
+		t.Error("Attribute above the rate limit succeeded, want an error")
 	}
 	if w.attribute() != before {
-		t.Error("owners changed after a stalled response")
+		t.Error("owners changed after a stalled response, want no change")
 	}
 }
 
@@ -328,7 +328,7 @@ func TestNewConnection(t *testing.T) {
 		want(t, "owners", named(o, 4), []string{"a", "b"})
 		return
 	}
-	t.Error("every Attribute failed")
+	t.Error("all 200 calls of Attribute failed, want one to succeed")
 }
 
 // A kubelet that listed no pods for a long time has only just begun to load them.
@@ -361,6 +361,6 @@ func TestNodeWithoutPods(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
 	w.Born(time.Now())
 	if o := w.attribute(); len(o.Uses) != len(w.topology.Devices) {
-		t.Errorf("rows with owners or unknown owners = %d", len(o.Uses))
+		t.Errorf("rows with owners or unknown owners = %d, want %d", len(o.Uses), len(w.topology.Devices))
 	}
 }

@@ -70,7 +70,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 		"nothing":                 {},
 		"folders of logs":         {logs: []string{"ml_a_" + uidA, "ml_b_" + uidB, "web_a_" + uidB}, a: uidA, b: uidB},
 		"a static pod's folder":   {logs: []string{"ml_a_" + static}, a: static},
-		"other things beside":     {logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA},
+		"other files and folders": {logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA},
 		"an earlier pod's folder": {logs: []string{"ml_a_" + uidB, "ml_a_" + uidA}, a: uidA},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	first := w.attribute()
 	want(t, "UIDs once the folder exists", uids(first), map[string]string{"a": uidA})
 	if w.attribute() != first {
-		t.Error("same folders: Attribute returned new owners")
+		t.Error("same folders: Attribute returned new owners, want the previous ones")
 	}
 	n.log("ml_a_" + uidB)
 	want(t, "UIDs of another pod with the same name", uids(w.attribute()), map[string]string{"a": uidB})

@@ -37,12 +37,12 @@ func TestPods(t *testing.T) {
 		"v2, seen from another container's namespace": {
 			"0::/../../kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"the same with another QoS class": {
+		"v2, seen from a container of another QoS class": {
 			"0::/../../../kubepods-besteffort.slice/kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"likewise, cgroupfs":                     {"0::/../../pod" + pod + "/" + id, []string{pod}},
-		"likewise, a user's":                     {"0::/../../../../user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil},
-		"likewise, elsewhere":                    {"0::/../../../../system.slice/kubepods-pod" + slice + ".slice", nil},
+		"v2, seen from another container's namespace, cgroupfs":    {"0::/../../pod" + pod + "/" + id, []string{pod}},
+		"a user's cgroup, seen from another container's namespace": {"0::/../../../../user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil},
+		"a system cgroup, seen from another container's namespace": {"0::/../../../../system.slice/kubepods-pod" + slice + ".slice", nil},
 		"v2, cgroupfs":                           {"0::/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
 		"v2, cgroupfs, CRI-O":                    {"0::/kubepods/burstable/pod" + pod + "/crio-" + id, []string{pod}},
 		"below a custom root of the kubelet":     {"0::/custom/kubepods/burstable/pod" + pod + "/" + id, []string{pod}},
@@ -80,7 +80,7 @@ func TestPods(t *testing.T) {
 			"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod" + slice + ".slice:cri-containerd:" + id, nil,
 		},
 		"a job that creates cgroups":        {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
-		"a job, v1":                         {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
+		"a job that creates cgroups, v1":    {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
 		"a job on a virtual node":           {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
 		"a job of PBS":                      {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
 		"docker in a pod":                   {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
@@ -107,13 +107,13 @@ func TestPods(t *testing.T) {
 func TestIsPodUID(t *testing.T) {
 	for _, uid := range []string{pod, static} {
 		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
-			t.Errorf("IsPodUID(%s) is wrong, or it accepts a longer or shorter UID", uid)
+			t.Errorf("IsPodUID(%s) = false, or it is true for a longer or shorter UID", uid)
 		}
 		for i := range uid {
 			for _, other := range []string{"g", "A", "-", "0"} {
 				changed := uid[:i] + other + uid[i+1:]
 				if is := process.IsPodUID(changed); is != (other == uid[i:i+1] || other == "0" && uid[i] != '-') {
-					t.Errorf("IsPodUID(%s) = %t", changed, is)
+					t.Errorf("IsPodUID(%s) = %t, want %t", changed, is, !is)
 				}
 			}
 		}
@@ -146,13 +146,13 @@ func FuzzPods(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, a, b uint64, choice uint8) {
 		for _, uid := range process.Pods(text) {
 			if !strings.Contains(strings.ReplaceAll(text, "_", "-"), "pod"+uid) || len(uid) != 32 && len(uid) != 36 {
-				t.Errorf("Pods(%q) returned %q, which is not in the text", text, uid)
+				t.Errorf("Pods(%q) returned %q, want a UID of the text", text, uid)
 			}
 		}
 		uid := fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(a), uint16(a>>32), uint16(a>>48), uint16(b), b>>16)
 		cid := fmt.Sprintf("%032x%032x", a, b)
 		if got := process.Pods(shape(choice, uid, cid)); len(got) != 1 || got[0] != uid {
-			t.Errorf("Pods(%q) = %q", shape(choice, uid, cid), got)
+			t.Errorf("Pods(%q) = %q, want only %q", shape(choice, uid, cid), got, uid)
 		}
 	})
 }

@@ -118,15 +118,15 @@ func TestReusedProcessID(t *testing.T) {
 		between func(*testing.T, *proc, *process.Resolver)
 		reason  string
 	}{
-		"within an interval": {func(*testing.T, *proc, *process.Resolver) {}, "unavailable"},
-		"after a read that missed it": {func(t *testing.T, p *proc, r *process.Resolver) {
+		"reused within an interval": {func(*testing.T, *proc, *process.Resolver) {}, "unavailable"},
+		"reused after a read without the process": {func(t *testing.T, p *proc, r *process.Resolver) {
 			delete(p.MapFS, "70/stat")
 			if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-				t.Errorf("last read: UID = %q, error %v", uid, err)
+				t.Errorf("last read: UID = %q, error %v; want %q", uid, err, pod)
 			}
 			time.Sleep(10 * time.Second)
 		}, ""},
-		"long after the last query": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
+		"reused long after the last query": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestReusedProcessID(t *testing.T) {
 				r := process.NewResolver(p)
 				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 				if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-					t.Fatalf("first read: UID = %q, error %v", uid, err)
+					t.Fatalf("first read: UID = %q, error %v; want %q", uid, err, pod)
 				}
 				time.Sleep(10 * time.Second)
 				tt.between(t, p, r)
@@ -146,7 +146,7 @@ func TestReusedProcessID(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				if uid, err := one(r.PodOf(70)); uid != other || err != nil {
-					t.Errorf("next read: UID = %q, error %v", uid, err)
+					t.Errorf("next read: UID = %q, error %v; want %q", uid, err, other)
 				}
 			})
 		})
@@ -205,7 +205,7 @@ func TestProcessEndsDuringLookup(t *testing.T) {
 		r := process.NewResolver(p)
 		p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-			t.Fatalf("first read: UID = %q, error %v", uid, err)
+			t.Fatalf("first read: UID = %q, error %v; want %q", uid, err, pod)
 		}
 		time.Sleep(10 * time.Second)
 		p.put(70, 900, "")
@@ -230,7 +230,7 @@ func TestProcessIsReadOnce(t *testing.T) {
 	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 	for range 3 {
 		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-			t.Errorf("PodOf(70) = %q, %v", uid, err)
+			t.Errorf("PodOf(70) = %q, %v; want %q", uid, err, pod)
 		}
 	}
 	if p.reads["70/stat"] != 1 || p.reads["70/cgroup"] != 1 {
@@ -238,12 +238,12 @@ func TestProcessIsReadOnce(t *testing.T) {
 	}
 	p.inodes["70"] = 2 // the kernel created a new inode for the folder
 	if uid, _ := one(r.PodOf(70)); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
-		t.Errorf("UID = %q after reads %v", uid, p.reads)
+		t.Errorf("with a new inode: UID = %q, reads %v; want %q, two reads of stat and one of cgroup", uid, p.reads, pod)
 	}
 	p.inodes["70"] = 3
 	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
 	if uid, _ := one(r.PodOf(70)); uid == pod {
-		t.Errorf("UID = %q for the ID of another process", uid)
+		t.Errorf("ID of another process: UID = %q, want another one than before", uid)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestOtherPIDNamespace(t *testing.T) {
 			delete(p.MapFS, "2/stat")
 		}
 		if uid, err := one(process.NewResolver(p).PodOf(70)); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
-			t.Errorf("%s: UID = %q, error %v", name, uid, err)
+			t.Errorf("%s: UID = %q, error %v; want gpu.ErrPIDNamespace", name, uid, err)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestResolverIsBounded(t *testing.T) {
 		}
 	}
 	if uid, err := one(r.PodOf(5)); uid != pod || err != nil {
-		t.Errorf("after %d processes: UID = %q, error %v", 6000, uid, err)
+		t.Errorf("after %d processes: UID = %q, error %v; want %q", 6000, uid, err, pod)
 	}
 	if n := process.Known(r); n > 4096 {
 		t.Errorf("remembered processes = %d, want fewer", n)
@@ -294,13 +294,13 @@ func TestCachedPodExpires(t *testing.T) {
 		}
 		r := process.NewResolver(proc)
 		if uid, err := one(r.PodOf(7)); uid == "" || err != nil {
-			t.Fatalf("first lookup: UID = %q, error %v", uid, err)
+			t.Fatalf("first lookup: UID = %q, error %v; want a UID", uid, err)
 		}
 		delete(proc, "7/stat")
 		delete(proc, "7/cgroup")
 		time.Sleep(6 * time.Minute)
 		if uid, err := one(r.CachedPodOf(7)); uid != "" || err != nil {
-			t.Errorf("lookup after a long time: UID = %q, error %v", uid, err)
+			t.Errorf("lookup after six minutes: UID = %q, error %v; want none", uid, err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func checker(t testing.TB, file string, v catalog.Vocabulary) *queries.Checker {
 	t.Helper()
 	content, ok := etc.File(file)
 	if !ok {
-		t.Fatalf("no file %s", file)
+		t.Fatalf("%s is not embedded", file)
 	}
 	requests, _, err := counters.Parse(bytes.NewReader(content), file)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestShippedQueriesPass(t *testing.T) {
 	for _, pattern := range []string{"../../deployment/rules/*.yml", "../../grafana/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
-			t.Fatalf("no files %s: %v", pattern, err)
+			t.Fatalf("no file matches %s: %v", pattern, err)
 		}
 		for _, file := range files {
 			content, err := os.ReadFile(file)
@@ -107,7 +107,7 @@ func TestShippedQueriesPass(t *testing.T) {
 				c := checker(t, etc.FleetName, v)
 				for _, q := range list {
 					for _, sentence := range c.Check(q.Expr) {
-						t.Errorf("%s:%d: %s, vocabulary %v: %s", file, q.Line, q.Name, v, sentence)
+						t.Errorf("%s:%d: %s, vocabulary %v: finding %q, want none", file, q.Line, q.Name, v, sentence)
 					}
 				}
 			}
@@ -160,7 +160,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, expr string) {
 		for _, sentence := range c.Check(expr) {
 			if sentence == "" {
-				t.Error("an empty sentence")
+				t.Error("finding without text, want a sentence")
 			}
 		}
 	})

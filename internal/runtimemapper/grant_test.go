@@ -50,22 +50,22 @@ func TestGrant(t *testing.T) {
 		podmanCDI   = `"DeviceRequests":null,"Devices":[{"PathOnHost":"/dev/nvidia0","PathInContainer":"/dev/nvidia0","CgroupPermissions":""},{"PathOnHost":"/dev/nvidiactl"},{"PathOnHost":"/dev/nvidia-uvm"}]`
 	)
 	tests := map[string]struct{ runtime, host, env, want string }{
-		"--gpus all":                       {"runc", gpusAll, "", "all"},
-		"--gpus all, utility part":         {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=utility", ""},
-		"--gpus all, compute part":         {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=compute,utility", "all"},
-		"--gpus 2":                         {"runc", gpusTwo, "", "0 1"},
-		"--gpus device=":                   {"runc", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
-		"a request over the environment":   {"nvidia", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
-		"compose, count: 1":                {"runc", compose, "", "0"},
-		"--device with a CDI name":         {"runc", cdi, "NVIDIA_VISIBLE_DEVICES=void", "0"},
-		"a GPU of AMD":                     {"runc", amd, "", ""},
-		"another driver":                   {"runc", others, "", ""},
-		"--device /dev/nvidia0, or Podman": {"oci", podmanCDI, "NVIDIA_VISIBLE_DEVICES=all", "/dev/nvidia0"},
-		"--runtime nvidia":                 {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=0, 1,", "0 1"},
-		"--runtime nvidia, none":           {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=none", ""},
-		"--runtime nvidia, void":           {"nvidia-cdi", none, "NVIDIA_VISIBLE_DEVICES=void", ""},
-		"--runtime nvidia, nothing":        {"nvidia", none, "PATH=/bin", ""},
-		"a CUDA image without a GPU":       {"runc", none, "NVIDIA_VISIBLE_DEVICES=all", ""},
+		"--gpus all":                                   {"runc", gpusAll, "", "all"},
+		"--gpus all, capability utility":               {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=utility", ""},
+		"--gpus all, capabilities compute and utility": {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=compute,utility", "all"},
+		"--gpus 2":                            {"runc", gpusTwo, "", "0 1"},
+		"--gpus device=":                      {"runc", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
+		"a request overrides the environment": {"nvidia", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
+		"compose, count: 1":                   {"runc", compose, "", "0"},
+		"--device with a CDI name":            {"runc", cdi, "NVIDIA_VISIBLE_DEVICES=void", "0"},
+		"a GPU of AMD":                        {"runc", amd, "", ""},
+		"another driver":                      {"runc", others, "", ""},
+		"--device /dev/nvidia0, or Podman":    {"oci", podmanCDI, "NVIDIA_VISIBLE_DEVICES=all", "/dev/nvidia0"},
+		"--runtime nvidia":                    {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=0, 1,", "0 1"},
+		"--runtime nvidia, none":              {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=none", ""},
+		"--runtime nvidia, void":              {"nvidia-cdi", none, "NVIDIA_VISIBLE_DEVICES=void", ""},
+		"--runtime nvidia, nothing":           {"nvidia", none, "PATH=/bin", ""},
+		"a CUDA image without a GPU":          {"runc", none, "NVIDIA_VISIBLE_DEVICES=all", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -87,17 +87,17 @@ func TestAttribute(t *testing.T) {
 		labels, users m
 		unmatched     string
 	}{
-		"no owner":                 {containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"runc"}`}}},
-		"one":                      {containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"an API without a version": {version: "none", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"an older API":             {version: "1.41", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"two apart":                {containers: []container{sees("a", "0"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "2.1": "container=b"}, users: m{"0": "a", "2.1": "b"}},
-		"two share":                {containers: []container{sees("b", "0,1"), sees("a", "GPU-bbbb")}, labels: m{"0": "container=b"}, users: m{"0": "b", "1": "a b"}},
-		"one, by two names":        {containers: []container{sees("a", "0,GPU-aaaa")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"all, and a part":          {containers: []container{sees("a", "all"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "1": "container=a", "2.5": "container=a"}, users: m{"0": "a", "1": "a", "2": "a", "2.1": "a b", "2.5": "a"}},
-		"an unknown GPU":           {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
-		"without a name":           {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
-		"ended since listed":       {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
+		"no owner":                            {containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"runc"}`}}},
+		"one":                                 {containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
+		"an API without a version":            {version: "none", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
+		"an older API":                        {version: "1.41", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
+		"two apart":                           {containers: []container{sees("a", "0"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "2.1": "container=b"}, users: m{"0": "a", "2.1": "b"}},
+		"two share":                           {containers: []container{sees("b", "0,1"), sees("a", "GPU-bbbb")}, labels: m{"0": "container=b"}, users: m{"0": "b", "1": "a b"}},
+		"one device by two names":             {containers: []container{sees("a", "0,GPU-aaaa")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
+		"all devices, and a MIG device":       {containers: []container{sees("a", "all"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "1": "container=a", "2.5": "container=a"}, users: m{"0": "a", "1": "a", "2": "a", "2.1": "a b", "2.5": "a"}},
+		"an unknown GPU":                      {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
+		"container without a name":            {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
+		"container ended after it was listed": {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"allowed labels": {
 			containers: []container{labeled}, users: m{"0": "a"},
 			labels: m{"0": "container=a com.docker.compose.project=web com.docker.compose.service=api"},
@@ -155,7 +155,7 @@ func TestFollows(t *testing.T) {
 	d.set(func() { d.containers["5e1f"] = sees("exporter", "all"); d.containers["a1"] = sees("a", "0") })
 	first := attribute(t, m, topology)
 	if again := attribute(t, m, topology); again != first {
-		t.Error("same containers: Attribute returned new owners")
+		t.Error("same containers: Attribute returned new owners, want the previous ones")
 	}
 	steps := []struct {
 		change func()
@@ -173,10 +173,10 @@ func TestFollows(t *testing.T) {
 		d.set(step.change)
 		got := attribute(t, m, topology)
 		if diff := cmp.Diff(step.want, users(got)); diff != "" {
-			t.Errorf("step %d: %s", i, diff)
+			t.Errorf("step %d: owners (-want +got):\n%s", i, diff)
 		}
 		if (got != last) != (i > 0) {
-			t.Errorf("step %d: Attribute returned the same owners: %v", i, got == last)
+			t.Errorf("step %d: Attribute returned the previous owners: %t, want %t", i, got == last, i == 0)
 		}
 		last = got
 	}
@@ -223,11 +223,11 @@ func TestFaults(t *testing.T) {
 		"sends elsewhere": {instead: always(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://localhost/v1.51/containers/json", http.StatusFound)
 		}), reason: "error"},
-		"is no runtime": {instead: func(w http.ResponseWriter, r *http.Request) bool {
+		"is not a runtime": {instead: func(w http.ResponseWriter, r *http.Request) bool {
 			_, _ = io.WriteString(w, "<html>")
 			return true
 		}, reason: "error"},
-		"answers without end": {instead: func(w http.ResponseWriter, r *http.Request) bool {
+		"sends an endless answer": {instead: func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/_ping" {
 				return false
 			}
@@ -252,11 +252,11 @@ func TestFaults(t *testing.T) {
 			m := newMapper(d.socket)
 			_, err := m.Attribute(ctx, node())
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || tt.reason != "" && gpu.Reason(err) != tt.reason {
-				t.Errorf("%v, want %v%s", err, tt.is, tt.reason)
+				t.Errorf("Attribute: error %v, want %v%s", err, tt.is, tt.reason)
 			}
 			d.set(func() { d.instead = nil })
 			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-				t.Errorf("after recovery: %s", diff)
+				t.Errorf("owners after recovery (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestNoPing(t *testing.T) {
 		m := New(Options{Socket: d.socket, Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-				t.Errorf("status %d: %s", status, diff)
+				t.Errorf("status %d: owners (-want +got):\n%s", status, diff)
 			}
 		}
 		if n := strings.Count(log.String(), "does not report its API version"); n != 1 {
@@ -299,24 +299,24 @@ func TestSocket(t *testing.T) {
 
 	d.stop()
 	if _, err := os.Stat(d.socket); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("socket still exists: %v", err)
+		t.Fatalf("socket after the stop: %v, want os.ErrNotExist", err)
 	}
 	_, err := m.Attribute(context.Background(), node())
 	if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), d.socket) {
-		t.Errorf("missing socket: error = %v", err)
+		t.Errorf("missing socket: error = %v, want gpu.ErrUnavailable that names %s", err, d.socket)
 	}
 	if err := os.WriteFile(d.socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) {
-		t.Errorf("abandoned socket: error = %v", err)
+		t.Errorf("socket without a listener: error = %v, want gpu.ErrUnavailable", err)
 	}
 	if err := os.Remove(d.socket); err != nil {
 		t.Fatal(err)
 	}
 	d.listen()
 	if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-		t.Errorf("replaced socket: %s", diff)
+		t.Errorf("owners after the socket was replaced (-want +got):\n%s", diff)
 	}
 
 	if os.Geteuid() == 0 {
@@ -326,7 +326,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrPermission) {
-		t.Errorf("socket without permission: error = %v", err)
+		t.Errorf("socket without permission: error = %v, want gpu.ErrPermission", err)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestSlowInspection(t *testing.T) {
 		}
 	})
 	if _, err := m.Attribute(ctx, topology); err == nil {
-		t.Error("no error after the deadline")
+		t.Error("Attribute after the deadline succeeded, want an error")
 	}
 	if len(m.grants) != 1 {
 		t.Errorf("containers known = %d, want 1", len(m.grants))
@@ -367,7 +367,7 @@ func TestSlowInspection(t *testing.T) {
 			t.Errorf("owners (-want +got):\n%s", diff)
 		}
 		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
-			t.Errorf("owners unknown for GPU 0: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
+			t.Errorf("owners unknown for GPU 0: %t, 2: %t; want only 2", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
 		}
 	}
 	if n := d.known(); n != 11 {
@@ -398,7 +398,7 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("%d owners, want %d", n, attribution.MaxOwners)
 	}
 	if n := testutil.ToFloat64(m.metrics.omitted); n != 2*(1000-attribution.MaxOwners) {
-		t.Errorf("dropped owners counted = %v", n)
+		t.Errorf("dropped owners counted = %v, want %d", n, 2*(1000-attribution.MaxOwners))
 	}
 }
 
@@ -419,6 +419,6 @@ func TestBudgets(t *testing.T) {
 func TestNameWithoutEnd(t *testing.T) {
 	c := listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
 	if name := nameOf(&c); name != "0123456789ab" {
-		t.Errorf("name has %d bytes", len(name))
+		t.Errorf("name of %d bytes, want 0123456789ab", len(name))
 	}
 }

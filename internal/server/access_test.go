@@ -72,7 +72,7 @@ func TestProtectedEndpoints(t *testing.T) {
 		}
 		proven := do(t, h, "GET", "/debug/pprof/cmdline", "Authorization", "Basic c2NyYXBlcjpzZWNyZXQ=").StatusCode == 200
 		if proven != (tt.anyone || tt.config == passwords) {
-			t.Errorf("%s with %q: authenticated = %v", tt.address, filepath.Base(tt.config), proven)
+			t.Errorf("%s with %q: request with a password admitted = %t, want %t", tt.address, filepath.Base(tt.config), proven, !proven)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestOldConnectionHasNoCertificate(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	if _, err := client.Get("https://" + address + "/metrics"); err == nil {
-		t.Error("new connection without a certificate was accepted")
+		t.Error("new connection without a certificate was accepted, want it rejected")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 			client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 			write(t, file, config)
 			if err := reload(s); err != nil {
-				t.Errorf("after the repair: %v", err)
+				t.Errorf("reload after the repair: %v, want success", err)
 			}
 			check("a renewed certificate")
 		}

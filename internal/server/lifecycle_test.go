@@ -82,7 +82,7 @@ func TestReloadIsGuarded(t *testing.T) {
 		t.Errorf("without protection: status %d, want 403", res.StatusCode)
 	}
 	if len(r.calls) > 0 {
-		t.Errorf("rejected requests were carried out: %q", r.calls)
+		t.Errorf("calls of rejected requests = %q, want none", r.calls)
 	}
 
 	// A client that disconnects does not interrupt a reload.

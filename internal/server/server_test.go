@@ -83,7 +83,7 @@ func serve(t testing.TB, opts server.Options) (*server.Server, string) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 	select {
@@ -316,20 +316,20 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	}
 	ask(t, open[0], "/health") // now open[1] has been idle longest
 	if answer(open[0]) == "" {
-		t.Fatal("open connection got no response")
+		t.Fatal("first connection got no response after others were closed")
 	}
 	for i, path := range []string{"/health", "/-/healthy", "/metrics"} {
 		if answer(get(path)) == "" {
 			t.Errorf("GET %s got no response with 512 idle connections", path)
 		}
 		if answer(open[1+i]) != "" {
-			t.Errorf("connection %d, which has been idle longest, is still open", 1+i)
+			t.Errorf("connection %d, which has been idle longest, is open, want it closed", 1+i)
 		}
 	}
 	for _, i := range []int{0, 4, 511} {
 		ask(t, open[i], "/health")
 		if answer(open[i]) == "" {
-			t.Errorf("connection %d is closed although others have been idle longer", i)
+			t.Errorf("connection %d is closed, want it open: others have been idle longer", i)
 		}
 	}
 }
@@ -391,7 +391,7 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", address); err == nil {
 		_ = c.Close()
-		t.Error("listener is still open")
+		t.Error("listener is open after Run returned, want it closed")
 	}
 }
 

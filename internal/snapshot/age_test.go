@@ -33,7 +33,7 @@ func TestAgeOfSamples(t *testing.T) {
 		batch.Add(0, 0, gpu.Int(40), now.Add(-tt.age))
 		s := b.Build(snapshot.Reading{Batch: batch, Begin: now, Now: now})
 		if s.Columns[0].Values[0].IsAbsent() != tt.stale || (b.Stale > 0) != tt.stale {
-			t.Errorf("interval %v, age %v: value = %q, stale samples = %d", tt.interval, tt.age, s.Columns[0].Values[0], b.Stale)
+			t.Errorf("interval %v, age %v: value = %q, stale samples = %d, want it stale: %t", tt.interval, tt.age, s.Columns[0].Values[0], b.Stale, tt.stale)
 		}
 	}
 }

@@ -72,30 +72,30 @@ func TestContradictedProfiling(t *testing.T) {
 		lines    []line
 		interval time.Duration // a second by default
 	}{
-		"three in a row": {lines: []line{
+		"three contradicting reads in a row": {lines: []line{
 			{utilization: 99}, {utilization: 90}, {utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
 		}},
-		"an idle GPU":     {lines: []line{{}, {}, {}, {}}},
-		"work starts":     {lines: []line{{}, broken, broken, {utilization: 99, engine: .5, sm: .5}}},
-		"idle in between": {lines: []line{broken, broken, {utilization: 89}, broken, broken}},
-		"no tensor pipe":  {lines: slices.Repeat([]line{{utilization: 99, engine: .9, sm: .9}}, 4)},
-		"one field alone": {lines: []line{
+		"an idle GPU":      {lines: []line{{}, {}, {}, {}}},
+		"work starts":      {lines: []line{{}, broken, broken, {utilization: 99, engine: .5, sm: .5}}},
+		"idle in between":  {lines: []line{broken, broken, {utilization: 89}, broken, broken}},
+		"tensor pipe idle": {lines: slices.Repeat([]line{{utilization: 99, engine: .9, sm: .9}}, 4)},
+		"only one field reads 0": {lines: []line{
 			{utilization: 99, engine: .9}, {utilization: 99, engine: .9}, {utilization: 99, engine: .9, contradicted: half},
 		}},
-		"utilization is gone": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
+		"a read without utilization": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
 		"a new watch that helps": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
 			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, engine: .9, sm: .9}}},
 		"a new watch that does not help": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
 			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, contradicted: all}}},
-		"one sample of profiling": {lines: []line{
+		"profiling sample is not renewed": {lines: []line{
 			broken, with(func(l *line) { l.countedAt = 1 }), with(func(l *line) { l.countedAt = 2 }), broken,
 		}},
-		"one sample of utilization": {lines: []line{
+		"utilization sample is not renewed": {lines: []line{
 			broken, with(func(l *line) { l.used = 1 }), with(func(l *line) { l.used = 2 }), broken,
 		}},
-		"a window without a Read":            {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
-		"utilization from before the window": {lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4)},
-		"windows shorter than utilization's": {lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond},
+		"a longer pause between reads":                    {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
+		"utilization from before the interval":            {lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4)},
+		"interval shorter than the window of utilization": {lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			interval := cmp.Or(test.interval, time.Second)
@@ -135,7 +135,7 @@ func TestContradictedProfiling(t *testing.T) {
 					}
 				}
 				if got := contradicted(keeping.Build(r)); got != nil {
-					t.Errorf("read %d: a plan that keeps contradicted samples dropped %v", i, got)
+					t.Errorf("read %d: a plan that keeps contradicted samples dropped %v, want none", i, got)
 				}
 			}
 		})

@@ -30,10 +30,10 @@ func TestLostEntityHasNoSamples(t *testing.T) {
 		s := b.Build(snapshot.Reading{Batch: batch, Begin: now, Now: now})
 		for row, v := range s.Columns[0].Values {
 			if down := s.Health.Entities[row].Err != nil; down != (row == lost) || v.IsAbsent() != (row == lost) {
-				t.Errorf("GPU %d lost: GPU %d has the value %q, down = %v", lost, row, v, down)
+				t.Errorf("GPU %d lost: GPU %d has the value %q, down = %t; want only the lost GPU down and without a value", lost, row, v, down)
 			}
 			if oldest := s.Health.Entities[row].OldestSample; (oldest == 0) != (row == lost) {
-				t.Errorf("GPU %d lost: oldest sample of GPU %d = %d", lost, row, oldest)
+				t.Errorf("GPU %d lost: oldest sample of GPU %d = %d, want 0 only for the lost GPU", lost, row, oldest)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestFabricIsAbsent(t *testing.T) {
 	}
 	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
 	if plan.Fields[0].ID != catalog.FabricManagerStatus {
-		t.Fatalf("first field of the plan = %v", plan.Fields[0])
+		t.Fatalf("first field of the plan = %v, want the fabric manager's status", plan.Fields[0])
 	}
 	const both = "DCGM_EXP_FABRIC_STATE %s, DCGM_EXP_FABRIC_INFO not_supported"
 	for name, tt := range map[string]struct {

@@ -109,7 +109,7 @@ func healthOf(t *testing.T, file string, facts *snapshot.Facts, found string) st
 			severity, category := labels["health_error_severity"], labels["health_error_category"]
 			if n, _ := x.Value.Int64(); n == 0 {
 				if severity != "NONE" || category != "NONE" || labels["health_error_code"] != "OK" {
-					t.Errorf("passing watch has the labels %v", labels)
+					t.Errorf("labels of a passing watch = %v, want severity and category NONE and code OK", labels)
 				}
 				continue
 			}

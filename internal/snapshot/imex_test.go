@@ -21,18 +21,18 @@ func TestIMEXCorrections(t *testing.T) {
 		gpus        []string
 		want        string // the label corrected
 	}{
-		"no GPU is in a clique":              {code: unhealthy, gpus: []string{"0 0 -", "n/a 0 -"}, want: "no_domain"},
-		"one GPU is lost, the others not":    {code: unhealthy, gpus: []string{"lost", "0 0 -"}, want: "no_domain"},
-		"all GPUs are lost":                  {code: unhealthy, gpus: []string{"lost", "lost"}},
-		"a clique is unknown":                {code: unhealthy, gpus: []string{"0 0 -", "- 0 -"}},
-		"one GPU is in a clique":             {code: unhealthy, gpus: []string{"0 0 -", "7 0 -"}},
-		"a board of a rack":                  {model: "NVIDIA GB200", code: unhealthy, gpus: []string{"0 0 -"}},
-		"in a clique without a daemon":       {code: unhealthy, gpus: []string{"7 -3 UNAVAILABLE"}, want: "no_daemon"},
-		"without a daemon, domain down":      {code: unhealthy, gpus: []string{"7 -3 DOWN"}},
-		"without a daemon, domain degraded":  {code: unhealthy, gpus: []string{"7 -3 DEGRADED"}},
-		"a watch that passes":                {gpus: []string{"0 0 -"}},
-		"another finding about the machine":  {code: "DCGM_FR_UNKNOWN", gpus: []string{"0 0 -"}},
-		"only the lost GPU is in the clique": {code: unhealthy, gpus: []string{"lost", "7 -3 UP"}, want: "no_daemon"},
+		"all GPUs without a clique":                            {code: unhealthy, gpus: []string{"0 0 -", "n/a 0 -"}, want: "no_domain"},
+		"one GPU is lost, the other without a clique":          {code: unhealthy, gpus: []string{"lost", "0 0 -"}, want: "no_domain"},
+		"all GPUs are lost":                                    {code: unhealthy, gpus: []string{"lost", "lost"}},
+		"a clique is unknown":                                  {code: unhealthy, gpus: []string{"0 0 -", "- 0 -"}},
+		"one GPU is in a clique":                               {code: unhealthy, gpus: []string{"0 0 -", "7 0 -"}},
+		"a board of a rack":                                    {model: "NVIDIA GB200", code: unhealthy, gpus: []string{"0 0 -"}},
+		"GPU in a clique without a daemon, domain unavailable": {code: unhealthy, gpus: []string{"7 -3 UNAVAILABLE"}, want: "no_daemon"},
+		"GPU in a clique without a daemon, domain down":        {code: unhealthy, gpus: []string{"7 -3 DOWN"}},
+		"GPU in a clique without a daemon, domain degraded":    {code: unhealthy, gpus: []string{"7 -3 DEGRADED"}},
+		"a watch that passes":                                  {gpus: []string{"0 0 -"}},
+		"another finding about the machine":                    {code: "DCGM_FR_UNKNOWN", gpus: []string{"0 0 -"}},
+		"only the lost GPU is in the clique":                   {code: unhealthy, gpus: []string{"lost", "7 -3 UP"}, want: "no_daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := gpu.HealthCheck{Row: 0, Watch: "IMEX", Code: tt.code}
@@ -116,7 +116,7 @@ func imex(t *testing.T, facts *snapshot.Facts, model string, h gpu.HealthCheck, 
 		}
 	}
 	if !found {
-		t.Error("no health series of the machine")
+		t.Error("no health series of the machine, want one")
 	}
 	return corrected
 }

@@ -27,13 +27,13 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		label, metric := text.LabelName(name), text.MetricName(name)
 		if !model.LegacyValidation.IsValidLabelName(label) || len(label) > 1 && label[:2] == "__" {
-			t.Errorf("%q becomes the label %q", name, label)
+			t.Errorf("%q becomes the label %q, want a valid label name without the prefix __", name, label)
 		}
 		if !model.LegacyValidation.IsValidMetricName(metric) {
-			t.Errorf("%q becomes the metric %q", name, metric)
+			t.Errorf("%q becomes the metric %q, want a valid metric name", name, metric)
 		}
 		if text.LabelName(label) != label || text.MetricName(metric) != metric {
-			t.Errorf("%q and %q become others", label, metric)
+			t.Errorf("label %q or metric %q changes when it is converted again, want no change", label, metric)
 		}
 	})
 }

@@ -31,19 +31,19 @@ func FuzzDistance(f *testing.F) {
 	f.Add("", "x")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if len(a) > text.Longest-1 || len(b) > text.Longest-1 {
-			t.Skip("longer than what is compared")
+			t.Skip("words too long to compare")
 		}
 		longer := max(len(a), len(b))
 		d := text.Distance(a, b, longer)
 		if back := text.Distance(b, a, longer); d != back {
-			t.Errorf("distance = %d, in the other direction %d", d, back)
+			t.Errorf("distance = %d, in the other direction %d, want equal distances", d, back)
 		}
 		if (d == 0) != (a == b) || d > longer {
 			t.Errorf("distance = %d between %q and %q, want 0 only for equal words", d, a, b)
 		}
 		if longer > 0 {
 			if near := text.Distance(a, b, d/2); d > 0 && near != d/2+1 {
-				t.Errorf("distance with limit %d = %d, without a limit %d", d/2, near, d)
+				t.Errorf("distance with limit %d = %d, want %d; without a limit it is %d", d/2, near, d/2+1, d)
 			}
 		}
 		if more := text.Distance(a+"x", b, longer+1); more > d+1 || more < d-1 {

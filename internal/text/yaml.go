@@ -138,7 +138,7 @@ func (e *yamlErrors) addPlaces(n *yaml.Node, path string, t reflect.Type) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if key.ShortTag() == "!!merge" {
-				e.fail(key.Line, "merge key %s: expected the keys, written out", within("<<", path))
+				e.fail(key.Line, "merge key %s is not supported: write out the keys", within("<<", path))
 			}
 			e.places = append(e.places, &place{node: key, path: path, typ: t, isKey: true})
 			e.addPlaces(n.Content[i+1], join(path, key.Value), keys[key.Value])

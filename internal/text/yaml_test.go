@@ -65,7 +65,7 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 		{"name:\nparts: [~]\n", "m.yaml:1: name is empty: expected a value\nm.yaml:2: parts[0] is empty: expected a value"},
 		{"- name: a\n", "m.yaml:1: the file is a list: expected keys and values"},
 		{"name\n", `m.yaml:1: the file is "name": expected keys and values`},
-		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: merge key <<: expected the keys, written out"},
+		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: merge key << is not supported: write out the keys"},
 		{"parts: &a [*a]\n", "m.yaml:1: parts[0] is a list: expected keys and values"},
 		{"name: a\nparts: [\n", "m.yaml:2: not YAML: did not find expected node content"},
 		{"name: a\n---\nname: b\n", "m.yaml:2: second document: expected only one"},
@@ -82,11 +82,11 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 func TestDocuments(t *testing.T) {
 	docs, err := text.Documents("", []byte("a: 1\n---\n- b\n"))
 	if err != nil || len(docs) != 2 || docs[1].Content[0].Line != 3 {
-		t.Errorf("%d documents, %v", len(docs), err)
+		t.Errorf("documents = %d, error %v; want two, the second on line 3", len(docs), err)
 	}
 	_, err = text.Documents("", []byte("a: 1\n---\nb: [\n"))
 	if err == nil || err.Error() != "line 3: not YAML: did not find expected node content" {
-		t.Errorf("a broken second document: %v", err)
+		t.Errorf("invalid second document: error %v, want line 3 and the cause", err)
 	}
 }
 
@@ -104,12 +104,12 @@ func FuzzDecodeYAML(f *testing.F) {
 		if err != nil {
 			var syntax *text.SyntaxError
 			if !errors.As(err, &syntax) || syntax.File != "m.yaml" {
-				t.Errorf("error %v does not name the file", err)
+				t.Errorf("error %v, want a SyntaxError that names m.yaml", err)
 			}
 			return
 		}
 		if lines := text.Lines(root, "parts"); len(lines) != len(m.Parts) {
-			t.Errorf("%d lines of %d parts", len(lines), len(m.Parts))
+			t.Errorf("%d lines for %d parts, want one for each part", len(lines), len(m.Parts))
 		}
 	})
 }

@@ -192,11 +192,11 @@ func TestMostSevereRule(t *testing.T) {
 	}
 	r.values[catalog.RowRemapFailure] = 0
 	if got := r.at(7 * time.Minute)[0]; got != "drain recovery_action" {
-		t.Errorf("next verdict = %q", got)
+		t.Errorf("next verdict = %q, want drain recovery_action", got)
 	}
 	r.values[catalog.GetGPURecoveryAction] = 0
 	if got := r.at(16 * time.Minute)[0]; got != "watch row_remap_pending" {
-		t.Errorf("last verdict = %q", got)
+		t.Errorf("last verdict = %q, want watch row_remap_pending", got)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestActionsThatDoNotDrain(t *testing.T) {
 		x := catalog.XIDOf(code)
 		grave := slices.Contains([]string{"reset the GPU", "restart the node"}, x.First)
 		if grave != (OfXID(x.Class) == Drain) && x.Why == "" && x.First != "check the power cables" {
-			t.Errorf("XID %d (%q) leads to %s without a reason in its row", code, x.First, OfXID(x.Class))
+			t.Errorf("XID %d (first action %q) leads to %s, want a reason in its row why it does not follow from the action", code, x.First, OfXID(x.Class))
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 var states = []struct{ name, script string }{
 	{"nothing", "0 - ok; 600 - ok"},
 
-	{"finding, one reading", "0 - ok; 1 finding 20 ok; 2 finding 0 ok; 60 - ok"},
-	{"finding, its time", "0 - ok; 1 finding 20 ok; 5 - ok; 6 - drain health_failed; 7 finding 0 ok"},
-	{"finding that warns, its time", "0 - ok; 1 finding 10 ok; 15 - ok; 16 - watch health_warning; 17 finding 0 ok"},
+	{"finding in one reading", "0 - ok; 1 finding 20 ok; 2 finding 0 ok; 60 - ok"},
+	{"finding for the required time", "0 - ok; 1 finding 20 ok; 5 - ok; 6 - drain health_failed; 7 finding 0 ok"},
+	{"warning for the required time", "0 - ok; 1 finding 10 ok; 15 - ok; 16 - watch health_warning; 17 finding 0 ok"},
 	{"finding, exporter restart", "0 - ok; 1 finding 20 ok; 6 - drain health_failed; 7 exporter ok; 12 - drain health_failed"},
 	{"finding, engine restart", "0 - ok; 1 finding 20 ok; 6 - drain health_failed; 7 engine drain health_failed"},
 	{"finding, lost", "0 - ok; 1 finding 20 ok; 6 - drain health_failed; 7 lost drain health_failed; 60 back drain lost"},
 	{"finding, missing", "0 - ok; 1 finding 20 ok; 3 finding - ok; 8 finding 20 drain health_failed"},
-	{"finding that is missing when its time is over", "0 - ok; 1 finding 20 ok; 3 finding - ok; 30 - ok; 31 finding 0 ok"},
+	{"finding that is missing when the required time has passed", "0 - ok; 1 finding 20 ok; 3 finding - ok; 30 - ok; 31 finding 0 ok"},
 	{"finding, clock step", "0 - ok; 1 finding 20 ok; 2 clock +1h ok; 5 - ok; 6 clock -1h drain health_failed"},
 
 	{"XID of hardware", "0 - ok; 1 xid 79 drain xid_hardware; 1440 - drain xid_hardware; 1441 - ok"},
@@ -42,8 +42,8 @@ var states = []struct{ name, script string }{
 	{"XID, clock a year ahead", "0 clock +8760h ok; 1 xid 79 drain xid_hardware; 2 clock -8760h drain xid_hardware; 1441 - ok"},
 	{"XID again after a clock step", "0 - ok; 1 xid 119 drain xid_gsp; 30 clock -1h drain xid_gsp; 31 xid 119 drain xid_gsp; 90 - drain xid_gsp; 91 - ok"},
 
-	{"field, one reading", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 field ROW_REMAP_FAILURE=0 ok"},
-	{"field, its time", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 - replace row_remap_failed; 3 field ROW_REMAP_FAILURE=0 ok"},
+	{"field in one reading", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 field ROW_REMAP_FAILURE=0 ok"},
+	{"field for the required time", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 - replace row_remap_failed; 3 field ROW_REMAP_FAILURE=0 ok"},
 	{"field, exporter restart", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 - replace row_remap_failed; 3 exporter replace row_remap_failed"},
 	{"field, engine restart", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 - replace row_remap_failed; 3 engine replace row_remap_failed"},
 	{"field, lost", "0 - ok; 1 field ROW_REMAP_FAILURE=1 ok; 2 - replace row_remap_failed; 3 lost replace row_remap_failed; " +
@@ -53,9 +53,9 @@ var states = []struct{ name, script string }{
 		"7 field GET_GPU_RECOVERY_ACTION=1 drain recovery_action; 8 field GET_GPU_RECOVERY_ACTION=- drain recovery_action; " +
 		"90 field GET_GPU_RECOVERY_ACTION=0 ok"},
 	{"field, clock step", "0 - ok; 1 field GET_GPU_RECOVERY_ACTION=1 ok; 2 clock +1h ok; 3 clock -2h ok; 6 - drain recovery_action"},
-	{"half of a sum is missing", "0 - ok; 1 field RETIRED_SBE=40 ok; 2 field RETIRED_DBE=30 ok; 7 - replace retired_pages; " +
+	{"one of two summed fields is missing", "0 - ok; 1 field RETIRED_SBE=40 ok; 2 field RETIRED_DBE=30 ok; 7 - replace retired_pages; " +
 		"8 field RETIRED_DBE=- replace retired_pages; 9 field RETIRED_DBE=1 ok"},
-	{"counter, one reading and its memory", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected; " +
+	{"counter that grows once, and the memory", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected; " +
 		"1440 - watch ecc_uncorrected; 1441 - ok"},
 	{"counter, exporter restart", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected; 2 exporter ok"},
 	{"counter, engine restart", "0 field ECC_DBE_VOL_TOTAL=3 ok; 1 engine ok; 2 field ECC_DBE_VOL_TOTAL=4 watch ecc_uncorrected"},
@@ -71,8 +71,8 @@ var states = []struct{ name, script string }{
 	{"no C2C links", "0 field C2C_LINK_COUNT=0 ok; 1 field C2C_LINK_STATUS=0 ok; 60 - ok"},
 	{"unknown number of C2C links", "0 field C2C_LINK_STATUS=0 ok; 60 - ok"},
 
-	{"lost, one reading", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 60 - watch was_lost; 61 - ok"},
-	{"lost, its time and memory", "0 - ok; 1 lost unknown lost; 2 - drain lost; 600 back drain lost; 658 - drain lost; 660 - ok"},
+	{"lost in one reading", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 60 - watch was_lost; 61 - ok"},
+	{"lost for the required time, and the memory", "0 - ok; 1 lost unknown lost; 2 - drain lost; 600 back drain lost; 658 - drain lost; 660 - ok"},
 	{"lost repeatedly", "0 - ok; 1 lost unknown lost; 2 back watch was_lost; 30 lost unknown lost; 31 back watch was_lost; 89 - watch was_lost; 90 - ok"},
 	{"lost, exporter restart", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 exporter unknown lost; 4 - drain lost"},
 	{"lost, engine restart", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 engine drain lost"},
@@ -80,14 +80,14 @@ var states = []struct{ name, script string }{
 	{"permission", "0 - ok; 1 permission unknown permission; 600 - unknown permission; 601 back ok"},
 	{"timeout", "0 - ok; 1 timeout unknown timeout; 2 back ok"},
 	{"lost, then unknown", "0 - ok; 1 lost unknown lost; 2 - drain lost; 3 timeout drain lost; 200 - drain lost; 201 back drain lost"},
-	{"watched, then not read", "0 field ECC_DBE_VOL_TOTAL=0 ok; 1 field ECC_DBE_VOL_TOTAL=1 watch ecc_uncorrected; " +
+	{"verdict watch, then GPU not read", "0 field ECC_DBE_VOL_TOTAL=0 ok; 1 field ECC_DBE_VOL_TOTAL=1 watch ecc_uncorrected; " +
 		"2 timeout unknown timeout; 3 back watch ecc_uncorrected"},
 }
 
 // TestStates runs every script.
 func TestStates(t *testing.T) {
 	if len(states) < 40 {
-		t.Fatalf("only %d states", len(states))
+		t.Fatalf("scripts = %d, want at least 40", len(states))
 	}
 	for _, s := range states {
 		t.Run(s.name, func(t *testing.T) {
@@ -206,11 +206,11 @@ func TestForgetting(t *testing.T) {
 	r.open()
 	r.at(forgetAfter)
 	if r.judge.past["GPU-gone"] == nil {
-		t.Error("state of a missing GPU was deleted too early")
+		t.Error("state of a missing GPU was deleted after exactly forgetAfter, want it kept")
 	}
 	r.at(forgetAfter + time.Second)
 	if len(r.judge.past) != 2 {
-		t.Errorf("GPUs with state = %d", len(r.judge.past))
+		t.Errorf("GPUs with state = %d, want 2", len(r.judge.past))
 	}
 	for i := range 2 * maxGPUs {
 		r.judge.Bind(gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: fmt.Sprint("GPU-", i)}}), r.plan)

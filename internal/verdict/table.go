@@ -173,7 +173,7 @@ var table = [...]rule{
 	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, day,
 		"An NVLink recovered from errors"},
 	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,
-		"An NVLink 5 recovered from errors, or failed to"},
+		"An NVLink 5 link recovered from errors, or failed to recover"},
 	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
 		"Heat or power reduces the clocks in every interval"},
 }

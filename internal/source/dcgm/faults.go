@@ -39,7 +39,7 @@ func (ws *watchSet) unserved() {
 		case err != nil:
 			err = fmt.Errorf("the engine cannot list a %v: %w", kinds[0], ws.withVersions(err))
 		case !reads(field):
-			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
+			err = fmt.Errorf("%w: the DCGM source does not read this field", gpu.ErrNotSupported)
 		default:
 			err = fmt.Errorf("%w: no %v exists or is selected", errNoEntity, kinds[0])
 		}

@@ -100,15 +100,15 @@ func (s *Session) compile(d *device, r *row) {
 		}
 		switch {
 		case !ok:
-			r.decline(i, "the NVML source does not read it")
+			r.decline(i, "the NVML source does not read this field")
 		case sp.unit != f.Unit:
-			r.decline(i, fmt.Sprintf("NVML reports it in %q, not in %q", sp.unit, f.Unit))
+			r.decline(i, fmt.Sprintf("NVML reports this field in %q, not in %q", sp.unit, f.Unit))
 		case sp.call != nil:
 			s.compileCall(d, r, i, sp)
 		case sp.metric != 0:
 			r.gpm.metrics = append(r.gpm.metrics, gpmMetric{field: i, metric: sp.metric, unit: sp.unit})
 		case r.kind == gpu.KindGPUInstance:
-			r.decline(i, "NVML reports it only for GPUs, not for instances")
+			r.decline(i, "NVML reports this field only for GPUs, not for instances")
 		case !s.symbols.has(fieldValuesFunction):
 			r.decline(i, "this driver has no "+fieldValuesFunction)
 		default:
@@ -127,10 +127,10 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "this driver has no "+c.symbols[0])
 		return
 	case r.kind == gpu.KindGPUInstance && !c.instance:
-		r.decline(field, "NVML reports it only for GPUs, not for instances")
+		r.decline(field, "NVML reports this field only for GPUs, not for instances")
 		return
 	case c.whole && d.mig:
-		r.decline(field, "it is undefined for a GPU in MIG mode")
+		r.decline(field, "this field is undefined for a GPU in MIG mode")
 		return
 	}
 	for i := range r.queries {
@@ -227,7 +227,7 @@ func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 
 // errNoAnswer is the fault of a value that a successful call did not return: memory that an old driver does not
 // separate, an empty string, or a license that is not listed.
-var errNoAnswer = fmt.Errorf("%w: the driver did not return it", gpu.ErrNotSupported)
+var errNoAnswer = fmt.Errorf("%w: the driver returned no value", gpu.ErrNotSupported)
 
 const fieldValuesFunction = "nvmlDeviceGetFieldValues"
 
