@@ -43,8 +43,8 @@ const (
 
 // Options select the API server, and how it is read.
 type Options struct {
-	// Kubeconfig is a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules apply. Inside a
-	// pod, these select its service account.
+	// Kubeconfig is the path of a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules
+	// apply: in a pod without a kubeconfig, the pod's service account is used.
 	Kubeconfig string
 	// Context is a context of the kubeconfig; empty means the current one.
 	Context string
@@ -52,7 +52,7 @@ type Options struct {
 	Namespace string
 	// Timeout limits the wait for the server's first answer; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// ManagedFields keeps the managedFields of all kinds except nodes and pods.
+	// ManagedFields keeps the managedFields of objects other than nodes, pods and events.
 	ManagedFields bool
 }
 
@@ -211,7 +211,7 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w: %s: %s", ErrUnreachable, c.Server(), why)
 }
 
-// answered reports whether err is the answer of an API server. If so, the connection works.
+// answered reports whether err is an API server's response, and not a failed connection.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
@@ -222,7 +222,7 @@ func firstLine(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(line), ":")
 }
 
-// Label sets a label of a node. The error contains the server's message, which names the verb, resource and user.
+// Label sets a label of a node. If the server refuses, the error contains the server's message.
 func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	if err != nil {

@@ -25,17 +25,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// maxBytes limits the size of a folder. The pods of 5,000 nodes are about 200 MiB of YAML.
+// maxBytes limits the total size of a folder's files. The pods of 5,000 nodes are about 200 MiB of YAML.
 const maxBytes = 512 << 20
 
-// maxLog limits how much of a log is kept: its end, which has the error.
+// maxLog is how many bytes are kept from the end of a log, where the error is.
 const maxLog = 256 << 10
 
 // Folder reads gathered objects of a cluster: the output of NVIDIA's must-gather script, or files written by kubectl
 // get -o yaml or json.
 type Folder struct {
 	path, root string // root is path with symbolic links resolved
-	// ManagedFields keeps the managedFields of objects.
+	// ManagedFields keeps the managedFields of objects other than nodes, pods and events.
 	ManagedFields bool
 }
 
@@ -51,9 +51,10 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path: path, root: root}, nil
 }
 
-// Read reads the kinds from the files. A kind without a file, or with an invalid file, is in Missing. A kind with an
-// incomplete list, such as the pods of one namespace, is in both the state and Missing. State.At is the newest time in
-// the objects. Errors wrap ErrInput: there is no object, or the kind in an invalid file is unknown.
+// Read reads the kinds from the files. A kind without a file, or with an invalid file, is listed in Missing. A kind
+// with an incomplete list, such as the pods of one namespace, is in both the state and Missing. State.At is the newest
+// time in the objects or, if they have none, the newest modification time of the files. An invalid file is an error
+// only if its name does not say which kind it contains. Errors wrap ErrInput or are ctx.Err().
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
 		state: &State{Title: f.path, DriverLogs: map[string]string{}}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
@@ -71,7 +72,7 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 
 // gathering is the state of one call of Read.
 type gathering struct {
-	bytes   int // total size of the files
+	bytes   int // total size of the files read so far
 	state   *State
 	trim    *trimmer
 	files   map[Kind]string // the first file with each kind
@@ -112,8 +113,8 @@ func (g *gathering) walk(ctx context.Context, root string) error {
 	})
 }
 
-// driverLog matches the name of the log of a driver pod in must-gather.sh's folder. A log before a restart ends in
-// .previous.log.
+// driverLog matches the file names of driver pods' logs in must-gather.sh's folder. The log from before a container's
+// restart ends in .previous.log.
 var driverLog = regexp.MustCompile(`^gpu_operand_pod_(.*driver.*?)(?:\.previous)?\.log$`)
 
 func wanted(name string) bool {
@@ -255,7 +256,7 @@ func (g *gathering) take(object map[string]any, file string) error {
 	return nil
 }
 
-// dated matches times in an object. None of them is later than the time of gathering.
+// dated matches the times of past events in an object. The newest one is close to the time of gathering.
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 
@@ -317,7 +318,7 @@ var (
 )
 
 // describedEvents reads the warnings in the output of kubectl describe. must-gather.sh writes the operands' events only
-// in this format. finish adds missing namespaces, and converts ages to times.
+// in this format. addDescribed later adds missing namespaces and converts ages to times.
 func (g *gathering) describedEvents(name, kind string, data []byte) {
 	for i, text := range bytes.Split(data, []byte("\nName:")) {
 		text = bytes.TrimPrefix(text, []byte("Name:"))
@@ -355,7 +356,7 @@ func ageOf(text string) (age time.Duration) {
 	return age
 }
 
-// addDescribed adds the described events. Events that a file contains as objects are skipped.
+// addDescribed adds the described events. It skips an event if the state has one with the same object name and reason.
 func (g *gathering) addDescribed() {
 	s := g.state
 	for _, e := range g.described {
@@ -419,8 +420,8 @@ func (g *gathering) finish(kinds []Kind) *State {
 	return s
 }
 
-// onlyNamespace returns the namespace of the objects if all have the same one. A list of the whole cluster has objects
-// in kube-system too.
+// onlyNamespace returns the namespace that all objects are in, or "". A list with only one namespace is incomplete,
+// because every cluster has objects in kube-system too.
 func onlyNamespace[T any](all []T, namespace func(*T) string) string {
 	one := ""
 	for i := range all {

@@ -100,7 +100,7 @@ func whys(s *cluster.State) map[cluster.Kind]cluster.Why {
 	return out
 }
 
-func TestMustGatherIsAPartOfACluster(t *testing.T) {
+func TestMustGatherIsPartial(t *testing.T) {
 	s, err := read(t, folder.Of(t, gathered), all...)
 	if err != nil {
 		t.Fatal(err)
@@ -113,39 +113,39 @@ func TestMustGatherIsAPartOfACluster(t *testing.T) {
 		t.Errorf("missing (-want +got):\n%s", diff)
 	}
 	if s.DaemonSets == nil || len(s.DaemonSets) != 0 || s.NVIDIADrivers != nil || s.Namespace != "gpu-operator" {
-		t.Errorf("DaemonSets %v, drivers %v, namespace %q", s.DaemonSets, s.NVIDIADrivers, s.Namespace)
+		t.Errorf("DaemonSets = %v, NVIDIADrivers = %v, namespace = %q; want an empty list, nil and gpu-operator", s.DaemonSets, s.NVIDIADrivers, s.Namespace)
 	}
 	if want := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC); !s.At.Equal(want) {
 		t.Errorf("time of the folder = %s, want the newest one, %s", s.At, want)
 	}
 	if len(s.Nodes) != 2 {
-		t.Fatalf("%d nodes", len(s.Nodes))
+		t.Fatalf("nodes = %d, want 2", len(s.Nodes))
 	}
 	n := s.Nodes[0]
 	allocatable := n.Status.Allocatable["nvidia.com/gpu"]
 	info := n.Status.NodeInfo
 	if n.Name != "gpu-1" || allocatable.Value() != 7 || info.Architecture != "amd64" || info.ContainerRuntimeVersion != "containerd://2.1.4" || info.OSImage != "Ubuntu 22.04.5 LTS" ||
 		len(n.Spec.Taints) != 1 || n.Spec.Unschedulable || len(n.Status.Conditions) != 1 || n.Status.Conditions[0].Reason != "KubeletNotReady" {
-		t.Errorf("node from kubectl describe = %+v", n)
+		t.Errorf("node = %+v, want the values of kubectl describe", n)
 	}
 	if !s.Nodes[1].Spec.Unschedulable {
 		t.Error("gpu-2 is not cordoned, want cordoned")
 	}
 }
 
-func TestHalfAFolder(t *testing.T) {
+func TestIncompleteFolder(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
 		kind  cluster.Kind
 		why   cluster.Why
 		says  string
 	}{
-		"pods break off":          {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml: line 1"},
-		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
-		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
-		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: expected an object, found 7"},
-		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder contains no pods"},
-		"no ClusterPolicy":        {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
+		"truncated pods":                {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml: line 1"},
+		"truncated JSON":                {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
+		"a field of the wrong type":     {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
+		"an item that is not an object": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: expected an object, found 7"},
+		"an empty file":                 {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder contains no pods"},
+		"no ClusterPolicy":              {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := read(t, folder.Of(t, c.files), all...)
@@ -155,7 +155,7 @@ func TestHalfAFolder(t *testing.T) {
 			m := s.Lacks(c.kind)
 			if c.why == "" {
 				if m != nil || s.ClusterPolicies == nil {
-					t.Errorf("got %+v, %v", m, s.ClusterPolicies)
+					t.Errorf("missing = %+v, ClusterPolicies = %v; want nil and an empty list", m, s.ClusterPolicies)
 				}
 				return
 			}
@@ -169,14 +169,14 @@ func TestHalfAFolder(t *testing.T) {
 	}
 }
 
-func TestFolderThatIsNone(t *testing.T) {
+func TestUnusableFolder(t *testing.T) {
 	for name, c := range map[string]struct {
 		path string
 		says string
 	}{
-		"absent":      {"/nowhere/at/all", "no such file"},
-		"empty":       {t.TempDir(), "contains no Kubernetes objects"},
-		"of no names": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml: line 1: "},
+		"absent":                       {"/nowhere/at/all", "no such file"},
+		"empty":                        {t.TempDir(), "contains no Kubernetes objects"},
+		"invalid file of unknown kind": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml: line 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := read(t, c.path, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {
@@ -209,7 +209,7 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// Of the logs only those of driver pods are read, the one before a restart included.
+// Read reads the logs of driver pods, including the log from before a restart, and no other logs.
 func TestMustGatherHasDriverLogs(t *testing.T) {
 	files := maps.Clone(gathered)
 	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.previous.log"] = "Could not resolve Linux kernel version\n"

@@ -16,8 +16,8 @@ import (
 type list struct {
 	// kind is the kind with its API group, such as "nvidia.com/ClusterPolicy".
 	kind string
-	// files are the names of files with this kind, without extension and separated by spaces. The first ones are
-	// written by must-gather.sh (gpu-operator hack/must-gather.sh).
+	// files are the names of files with this kind, without extension and separated by spaces. Names with an underscore
+	// are those of gpu-operator's hack/must-gather.sh.
 	files      string
 	path       string // %s is the operator's namespace; paths without it list the whole cluster
 	limit      int
@@ -55,7 +55,7 @@ func listOf[T, K any](
 	}
 }
 
-// builtIn returns the list for a built-in kind.
+// builtIn returns the list for a kind whose objects State stores as type T. trim reports whether to keep an object.
 func builtIn[T any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
 ) list {

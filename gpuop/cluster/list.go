@@ -35,9 +35,9 @@ func (s *State) holds(k Kind) bool {
 	return known && l.known(s)
 }
 
-// Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that is forbidden,
-// not served or incomplete is nil in the state, and listed in Missing. If the server does not answer or rejects the
-// credentials, the error wraps ErrUnreachable. If ctx ends, it is ctx.Err().
+// Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that cannot be read
+// completely is nil in the state, and listed in Missing. If the server answers no list or rejects the credentials, the
+// error wraps ErrUnreachable. If ctx is canceled, it is ctx.Err().
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {
@@ -126,7 +126,7 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 	return nil
 }
 
-// missing returns the reason for a missing list.
+// missing describes why the list of kind k could not be read.
 func missing(k Kind, err error) Missing {
 	m := Missing{Kind: k, Why: Failed, Detail: firstLine(err)}
 	switch {
@@ -195,7 +195,7 @@ func (r *reading) schemas(ctx context.Context) error {
 	return nil
 }
 
-// page requests one page. client-go retries if the server is overloaded.
+// page requests one page. client-go retries once if the server is overloaded.
 func (c *Client) page(ctx context.Context, l list, namespace, token string, into runtime.Object) error {
 	limited, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()

@@ -57,7 +57,7 @@ func podNames(s *cluster.State) []string {
 	return out
 }
 
-func TestReadKeepsWhatIsJudged(t *testing.T) {
+func TestReadKeepsWhatChecksRead(t *testing.T) {
 	s := (&apiserver.Server{}).
 		Add(t, "/api/v1/nodes", gpuNode("gpu-1"), object{"metadata": meta("", "cpu-1", nil)}).
 		Add(t, "/api/v1/pods", pod("ml", "train", "gpu-1", "2"), pod("web", "shop", "cpu-1", ""), pod("web", "noisy", "gpu-1", ""), pod("gpu-operator", "nfd-gc", "cpu-1", "")).
@@ -73,7 +73,7 @@ func TestReadKeepsWhatIsJudged(t *testing.T) {
 		t.Errorf("pods %v, want %v", podNames(got), want)
 	}
 	if got.Version != "v1.36.3" || got.Namespace != "gpu-operator" || len(got.CRDs) != 1 || len(got.ClusterPolicies) != 1 {
-		t.Errorf("version %q, namespace %q, CRDs %v, %d policies", got.Version, got.Namespace, got.CRDs, len(got.ClusterPolicies))
+		t.Errorf("version %q, namespace %q, CRDs %v, %d ClusterPolicies; want v1.36.3, gpu-operator, one CRD and one ClusterPolicy", got.Version, got.Namespace, got.CRDs, len(got.ClusterPolicies))
 	}
 	n := got.Nodes[0]
 	if n.ManagedFields != nil || n.Status.Images != nil || len(n.Annotations) != 0 || n.Status.NodeInfo.Architecture != "amd64" {
@@ -86,13 +86,13 @@ func TestReadKeepsWhatIsJudged(t *testing.T) {
 		t.Errorf("empty list = %v, list that is not served = %v; want empty and nil", got.ConfigMaps, got.NVIDIADrivers)
 	}
 	if m := got.Lacks(cluster.NVIDIADrivers); m == nil || m.Why != cluster.Absent {
-		t.Errorf("NVIDIADrivers are not served; Missing = %+v", m)
+		t.Errorf("NVIDIADrivers, which are not served: missing = %+v, want absent", m)
 	}
 	if m := got.Lacks(cluster.Quotas); m == nil || m.Why != cluster.Unread {
-		t.Errorf("quotas were not requested; Missing = %+v", m)
+		t.Errorf("quotas, which were not requested: missing = %+v, want unread", m)
 	}
 	if m := got.Lacks(cluster.Nodes); m != nil {
-		t.Errorf("nodes were read; Missing = %+v", m)
+		t.Errorf("nodes: missing = %+v, want nil", m)
 	}
 }
 
@@ -105,20 +105,20 @@ func TestReadAsksForPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.Nodes) != 1201 || got.Nodes[1200].Name != "node-1200" {
-		t.Errorf("%d nodes", len(got.Nodes))
+		t.Errorf("nodes = %d, want 1201, node-1200 last", len(got.Nodes))
 	}
 	lists, pages := s.Lists()
 	if lists["/api/v1/nodes"] != 1 || pages["/api/v1/nodes"] != 3 || lists["/api/v1/namespaces"] != 1 {
-		t.Errorf("lists %v, pages %v", lists, pages)
+		t.Errorf("lists = %v, pages = %v; want one list of nodes in 3 pages and one list of namespaces", lists, pages)
 	}
 	for _, r := range s.Requests() {
 		if strings.Contains(r, "/nodes") && !strings.Contains(r, "limit=500") {
-			t.Errorf("request %s must have limit=500", r)
+			t.Errorf("request = %s, want limit=500", r)
 		}
 	}
 }
 
-func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
+func TestForbiddenKindIsMissing(t *testing.T) {
 	s := (&apiserver.Server{Forbidden: map[string]bool{"/api/v1/pods": true}}).Add(t, "/api/v1/nodes", gpuNode("gpu-1")).Start(t)
 	got, err := open(t, s).Read(t.Context(), cluster.Pods, cluster.Nodes)
 	if err != nil {
@@ -127,11 +127,11 @@ func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
 	want := []cluster.Missing{{Kind: cluster.Pods, Why: cluster.Forbidden,
 		Detail: `pods is forbidden: User "jane" cannot list resource "pods" in API group "" at the cluster scope`}}
 	if diff := cmp.Diff(want, got.Missing); diff != "" || got.Pods != nil || len(got.Nodes) != 1 {
-		t.Errorf("pods %v, %d nodes, missing (-want +got):\n%s", got.Pods, len(got.Nodes), diff)
+		t.Errorf("pods = %v, nodes = %d, want nil and 1; missing (-want +got):\n%s", got.Pods, len(got.Nodes), diff)
 	}
 }
 
-// Of the operator's CRDs the schema is read, of the others only the name.
+// Read reads the schemas of the operator's CRDs, and only the names of other CRDs.
 func TestReadKeepsTheSchemasOfTheOperatorsCRDs(t *testing.T) {
 	crd := func(name string) object {
 		schema := object{"openAPIV3Schema": object{"properties": object{"spec": object{"type": "object"}}}}
@@ -150,12 +150,12 @@ func TestReadKeepsTheSchemasOfTheOperatorsCRDs(t *testing.T) {
 		t.Errorf("CRDs (-want +got):\n%s", diff)
 	}
 	if requests := strings.Join(s.Requests(), "\n"); !strings.Contains(requests, "fieldSelector=metadata.name%3Dclusterpolicies.nvidia.com") {
-		t.Errorf("no request for one CRD:\n%s", requests)
+		t.Errorf("requests, want one for the CRD clusterpolicies.nvidia.com alone:\n%s", requests)
 	}
 }
 
 // If a page fails, the earlier pages of the list are discarded.
-func TestHalfAListIsNone(t *testing.T) {
+func TestFailedPageDiscardsTheList(t *testing.T) {
 	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("continue") != "" {
 			apiserver.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
@@ -169,7 +169,7 @@ func TestHalfAListIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := got.Lacks(cluster.Nodes); got.Nodes != nil || m == nil || m.Why != cluster.Failed {
-		t.Errorf("%d nodes, %+v", len(got.Nodes), m)
+		t.Errorf("nodes = %d, missing = %+v; want no nodes and failed", len(got.Nodes), m)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestCredentialPlugins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := client.Read(t.Context(), cluster.Nodes); err != nil {
-			t.Errorf("credential plugin that takes one second: error %v", err)
+			t.Errorf("credential plugin that takes one second: error %v, want none", err)
 		}
 	})
 	t.Run("hanging", func(t *testing.T) {
@@ -291,22 +291,22 @@ func TestCredentialPlugins(t *testing.T) {
 		defer cancel()
 		_, err = client.Read(ctx, cluster.Nodes)
 		if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "credential plugin") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want unreachable because of the credential plugin", err)
 		}
 	})
 }
 
-func TestCanceledIsTheContexts(t *testing.T) {
+func TestReadReturnsTheContextError(t *testing.T) {
 	s := (&apiserver.Server{}).Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := open(t, s).Read(ctx, cluster.Nodes); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
 
 // Read keeps the time of the last write to a label, and drops other managedFields of the node.
-func TestReadKeepsWhenItWasWritten(t *testing.T) {
+func TestReadKeepsLabelTimes(t *testing.T) {
 	entry := func(manager, time string, fields object) object {
 		return object{
 			"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
@@ -323,7 +323,7 @@ func TestReadKeepsWhenItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.Nodes) != 1 {
-		t.Fatalf("%d nodes: %v", len(s.Nodes), s.Missing)
+		t.Fatalf("nodes = %d, want 1; missing: %v", len(s.Nodes), s.Missing)
 	}
 	got := s.Nodes[0].ManagedFields
 	if len(got) != 1 || got[0].Time.UTC().Format("15:04") != "11:00" || cluster.Owns(got[0], "metadata", "labels", "nvidia.com/mig.config.state") != 3 {

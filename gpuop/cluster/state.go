@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ErrUnreachable means that no API server answered: wrong address, connection refused, timeout or rejected credentials.
-// The exit code is 3.
+// ErrUnreachable means that the cluster cannot be read: wrong address, connection refused, timeout or rejected
+// credentials. The exit code is 3.
 var ErrUnreachable = errors.New("cannot reach the cluster")
 
 // ErrInput means that the kubeconfig, context or folder is unusable. The exit code is 2.
@@ -53,8 +53,8 @@ type Why string
 const (
 	Forbidden Why = "forbidden" // RBAC forbids the request; Detail names the verb, resource and user
 	Absent    Why = "absent"    // the cluster does not serve the resource because its CRD is not installed
-	Unread    Why = "unread"    // the folder has no file with the kind
-	Failed    Why = "failed"    // the request failed
+	Unread    Why = "unread"    // the folder has no file with the kind, or the kind was not requested
+	Failed    Why = "failed"    // the request failed, or the file is invalid
 	// Partial means that the list is incomplete, but not nil. An object that is not in the list may exist. must-gather
 	// has only the nodes with GPUs and the pods of the operator's namespace.
 	Partial Why = "partial"
@@ -74,9 +74,9 @@ func (s *State) Lacks(k Kind) *Missing {
 	return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}
 }
 
-// State holds the objects of a cluster. Lists that were not requested or are missing are nil; empty lists are not nil.
-// Objects are trimmed. Their managedFields are kept only for drift, and for the times when labels of nodes and the data
-// of ConfigMaps were written. Callers may change the state.
+// State holds the objects of a cluster. Lists that were not requested or could not be read are nil; empty lists are not
+// nil. Objects are trimmed. Their managedFields are kept only for drift, and for the times when labels of nodes and the
+// data of ConfigMaps were written. Callers may change the state.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string
@@ -84,11 +84,11 @@ type State struct {
 	At time.Time
 	// Version is the server's version, such as "v1.36.3". It is empty if unknown.
 	Version string
-	// Namespace is the operator's namespace: that of its Deployment or operands, or "gpu-operator".
+	// Namespace is the operator's namespace. If it is neither specified nor found, it is "gpu-operator".
 	Namespace string
 
 	Nodes []corev1.Node
-	// Pods are those that request a GPU, run on a node with a GPU, or are in Namespace.
+	// Pods are those that request a GPU, run on a node with a GPU, belong to the operator, or are in Namespace.
 	Pods       []corev1.Pod
 	DaemonSets []appsv1.DaemonSet
 	// ConfigMaps are those in Namespace.
@@ -103,7 +103,7 @@ type State struct {
 	// Events are the warnings about objects in Namespace, in any order. By default, the API server keeps events for one
 	// hour.
 	Events []corev1.Event
-	// DriverLogs are the logs of driver pods by the pod's name. Only the folder of must-gather.sh has them.
+	// DriverLogs are the logs of driver pods by pod name. Only the folder of must-gather.sh has them.
 	DriverLogs map[string]string
 
 	// Missing lists the requested kinds that could not be read, or not completely.

@@ -37,7 +37,7 @@ func (t *trimmer) learn(s *State) {
 	}
 }
 
-// meta trims the metadata of an object.
+// meta drops managedFields and the last-applied annotation, unless managedFields are to be kept.
 func (t *trimmer) meta(m metav1.Object) {
 	if t.managed {
 		return
@@ -72,7 +72,7 @@ func (t *trimmer) node(n *corev1.Node) bool {
 	return true
 }
 
-// labelWriters returns the entries for nvidia.com labels, whose age is checked. Equal entries are stored once.
+// labelWriters returns the managedFields entries that own nvidia.com labels. Their times show the age of the labels.
 func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, e := range all {
@@ -220,8 +220,8 @@ func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
 	return known
 }
 
-// These labels are on nodes with GPUs. pciLabels are those of NFD, as in the operator's gpuNodeLabels (gpu-operator
-// controllers/state_manager.go). cloudLabels are set by cloud providers before NFD runs.
+// Labels that mark GPU nodes. NFD sets pciLabels (the operator's gpuNodeLabels in controllers/state_manager.go). Cloud
+// providers set cloudLabels before NFD runs.
 var (
 	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
 		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
@@ -274,8 +274,7 @@ func AsksForGPU(s *corev1.PodSpec) bool {
 	})
 }
 
-// operatorPod reports whether a pod belongs to the operator or to NFD, according to the labels that NVIDIA's chart
-// sets.
+// operatorPod reports whether a pod belongs to the operator or to NFD, according to its labels.
 func operatorPod(p *corev1.Pod) bool {
 	app := p.Labels["app"]
 	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" ||
@@ -313,9 +312,9 @@ func (s *State) findNamespace() {
 	}
 }
 
-// Owns returns how many names of the path an entry of managedFields owns. If the entry owns the field or one below it,
-// that is the length of the path. If it owns a group above as one value, Owns returns the length of the group's path.
-// Otherwise Owns returns 0.
+// Owns returns how deep into path the ownership of a managedFields entry reaches. The result is len(path) if the entry
+// owns the field or anything below it. It is the depth of a parent if the entry owns that parent atomically, and 0
+// otherwise.
 func Owns(e metav1.ManagedFieldsEntry, path ...string) int {
 	var fields fieldpath.Set
 	if e.FieldsV1 == nil || fields.FromJSON(e.FieldsV1.GetRawReader()) != nil {
