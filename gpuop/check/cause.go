@@ -10,8 +10,8 @@ import (
 // maxSubjects limits how many subjects a merged finding lists.
 const maxSubjects = 4
 
-// Together merges findings with the same cause into one, at the place of the first. The merged finding lists their
-// subjects and nodes. Findings without a cause are unchanged.
+// Together merges findings with the same cause. The merged finding takes the position of the first and lists the
+// subjects and nodes of all. Findings without a cause are unchanged.
 func Together(findings []Finding) []Finding {
 	all := map[string][]Finding{}
 	for _, f := range findings {
@@ -31,8 +31,8 @@ func Together(findings []Finding) []Finding {
 	return out
 }
 
-// merge merges findings with the same cause. If some are about nodes and others about the cluster, the text of a node's
-// finding is used.
+// merge merges findings with the same cause. If some are about nodes and others about the cluster, it uses only the
+// text and subjects of those about nodes.
 func merge(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
@@ -69,7 +69,8 @@ func merge(all []Finding) Finding {
 	return merged
 }
 
-// first returns the finding to fix first, or nil. It is the most severe one, preferably with a known cause.
+// first returns the finding to fix first: an error with a known cause, else another error, else one that is waiting. It
+// returns nil if there is none or if Start is not set.
 func (r *Report) first() *Finding {
 	rank := func(f Finding) int {
 		switch {

@@ -17,7 +17,7 @@ type Check struct {
 	Source string
 }
 
-// These sources are used in several packages.
+// These are values of Check.Source that several packages use.
 const (
 	Gpuop       = "gpuop"
 	ChartValues = "gpu-operator values.yaml, tags v1.7.0 to v26.7.0"
@@ -39,7 +39,7 @@ func All() []*Check {
 	return slices.SortedFunc(slices.Values(registry), func(a, b *Check) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// Find returns the check with an ID, or nil.
+// Find returns the check with the given ID, or nil.
 func Find(id string) *Check {
 	if i := slices.IndexFunc(registry, func(c *Check) bool { return c.ID == id }); i >= 0 {
 		return registry[i]

@@ -43,8 +43,8 @@ func (s Severity) String() string {
 	return "warning"
 }
 
-// AtSeverity returns the lowest severity at which --fail-on with the given word fails. For "never", it is higher than
-// that of any finding.
+// AtSeverity returns the lowest severity at which the exit code is 1 if word is the argument of --fail-on. For "never",
+// it returns a value above all severities.
 func AtSeverity(word string) (Severity, error) {
 	switch word {
 	case "note", "info":
@@ -142,7 +142,7 @@ type Report struct {
 // Add appends findings.
 func (r *Report) Add(findings ...Finding) { r.Findings = append(r.Findings, findings...) }
 
-// AtLeast reports whether a finding has the severity s or a more severe one.
+// AtLeast reports whether any finding has severity s or higher.
 func (r *Report) AtLeast(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }

@@ -11,7 +11,7 @@ import (
 // ErrCheck is returned for unknown checks.
 var ErrCheck = errors.New("unknown check")
 
-// Ignore selects the findings to ignore: all of a check, or those about one subject.
+// Ignore selects the findings to ignore: all findings of a check, or only those about one subject.
 type Ignore struct {
 	Check   *Check
 	Subject string
@@ -49,8 +49,8 @@ func (r *Report) drop(isIgnored func(Finding) bool) {
 	r.Ignored += before - len(r.Findings)
 }
 
-// ignoreComment matches a comment that ignores checks. A comment after a value applies to its line. One on a line of
-// its own applies to the next line.
+// ignoreComment matches a comment that ignores checks. A comment after a value applies to its line. A comment on a line
+// of its own applies to the next line.
 var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, -]*)`)
 
 // IgnoreComments removes the findings that are ignored by a comment "# gpuop:ignore ID" in their file, and counts them.
@@ -73,7 +73,7 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 	})
 }
 
-// ShowLines sets Text of the findings to the lines of their files.
+// ShowLines sets the Text of each finding to its line of the file.
 func (r *Report) ShowLines(lines map[string][]string) {
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Line >= 1 && f.Line <= len(lines[f.File]) {

@@ -29,7 +29,7 @@ var (
 )
 
 // isSecretName reports whether a key, variable or flag with this name contains a secret. Only the last name of a path
-// matters.
+// matters, except that tls.key is always a secret.
 func isSecretName(name string) bool {
 	if variableName.MatchString(name) {
 		return true
@@ -49,7 +49,7 @@ const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
 const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
 
 // place describes where a text can contain a secret. The last group of pattern is the secret. If there are two groups,
-// the first one must be the name of a secret.
+// the first one must match the name of a secret.
 type place struct {
 	// in limits the search to the parts of the text that it matches; nil means all of the text.
 	in *regexp.Regexp
@@ -133,8 +133,8 @@ func find(text string, visit func(start, end int)) {
 	}
 }
 
-// find calls visit with the bounds of each secret at this place. If the name before a value is not a secret's, the
-// search continues at the value.
+// find calls visit with the bounds of each secret at this place. If the name before a value is not the name of a
+// secret, the search continues after the name.
 func (p *place) find(text string, visit func(start, end int)) {
 	for at := 0; at < len(text); {
 		m := p.pattern.FindStringSubmatchIndex(text[at:])
@@ -189,7 +189,7 @@ func isProse(text string, start, end int) bool {
 		len(after) < len(text[end:]) && after != "" && 'a' <= after[0] && after[0] <= 'z'
 }
 
-// maxDocument limits the texts that LearnYAML parses.
+// maxDocument limits the size of the texts that LearnYAML parses, in bytes.
 const maxDocument = 8 << 20
 
 // LearnYAML adds the secrets in YAML or JSON documents, and those that Learn finds in their text.
@@ -209,8 +209,8 @@ func (s *Secrets) LearnYAML(data []byte) {
 	}
 }
 
-// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, and the values of keys and variables that
-// have the name of a secret.
+// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, the values of keys, variables and flags with
+// the name of a secret, and what Learn finds in each string.
 func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
@@ -242,10 +242,11 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
-// around lists keys that a secret contains, but whose values are not secret.
+// around lists keys whose values are not secret, although they are inside a secret.
 var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
 
-// addAll adds all strings in a value. A string in base64 is also added decoded.
+// addAll adds the strings and numbers in a value, except those of keys that hold no secret. A string in base64 is also
+// added decoded.
 func (s *Secrets) addAll(value any, depth int) {
 	switch value := value.(type) {
 	case string:
@@ -283,8 +284,8 @@ func (s *Secrets) literals(generators any) {
 	}
 }
 
-// Add adds a secret, and its lines if it has several. It ignores values that could be ordinary words, references,
-// booleans, and values shorter than four bytes.
+// Add adds a secret. If it has several lines, each line of at least eight bytes is added too. Add ignores placeholders,
+// booleans, short numbers, a few ordinary words, and values of less than four bytes.
 func (s *Secrets) Add(value string) {
 	value = strings.TrimSpace(value)
 	if strings.Contains(value, "\n") {
@@ -304,7 +305,7 @@ func (s *Secrets) Add(value string) {
 	slices.SortStableFunc(*s, func(a, b string) int { return len(b) - len(a) })
 }
 
-// Replace replaces the secrets in a text by ***.
+// Replace replaces the secrets in a text with ***.
 func (s Secrets) Replace(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "***")
@@ -312,10 +313,10 @@ func (s Secrets) Replace(text string) string {
 	return text
 }
 
-// Mask replaces the secrets in a text by ***, as well as those that the function Mask finds.
+// Mask replaces the secrets in a text with ***, as well as those that the function Mask finds.
 func (s Secrets) Mask(text string) string { return Mask(s.Replace(text)) }
 
-// Mask replaces values by *** that are secrets according to their names or places in the text.
+// Mask replaces the values that are secrets according to their names or places in the text with ***.
 func Mask(text string) string {
 	var bounds [][2]int
 	find(text, func(start, end int) { bounds = append(bounds, [2]int{start, end}) })
@@ -339,7 +340,7 @@ func Mask(text string) string {
 	return out.String() + text[at:]
 }
 
-// Mask removes secrets from the title and from all findings.
+// Mask masks the secrets in the title and in all findings. It removes source lines that contain a secret.
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
 	var line string // the latest line, which the findings of a long command share
@@ -361,7 +362,7 @@ func (r *Report) Mask(s Secrets) {
 // jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON replaces the secrets in the strings of a JSON document by ***. Strings that equal keep, except for
+// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. Strings that equal keep, except for
 // newlines at the end, are not changed.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {

@@ -12,7 +12,7 @@ var hyphens = strings.NewReplacer("-", "", "_", "")
 // folded removes differences of spelling, such as those between dcgm-exporter and dcgmExporter.
 func folded(word string) string { return strings.ToLower(hyphens.Replace(word)) }
 
-// Suggest formats a question whether the nearest known word was meant. If none is near, it returns otherwise.
+// Suggest returns "write X", where X is the known word nearest to word. If none is near, it returns otherwise.
 func Suggest(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "write " + near
@@ -20,9 +20,9 @@ func Suggest(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// Nearest returns the candidate with the smallest edit distance from word, or "". The distance is at most a third of
-// the word's length, or 1. Case, hyphens and underscores are ignored. Unlike text.Nearest, it does not complete
-// prefixes, because --fix writes the result.
+// Nearest returns the candidate with the smallest edit distance from word, or "" if none is near. The distance is at
+// most a third of the word's length, or 1. Case, hyphens and underscores are ignored. Unlike text.Nearest, it does not
+// complete prefixes, because --fix writes the result.
 func Nearest(word string, candidates []string) string {
 	if slices.Contains(candidates, word) {
 		return word

@@ -18,7 +18,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// MarshalJSON encodes an empty list of findings as [] instead of null.
+// MarshalJSON adds the summary, and encodes an empty list of findings as [] instead of null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
 	if r.Findings == nil {

@@ -39,9 +39,9 @@ func (s Style) severity(v Severity, word string) string {
 // WriteText writes the report for people.
 //
 // Each finding looks like a compiler's message: "place: severity: message [check]". The place is "file:line:column" or,
-// in a cluster, an object. It is followed by the line of the file with a caret, by the event that is the evidence, and
-// by the fix. Nodes with equal findings are listed together. Passed checks are only written if verbose is set. An empty
-// report writes nothing.
+// in a cluster, an object. It is followed by the line of the file with a caret, by the event or log that is the
+// evidence, and by the fix. Nodes with equal findings are listed together. Passed checks are only written if verbose is
+// set. An empty report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if !r.Judged {
@@ -77,8 +77,7 @@ func (f *Finding) filePlace() string {
 	return f.File
 }
 
-// objectPlace returns the object that a finding is about. That is the object in its subject or, if there is none, the
-// nodes.
+// objectPlace returns what a finding is about: the object in its subject, else its nodes, else "cluster".
 func (f *Finding) objectPlace(nodes string) string {
 	object, _ := f.object()
 	switch {
@@ -219,7 +218,7 @@ func alike(findings []Finding) string {
 	node := findings[0].Node
 	for _, f := range findings {
 		if f.Evidence.Time, f.Node = (time.Time{}), ""; f.Evidence.Kind != "event" {
-			f.Evidence = Evidence{} // not shown in text
+			f.Evidence = Evidence{} // only events keep nodes apart
 		}
 		fmt.Fprintf(&key, "%+v\n", f)
 	}
@@ -265,7 +264,7 @@ func Count(n int, word string) string {
 	return fmt.Sprintf("%d %s", n, word)
 }
 
-// OneLine replaces control characters. An input must not be able to send them to the terminal.
+// OneLine replaces control characters, so that an input cannot send them to the terminal.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

@@ -15,7 +15,7 @@ import (
 type connection struct {
 	kubeconfig, context, namespace, from string
 	timeout                              time.Duration
-	// managed keeps managedFields, which say who last wrote each field.
+	// managed means that managedFields are kept. They record who last wrote each field.
 	managed bool
 }
 
@@ -73,7 +73,6 @@ func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...c
 	return s, nil
 }
 
-// clusterReport returns a report about a cluster.
 func clusterReport(s *cluster.State, findings []check.Finding) check.Report {
 	return check.Report{Judged: true, Title: s.Title, At: s.At, Findings: findings}
 }

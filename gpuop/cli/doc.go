@@ -3,6 +3,6 @@
 // Each command has its own file. A command reads the inputs that the user names, calls the package that does the work,
 // and returns an answer. Only output.go writes answers.
 //
-// Run is the whole program, so that tests can call it as main does. The package knows nothing about charts or GPUs. It
-// opens no network connection of its own, and writes only to its streams and to the file named by --out.
+// Run is the whole program, so that tests can call it as main does. Facts about charts and GPUs are in other packages.
+// This package opens no network connection of its own, and writes only to its streams and to the file named by --out.
 package cli

@@ -64,8 +64,10 @@ func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	return data, nil
 }
 
-// fileReader returns a function that reads files that an input refers to. The files must be in the given folder of the
-// input, or in the folder that contains it. So an untrusted input cannot make gpuop print other files of the machine.
+// fileReader returns a function that reads a file to which an input refers. The file must be in the input's folder: its
+// entry in folders, else the folder that contains the input. For standard input and the command, that is the working
+// directory. This keeps an untrusted input from making gpuop print other files of the machine. script is the file name
+// of the command, or empty.
 func (e *env) fileReader(script string, folders map[string]string) func(file, name string) ([]byte, error) {
 	return func(file, name string) ([]byte, error) {
 		if file == lint.CommandName {

@@ -77,7 +77,7 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 }
 
 // imagesAnswer lists the images. If several images have the same uncertainty, they share one note. If the values could
-// not be read, no images are listed, because the images of the defaults could be wrong.
+// not be read, no images are listed, because a list based on the defaults could be wrong.
 func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answer {
 	a := answer{Document: true, Quiet: true, Report: check.Report{Findings: findings}}
 	if a.Report.AtLeast(check.Error) {
@@ -106,8 +106,8 @@ func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answ
 	return a
 }
 
-// checkImages puts the answers of the registries before the images, and adds a finding for each image that does not exist
-// or is uncertain.
+// checkImages prints the registry's answer before each image, and adds a finding for each missing image. An image that
+// could not be checked gets a finding unless a note already says why.
 func (a *answer) checkImages(list []images.Checked) {
 	a.Data = list
 	for _, i := range list {

@@ -52,7 +52,7 @@ type lintFlags struct {
 	showSecrets bool
 	// script is the text of the command that --fix corrects.
 	script string
-	// groups has the names of the inputs that each argument stands for.
+	// groups lists the names of the inputs that each argument stands for. inputs has the arguments.
 	groups [][]string
 	inputs []string
 	// folders maps an input to the folder in which it was found.
@@ -99,8 +99,9 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	return e.reportUnchecked(o, result, err)
 }
 
-// reportUnchecked reports inputs in which nothing was checked; a directory counts as one input. If no input was checked, it
-// returns an error, except when answered is already an error. Otherwise a note says how many inputs were skipped.
+// reportUnchecked reports the inputs in which nothing was checked. A directory counts as one input. If no input was
+// checked and no other finding fails the command, it returns an error. Otherwise it prints a note and returns answered.
+// An error other than errFindings is returned unchanged.
 func (e *env) reportUnchecked(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered

@@ -58,17 +58,18 @@ type answer struct {
 	KeepSecrets bool
 	// Data is the result for -o json.
 	Data any
-	// Report has the findings. If it is about a cluster or node, it is written instead of Text.
+	// Report has the findings. They are written after Text.
 	Report check.Report
 	// Quiet omits the summary line.
 	Quiet bool
-	// Fail makes the exit code 1 even without findings, because the result does not cover all of the input.
+	// Fail makes the exit code 1 even without findings, unless --fail-on is never.
 	Fail bool
 }
 
-// answer writes the result in the selected format. It returns errFindings if a finding reaches --fail-on.
+// answer writes the result in the selected format. It returns errFindings if a finding reaches --fail-on or if Fail
+// makes the exit code 1.
 //
-// Nothing else writes findings, so masking the secrets here protects the output of all commands.
+// Secrets are masked here. All other output goes to e.Err, which masks them too.
 func (e *env) answer(a answer) error {
 	a.Report.Ignore(e.ignored)
 	a.Report.Sort()

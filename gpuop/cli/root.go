@@ -43,7 +43,7 @@ type env struct {
 	format  string
 	outPath string
 	failOn  string
-	// ignore has the arguments of --ignore, and ignored the parsed ones.
+	// ignore has the arguments of --ignore. ignored has the parsed arguments.
 	ignore  []string
 	ignored []check.Ignore
 	verbose bool // passed checks are shown too
@@ -60,8 +60,7 @@ type env struct {
 	chartVersion string
 }
 
-// Run runs gpuop with args, of which the first is the name of the program, and returns the exit code. version is
-// printed by --version.
+// Run runs gpuop and returns the exit code. args[0] is the name of the program. --version prints version.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
 	e := &env{Streams: streams, version: version}
 	e.secrets.Learn(strings.Join(args, " "))

@@ -106,7 +106,7 @@ func literal(text []byte) func(io.Writer, check.Style) error {
 	}
 }
 
-// release resolves a release that the table must have. Otherwise it returns chart.ErrVersion.
+// release resolves the name of a release. It returns chart.ErrVersion if the table does not have the release.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {
@@ -167,7 +167,7 @@ The exit code is 1 if a setting was dropped, has a new effect, or has an error.`
 
 func changeList(m *values.Migration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s → %s: %d changes\n", m.From, m.To, len(m.Changes))
+	fmt.Fprintf(&b, "%s → %s: %s\n", m.From, m.To, check.Count(len(m.Changes), "change"))
 	width := 0
 	for _, c := range m.Changes {
 		width = max(width, min(len(c.Path), 48))

@@ -92,5 +92,5 @@ func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Fi
 	if slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name }) {
 		return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)
 	}
-	return nil, fmt.Errorf("%w: no node %q among %d%s", errUsage, name, len(s.Nodes), judge.Nearest(s, name))
+	return nil, fmt.Errorf("%w: no node %q among %d nodes%s", errUsage, name, len(s.Nodes), judge.Nearest(s, name))
 }

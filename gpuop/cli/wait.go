@@ -24,7 +24,8 @@ const lookEvery = 5 * time.Second
 type look func(ctx context.Context) (findings []check.Finding, done bool, err error)
 
 // until calls look until it is done or fails, until the timeout (errDeadline), or until ctx ends. It writes a line to
-// out for each change of a finding that is waiting or an error. A look that is slow doubles the interval.
+// out for each change of a finding that is waiting or an error. The pause between two calls is every, or twice the
+// duration of the last call if that is longer.
 func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -63,7 +64,7 @@ func unsettled(findings []check.Finding) []check.Finding {
 	})
 }
 
-// show writes the changes since before. It returns the findings for the next call.
+// show writes the changes since before. It returns the argument before of the next call.
 func show(out io.Writer, before map[string]check.Finding, findings []check.Finding) map[string]check.Finding {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
@@ -92,7 +93,8 @@ func show(out io.Writer, before map[string]check.Finding, findings []check.Findi
 	return present
 }
 
-// waited calls look until every finding is resolved. If it ends before, the last finding says why.
+// waited calls look until every finding is resolved, and returns the last report. If the wait ends early, the last
+// finding says why.
 func (e *env) waited(
 	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (check.Report, error),
 ) (check.Report, error) {

@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// ChartUse describes the installation of a chart in a file of another tool.
+// ChartUse describes a chart that a file of another tool installs, such as a Flux HelmRelease.
 type ChartUse struct {
-	// Where names the place in the file. Chart is the reference of the chart.
+	// Where names the place in the file. Chart is the chart's name or a reference to it.
 	Where, Chart string
-	// Repository is the address or name of the chart's repository. It is empty if the file does not have it.
+	// Repository is the address or name of the chart's repository. It is empty if the file names none.
 	Repository string
 	Version    *yaml.Node
 	// Values are mappings, texts of values files, or names of values files.
@@ -30,7 +30,7 @@ type ChartUse struct {
 	Elsewhere *yaml.Node
 	// Reference is the name of the object that defines the chart's version.
 	Reference *yaml.Node
-	// Misplaced are keys for values of other tools, which this tool ignores. Place is the key that it reads.
+	// Misplaced are keys in which only other tools look for values. Place is the key that this tool reads.
 	Misplaced []*yaml.Node
 	Place     string
 	// Raw means that Helm parses the values of parameters, so commas separate values.
@@ -48,12 +48,13 @@ type Carrier struct {
 	at string
 	// chart is the path of the chart's name, or of another name that identifies the chart.
 	chart, version string
-	// reference is the path of the name of the object that defines the version.
+	// reference is the path of the field that names another object holding the chart version, such as Flux's
+	// chartRef.name.
 	reference string
 	// values are the paths of mappings, texts and file names.
 	values string
-	// parameters are the paths of lists of names and values, and sets those of mappings of dotted names. asText is
-	// ChartUse.AsText.
+	// parameters is the path of a list of names and values. sets is the path of a mapping from dotted names to values.
+	// asText is ChartUse.AsText.
 	parameters, sets, asText string
 	// elsewhere is the path of a reference to values in another file.
 	elsewhere string
@@ -102,7 +103,7 @@ var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInlin
 // repositoryKeys are the keys that tools use for the chart's repository.
 var repositoryKeys = []string{"repo", "repoURL", "repository", "chart_repo_url", "chart.spec.sourceRef.name", "helm.repo"}
 
-// Kind returns the kind of the format.
+// Kind returns the kind of the objects in this format, or Helmfile or Fleet.
 func (c *Carrier) Kind() string { return c.kind }
 
 // nodeAt returns the node at a dotted path.
@@ -172,7 +173,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 	return use
 }
 
-// CarrierOf returns the format of a document, or nil if it is none of the known ones.
+// CarrierOf returns the format of a document, or nil if the format is unknown.
 func CarrierOf(root *yaml.Node) *Carrier {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {
@@ -191,8 +192,8 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. Only archives
-// have a version.
+// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. The version is
+// empty except for archives.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))
 	if m := archive.FindStringSubmatch(name); m != nil {
@@ -259,10 +260,10 @@ var (
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
 	// collections matches the collection in a module's name.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes matches the parts of a command that Ansible reads differently than a shell, and the quoted text
-	// around them. Those parts are white space and single backslashes and, in the module command, braces.
+	// beyondQuotes matches the tokens that commandOf distinguishes: quoted text, escapes, template expressions, braces
+	// and white space. Outside quotes, Ansible reads braces and white space differently than a shell.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{\{.*?\}\}|\{|\s+(?:\\\s+)*`)
-	// ofTheModule matches options of the module that follow a command on its line.
+	// ofTheModule matches options of the module that follow a command on its line, such as chdir=/tmp.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
 )
 
@@ -298,7 +299,8 @@ func tasks(list *yaml.Node, out []Task) []Task {
 	return out
 }
 
-// commandOf returns the command of a task, written as a shell would read it. It returns nil if there is none.
+// commandOf returns the command of a task, rewritten so that a shell reads it as Ansible does. It returns nil if there
+// is none.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	if inner := fields.Get(n, "cmd"); inner != nil {
 		n = fields.Resolve(inner)

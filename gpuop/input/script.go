@@ -1,5 +1,5 @@
 // Package input parses what people use to install the GPU Operator: shell scripts, Terraform files, and files of other
-// tools with values of charts.
+// tools that contain chart values.
 //
 // Unknown parts of a text, such as variables, are kept as written. The package runs no program and opens no file.
 // Inputs that are too large or nested too deeply are rejected with a reason.
@@ -33,9 +33,9 @@ type Word struct {
 	Dynamic bool
 	// Splits means that a dynamic word can expand to any number of arguments, such as $OPTIONS.
 	Splits bool
-	// Perhaps means that the word is present only in some branches.
+	// Perhaps means that the word is present only in some branches of the script.
 	Perhaps bool
-	// Placeholder is a name that the reader of an article must replace, such as <node-name>.
+	// Placeholder is the part that the reader of an article must replace, such as <node-name>.
 	Placeholder string
 }
 
@@ -57,7 +57,7 @@ type Document struct {
 	Line int // number of lines of the script before the document
 	// Judged means that the document is checked together with the command that reads it.
 	Judged bool
-	// Holes means that the shell fills in parts of the text. Open means that the script appends something else to the
+	// Holes means that the shell fills in parts of the text. Open means that the script appends unknown text to the
 	// file.
 	Holes, Open bool
 }
@@ -101,7 +101,8 @@ var (
 // templated matches a statement of Jinja, which makes the lines below it conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
-// skipReason returns why a script is not parsed, or "". Texts with prompts are not scripts: they also contain output.
+// skipReason returns why a script is not parsed, or "". A text is skipped if all its commands follow a prompt, because
+// it also contains output.
 func skipReason(text string) string {
 	reason := tooComplex(text)
 	switch {
@@ -128,7 +129,7 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
-		// unlike the parser, bash accepts most texts; but not unterminated ones
+		// an unterminated text is an error; bash accepts most other texts that the parser rejects, so they get a note
 		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
@@ -334,11 +335,12 @@ func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, s.offset + int(p.Offset())
 }
 
-// between matches line ends and comments, which are all that may separate a command from its flags.
+// between matches what may stand between a command and flags cut off by a missing line continuation: whitespace,
+// backslashes and comments.
 var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
-// broken reports flags that are not part of a command because a line continuation is missing. It adds them to that
-// command, unless quotes, parentheses or redirections are in between.
+// broken reports that a missing line continuation cuts off the flags in c from the command last. It adds the flags to
+// last, unless quotes, parentheses or redirections are in between.
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
@@ -403,8 +405,8 @@ func (s *scriptReader) Get(name string) expand.Variable {
 // Each implements expand.Environ. Expansion does not use it.
 func (s *scriptReader) Each(func(string, expand.Variable) bool) {}
 
-// known reports whether the script determines the value of a part. It does not if the part depends on a command,
-// arithmetic or an external variable.
+// known reports whether the script determines the value of a part. A part that depends on a command, arithmetic or an
+// external variable is unknown.
 func (s *scriptReader) known(part syntax.WordPart) bool {
 	known := true
 	syntax.Walk(part, func(n syntax.Node) bool {
@@ -427,7 +429,7 @@ func (s *scriptReader) source(n syntax.Node) string {
 	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
 
-// holes returns the parts with unknown ones replaced by their source text. known is false if there are any.
+// holes returns the parts, with unknown ones replaced by their source text. known is false if a part is unknown.
 func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
@@ -598,7 +600,8 @@ func (s *scriptReader) placeholderIn(w *syntax.Word) string {
 // Filled is the beginning of a template expression of Helm or Ansible.
 const Filled = "{{"
 
-// These limits apply to scripts and Terraform files. They prevent a stack overflow, because the parsers are recursive.
+// These limits apply to scripts and Terraform files. maxDepth prevents a stack overflow, because the parsers are
+// recursive.
 const (
 	maxSource = 1 << 20  // bytes of a script or Terraform file
 	maxDepth  = 2000     // nested brackets and blocks

@@ -23,7 +23,7 @@ const UnknownTag = "!unknown"
 type TerraformFile struct {
 	// Uses are the charts that helm_release resources install.
 	Uses []ChartUse
-	// Manifests are objects. Texts are objects as texts in YAML.
+	// Manifests are Kubernetes objects. Texts are YAML texts of Kubernetes objects.
 	Manifests, Texts []*yaml.Node
 	// Sensitive are the settings in set_sensitive, which are also among the parameters.
 	Sensitive []*yaml.Node
@@ -41,7 +41,7 @@ type TerraformFile struct {
 // maxMade limits the nodes, and the bytes of templates, that are created from a file.
 const maxMade = 256 << 10
 
-// ReadTerraform parses the resources of the providers helm, kubernetes and kubectl. name is for findings.
+// ReadTerraform parses the resources of the providers helm, kubernetes and kubectl. Findings have the file name name.
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
@@ -257,7 +257,7 @@ func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	}
 }
 
-// reference resolves a reference to a local of the file, or to path.module.
+// reference resolves a reference to a local of the file. Paths such as path.module become ".".
 func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	var names []string
 	for _, step := range path {
