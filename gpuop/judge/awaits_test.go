@@ -7,7 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// Every init container of every release has an entry in awaits. Every entry names an existing operand.
+// TestInitContainersAreExplained checks that awaits has every init container of every release, and only components that
+// exist.
 func TestInitContainersAreExplained(t *testing.T) {
 	table := chart.Load()
 	labels, names := []string{""}, map[string]bool{}
@@ -23,12 +24,12 @@ func TestInitContainersAreExplained(t *testing.T) {
 	working := []string{"init-pod-nvidia-node-status-exporter", "gpu-feature-discovery-imex-init"}
 	for name, init := range names {
 		if _, known := awaits[name]; init && !known && !slices.Contains(working, name) {
-			t.Errorf("%s has no row", name)
+			t.Errorf("awaits has no entry for the init container %s", name)
 		}
 	}
 	for name, row := range awaits {
 		if !names[name] || !slices.Contains(labels, row.component) {
-			t.Errorf("%s (component %q): no release has this init container or operand", name, row.component)
+			t.Errorf("awaits has %s (component %q), but no release has this init container or component", name, row.component)
 		}
 	}
 }

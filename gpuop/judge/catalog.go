@@ -113,7 +113,7 @@ var (
 		"Start the MIG manager first.", "mig-parted cmd/nvidia-mig-manager/main.go")
 	migUnderWay = check.New("mig-under-way", check.Error, "Another MIG change is in progress.", "Wait until it ends.",
 		"https://github.com/NVIDIA/mig-parted/issues/485")
-	migSame = check.New("mig-same", check.Error, "The node already has this label.", "Nothing to do.",
+	migSame = check.New("mig-same", check.Error, "The node already has this label.", "Remove the label first if the last change did not succeed.",
 		"mig-parted cmd/nvidia-mig-manager/main.go")
 	migUpgrade = check.New("mig-driver-upgrade", check.Error, "A driver upgrade is in progress.", "Wait until it ends.",
 		"k8s-operator-libs pkg/upgrade/consts.go")
@@ -125,6 +125,6 @@ var (
 		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", reconfigure)
 	migCordon = check.New("mig-cordon", check.Note, "The node is not cordoned: a new pod may take a GPU.", "kubectl cordon it.",
 		"Kubernetes documentation, node status")
-	migPredicted = check.New("mig-predicted", check.Warning, "Shows the resources and labels that the node will have after the MIG change.",
+	migPredicted = check.New("mig-predicted", check.Warning, "Shows the resources that the node will have after the MIG change.",
 		"Compare them with what your pods request.", pluginLabels)
 )

@@ -189,7 +189,8 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// gpuNodes checks that nodes with GPUs are labeled. Before an installation, they may have no labels.
+// gpuNodes checks that at least one node is labeled as a GPU node. Before an installation, the lack of labels is only a
+// warning.
 func (j *judge) gpuNodes() {
 	if j.lacks(cluster.Nodes) {
 		return
@@ -229,10 +230,10 @@ func (j *judge) gpuNodes() {
 // registers reports whether a container registers nvidia.com/gpu with the kubelet.
 func registers(c corev1.Container) bool {
 	if strings.Contains(c.Name, "mps-control-daemon") {
-		return false // it has the image of the device plugin
+		return false // the MPS daemon has the image of the device plugin
 	}
 	if slices.Contains(c.Command, "nvidia-device-plugin") {
-		return true // HAMi's plugin has another image
+		return true // HAMi's plugin has the same command in another image
 	}
 	image := c.Image[strings.LastIndex(c.Image, "/")+1:]
 	for _, name := range []string{"k8s-device-plugin", "nvidia-gpu-device-plugin", "nvidia-device-plugin"} {
@@ -244,7 +245,8 @@ func registers(c corev1.Container) bool {
 	return false
 }
 
-// isOperand reports whether a DaemonSet belongs to the operator. In a gathered folder, the owner may be missing.
+// isOperand reports whether a DaemonSet belongs to the operator. Objects in a gathered folder may lack owner
+// references, so the namespace and component are checked too.
 func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
 	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
 		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// sharingConfigs is the device plugin's configs in the cluster.
+// sharingConfigs holds the device plugin's configs.
 type sharingConfigs struct {
 	// name is the name of the ConfigMap; defaultName is the config of nodes without a label.
 	name, defaultName string
@@ -24,7 +24,8 @@ type sharingConfigs struct {
 	changed time.Time
 }
 
-// sharedBy reads the device plugin's ConfigMap, which the ClusterPolicy names. It returns nil if the policy names none.
+// sharedBy reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil if
+// the setting is empty.
 func (j *judge) sharedBy() *sharingConfigs {
 	name := j.text("devicePlugin.config.name")
 	if name == "" {
@@ -81,15 +82,15 @@ func (j *judge) configs() {
 			v.Severity, v.Fix, v.Reason = of.Severity, of.Fix, of.Subject+": "+of.Reason
 			if f.Line > 0 {
 				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
+				v.Evidence.Text = fmt.Sprintf("%s, line %d", key, f.Line)
 			}
-			v.Evidence.Text = fmt.Sprintf("%s, line %d", key, f.Line)
 		}
 		j.add(v)
 	}
 }
 
-// chosen returns the config that the node uses. ok is false if the config is unknown, or if the plugin does not start
-// with it. problem then says why.
+// chosen returns the config that the node uses. name is empty if the node has none. ok is false if the config is
+// unknown, or if the plugin does not start with it. problem is the finding of sharing.Choose about the choice, or nil.
 func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
 	c := w.shares
 	if c == nil {
@@ -109,13 +110,13 @@ func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, prob
 // migFile is the mig-parted file that a node's MIG manager reads.
 type migFile struct {
 	name, text string
-	// nil if the file cannot be read
+	// config is nil if text cannot be parsed.
 	config   *mig.Config
 	findings []check.Finding
 }
 
-// migFile returns the mig-parted file of the node. It looks for the ConfigMap that the ClusterPolicy names, the one
-// that the MIG manager writes for the node's GPUs, and the operator's default. It returns nil if there is none.
+// migFile returns the mig-parted file that the node's MIG manager reads, or nil if its ConfigMap is missing.
+// mig.ConfigMaps lists the candidates.
 func (w *nodeJudge) migFile() *migFile {
 	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
 		if m := w.maps[name]; m != nil {
@@ -128,7 +129,7 @@ func (w *nodeJudge) migFile() *migFile {
 }
 
 // migConfig returns a MIG config by name. It looks in the file of the node's MIG manager or, without a file, in the
-// operator's defaults for the board. source says where the config is defined.
+// operator's defaults for the board. source says where it looked.
 func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
 	if f := w.migFile(); f != nil && f.config != nil {
 		named, ok = f.config.Config(want)

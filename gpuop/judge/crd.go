@@ -23,7 +23,7 @@ var operatorKinds = []struct {
 // crds/ once and never updates them. The chart's own hook runs only on upgrades.
 func (j *judge) staleCRDs() {
 	if j.by == verify && !j.installed {
-		return // the release is a guess
+		return // the installed release is not known exactly
 	}
 	var stale, absent, lacks []string
 	for _, k := range operatorKinds {
@@ -62,7 +62,8 @@ func (j *judge) staleCRDs() {
 	j.add(v)
 }
 
-// unlisted returns the fields of the release below a path that a schema does not have. A field includes those below it.
+// unlisted returns the fields of kind that the release has below path and that schema lacks. If a field is missing, the
+// fields below it are not listed.
 func (j *judge) unlisted(kind, path string, schema map[string]any) []string {
 	var out []string
 	if schema["x-kubernetes-preserve-unknown-fields"] == true {

@@ -54,31 +54,31 @@ func TestStaleCRDs(t *testing.T) {
 		preflight bool
 		options   judge.Options
 		severity  check.Severity
-		reason    string // empty if there is no finding
+		reason    string // part of the reason; empty if no finding is expected
 	}{
-		"those of the release":          {options: options},
-		"after an upgrade without them": {change: old, options: options, severity: check.Error, reason: dropped},
-		"an assumed release": {change: func(t *testing.T, s *cluster.State) {
+		"CRDs of the release": {options: options},
+		"CRDs not upgraded":   {change: old, options: options, severity: check.Error, reason: dropped},
+		"no release label": {change: func(t *testing.T, s *cluster.State) {
 			old(t, s)
 			s.ClusterPolicies[0].SetLabels(nil)
 		}, options: options},
-		"an unknown release": {change: func(t *testing.T, s *cluster.State) {
+		"label with an unknown release": {change: func(t *testing.T, s *cluster.State) {
 			old(t, s)
 			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.9"})
 		}, options: options},
-		"not installed": {change: func(_ *testing.T, s *cluster.State) {
+		"CRDs not installed": {change: func(_ *testing.T, s *cluster.State) {
 			s.NVIDIADrivers, s.CRDs = nil, s.CRDs[:1]
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Why: cluster.Absent})
 		}, options: options, severity: check.Error, reason: "nvidiadrivers.nvidia.com, which the operator of v26.7.0 needs, is not installed"},
-		"names without schemas": {change: func(_ *testing.T, s *cluster.State) {
+		"CRDs without schemas": {change: func(_ *testing.T, s *cluster.State) {
 			for i := range s.CRDs {
 				s.CRDs[i].Schema = nil
 			}
 		}, options: options},
-		"before an upgrade": {change: old, preflight: true, options: release("v26.7.0"), severity: check.OK, reason: "helm upgrade adds them"},
-		"before an upgrade without the hook": {change: old, preflight: true, severity: check.Error, reason: dropped,
+		"old CRDs before an upgrade": {change: old, preflight: true, options: release("v26.7.0"), severity: check.OK, reason: "helm upgrade adds them"},
+		"old CRDs before an upgrade without the hook": {change: old, preflight: true, severity: check.Error, reason: dropped,
 			options: judge.Options{Table: options.Table, Values: map[string]any{"operator": map[string]any{"upgradeCRD": false}}}},
-		"left over from an installation": {change: func(t *testing.T, s *cluster.State) {
+		"CRDs left over from an earlier installation": {change: func(t *testing.T, s *cluster.State) {
 			old(t, s)
 			s.ClusterPolicies = []unstructured.Unstructured{}
 		}, preflight: true, options: release("v26.7.0"), severity: check.Error, reason: dropped},
@@ -102,11 +102,11 @@ func TestStaleCRDs(t *testing.T) {
 			}
 			switch {
 			case test.reason == "" && len(got) > 0:
-				t.Errorf("unexpected findings: %+v", got)
+				t.Errorf("findings = %+v, want none", got)
 			case test.reason != "" && (len(got) != 1 || got[0].Severity != test.severity || !strings.Contains(got[0].Reason, test.reason)):
 				t.Errorf("findings = %+v, want one that is %s and says %q", got, test.severity, test.reason)
 			case test.severity == check.Error && !strings.Contains(got[0].Fix, "helm show crds"):
-				t.Errorf("fix = %q", got[0].Fix)
+				t.Errorf("fix = %q, want it to contain helm show crds", got[0].Fix)
 			}
 		})
 	}

@@ -110,7 +110,7 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		v.Severity, v.Fix = state, next
-		v.Reason = "it selects no node, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
+		v.Reason = "its desired number of pods is 0, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if j.lacks(cluster.Nodes) {
@@ -124,7 +124,7 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
 	if len(meant) == 0 {
 		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
-			say(check.OK, "", "every GPU node has a preinstalled driver")
+			say(check.OK, "", "every GPU node for containers has a preinstalled driver")
 		} else {
 			say(check.OK, "", "every GPU node is reserved for virtual machines")
 		}
@@ -148,7 +148,7 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
-	// the first label that no node has is the cause
+	// the first label whose value no node has is the cause
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
 		values := map[string]int{}
 		for _, n := range meant {
@@ -209,8 +209,8 @@ func matches(wanted, have map[string]string) bool {
 	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
-// blocked reports the first taint of the node that keeps the DaemonSet's pod away. It describes the taint in v, and
-// returns it as text. If no taint does, it returns "".
+// blocked finds the first taint of the node that the DaemonSet's pods do not tolerate. It describes the taint in v and
+// returns it as text. It returns "" if the pods tolerate all taints.
 func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
@@ -219,7 +219,7 @@ func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 		text := taint.ToString()
 		v.Severity, v.Cause, v.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
 		v.Together = fmt.Sprintf("the pods do not tolerate the taint %s", text)
-		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add it to daemonsets.tolerations in the operator's values",
+		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add a toleration to daemonsets.tolerations in the operator's values",
 			n.Name, taint.Key, taint.Effect)
 		return text
 	}

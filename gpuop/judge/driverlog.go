@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// Fixes of several symptoms.
+// These fixes apply to several symptoms.
 const (
 	newerDriver  = "gpuop explain driver.version  # a newer driver supports newer kernels, compilers and GPUs"
 	repositories = "gpuop explain driver.repoConfig  # the driver container needs the packages of the node's kernel; " +
@@ -57,7 +57,8 @@ var driverSymptoms = []symptom{
 		"the kernel module does not compile for the node's kernel%s", newerDriver},
 }
 
-// driverLog explains a failing driver pod by its log. A pod without restarts may still succeed.
+// driverLog explains a failing driver pod from its log. Unless the finding is an error, pods without restarts are
+// skipped because they may still succeed.
 func (w *nodeJudge) driverLog(l *operand) {
 	log := w.DriverLogs[l.pod.Name]
 	statuses := slices.Concat(l.pod.Status.InitContainerStatuses, l.pod.Status.ContainerStatuses)

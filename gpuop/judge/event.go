@@ -19,14 +19,14 @@ type diagnosis struct {
 	evidence            check.Evidence
 }
 
-// symptom recognizes a cause in the message of an event. The messages are those of kube-controller-manager, the
-// kubelet, containerd and CRI-O.
+// symptom recognizes a cause in the message of an event or in a log. The messages of events are those of
+// kube-controller-manager, the kubelet, containerd and CRI-O.
 type symptom struct {
 	cause   string
 	message *regexp.Regexp
-	// reason is a sentence. %s in it is the first match of a group in message.
+	// reason is a sentence. %s stands for the text of the group that matched in message.
 	reason string
-	// next is a command. NAMESPACE in it is the operator's namespace.
+	// next is the suggested fix. NAMESPACE stands for the operator's namespace.
 	next string
 }
 
@@ -63,7 +63,7 @@ var sandboxes = []symptom{
 		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 
-// event returns the newest warning about an object that has one of the reasons, or nil.
+// event returns the newest event about the named object that has one of the reasons, or nil.
 func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
 	for i := range j.Events {
@@ -113,8 +113,8 @@ func (d *diagnosis) explain(v *check.Finding) {
 	v.Cause, v.Evidence = d.cause, d.evidence
 }
 
-// refused returns why the API server rejects the pods of a DaemonSet, according to the newest event. It returns nil if
-// there is no event.
+// refused returns why the API server rejects the pods of a DaemonSet, according to its newest event FailedCreate. It
+// returns nil if there is no such event.
 func (j *judge) refused(set operandSet) *diagnosis {
 	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
 		return j.diagnose(e, refusals)

@@ -22,7 +22,7 @@ func warned(s *cluster.State, kind, name, reason, message string) {
 	})
 }
 
-// unborn removes the pods of all operands, as if the API server rejected them.
+// unborn removes the pods of all operands and adds an event to each DaemonSet, as if the API server rejected the pods.
 func unborn(s *cluster.State, message string) {
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
@@ -35,7 +35,7 @@ func unborn(s *cluster.State, message string) {
 	}
 }
 
-// sandboxless removes the sandboxes of a DaemonSet's pods.
+// sandboxless takes the sandboxes from a DaemonSet's pods. If message is not empty, it adds an event to each pod.
 func sandboxless(s *cluster.State, owner, message string) {
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		p := pod(s, owner, name)
@@ -55,11 +55,12 @@ const (
 	runtime = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nvidia" is configured`
 )
 
-// Each cause yields one finding with its event. No finding names another cause.
+// TestEventsNameTheCause expects one error that names the cause and has the event as evidence. No other error may name
+// a cause.
 func TestEventsNameTheCause(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster.State)
-		// reason, event and nodes are parts of the finding about the cause. No finding may contain not.
+		// reason, event and nodes are parts of the expected error. No error may contain a text in not.
 		reason, event, nodes string
 		not                  []string
 	}{
@@ -107,7 +108,7 @@ func TestEventsNameTheCause(t *testing.T) {
 				}
 				for _, not := range test.not {
 					if v.Severity == check.Error && strings.Contains(v.Reason, not) {
-						t.Errorf("unrelated finding: %+v", v)
+						t.Errorf("reason contains %q, which is not the cause: %+v", not, v)
 					}
 				}
 			}
@@ -127,23 +128,25 @@ func TestEventsNameTheCause(t *testing.T) {
 	}
 }
 
-// Without an event, a finding may only call a cause likely.
+// TestWithoutAnEventACauseIsLikely takes the sandboxes away without an event. The reason may then name only a probable
+// cause.
 func TestWithoutAnEventACauseIsLikely(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")
 	rows := verified(t, s)
 	for _, v := range rows {
 		if strings.Contains(v.Reason, "has no handler") && !strings.Contains(v.Reason, "the container runtime probably") {
-			t.Errorf("%+v", v)
+			t.Errorf("reason = %q, want it to say that the container runtime probably has no handler", v.Reason)
 		}
 	}
 	if !strings.Contains(text(rows), "probably") {
-		t.Error(text(rows))
+		t.Errorf("no finding says probably:\n%s", text(rows))
 	}
 }
 
-// A taint that keeps every operand off 14 nodes yields one finding.
-func TestOneTaintIsOneRow(t *testing.T) {
+// TestOneTaintIsOneFinding adds 14 nodes with a taint that no operand tolerates, and expects one finding for all of
+// them.
+func TestOneTaintIsOneFinding(t *testing.T) {
 	s := healthy(t)
 	taint := corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule}
 	first := *node(s, "gpu-1").DeepCopy()
@@ -161,14 +164,15 @@ func TestOneTaintIsOneRow(t *testing.T) {
 		}
 	}
 	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].Severity != check.Error || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
-		t.Errorf("%+v\n%s", found, text(rows))
+		t.Errorf("findings about the taint = %+v, want one error for 14 nodes; all findings:\n%s", found, text(rows))
 	}
 	if len(found) == 1 && (!strings.Contains(found[0].Fix, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Fix, " t-13 team:NoSchedule-")) {
 		t.Errorf("Fix = %q, want one command for all nodes", found[0].Fix)
 	}
 }
 
-// Each signature in a driver's log names its cause, with the line.
+// TestDriverLogs writes a line to the log of a crashing driver pod. It expects an error that names the cause and has
+// the line as evidence.
 func TestDriverLogs(t *testing.T) {
 	for line, want := range map[string]string{
 		"ERROR: The Nouveau kernel driver is currently in use by your system.":                                      "the nouveau driver holds the GPUs: container",
@@ -205,14 +209,14 @@ func TestDriverLogs(t *testing.T) {
 	}
 }
 
-// A log explains only a pod that fails.
+// TestDriverLogOfAPodThatWorks writes an error to the log of a ready driver pod, and expects no finding about it.
 func TestDriverLogOfAPodThatWorks(t *testing.T) {
 	s := healthy(t)
 	name := pod(s, "nvidia-driver-daemonset", "gpu-1").Name
 	s.DriverLogs = map[string]string{name: "W: Failed to fetch http://archive.example.com/InRelease\n"}
 	for _, v := range verified(t, s) {
 		if v.Evidence.Kind == "log" {
-			t.Errorf("accused: %+v", v)
+			t.Errorf("finding from the log of a ready pod: %+v", v)
 		}
 	}
 }

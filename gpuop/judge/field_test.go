@@ -40,7 +40,7 @@ func scheduled(s *cluster.State) {
 	}
 }
 
-// machines reserves both nodes for virtual machines, by a label or by the ClusterPolicy's default.
+// machines reserves both nodes for virtual machines: by the label if workload is not empty, otherwise by the default.
 func machines(t *testing.T, s *cluster.State, workload string) {
 	setting(t, s, true, "sandboxWorkloads", "enabled")
 	for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -59,7 +59,7 @@ func machines(t *testing.T, s *cluster.State, workload string) {
 	scheduled(s)
 }
 
-// own gives nodes a preinstalled driver. The driver manager sets this label if it finds one.
+// own labels nodes as having a preinstalled driver, as the driver manager does.
 func own(s *cluster.State, names ...string) {
 	for _, name := range names {
 		label(node(s, name), "nvidia.com/gpu.deploy.driver", "pre-installed")
@@ -67,7 +67,7 @@ func own(s *cluster.State, names ...string) {
 	scheduled(s)
 }
 
-// driverPool adds a driver DaemonSet for the nodes with a label, and removes the one for all nodes. NVIDIADrivers,
+// driverPool adds a driver DaemonSet for the nodes with a label, and assigns their driver pods to it. NVIDIADrivers,
 // precompiled drivers and OpenShift's driver toolkit use such DaemonSets.
 func driverPool(s *cluster.State, name, key, value string) {
 	d := set(s, "nvidia-driver-daemonset").DeepCopy()
@@ -85,7 +85,7 @@ func driverPool(s *cluster.State, name, key, value string) {
 	}
 }
 
-// onlyPools removes the driver DaemonSet for all nodes.
+// onlyPools removes the driver DaemonSet for all nodes, and its pods.
 func onlyPools(s *cluster.State) {
 	s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {
@@ -120,7 +120,7 @@ func driverOf(name, state, kind, reason string) unstructured.Unstructured {
 	}}
 }
 
-func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
+func TestValidNodesHaveNoProblems(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *cluster.State){
 		"all nodes have preinstalled drivers": func(_ *testing.T, s *cluster.State) { own(s, "gpu-1", "gpu-2") },
 		"one node has a preinstalled driver":  func(_ *testing.T, s *cluster.State) { own(s, "gpu-1") },
@@ -147,11 +147,11 @@ func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
 			rows := verified(t, s)
 			for _, v := range rows {
 				if v.Severity != check.OK {
-					t.Errorf("%s %s on %q is %s: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
+					t.Errorf("%s %s on %q is %s, want ok: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 				}
 			}
 			if len(rows) < 8 {
-				t.Errorf("rows = %d, want the checks of every component", len(rows))
+				t.Errorf("findings = %d, want at least 8", len(rows))
 			}
 		})
 	}
@@ -163,7 +163,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *cluster.State)
 		want   []row
-		not    []row // findings that must not exist; an empty state matches every state
+		not    []row // findings that must not exist; a zero state with words matches every state
 	}{
 		"missing preinstalled driver": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")

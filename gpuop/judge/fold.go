@@ -46,7 +46,8 @@ func (w *nodeJudge) foldChain(from int) {
 }
 
 // foldCluster removes findings about the cluster that follow from others. A ClusterPolicy that is not ready follows
-// from any error. A DaemonSet that is not ready follows from its pods, which the findings of the nodes explain.
+// from any other finding that is an error or waiting. A DaemonSet that is not ready follows from its pods, which the
+// findings of the nodes explain.
 func (j *judge) foldCluster() {
 	isCause := func(v check.Finding) bool {
 		return (v.Severity == check.Error || v.Severity == check.Waiting) && v.Check != clusterPolicy && v.Check != gpuCluster

@@ -22,30 +22,30 @@ import (
 
 // These are the labels, and prefixes of labels, that the checks read.
 const (
-	deployPrefix  = "nvidia.com/gpu.deploy."
-	labelClient   = deployPrefix + "client"
-	labelDriver   = deployPrefix + "driver"
-	labelPresent  = "nvidia.com/gpu.present"
-	labelOperands = "nvidia.com/gpu.deploy.operands"
-	labelWorkload = "nvidia.com/gpu.workload.config"
-	labelUpgrade  = "nvidia.com/gpu-driver-upgrade-state"
-	labelSkip     = "nvidia.com/gpu-driver-upgrade.skip"
-	labelCapable  = "nvidia.com/mig.capable"
-	labelMIGState = "nvidia.com/mig.config.state"
-	labelVGPUDone = "nvidia.com/vgpu.config.state"
-	nfdPrefix     = "feature.node.kubernetes.io/"
+	deployPrefix   = "nvidia.com/gpu.deploy."
+	labelClient    = deployPrefix + "client"
+	labelDriver    = deployPrefix + "driver"
+	labelPresent   = "nvidia.com/gpu.present"
+	labelOperands  = "nvidia.com/gpu.deploy.operands"
+	labelWorkload  = "nvidia.com/gpu.workload.config"
+	labelUpgrade   = "nvidia.com/gpu-driver-upgrade-state"
+	labelSkip      = "nvidia.com/gpu-driver-upgrade.skip"
+	labelCapable   = "nvidia.com/mig.capable"
+	labelMIGState  = "nvidia.com/mig.config.state"
+	labelVGPUState = "nvidia.com/vgpu.config.state"
+	nfdPrefix      = "feature.node.kubernetes.io/"
 
 	// LabelMIG selects the MIG config of a node. Setting it starts a MIG change.
 	LabelMIG = "nvidia.com/mig.config"
 )
 
 // preInstalled is the value of the driver's deploy label on nodes with a preinstalled driver. The driver manager sets
-// it if it finds such a driver. It keeps the driver container off the node.
+// this value if it finds such a driver, and no driver container then runs on the node.
 const preInstalled = "pre-installed"
 
 // Options say what the user intends to install.
 type Options struct {
-	// Table has the facts about the chart.
+	// Table describes the releases of the chart.
 	Table *chart.Table
 	// Release is the release of the chart. The zero value means the installed release or, without one, the newest.
 	Release chart.Version
@@ -125,12 +125,12 @@ var nodeChecks = []struct {
 	{verify, (*nodeJudge).resources},
 }
 
-// Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. Checks of
-// objects that could not be read are Unknown.
+// Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. A kind of
+// object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
 func Preflight(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, preflight).run() }
 
-// Verify checks an installation: first the cluster, then each node with GPUs, both in dependency order. If a kind could
-// not be read, a finding is Unknown and the checks that depend on the kind are skipped.
+// Verify checks an installation: first the cluster, then each node with GPUs, both in dependency order. A kind of
+// object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
 func Verify(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, verify).run() }
 
 func (j *judge) run() []check.Finding {
@@ -142,39 +142,39 @@ func (j *judge) run() []check.Finding {
 	findings := check.Together(j.findings)
 	for i := range findings {
 		if findings[i].Severity == check.OK && j.by == verify {
-			// healthy nodes differ only in their times; without them, they are reported together
+			// findings about healthy nodes differ only in Since; without it, a report can group them
 			findings[i].Since = time.Time{}
 		}
 	}
 	return findings
 }
 
-// judge is a cluster's state with indexes, and the findings so far.
+// judge holds a cluster's state, indexes of it, and the findings so far.
 type judge struct {
 	*cluster.State
 	Options
 	by       command
 	findings []check.Finding
-	// installed means that the ClusterPolicy's label names exactly this Release.
+	// installed means that Release was taken from the ClusterPolicy's labels, and is exactly the version that they
+	// name.
 	installed bool
-	// policy is the ClusterPolicy in force. It is nil if there is none, or if values replace it.
+	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
 	policy *unstructured.Unstructured
-	// gpu lists the nodes with GPUs in the order of the API server, which is by name.
+	// gpu lists the nodes with GPUs, sorted by name.
 	gpu []*corev1.Node
-	// components are the operands of the release in the order in which the operator creates them. Only the first
-	// operand of each component is listed.
+	// components lists the first operand of each component, in the order in which the operator creates them.
 	components []chart.Operand
 	// sets are the DaemonSets of the operands, in dependency order.
 	sets []operandSet
 	// pods maps a node's name to its pods.
 	pods map[string][]*corev1.Pod
-	// maps maps a name to the ConfigMap in the operator's namespace.
+	// maps holds the ConfigMaps of the operator's namespace by name.
 	maps map[string]*corev1.ConfigMap
-	// shares holds the device plugin's configs; nil without a ConfigMap.
+	// shares holds the device plugin's configs. It is nil if devicePlugin.config.name is not set.
 	shares *sharingConfigs
 	// broken is the set of components that are not ready on at least one node.
 	broken map[string]bool
-	// waiting maps the subject of a finding about a DaemonSet with unready pods to the DaemonSet's component.
+	// waiting maps a DaemonSet with unready pods to its component. The key is the subject of its finding.
 	waiting map[string]string
 }
 
@@ -237,8 +237,9 @@ type operandSet struct {
 	component string
 }
 
-// componentOf returns the component of a DaemonSet: the suffix of nvidia.com/gpu.deploy. in its nodeSelector. It
-// returns "" if the DaemonSet is not an operand's. DaemonSets of other programs use the suffix "client".
+// componentOf returns the component that a DaemonSet runs, such as "driver": the part after nvidia.com/gpu.deploy. of a
+// label in its nodeSelector. It returns "" without such a label. The label nvidia.com/gpu.deploy.client does not count,
+// because DaemonSets of other programs use it.
 func componentOf(d *appsv1.DaemonSet) string {
 	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
 		if component, ok := strings.CutPrefix(key, deployPrefix); ok && key != labelClient {
@@ -259,10 +260,10 @@ func (j *judge) order(component string) int {
 
 func (j *judge) add(v check.Finding) { j.findings = append(j.findings, v) }
 
-// policyPaths maps settings to paths in the ClusterPolicy that differ from those in the values.
+// policyPaths maps a setting in the values to its path in the ClusterPolicy, if the two differ.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
-// set returns a setting in the values or the ClusterPolicy, or nil if it is not set.
+// set returns a setting from the values or the ClusterPolicy, or nil if it is not set.
 func (j *judge) set(path string) any {
 	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
 		return v
@@ -308,14 +309,14 @@ func (j *judge) tolerations(path string) []corev1.Toleration {
 	return out
 }
 
-// taintsOf returns the permanent taints of a node. Others are added by Kubernetes while a node has problems, and the
-// DaemonSet controller tolerates them.
+// taintsOf returns the permanent taints of a node. Kubernetes adds other taints while a node has problems, and
+// DaemonSet pods tolerate them.
 func taintsOf(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
-// lacks reports whether a kind could not be read. An incomplete list is sufficient if it contains the operator's
-// namespace, or the nodes with GPUs.
+// lacks reports whether a kind could not be read. An incomplete list counts as read. An incomplete list of pods or
+// DaemonSets must also have one of the operator's namespace.
 func (j *judge) lacks(kind cluster.Kind) bool {
 	m := j.Lacks(kind)
 	switch {
@@ -337,7 +338,7 @@ func (j *judge) absent(kind cluster.Kind) bool {
 	return m != nil && m.Why == cluster.Absent
 }
 
-// unread adds a finding for each kind that could not be read.
+// unread adds a finding for each kind that the command needs and that could not be read.
 func (j *judge) unread() {
 	for _, v := range Unread(j.State, kinds[j.by]) {
 		kind := cluster.Kind(v.Evidence.Object)
@@ -349,14 +350,14 @@ func (j *judge) unread() {
 		case m.Why == cluster.Partial && j.by == verify:
 			v.Severity = check.Unknown
 		case kind == cluster.CRDs && j.by == verify:
-			v.Severity = check.Note // only staleCRDs needs them
+			v.Severity = check.Note // only staleCRDs reads CRDs
 		}
 		j.add(v)
 	}
 }
 
-// needed reports whether a kind that a gathered folder lacks is needed. NVIDIA's must-gather script does not collect
-// ConfigMaps. It collects other custom resources only if there are any.
+// needed reports whether the checks need a kind that a gathered folder has no file for. NVIDIA's must-gather script
+// does not collect ConfigMaps. It collects NVIDIADrivers and GPUClusters only if there are any.
 func (j *judge) needed(kind cluster.Kind) bool {
 	switch kind {
 	case cluster.ConfigMaps:
@@ -405,7 +406,7 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 	return findings
 }
 
-// listed returns evidence from a list.
+// listed returns evidence from the list of a kind, with the time at which the cluster was read.
 func (j *judge) listed(kind cluster.Kind, format string, args ...any) check.Evidence {
 	return check.Seen("list", string(kind), format, args...).At(j.At)
 }

@@ -55,7 +55,7 @@ func minor(version string) (int, bool) {
 	return n, err == nil
 }
 
-// series returns the systems that a release supports. It returns none if the matrix does not have the release.
+// series returns the rows of a release's series, or none if the matrix does not list the series.
 func series(v chart.Version) []support {
 	return slices.DeleteFunc(slices.Clone(matrix()), func(r support) bool { return r.series != v.Minor() })
 }

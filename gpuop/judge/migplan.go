@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// ErrNode is returned if the cluster has no node of the given name.
+// ErrNode is returned if the cluster has no node of the given name, or if its nodes could not be read.
 var ErrNode = errors.New("no such node")
 
 // planner checks a change of a node's MIG config.
@@ -53,7 +53,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding,
 	return j.findings, nil
 }
 
-// Nearest returns the end of an error message that suggests the node with the most similar name, or "".
+// Nearest returns a suffix for an error message, such as ", did you mean gpu-1?", or "" if no node has a similar name.
 func Nearest(s *cluster.State, name string) string {
 	var names []string
 	for i := range s.Nodes {
@@ -69,14 +69,14 @@ func (p *planner) report(state check.Severity, id *check.Check, subject, reason,
 	v := p.own(check.Finding{Check: id, Severity: state, Subject: subject, Reason: reason, Fix: next})
 	if name, found := strings.CutPrefix(subject, "ConfigMap/"); found {
 		name, _, _ = strings.Cut(name, " ")
-		v.Evidence = p.listed(cluster.ConfigMaps, "%s: %t", name, p.maps[name] != nil)
+		v.Evidence = p.listed(cluster.ConfigMaps, "ConfigMap %s exists: %t", name, p.maps[name] != nil)
 	} else if v.Evidence.Text == "" {
 		v.Evidence = label(p.kube, labelProduct) // the prediction depends on the product label
 	}
 	p.judge.add(v)
 }
 
-// manager checks that a MIG manager will react to the label.
+// manager checks that the node has a ready MIG manager, which reacts to changes of the label.
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
@@ -94,7 +94,7 @@ func (p *planner) manager() {
 	}
 	v := check.Finding{
 		Check: migManager, Severity: check.Error, Subject: "nvidia-mig-manager",
-		Reason:   "no MIG manager pod is ready on the node, so changes of the label have no effect",
+		Reason:   "no MIG manager pod is ready on the node, so changes of " + LabelMIG + " have no effect",
 		Fix:      fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", p.Namespace),
 		Evidence: p.listed(cluster.Pods, "no ready pod with app=nvidia-mig-manager on %s", p.kube.Name),
 	}
@@ -136,7 +136,8 @@ func (p *planner) state() {
 	}
 }
 
-// file checks the node's mig-parted file. It reports whether the config can be checked further.
+// file checks the node's mig-parted file, and that it has the config. It returns false after an error that prevents a
+// prediction.
 func (p *planner) file() bool {
 	f := p.migFile()
 	if f == nil {
@@ -158,7 +159,7 @@ func (p *planner) file() bool {
 		return false
 	}
 	for _, each := range f.findings {
-		// DoesNotFit and Coverage concern single configs, which partition checks
+		// partition reports DoesNotFit and Coverage for the requested config
 		if each.Severity != check.Error || each.Check == mig.DoesNotFit || each.Check == mig.Coverage {
 			continue
 		}
@@ -177,7 +178,7 @@ func (p *planner) file() bool {
 	for _, n := range f.config.Configs {
 		names = append(names, n.Name)
 	}
-	hint := "it has " + strings.Join(names, ", ")
+	hint := "the file has the configs " + strings.Join(names, ", ")
 	if near := check.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
@@ -185,7 +186,7 @@ func (p *planner) file() bool {
 	return false
 }
 
-// partition checks the config against the node's GPUs, and predicts the node's labels and resources.
+// partition checks the config against the node's GPUs, and predicts the node's resources.
 func (p *planner) partition() {
 	if !p.lacks(cluster.ConfigMaps) && !p.file() {
 		return
@@ -277,7 +278,7 @@ func amounts(all map[string]int) string {
 	return cmp.Or(strings.Join(words, ", "), "no device")
 }
 
-// holders reports pods that use the node's GPUs and that nothing evicts.
+// holders reports the pods that use the node's GPUs. Pods that nothing evicts are errors.
 func (p *planner) holders() {
 	if p.lacks(cluster.Pods) && p.Pods == nil {
 		return
@@ -325,13 +326,12 @@ func (p *planner) holders() {
 	if free {
 		p.add(check.Finding{
 			Check: migPod, Subject: "pods", Reason: "no pod uses the node's GPUs",
-			Evidence: p.listed(cluster.Pods, "%d on %s", len(p.pods[p.kube.Name]), p.kube.Name),
+			Evidence: p.listed(cluster.Pods, "%d pods on %s", len(p.pods[p.kube.Name]), p.kube.Name),
 		})
 	}
 }
 
-// operates reports whether a pod belongs to the operator. It is an operand, which the MIG manager pauses, or a
-// validator.
+// operates reports whether a pod belongs to the operator: an operand, which the MIG manager pauses, or a validator.
 func (p *planner) operates(q *corev1.Pod) bool {
 	if q.Namespace != p.Namespace {
 		return false

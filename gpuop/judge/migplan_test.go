@@ -48,7 +48,7 @@ mig-configs:
         "1g.10gb": 7
 `
 
-// idle returns a cluster with one idle node with eight H100 GPUs.
+// idle returns a cluster with one cordoned node with eight H100 GPUs that no pod uses.
 func idle() *cluster.State {
 	labels := map[string]string{
 		"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "1",
@@ -131,7 +131,7 @@ func TestPrepare(t *testing.T) {
 		says   string
 	}{
 		{"nothing in the way", config, nil, nil, "56 nvidia.com/gpu after the change, 8 nvidia.com/gpu now; mig.strategy=single"},
-		{"mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
+		{"strategy mixed", config, setPolicy("mixed", "mig", "strategy"), nil, "56 nvidia.com/mig-1g.10gb"},
 		{"missing sharing ConfigMap", config, setPolicy("plugin", "devicePlugin", "config", "name"), []string{"error sharing-config ConfigMap/plugin"}, "not found, although devicePlugin.config.name"},
 		{"rejected sharing config", config, func(s *cluster.State) {
 			setPolicy("plugin", "devicePlugin", "config", "name")(s)
@@ -156,12 +156,12 @@ func TestPrepare(t *testing.T) {
 		})), []string{"error mig-client Pod/monitoring/agent-x"}, "it mounts /dev/nvidia0"},
 		{"GPUs that no entry covers", "half", nil, []string{"error mig-coverage nvidia.com/mig.config=half", "error mig-single-invalid mig.strategy=single"}, "covers GPU 4"},
 		{"a device-filter for another board", "a100-only", nil, []string{"error mig-coverage nvidia.com/mig.config=a100-only"}, "covers GPU 0"},
-		{"what does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
+		{"a config that does not fit", "too-much", nil, []string{"error mig-does-not-fit nvidia.com/mig.config=too-much"}, ""},
 		{"a misspelled config", "all-1g.10g", nil, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "did you mean all-1g.10gb?"},
 		{"missing ConfigMap", config, setPolicy("mine", "migManager", "config", "name"), []string{"error mig-config ConfigMap/mine"}, "not found in namespace gpu-operator"},
 		{"a ConfigMap with another key", config, func(s *cluster.State) { s.ConfigMaps[0].Data = map[string]string{"mig.yaml": configs} }, []string{"error mig-config ConfigMap/gpu-1-mig-config"}, "no key config.yaml"},
 		{"no ConfigMap yet", config, func(s *cluster.State) { s.ConfigMaps = []corev1.ConfigMap{} }, []string{"warning mig-config ConfigMap/gpu-1-mig-config"}, "56 nvidia.com/gpu"},
-		{"pending", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
+		{"a MIG change in progress", config, labeled("nvidia.com/mig.config.state", "pending"), []string{"error mig-under-way nvidia.com/mig.config.state"}, "gpuop verify --node gpu-1"},
 		{"same config after a failed change", "all-disabled", labeled("nvidia.com/mig.config.state", "failed"), []string{"error mig-same nvidia.com/mig.config"}, "kubectl label node gpu-1 nvidia.com/mig.config-"},
 		{"same config", "all-disabled", nil, nil, "nothing will happen"},
 		{"a driver upgrade", config, labeled("nvidia.com/gpu-driver-upgrade-state", "drain-required"), []string{"error mig-driver-upgrade nvidia.com/gpu-driver-upgrade-state"}, ""},
@@ -173,11 +173,11 @@ func TestPrepare(t *testing.T) {
 			labeled("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")(s)
 			setPolicy(false, "driver", "enabled")(s)
 		}, nil, "56 nvidia.com/gpu"},
-		{"paused twice and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"paused and left", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
-		{"no MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"error mig-capable nvidia.com/mig.capable"}, ""},
-		{"no manager", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"error mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
-		{"no pod of the manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"error mig-manager nvidia-mig-manager"}, ""},
+		{"operand left paused for two changes", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change_paused-for-driver-upgrade"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"operand left paused", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
+		{"GPUs without MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"error mig-capable nvidia.com/mig.capable"}, ""},
+		{"no MIG manager on the node", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"error mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
+		{"no pod of the MIG manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"error mig-manager nvidia-mig-manager"}, ""},
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
 		{"pods forbidden", config, missing(cluster.Pods), []string{"warning unread list pods"}, "x may not list pods"},
 		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"warning unread list configmaps"}, "56 nvidia.com/gpu"},
@@ -206,17 +206,17 @@ func TestPrepare(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := failures(evidenced(t, rows))
-			// GPUs with equal findings are compared once
+			// each GPU can have the same finding; keep one of them
 			for i := len(got) - 1; i > 0; i-- {
 				if got[i] == got[i-1] {
 					got = append(got[:i], got[i+1:]...)
 				}
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("warnings and errors (-want +got):\n%s", diff)
 			}
 			if said := fmt.Sprint(rows); !strings.Contains(said, c.says) {
-				t.Errorf("output %s does not contain %q", said, c.says)
+				t.Errorf("findings = %s, want one that contains %q", said, c.says)
 			}
 		})
 	}

@@ -62,7 +62,8 @@ func (j *judge) node(n *corev1.Node) *nodeJudge {
 	return w
 }
 
-// add adds a finding about the node. If it has no evidence, the evidence is the label or resource that is its subject.
+// add adds a finding about the node. A finding without evidence gets the label or resource named in its subject as
+// evidence.
 func (w *nodeJudge) add(v check.Finding) { w.judge.add(w.own(v)) }
 
 func (w *nodeJudge) own(v check.Finding) check.Finding {
@@ -101,7 +102,7 @@ func (w *nodeJudge) ready() {
 		}
 		v.Severity, v.Since = check.Error, c.LastTransitionTime.Time
 		if w.by == preflight {
-			v.Severity = check.Warning // an installation waits for the node
+			v.Severity = check.Warning // not an error before the install: the operands start when the node becomes ready
 		}
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Fix = "kubectl describe node " + w.kube.Name
@@ -122,7 +123,7 @@ func (w *nodeJudge) ready() {
 }
 
 // upgrading reports whether a driver upgrade of the node is in progress, beginning with the cordon. A failed upgrade is
-// included, because it resumes after the driver pod is fixed. Until then, pods with GPUs keep the old driver loaded.
+// included, because it resumes after the driver pod is fixed.
 func (w *nodeJudge) upgrading() bool {
 	switch w.kube.Labels[labelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
@@ -267,11 +268,11 @@ func (w *nodeJudge) mig() {
 		v.Fix = w.stuck
 	case state == "pending":
 		v.Severity, w.changing = check.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the MIG config %q is being applied, %s; MIG manager v0.15.0 leaves the state pending "+
+		v.Reason = fmt.Sprintf("the MIG config %q has been pending %s; MIG manager v0.15.0 leaves the state pending "+
 			"if it gives up waiting for a pod", config, age)
 	case state == "rebooting":
 		v.Severity, w.changing = check.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q, %s", config, age)
+		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q; the state has been rebooting %s", config, age)
 		v.Fix = "kubectl get node " + w.kube.Name
 	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
 		return
@@ -311,7 +312,8 @@ func (w *nodeJudge) checkOperands() {
 	w.foldChain(at)
 }
 
-// checkOperand checks a DaemonSet, if the node should run it.
+// checkOperand checks the pod of a DaemonSet that selects the node. If only the deploy label differs, it explains the
+// label's value. done holds the labels that are already explained.
 func (w *nodeJudge) checkOperand(set operandSet, done map[string]bool) {
 	key := deployPrefix + set.component
 	value, found := w.kube.Labels[key]
@@ -331,7 +333,7 @@ func (w *nodeJudge) checkOperand(set operandSet, done map[string]bool) {
 	switch {
 	case node.Paused(value):
 		w.paused(key, value)
-		return // w.paused has reported it
+		return
 	case set.component == "driver" && value == preInstalled:
 		v.Severity, v.Fix = check.OK, ""
 		v.Reason = "the label is pre-installed: the node has its own driver and runs no driver container"
@@ -363,8 +365,8 @@ func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
 
-// paused reports an operand that its label pauses, with a value such as paused-for-mig-change. The driver manager
-// appends paused-for-driver-upgrade to an existing value.
+// paused reports an operand that is paused by its label, for example with the value paused-for-mig-change. The driver
+// manager appends paused-for-driver-upgrade to the value that the label already has.
 func (w *nodeJudge) paused(key, value string) {
 	v := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
 	change, state := "the change", ""
@@ -372,7 +374,7 @@ func (w *nodeJudge) paused(key, value string) {
 	case "paused-for-mig-change":
 		change, state, v.Fix = "the MIG change", w.kube.Labels[labelMIGState], w.migLog()
 	case "paused-for-vgpu-change":
-		change, state = "the vGPU change", w.kube.Labels[labelVGPUDone]
+		change, state = "the vGPU change", w.kube.Labels[labelVGPUState]
 	}
 	upgrading := strings.Contains(value, "paused-for-driver-upgrade")
 	if upgrading {
@@ -390,7 +392,7 @@ func (w *nodeJudge) paused(key, value string) {
 		v.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
 		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
 	case change == "the MIG change" && w.stuck != "":
-		return // the stuck change is reported
+		return // mig has reported the stuck change
 	default:
 		w.changing = change
 	}
@@ -490,7 +492,7 @@ func (w *nodeJudge) driverSystem(l *operand) {
 	l.Fix = driverForEachSystem(w.kube.Name)
 }
 
-// mpsDaemon is the MPS control daemon. It shares the deploy label of the device plugin.
+// mpsDaemon is the component of the MPS control daemon, whose DaemonSet has the deploy label of the device plugin.
 const mpsDaemon = "mps-control-daemon"
 
 // isBroken reports whether an operand fails or waits.
@@ -499,15 +501,15 @@ func isBroken(l operand) bool { return l.Severity == check.Error || l.Severity =
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
-// sandbox explains why a pod has no sandbox. A volume is missing, or the container runtime has no handler for the
-// RuntimeClass, which the toolkit installs.
+// sandbox explains why a pod has no sandbox: a volume is missing, an event names the cause, or the container runtime
+// has no handler for the RuntimeClass. The toolkit installs that handler.
 func (w *nodeJudge) sandbox(l *operand) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
 			l.Severity = check.Error
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which does not exist in namespace %s", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
-			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among %d", m.Name, len(w.maps))
+			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", m.Name, len(w.maps), w.Namespace)
 			return
 		}
 	}
@@ -552,7 +554,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 	case w.policy != nil && !w.is("toolkit.enabled"):
 		l.Reason += "; toolkit.enabled is false, so the node must have its own toolkit"
 	case late:
-		l.Reason += ", though container-toolkit is ready"
+		l.Reason += "; no problem with container-toolkit was found"
 	}
 	if late {
 		l.Severity = check.Error
@@ -581,8 +583,8 @@ func (w *nodeJudge) validated(l *operand) {
 	}
 }
 
-// ownDriver adds a finding about a missing driver at index first. It does so if operands wait for the driver, but no
-// DaemonSet installs it.
+// ownDriver inserts a finding about a missing driver at index first, if operands wait for the driver and no DaemonSet
+// installs it. The finding replaces one about the driver's deploy label.
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.operands, func(l operand) bool { return l.blames == "driver" && isBroken(l) })
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.operands, func(l operand) bool {
@@ -655,12 +657,12 @@ func (w *nodeJudge) resources() {
 	for _, f := range node.Check(w.kube) {
 		v := withoutPlace(f)
 		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
-		depends := false // the resource exists only if the operands work
+		depends := false // depends means that a broken operand can be the cause of the finding
 		switch {
 		case f.Check == node.OperandPaused, f.Check == node.MIGState && f.Subject == labelMIGState:
 			continue // checkOperands and mig report these
 		case f.Check == node.NoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
-			continue // GPU Feature Discovery should not run here
+			continue // GPU Feature Discovery is not meant to run on this node
 		case f.Check == node.NoResource, f.Check == node.NoLabels:
 			missing = missing || f.Check == node.NoResource
 			depends = true
@@ -680,12 +682,12 @@ func (w *nodeJudge) resources() {
 	}
 }
 
-// withoutPlace returns a copy of a finding without file, line and column.
+// withoutPlace copies the check, severity, subject, reason and fix of a finding, but not its place in a file.
 func withoutPlace(f check.Finding) check.Finding {
 	return check.Finding{Check: f.Check, Severity: f.Severity, Subject: f.Subject, Reason: f.Reason, Fix: f.Fix}
 }
 
-// unsettled reports whether wrong resources are expected. The node is being changed, or an operand that provides
+// unsettled reports whether wrong resources are expected: the node is being changed, or an operand that provides
 // resources is broken.
 func (w *nodeJudge) unsettled() bool {
 	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}

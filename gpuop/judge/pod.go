@@ -30,7 +30,8 @@ var broken = []string{
 	"RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
-// podStateOf returns the state of a pod. If the pod is not ready, Fix is a command that shows more.
+// podStateOf returns the state of a pod. If the pod has failed, Fix deletes it. If it is not ready for another reason,
+// Fix shows more about it.
 func podStateOf(p *corev1.Pod) (s podState) {
 	s.Fix, s.Since = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name), p.CreationTimestamp.Time
 	s.Evidence = check.Seen("status", "Pod/"+p.Name, "phase %s", cmp.Or(string(p.Status.Phase), "unknown"))
@@ -233,8 +234,8 @@ func because(reason, message string) string {
 // provides it.
 type awaited struct{ what, component string }
 
-// awaits describes the init containers of the operands. Source: the DaemonSets in gpu-operator assets/, and
-// cmd/nvidia-validator/main.go.
+// awaits maps each init container of the operands to what it waits for. Source: the DaemonSets in gpu-operator assets/,
+// and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
 	"driver-validation":         {"the driver to be loaded", "driver"},
 	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers can use the GPU", "operator-validator"},

@@ -18,7 +18,7 @@ import (
 
 const labelProduct = mig.WholeGPU + ".product"
 
-// sharing checks which config of the device plugin is selected for the node.
+// sharing checks that the node selects a valid config of the device plugin.
 func (w *nodeJudge) sharing() {
 	value, labeled := w.kube.Labels[sharing.ConfigLabel]
 	v := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
@@ -90,8 +90,7 @@ type expectation struct {
 	sharing.Prediction
 	// gpus are the GPUs that the prediction assumes.
 	gpus []mig.GPU
-	// divided means that the prediction follows a MIG config, and not the devices in the labels. by says where the
-	// config is defined.
+	// divided means that the MIG config puts at least one GPU into MIG mode. by says where the config is defined.
 	divided bool
 	by      string
 }
@@ -143,8 +142,9 @@ func (w *nodeJudge) predicted(follows, missing bool) {
 	}
 }
 
-// isDevice reports whether a resource is one of the device plugin: GPUs, replicas or MIG devices. Other nvidia.com
-// resources are network devices.
+// isDevice reports whether the device plugin advertises the resource: nvidia.com/gpu, a MIG resource, or either with
+// the suffix .shared. Other plugins also use the nvidia.com prefix, for example for passthrough GPUs and network
+// devices.
 func isDevice(name string) bool {
 	name = strings.TrimSuffix(name, ".shared")
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
@@ -162,8 +162,8 @@ func (e *expectation) basis(w *nodeJudge) string {
 	return text
 }
 
-// expect predicts the node's labels and resources. It returns nil if it cannot predict them. doubt is a finding that
-// says why not, or which part of the prediction is uncertain. It is nil if there is nothing to report.
+// expect predicts the node's labels and resources. want is nil if they cannot be predicted. doubt reports why not, or
+// what makes the prediction uncertain. It is nil if there is nothing to report.
 func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	unknown := func(subject, reason string) *check.Finding {
 		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
@@ -207,8 +207,8 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	return want, doubt
 }
 
-// partitioned applies the named MIG config to the expected GPUs. If the config is unknown, the GPUs are unchanged. If
-// it does not fit, there are no GPUs. In both cases, partitioned returns a finding.
+// partitioned applies the named MIG config to want.gpus. If the config is unknown, want.gpus is unchanged. If the
+// config does not fit, want.gpus is nil. In both cases, partitioned returns a finding.
 func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Finding) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
 	named, source, found := w.migConfig(name, board)

@@ -72,8 +72,8 @@ var images = []struct{ prefix, id string }{
 // rhcos is the prefix of the OS image of OpenShift nodes. Since OpenShift 4.19, their os-release names RHEL.
 const rhcos = "Red Hat Enterprise Linux CoreOS "
 
-// systemOf returns a node's operating system. labeled is true if NFD's labels name it, and false if it is derived from
-// the node's status.
+// systemOf returns a node's operating system: RHCOS according to its status, and others according to NFD's labels or,
+// without labels, the status. labeled reports whether NFD's labels name the system.
 func systemOf(n *corev1.Node) (s system, labeled bool) {
 	if version, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, rhcos); found {
 		version, _, _ = strings.Cut(version, " ")
@@ -128,7 +128,7 @@ func (j *judge) driverOS() {
 	precompiled := j.is("driver.usePrecompiled")
 	switch {
 	case drivers == 0:
-		v.Reason = "every GPU node has its own driver"
+		v.Reason = "no GPU node gets the operator's driver container"
 	case !j.is("driver.enabled"):
 		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)), j.setting("driver.enabled")
 	case j.is("driver.nvidiaDriverCRD.enabled"):
@@ -167,7 +167,7 @@ func driverForEachSystem(nodes ...string) string {
 		labelDriver + "=false --overwrite"
 }
 
-// counts formats counts: "2 with ubuntu22.04, 1 with rhel9".
+// counts lists how many nodes have each value, most frequent first: "2 with ubuntu22.04, 1 with rhel9".
 func counts(by map[string]int) string {
 	var words []string
 	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
@@ -223,20 +223,22 @@ func (j *judge) containerRuntime() {
 	}
 	if len(wrong) > 0 {
 		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
-		v.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong on %d", counts(by), chosen, len(wrong))
+		v.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong for %s",
+			counts(by), chosen, check.Count(len(wrong), "node"))
 		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}
 	j.add(v)
 }
 
-// openShift reports whether the cluster is OpenShift. A gathered folder may not have its CRDs.
+// openShift reports whether the cluster is OpenShift. A gathered folder may lack the CRDs, so the nodes' OS images are
+// checked too.
 func (j *judge) openShift() bool {
 	return j.CRD("clusterversions.config.openshift.io") != nil ||
 		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
-// runs reports whether a node should run a component for containers. It should not if a label excludes it, or if the
-// node is for virtual machines.
+// runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
+// virtual machines.
 func (j *judge) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
 	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
@@ -249,7 +251,7 @@ func (j *judge) gke() bool {
 	})
 }
 
-// workers reports workers of Node Feature Discovery that the chart did not install.
+// workers checks that Node Feature Discovery is installed once, by the chart or independently of it.
 func (j *judge) workers() {
 	if j.DaemonSets == nil {
 		return // unread has reported it
@@ -282,7 +284,8 @@ func (j *judge) workers() {
 			"Hat's NFD Operator the GPU nodes are not found")
 		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case j.policy != nil && len(other) > 0 && len(own) == 0:
-		// the ClusterPolicy has no nfd.enabled, but the DaemonSets show it
+		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
+		// false
 		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
 		v.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
@@ -379,7 +382,7 @@ func (j *judge) quota() {
 	}
 	v := check.Finding{
 		Check: priorityQuota, Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace,
-		Evidence: j.listed(cluster.Quotas, "%d quotas of the priority in %s", len(of), j.Namespace),
+		Evidence: j.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s", len(of), j.Namespace),
 	}
 	if j.gke() && !covered {
 		v.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
@@ -400,7 +403,7 @@ func (j *judge) quota() {
 		f.Evidence = check.Seen("status", f.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			f.Say(check.Error, "%s of %s pods are used: operands of another node would be rejected", used.String(), hard.String())
+			f.Say(check.Error, "%s of %s pods are used: operands on another node would be rejected", used.String(), hard.String())
 			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			f.Reason = "does not limit pods with the operands' priority"
@@ -431,7 +434,7 @@ func (j *judge) serviceMonitor() {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := j.CRD(definition) != nil
-	v := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: j.listed(cluster.CRDs, "%s: %t", definition, there)}
+	v := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: j.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
 	switch enabled := j.is(setting); {
 	case !enabled:
 		v.Reason, v.Evidence = "is false", j.setting(setting)
@@ -491,7 +494,7 @@ func makeClient(namespace, name string) string {
 }
 
 // usesGPU returns how a pod uses GPUs without requesting them: an environment variable or a host path. It returns "" if
-// it does not.
+// the pod has neither.
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
@@ -597,11 +600,11 @@ func (w *nodeJudge) cdi() {
 	w.add(v)
 }
 
-// tolerant is a group of pods with the same tolerations. path is the setting or object that defines them.
+// tolerant is a group of pods with the same tolerations. path is the setting or object that defines the tolerations.
 type tolerant struct {
 	path, what string
 	have       []corev1.Toleration
-	// discovers means that the pods only label nodes. Nodes that already have the labels do not need them.
+	// discovers means that the pods only label nodes. Nodes that already have the labels do not need the pods.
 	discovers bool
 }
 
@@ -610,7 +613,7 @@ type tolerant struct {
 func (j *judge) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
 	all := []tolerant{{
-		path: "daemonsets.tolerations", what: "the operands (DaemonSets show DESIRED 0)",
+		path: "daemonsets.tolerations", what: "the operands, so the node gets none of them",
 		have: node.OperandTolerations(j.tolerations("daemonsets.tolerations")),
 	}}
 	if j.policy == nil {
@@ -649,7 +652,7 @@ func (w *nodeJudge) taints() {
 	}
 	spec := check.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
 	if ok {
-		reason := "has no taint"
+		reason := "has no taint that keeps pods away"
 		if kept {
 			reason = "the operands tolerate all taints"
 		}

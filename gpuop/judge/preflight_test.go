@@ -62,7 +62,7 @@ func wrong(rows []check.Finding) []string {
 	return out
 }
 
-func TestHealthyIsAsIntended(t *testing.T) {
+func TestPreflightOfAHealthyCluster(t *testing.T) {
 	s := planned(t)
 	if len(s.Missing) != 1 || s.Missing[0].Kind != cluster.Events {
 		t.Fatalf("Missing = %v, want only events", s.Missing)
@@ -102,8 +102,9 @@ func values(pairs ...any) map[string]any {
 	return root
 }
 
-// If a namespace forbids the pods, there is one finding, with the event.
-func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
+// TestForbiddenPodsAreOneFinding has a namespace that forbids privileged pods and an event that says so. It expects one
+// error.
+func TestForbiddenPodsAreOneFinding(t *testing.T) {
 	s := planned(t)
 	d := daemonSet("gpu-operator", "nvidia-driver-daemonset", "driver")
 	d.Spec.Template.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.deploy.driver": "true"}
@@ -121,7 +122,7 @@ func TestWhatTheNamespaceForbidsIsOneRow(t *testing.T) {
 	}
 }
 
-// Each state of a cluster yields exactly these findings.
+// TestJudge changes a healthy cluster. It compares all findings that are not OK.
 func TestJudge(t *testing.T) {
 	rhel := func(n *corev1.Node, version string) {
 		n.Labels["feature.node.kubernetes.io/system-os_release.ID"], n.Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "rhel", version
@@ -143,7 +144,7 @@ func TestJudge(t *testing.T) {
 			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
 		}
 	}
-	unlabeled := func(n *corev1.Node) { // a node without NFD's labels; only the label of the cloud provider shows that it has GPUs
+	unlabeled := func(n *corev1.Node) { // NFD has not labeled the node; only the cloud provider's label shows that it has GPUs
 		maps.DeleteFunc(n.Labels, func(name, _ string) bool { return strings.Contains(name, "/pci-") })
 		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
 	}
@@ -162,15 +163,15 @@ func TestJudge(t *testing.T) {
 		values  map[string]any
 		change  func(*cluster.State)
 		want    []string
-		says    string // says is a part of a reason
+		says    string // part of a reason
 	}{
 		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
 			want: []string{"error kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"Kubernetes too new": {change: func(s *cluster.State) { s.Version = "v1.37.0" },
 			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
-		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
-		"release without page": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"no version at all":                {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
+		"last Kubernetes":                  {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
+		"release without a support matrix": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "(ubuntu22.04), which is wrong for 1 node",
 			want: []string{"error driver-os"}},
 		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
@@ -276,10 +277,10 @@ func TestJudge(t *testing.T) {
 			}
 		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the support matrix of v26.7.0"},
 		"mixed runtimes": {change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
-			want: []string{"error container-runtime"}, says: "configures containerd on all nodes, which is wrong on 1"},
+			want: []string{"error container-runtime"}, says: "configures containerd on all nodes, which is wrong for 1 node"},
 		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
 			want: []string{"error container-runtime"}},
-		"CRI-O alone": {change: func(s *cluster.State) {
+		"only CRI-O": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
 				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			}
@@ -311,7 +312,7 @@ func TestJudge(t *testing.T) {
 		"second plugin": {change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
 		}, want: []string{"error device-plugin"}, says: "registers nvidia.com/gpu on 2 nodes"},
-		"second plugin instead": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
+		"another plugin, devicePlugin.enabled=false": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
 			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
 		}},
 		"second plugin on no node": {change: func(s *cluster.State) {
@@ -394,21 +395,21 @@ func TestJudge(t *testing.T) {
 		"containerd with CDI": {change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27-k3s1"
 		}},
-		"containerd without CDI, which is off": {values: values("cdi.enabled", false), change: func(s *cluster.State) {
+		"containerd without CDI, cdi.enabled=false": {values: values("cdi.enabled", false), change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
 		}},
-		"containerd without CDI, in a release with its own": {version: "v25.3.0", values: values("cdi.enabled", true), change: func(s *cluster.State) {
+		"containerd without CDI, before v25.10": {version: "v25.3.0", values: values("cdi.enabled", true), change: func(s *cluster.State) {
 			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
 		}, want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"a taint of Kubernetes": {change: func(s *cluster.State) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
 		}},
-		"no taint":                  {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
-		"no taint, GPU nodes alone": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
-		"unsupported architecture":  {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
-		"arm64":                     {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
-		"no ServiceMonitors":        {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
+		"no taint":                 {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
+		"no taint, only GPU nodes": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
+		"unsupported architecture": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
+		"arm64":                    {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
+		"no ServiceMonitors":       {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
 		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} },
 			want: []string{"error servicemonitor-crd"}},
 		"GKE without a quota": {change: func(s *cluster.State) {
@@ -428,7 +429,7 @@ func TestJudge(t *testing.T) {
 			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
 			s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")}
 		}},
-		"a quota of others": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "batch")} }},
+		"a quota for another priority class": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "batch")} }},
 		"a client": {change: func(s *cluster.State) {
 			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
 			class := "nvidia"
@@ -491,10 +492,10 @@ func TestJudge(t *testing.T) {
 			rows := preflighted(t, s, judge.Options{Table: chart.Load(), Release: release(t, c.version), Values: c.values})
 			slices.Sort(c.want)
 			if diff := cmp.Diff(c.want, wrong(rows)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("findings that are not OK (-want +got):\n%s", diff)
 			}
 			if c.says != "" && !slices.ContainsFunc(rows, func(v check.Finding) bool { return strings.Contains(v.Reason, c.says) }) {
-				t.Errorf("no reason contains %q", c.says)
+				t.Errorf("no reason contains %q:\n%s", c.says, text(rows))
 			}
 			for _, v := range rows {
 				if v.Severity == check.Error && v.Fix == "" {

@@ -70,13 +70,13 @@ func healthy(t *testing.T) *cluster.State {
 
 var options = judge.Options{Table: chart.Load()}
 
-// verified returns the rows of verify, and checks their evidence.
+// verified returns the findings of Verify, and checks their evidence.
 func verified(t *testing.T, s *cluster.State) []check.Finding {
 	t.Helper()
 	return evidenced(t, judge.Verify(s, options))
 }
 
-// A network device's amounts are evidence, like those of a GPU.
+// TestEvidenceOfANetworkDevice checks that evidence shows the allocatable and the capacity of a network device.
 func TestEvidenceOfANetworkDevice(t *testing.T) {
 	s := healthy(t)
 	status := &node(s, "gpu-2").Status
@@ -89,12 +89,12 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 	t.Error("no finding has the allocatable and the capacity of nvidia.com/roce as evidence")
 }
 
-// evidenced checks that rows without evidence only say what is likely.
+// evidenced checks that every finding has evidence.
 func evidenced(t *testing.T, rows []check.Finding) []check.Finding {
 	t.Helper()
 	for _, v := range rows {
-		if e := v.Evidence; (e.Kind == "" || e.Object == "" || e.Text == "") && !strings.Contains(v.Reason, "likely") {
-			t.Errorf("finding has no evidence, and its reason does not say that it is only likely: %+v", v)
+		if e := v.Evidence; e.Kind == "" || e.Object == "" || e.Text == "" {
+			t.Errorf("evidence = %+v, want its kind, object and text: %+v", e, v)
 		}
 	}
 	return rows
@@ -177,7 +177,7 @@ func label(n *corev1.Node, pairs ...string) {
 	}
 }
 
-// wrote adds a managedFields entry for a label.
+// wrote replaces managedFields with a single entry: mig-manager wrote the label at the given time.
 func wrote(n *corev1.Node, name string, when time.Time) {
 	at := metav1.NewTime(when)
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -237,7 +237,7 @@ func divided(t *testing.T, s *cluster.State) {
 	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
 }
 
-// row is an expected row: its ID, node and state, and words of its reason or fix.
+// row is an expected finding: its check ID, node and severity, and words of its subject, reason or fix.
 type row struct {
 	id    string
 	node  string
@@ -259,7 +259,7 @@ func text(rows []check.Finding) string {
 	return out.String()
 }
 
-func TestHealthyClusterIsAsIntended(t *testing.T) {
+func TestVerifyOfHealthyClusters(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *cluster.State){
 		"as it is":            func(*testing.T, *cluster.State) {},
 		"GPUs shared":         func(t *testing.T, s *cluster.State) { shared(t, s, at.Add(-24*time.Hour)) },
@@ -287,7 +287,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 				offers(node(s, name), map[string]string{"nvidia.com/gpu": "8"})
 			}
 		},
-		"devices by DRA": func(_ *testing.T, s *cluster.State) {
+		"devices from DRA": func(_ *testing.T, s *cluster.State) {
 			s.ClusterPolicies, s.DaemonSets = []unstructured.Unstructured{}, s.DaemonSets[:1]
 			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
 			for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -295,7 +295,7 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 				label(node(s, name), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-")
 			}
 		},
-		"what must-gather holds": func(_ *testing.T, s *cluster.State) {
+		"only what must-gather collects": func(_ *testing.T, s *cluster.State) {
 			s.ConfigMaps, s.NVIDIADrivers, s.GPUClusters = nil, nil, nil
 			for kind, why := range map[cluster.Kind]cluster.Why{cluster.ConfigMaps: cluster.Unread, cluster.NVIDIADrivers: cluster.Unread, cluster.GPUClusters: cluster.Unread, cluster.Pods: cluster.Partial, cluster.DaemonSets: cluster.Partial, cluster.Nodes: cluster.Partial} {
 				s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Why: why})
@@ -317,20 +317,20 @@ func TestHealthyClusterIsAsIntended(t *testing.T) {
 			}
 			for _, v := range rows {
 				if v.Severity != check.OK {
-					t.Errorf("%s %s on %q is %s: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
+					t.Errorf("%s %s on %q is %s, want ok: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
 				}
 				if v.Fix != "" {
 					t.Errorf("%s %s is OK but has the fix %q", v.Check.ID, v.Subject, v.Fix)
 				}
 			}
 			if len(rows) < 10 {
-				t.Errorf("rows = %d, want the checks of every component", len(rows))
+				t.Errorf("findings = %d, want at least 10", len(rows))
 			}
 		})
 	}
 }
 
-// taintAll taints a node, and lets the operands tolerate it.
+// taintAll adds taints to a node, and lets the operands tolerate everything.
 func taintAll(s *cluster.State) {
 	n := node(s, "gpu-1")
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoExecute"}, corev1.Taint{Key: "node.kubernetes.io/memory-pressure", Effect: "NoSchedule"}, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"})
@@ -345,7 +345,7 @@ func TestStates(t *testing.T) {
 		want   []row
 	}{
 		"node dump with labels but no resource": {func(_ *testing.T, s *cluster.State) {
-			// a newly added node about which nothing else is known
+			// a new node, with nothing known but its labels
 			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
 				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
@@ -382,7 +382,7 @@ func TestStates(t *testing.T) {
 			younger.SetCreationTimestamp(metav1.NewTime(at))
 			s.ClusterPolicies = []unstructured.Unstructured{younger, s.ClusterPolicies[0]}
 		}, []row{{"cluster-policy", "", check.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", check.OK, "ClusterPolicy/cluster-policy"}}},
-		"ClusterPolicy beside GPUCluster": {func(_ *testing.T, s *cluster.State) {
+		"ClusterPolicy and GPUCluster": {func(_ *testing.T, s *cluster.State) {
 			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
 		}, []row{{"gpu-cluster", "", check.Error, "cannot be combined with"}}},
 		"ClusterPolicy ready without NFD": {func(t *testing.T, s *cluster.State) {
@@ -394,7 +394,7 @@ func TestStates(t *testing.T) {
 		"ClusterPolicy waits": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver]")
 		}, []row{{"cluster-policy", "", check.Waiting, "states not ready: [state-driver]"}}},
-		"ClusterPolicy cannot be carried out": {func(t *testing.T, s *cluster.State) {
+		"ClusterPolicy cannot be reconciled": {func(t *testing.T, s *cluster.State) {
 			policyState(t, s, "notReady", "Error", "ReconcileFailed", "Failed to reconcile state-driver: no OS")
 		}, []row{{"cluster-policy", "", check.Error, "no OS"}}},
 		"ClusterPolicy without a state": {func(_ *testing.T, s *cluster.State) {
@@ -425,7 +425,7 @@ func TestStates(t *testing.T) {
 		"events forbidden": {func(_ *testing.T, s *cluster.State) {
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Events, Why: cluster.Forbidden, Detail: "events is forbidden"})
 		}, []row{{"unread", "", check.Note, "kubectl auth can-i list events"}}},
-		"operator gone": {func(_ *testing.T, s *cluster.State) {
+		"operator not running": {func(_ *testing.T, s *cluster.State) {
 			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
 		}, []row{{"operator-pod", "", check.Error, "have no effect"}}},
 		"no NFD": {func(_ *testing.T, s *cluster.State) {
@@ -665,7 +665,7 @@ func TestStates(t *testing.T) {
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
 			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
 		}, []row{{"node-mig-state", "gpu-1", check.Error, "it has probably given up without changing the state kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
-		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
+		"MIG pending for an unknown time": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			n.ManagedFields = nil
 			label(n, "nvidia.com/mig.config.state", "pending")
@@ -744,7 +744,7 @@ func TestStates(t *testing.T) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
 		}, []row{{"sharing-config", "", check.Error, "the device plugin requires at least 2"}, {"node-sharing-config", "gpu-1", check.Error, "does not start"}}},
-		"sharing ConfigMap with a dead setting": {func(t *testing.T, s *cluster.State) {
+		"sharing ConfigMap with a setting without effect": {func(t *testing.T, s *cluster.State) {
 			shared(t, s, time.Time{})
 			s.ConfigMaps[0].Data["any"] = "flags:\n  migStrategy: mixed\n" + slicing
 		}, []row{{"sharing-config", "", check.Warning, "line 2, flags.migStrategy: no effect with the GPU Operator"}}},
@@ -815,7 +815,7 @@ func TestStates(t *testing.T) {
 				if !want.in(rows) {
 					t.Errorf("missing finding: check %s of %q, severity %s, with %q", want.id, want.node, want.state, want.words)
 				}
-				// the healthy cluster must not have the row
+				// the healthy cluster must not have the finding
 				if want.state != check.OK && want.in(verified(t, healthy(t))) {
 					t.Errorf("the healthy cluster has the finding %v as well", want)
 				}
@@ -830,8 +830,9 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Every row has a subject. A row that is not OK also has a fix, unless it resolves by itself or with another row.
-func TestRowsAreWhole(t *testing.T) {
+// TestFindingsAreComplete checks that every finding has an ID, a subject and a reason. Errors and waiting findings must
+// have a fix.
+func TestFindingsAreComplete(t *testing.T) {
 	s := healthy(t)
 	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
 	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
@@ -843,12 +844,13 @@ func TestRowsAreWhole(t *testing.T) {
 			t.Errorf("%s %s has severity %s but no fix", v.Check.ID, v.Subject, v.Severity)
 		}
 		if v.Since.After(at) {
-			t.Errorf("%s %s: start time %s is after the time of the reading", v.Check.ID, v.Subject, v.Since)
+			t.Errorf("%s %s: since = %s, want at most %s", v.Check.ID, v.Subject, v.Since, at)
 		}
 	}
 }
 
-// If lists are missing, in any combination, no row may claim to know their content.
+// TestMissingKindsAreUnknown removes every combination of lists. Each removed list must yield one finding of the check
+// unread, and no finding may be an error, a warning or waiting.
 func TestMissingKindsAreUnknown(t *testing.T) {
 	kinds := judge.VerifyKinds()
 	for mask := range 1 << len(kinds) {
@@ -892,7 +894,7 @@ func TestMissingKindsAreUnknown(t *testing.T) {
 	}
 }
 
-// The rows of a cluster with several faults, as text and as JSON.
+// TestGolden compares the findings of a cluster with several faults with golden files, as text and as JSON.
 func TestGolden(t *testing.T) {
 	s := healthy(t)
 	policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-container-toolkit state-device-plugin]")
@@ -939,7 +941,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// large is a healthy cluster of n GPU nodes.
+// large returns a healthy cluster of n GPU nodes.
 func large(t testing.TB, n int) *cluster.State {
 	read, err := gathered()
 	if err != nil {
@@ -966,18 +968,17 @@ func large(t testing.TB, n int) *cluster.State {
 	return s
 }
 
-// The work is linear in the number of nodes: ten times the nodes cause ten times the allocations. The benchmark
-// measures the time.
+// TestJudgeIsLinear checks that ten times the nodes cause about ten times the allocations.
 func TestJudgeIsLinear(t *testing.T) {
 	allocations := func(n int) float64 {
 		s := large(t, n)
 		if rows := verified(t, s); len(rows) != 10*n+12 {
-			t.Errorf("%d nodes: %d rows", n, len(rows))
+			t.Errorf("%d nodes: %d findings, want %d", n, len(rows), 10*n+12)
 		}
 		return testing.AllocsPerRun(1, func() { judge.Verify(s, options) })
 	}
 	if small, big := allocations(100), allocations(1000); big > 10.5*small {
-		t.Errorf("100 nodes make %.0f allocations, 1000 nodes %.0f", small, big)
+		t.Errorf("allocations for 1000 nodes = %.0f, want at most 10.5 times the %.0f for 100 nodes", big, small)
 	}
 }
 
