@@ -13,11 +13,9 @@ import (
 type Options struct {
 	// Table has the facts about the chart.
 	Table *chart.Table
-	// Intended is the merged values of all files and flags, decoded as JSON. If it is nil, the values of the release
-	// are compared.
+	// Intended is the merged values of all files and flags, decoded as JSON. If it is nil, values are not compared.
 	Intended map[string]any
-	// From names the files and flags for messages. Flags are the equivalent arguments of helm: "-f values.yaml --set
-	// a=b".
+	// From names the files and flags for messages. Flags repeats them as arguments of helm: "-f values.yaml --set a=b".
 	From, Flags string
 	// Hidden are the secrets of the input. Compare adds those of the releases and of the ClusterPolicies.
 	Hidden *check.Secrets
@@ -37,8 +35,8 @@ type comparison struct {
 	controller controller
 }
 
-// Compare compares the cluster with what the user intended. The findings are in the order values, release,
-// ClusterPolicy.
+// Compare compares the cluster with what the user intended. The findings about a release are in the order status,
+// values, ClusterPolicy.
 func Compare(s *cluster.State, o Options) []check.Finding {
 	if o.Hidden == nil {
 		o.Hidden = &check.Secrets{}
@@ -66,7 +64,7 @@ func Compare(s *cluster.State, o Options) []check.Finding {
 	return c.findings
 }
 
-// learn adds the secrets of the compared values, so that they are masked where findings are written.
+// learn adds the secrets in the compared values to Hidden, so that they are masked in findings.
 func (c *comparison) learn(releases []history) {
 	c.Hidden.LearnTree(c.Intended)
 	for _, h := range releases {
@@ -82,7 +80,7 @@ func (c *comparison) learn(releases []history) {
 	}
 }
 
-// add adds a finding with its evidence. Unless the finding is OK, Since is the time of the evidence.
+// add adds a finding with its evidence. Since is the time of the evidence, except for OK findings and for lists.
 func (c *comparison) add(seen check.Evidence, state check.Severity, id *check.Check, subject, reason, next string) {
 	v := check.Finding{Check: id, Severity: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
 	if state != check.OK && seen.Kind != "list" {
@@ -100,7 +98,7 @@ func (c *comparison) unread(k cluster.Kind) bool {
 // withoutRelease reports an installation without a Helm release.
 func (c *comparison) withoutRelease() {
 	state, next := check.Warning, "helm list -A --all"
-	reason := "no Helm release of the chart found: the operator was installed with OLM or kubectl, or in another cluster"
+	reason := "no Helm release of the chart found: the operator was installed without Helm, or the release is in another namespace or cluster"
 	if c.controller.kind == "Application" {
 		state, next = check.Note, "argocd app diff "+c.controller.name
 		reason = "Argo CD renders the chart itself, without a Helm release to compare with"

@@ -82,13 +82,14 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 				t.Errorf("%s: Since = %s, want the time of the edit", v.Subject, v.Since)
 			}
 			if !strings.HasPrefix(v.Fix, "kubectl patch clusterpolicy/cluster-policy --type=merge -p '{\"spec\":") {
-				t.Errorf("Fix = %q: helm upgrade does not revert an edit", v.Fix)
+				t.Errorf("Fix = %q, want kubectl patch: helm upgrade does not revert an edit", v.Fix)
 			}
 		}
 	}
 }
 
-// Repeating helm upgrade with other values keeps the edits.
+// The release was upgraded with other values after its ClusterPolicy was edited. Compare must report the values, and
+// the edit, which helm upgrade does not revert.
 func TestUpgradeWithOtherValues(t *testing.T) {
 	findings := compare(t, load(t, "upgraded.yaml"), intended(t))
 	got := short(findings)
@@ -98,20 +99,21 @@ func TestUpgradeWithOtherValues(t *testing.T) {
 		"error drift-field ClusterPolicy/cluster-policy spec.driver.version",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("%q does not contain %q", want, got)
+			t.Errorf("findings = %q, want one of them to be %q", got, want)
 		}
 	}
 	for _, v := range findings {
 		if strings.Contains(v.Reason+v.Fix, "pw@") {
-			t.Errorf("reason contains a password: %q", v.Reason)
+			t.Errorf("%s: reason %q or fix %q contains the password", v.Subject, v.Reason, v.Fix)
 		}
 		if v.Check.ID == "drift-value" && v.Subject == "mig.strategy" && v.Fix != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
-			t.Errorf("Fix = %q, want none", v.Fix)
+			t.Errorf("Fix = %q, want helm upgrade with -f values.yaml", v.Fix)
 		}
 	}
 }
 
-// If any field of the ClusterPolicy is changed or removed, drift names that field and no other.
+// TestEachFieldIsFound changes and removes every field of the ClusterPolicy in turn. Compare must report that field and
+// no other.
 func TestEachFieldIsFound(t *testing.T) {
 	fields := 0
 	var visit func(path []string, m map[string]any, of func(*cluster.State) map[string]any)
@@ -247,11 +249,11 @@ func TestReleaseStates(t *testing.T) {
 		{"another chart", func(t *testing.T, s *cluster.State) {
 			revise(t, s, func(r *helm.Release) { r.Name, r.Chart.Metadata.Name = "x", "network-operator" })
 		}, nil, ""},
-		{"none", func(_ *testing.T, s *cluster.State) { s.Secrets = []corev1.Secret{} },
+		{"no release", func(_ *testing.T, s *cluster.State) { s.Secrets = []corev1.Secret{} },
 			[]string{"warning drift-no-release Helm release"}, "helm list -A --all"},
-		{"broken", func(_ *testing.T, s *cluster.State) { s.Secrets[0].Data["release"] = []byte("H4sIAAAA") },
+		{"unreadable release", func(_ *testing.T, s *cluster.State) { s.Secrets[0].Data["release"] = []byte("H4sIAAAA") },
 			[]string{"warning drift-release-unreadable Secret", "warning drift-no-release Helm release"}, "sh.helm.release.v1.gpu-operator.v1"},
-		{"forbidden", func(_ *testing.T, s *cluster.State) {
+		{"Secrets forbidden", func(_ *testing.T, s *cluster.State) {
 			s.Secrets = nil
 			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
 		}, []string{"warning unread list secrets"}, "kubectl auth can-i list secrets"},
@@ -293,13 +295,13 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 		want string
 		says string
 	}{
-		{"Flux", func(p *unstructured.Unstructured) { p.SetLabels(flux) }, "note drift-owner HelmRelease/flux-system/gpu", "it manages the installation"},
+		{"Flux", func(p *unstructured.Unstructured) { p.SetLabels(flux) }, "note drift-owner HelmRelease/flux-system/gpu", "manages the installation"},
 		{"Argo CD", func(p *unstructured.Unstructured) {
 			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
-		}, "note drift-owner Application/gpu", "it manages the installation"},
+		}, "note drift-owner Application/gpu", "manages the installation"},
 		{"Argo CD, in another namespace", func(p *unstructured.Unstructured) {
 			p.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "apps_gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
-		}, "note drift-owner Application/apps/gpu", "it manages the installation"},
+		}, "note drift-owner Application/apps/gpu", "manages the installation"},
 		{"Argo CD before v3", func(p *unstructured.Unstructured) {
 			p.SetLabels(map[string]string{"app.kubernetes.io/instance": "gpu"})
 			p.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "argocd-controller"}})
@@ -324,13 +326,13 @@ func TestControllersOwnTheInstallation(t *testing.T) {
 	s.Secrets = []corev1.Secret{}
 	s.ClusterPolicies[0].SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
 	if said := fmt.Sprint(compare(t, s, intended(t))); !strings.Contains(said, "argocd app diff gpu") {
-		t.Errorf("findings %s do not say that Argo CD leaves no Helm release", said)
+		t.Errorf("findings = %s, want the fix argocd app diff gpu", said)
 	}
 	s = load(t, "upgraded.yaml")
 	s.ClusterPolicies[0].SetLabels(flux)
 	for _, v := range compare(t, s, intended(t)) {
 		if v.Check.ID == "drift-value" && v.Severity == check.Error && !strings.Contains(v.Fix, "change the values of HelmRelease flux-system/gpu") {
-			t.Errorf("%s: Fix = %q, want the HelmRelease", v.Subject, v.Fix)
+			t.Errorf("%s: Fix = %q, want a change of the HelmRelease", v.Subject, v.Fix)
 		}
 	}
 }
@@ -346,7 +348,7 @@ func FuzzDecode(f *testing.F) {
 		if err == nil && r != nil {
 			s := &cluster.State{Namespace: "x", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.a.v1"}, Data: map[string][]byte{"release": data}}}}
 			if len(compare(t, s, drift.Options{Table: intended(t).Table})) == 0 {
-				t.Fatal("a release without a finding")
+				t.Fatalf("no findings for the release %s, want at least its status", r.Name)
 			}
 		}
 	})
@@ -364,13 +366,13 @@ func TestOwnerOf(t *testing.T) {
 		want    string
 	}{
 		{"the most specific owner wins over a later one", []metav1.ManagedFieldsEntry{entry("exact", exact, 1), entry("whole", whole, 9)}, "exact"},
-		{"the latest of two", []metav1.ManagedFieldsEntry{entry("late", exact, 9), entry("early", exact, 1)}, "late"},
+		{"the latest of two owners, listed last", []metav1.ManagedFieldsEntry{entry("late", exact, 9), entry("early", exact, 1)}, "late"},
 		{"the latest of two owners, listed first", []metav1.ManagedFieldsEntry{entry("early", exact, 1), entry("late", exact, 9)}, "late"},
-		{"the whole group", []metav1.ManagedFieldsEntry{entry("other", other, 9), entry("whole", whole, 1)}, "whole"},
-		{"none", []metav1.ManagedFieldsEntry{entry("other", other, 9), {Manager: "empty"}, entry("broken", `{`, 9)}, ""},
+		{"the owner of the whole group", []metav1.ManagedFieldsEntry{entry("other", other, 9), entry("whole", whole, 1)}, "whole"},
+		{"no owner", []metav1.ManagedFieldsEntry{entry("other", other, 9), {Manager: "empty"}, entry("broken", `{`, 9)}, ""},
 	} {
 		if got := drift.OwnerOf(c.entries, "spec", "driver", "version"); got.Manager != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got.Manager, c.want)
+			t.Errorf("%s: manager = %q, want %q", c.name, got.Manager, c.want)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 // ErrRelease is returned for Secrets whose Helm release cannot be read.
 var ErrRelease = errors.New("unreadable Helm release")
 
-// maxRelease limits the decompressed size of a release in bytes. A Secret holds at most 1 MiB, and no chart exceeds 3
-// MB.
+// maxRelease limits the decompressed size of a release in bytes. A Secret holds at most 1 MiB compressed, and known
+// releases decompress to less than 3 MB.
 const maxRelease = 64 << 20
 
 // Release is a revision of a Helm release of the gpu-operator chart. Its chart and info are never nil.
@@ -67,7 +67,7 @@ func decode(encoded []byte) (*Release, error) {
 		return nil, err
 	}
 	if r.Chart == nil || r.Chart.Metadata == nil || r.Info == nil {
-		return nil, errors.New("it has no chart or no status")
+		return nil, errors.New("the release has no chart or no status")
 	}
 	for manifest := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096); ; {
 		var u unstructured.Unstructured
@@ -127,7 +127,8 @@ func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 // history lists the revisions of a release, oldest first.
 type history []*Release
 
-// histories decodes all revisions of the chart's releases in the Secrets. It also returns the errors.
+// histories decodes the releases of the chart in the Secrets, except uninstalled ones. broken has an error for each
+// unreadable Secret.
 func histories(secrets []corev1.Secret) (out []history, broken []error) {
 	var all []*Release
 	for i := range secrets {

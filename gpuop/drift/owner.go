@@ -42,8 +42,8 @@ func ownerIn(e metav1.ManagedFieldsEntry) Owner {
 	return o
 }
 
-// OwnerOf returns the last writer of the field at a path. If several managers own a part of the path, the longest part
-// wins, then the latest time.
+// OwnerOf returns the last writer of the field at a path. The manager that owns the deepest part of the path wins. If
+// several own it equally deep, the latest wins.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	var best Owner
 	deepest := 0
@@ -56,8 +56,8 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 	return best
 }
 
-// deployers lists the field managers of tools that install charts; Helm has two. kubectl is not listed, because users
-// also edit with it.
+// deployers lists the field managers of tools that install charts; Argo CD has two. kubectl is not listed, because
+// users also edit with it.
 var deployers = []string{
 	"helm", "helm-controller", "argocd-controller", "argocd-application-controller", "kustomize-controller",
 }
@@ -67,7 +67,7 @@ func deploys(manager string) bool { return slices.Contains(deployers, strings.To
 // controller is an object that continuously reconciles the installation: a Flux HelmRelease or an Argo CD Application.
 type controller struct{ kind, name string }
 
-// controllerOf detects a controller by the labels and annotations of the ClusterPolicies.
+// controllerOf detects a controller by the labels, annotations and field managers of the ClusterPolicies.
 func controllerOf(s *cluster.State) controller {
 	for i := range s.ClusterPolicies {
 		p := &s.ClusterPolicies[i]
@@ -89,17 +89,16 @@ func controllerOf(s *cluster.State) controller {
 	return controller{}
 }
 
-// finding returns a finding that names the controller.
 func (c controller) finding() check.Finding {
 	return check.Finding{
 		Check: otherOwner, Severity: check.Note, Subject: c.kind + "/" + c.name,
 		Evidence: check.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
-		Reason:   "it manages the installation and will undo changes made with helm or kubectl",
+		Reason:   "the " + c.kind + " manages the installation and may undo changes made with helm or kubectl",
 		Fix:      c.change(),
 	}
 }
 
-// change tells the user how to change the values.
+// change returns the fix for a value that the controller sets.
 func (c controller) change() string {
 	return "change the values of " + c.kind + " " + c.name + " where they are kept"
 }

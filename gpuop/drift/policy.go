@@ -36,8 +36,8 @@ func (c *comparison) policy(r *Release) {
 		d.walk([]string{"spec"}, want, have)
 		if d.agreed > 0 {
 			fields := check.Count(d.agreed, "field")
-			c.add(check.Seen("spec", subject, "%s", fields), check.OK, otherField, subject,
-				fmt.Sprintf("unchanged since %s wrote it, in %s", r.id(), fields), "")
+			c.add(check.Seen("spec", subject, "%s unchanged", fields), check.OK, otherField, subject,
+				fmt.Sprintf("%s unchanged since %s", fields, r.id()), "")
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	case empty(want):
 		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", d.shown(have), d.release.id())
 	case empty(have) && owner.Manager == "":
-		reason += ": it was removed, or the installed CRD lacks the field because Helm does not upgrade CRDs (operator.upgradeCRD)"
+		reason += ": the field was removed, or the installed CRD lacks it because Helm does not upgrade CRDs (operator.upgradeCRD)"
 	}
 	switch {
 	case owner.Manager != "":
@@ -95,14 +95,14 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	}
 	value, found, _ := unstructured.NestedFieldNoCopy(d.Intended, path[1:]...)
 	if found && same(value, have) {
-		reason += fmt.Sprintf("; %s has this value", d.From)
+		reason += fmt.Sprintf("; %s has the same value as the cluster", d.From)
 	}
 	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, d.shown(have), owner).At(owner.Time)
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
-// defaulted reports whether a field that the manifest does not set is legitimate: it has the API server's default, or
-// the writer is the one that installed the release.
+// defaulted reports whether the manifest may lack a field that the cluster has. It is true if a deployment tool owns
+// the field, or if the API server sets its default. If the release is unknown, defaulted assumes a default.
 func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	if owner.Manager != "" {
 		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
@@ -115,8 +115,8 @@ func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	return found && f.Default
 }
 
-// revert returns the command that restores a field. helm upgrade would not restore it: it only applies differences
-// between manifests.
+// revert returns the command that restores a field. helm upgrade would not restore it: for custom resources, Helm only
+// applies the differences between the old and the new manifest.
 func (d *fieldDiff) revert(path []string, want any) string {
 	patch := want
 	if empty(want) {

@@ -63,7 +63,7 @@ func add(t *testing.T, s *cluster.State, u unstructured.Unstructured) {
 	case "ClusterPolicy":
 		s.ClusterPolicies = append(s.ClusterPolicies, u)
 	default:
-		t.Fatalf("a %s", u.GetKind())
+		t.Fatalf("unexpected kind %s in testdata", u.GetKind())
 	}
 }
 

@@ -59,7 +59,7 @@ func pruned(value any) any {
 
 func empty(value any) bool { return pruned(value) == nil }
 
-// same reports whether two values are equal, regardless of the Go types of numbers.
+// same reports whether two values are equal. The Go types of numbers and empty parts do not matter.
 func same(a, b any) bool {
 	x, errX := json.Marshal(pruned(a))
 	y, errY := json.Marshal(pruned(b))

@@ -27,10 +27,11 @@ type Entry struct {
 	Words []string `json:"words"`
 	// Meaning explains the word in a few sentences.
 	Meaning string `json:"meaning"`
-	// Writer names the component that sets it, and Reader the one that acts on it. Both may be empty.
+	// Writer names the component that sets the label, state or resource. Reader names the one that acts on it. Both may
+	// be empty.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
-	// Source names the documentation.
+	// Source says where this is documented: a page, a source file or a tool.
 	Source string `json:"source,omitempty"`
 	// Since, Defaults and Instead are only set for keys of the chart. They are the releases that have the key, its
 	// defaults over time, and its replacement.
@@ -94,7 +95,7 @@ var glossary = sync.OnceValue(func() []Entry {
 	var entries []Entry
 	for line := range strings.Lines(words) {
 		c := strings.Split(strings.TrimSpace(line), " | ")
-		if len(c) != 6 { // a test checks the format of every entry
+		if len(c) != 6 { // a comment or a blank line; a test checks the format of all other lines
 			continue
 		}
 		for i := range c {
@@ -108,7 +109,7 @@ var glossary = sync.OnceValue(func() []Entry {
 	return entries
 })
 
-// fold normalizes case, hyphens and underscores for comparison.
+// fold normalizes case, spaces, hyphens and underscores for comparison.
 func fold(s string) string {
 	isSeparator := func(r rune) bool { return strings.ContainsRune(" _-", r) }
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), isSeparator), "-")
@@ -171,7 +172,7 @@ func find(word string) []Entry {
 	return model(word)
 }
 
-// model explains a GPU by its name or product label. The label may end with a suffix of sharing or MIG.
+// model explains a GPU by its name or product label. The label may end with -SHARED or -MIG-INVALID.
 func model(word string) []Entry {
 	g, err := mig.FindGPU(strings.TrimSuffix(word, "-SHARED"))
 	if err != nil {

@@ -27,16 +27,16 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 		}
 	}
 	if len(entries) != lines || lines < 150 {
-		t.Errorf("%d entries of %d lines", len(entries), lines)
+		t.Errorf("entries = %d, lines = %d, want equal numbers of at least 150", len(entries), lines)
 	}
 	seen := map[string]string{}
 	for _, e := range entries {
 		if e.Kind == "" || e.Meaning == "" || !strings.HasSuffix(e.Meaning, ".") && !strings.HasSuffix(e.Meaning, "…") {
-			t.Errorf("%q: kind %q, meaning %q", e.Words, e.Kind, e.Meaning)
+			t.Errorf("%q: kind = %q, meaning = %q, want a kind and a sentence", e.Words, e.Kind, e.Meaning)
 		}
 		for _, w := range e.Words {
 			if w == "" || w != strings.TrimSpace(w) {
-				t.Errorf("%q: an empty word", e.Words)
+				t.Errorf("words %q: %q is empty or has spaces around it", e.Words, w)
 			}
 			key := e.Kind + " " + w
 			if other, twice := seen[key]; twice {
@@ -44,13 +44,14 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 			}
 			seen[key] = e.Meaning
 			if !slices.ContainsFunc(find(w), func(f Entry) bool { return f.Kind == e.Kind && f.Meaning == e.Meaning }) {
-				t.Errorf("Lookup(%q) does not return its own entry", w)
+				t.Errorf("find(%q) does not return the entry of the word", w)
 			}
 		}
 	}
 }
 
-// explain knows the words that users see in a cluster, in its files and in articles.
+// TestWordsThatUsersSee looks up words from clusters, their files and articles. Each must have an entry with a meaning
+// and a source.
 func TestWordsThatUsersSee(t *testing.T) {
 	for row, list := range map[string]string{
 		"driver":           "driver; nvidia.com/gpu-driver-upgrade-enabled; nvidia.com/gpu-driver-upgrade-state",
@@ -98,11 +99,11 @@ func TestWordsThatUsersSee(t *testing.T) {
 	}
 }
 
-// explain knows every label that GPU Feature Discovery's own tests expect.
+// TestEveryLabelOfGFDResolves looks up every label in the expected output of GPU Feature Discovery's own tests.
 func TestEveryLabelOfGFDResolves(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(material.Path(t, "data/upstream/k8s-device-plugin"), "expected-output*.txt"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files of expected labels, %v", len(files), err)
+		t.Fatalf("files of expected labels = %d, error = %v, want at least one file", len(files), err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -132,10 +133,10 @@ func TestFindSpecialises(t *testing.T) {
 		}
 	}
 	if got := find("NVIDIA-A100-SXM4-80GB-SHARED"); len(got) != 2 || got[1].Kind != "state" {
-		t.Errorf("a shared product: %+v", got)
+		t.Errorf("find(NVIDIA-A100-SXM4-80GB-SHARED) = %+v, want the board and the state -SHARED", got)
 	}
 	if got := find("nvidia.com/mig.config=all-balanced"); len(got) != 2 || got[1].Words[0] != "all-balanced" {
-		t.Errorf("label=value: %+v", got)
+		t.Errorf("find(nvidia.com/mig.config=all-balanced) = %+v, want the label and the value", got)
 	}
 }
 
@@ -145,18 +146,18 @@ func TestNearest(t *testing.T) {
 		"paused-for-mig": "paused-for-mig-change", "renameByDefualt": "renameByDefault", "1g.11gb": "1g.10gb",
 	} {
 		if got := find(word); len(got) > 0 && !strings.HasSuffix(word, "gb") {
-			t.Errorf("%q is found: %+v", word, got)
+			t.Errorf("find(%q) = %+v, want no entries", word, got)
 		}
 		if near := nearest(word); len(near) == 0 || near[0] != want && word != "1g.11gb" || len(near) > 3 {
 			t.Errorf("%q: nearest %q, want %q first", word, near, want)
 		}
 	}
 	if near := nearest("qqqqqqqqqq"); len(near) > 0 {
-		t.Errorf("nothing is near, got %q", near)
+		t.Errorf("nearest(qqqqqqqqqq) = %q, want none", near)
 	}
 }
 
-// Every word has an entry, or suggestions that have one.
+// FuzzFind checks that entries are complete, and that every suggested word has an entry.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"nvidia.com/gpu.present=true", "1g.5gb+me", "=", "mig-1g.5gb.shared", "A100", "\x00", "<profile>"} {
 		f.Add(s)
@@ -188,16 +189,16 @@ func TestKeysOfTheChart(t *testing.T) {
 		t.Fatalf("Lookup(cdi.enabled) = %+v, %v; want the defaults %s", list, err, want)
 	}
 	if list, err := Lookup(chart.Load(), ".Values.driver.upgradePolicy"); err != nil || len(list) < 10 {
-		t.Errorf("group: %d keys, %v", len(list), err)
+		t.Errorf("keys below driver.upgradePolicy = %d, error = %v, want at least 10 keys", len(list), err)
 	}
 	if _, err := Lookup(chart.Load(), "driver.usePrecompild"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "driver.usePrecompiled?") {
-		t.Errorf("misspelt: %v", err)
+		t.Errorf("misspelled key: error = %v, want ErrUnknown that suggests driver.usePrecompiled", err)
 	}
 	c := check.New("test-check", check.Note, "Means this.", "Do that.", "source")
 	if list, err := Lookup(chart.Load(), c.ID); err != nil || list[0].Meaning != "Means this. Do that." {
-		t.Errorf("a check: %+v, %v", list, err)
+		t.Errorf("Lookup(%s) = %+v, %v, want the title and help of the check", c.ID, list, err)
 	}
-	// the keys in the second article's table
+	// the releases that added and removed keys of the chart
 	for _, row := range []struct{ path, since, until string }{
 		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
 		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},

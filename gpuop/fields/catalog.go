@@ -17,7 +17,7 @@ var (
 	Duplicate = check.New("duplicate-key", check.Error, "A mapping has the same key twice.", "Keep one of them.", specYAML)
 
 	UnknownKey = check.New("unknown-key", check.Error,
-		"No release has this key, or Kubernetes has no such field. It is silently ignored.",
+		"No release has this key, or Kubernetes has no such field. It is ignored, or the file is rejected.",
 		"Use the suggested key.", check.ChartValues)
 
 	WrongType = check.New("wrong-type", check.Error,

@@ -82,8 +82,8 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 	return root
 }
 
-// syntax reports a parse error. A line with only an ellipsis is reported instead: it was copied from a shortened
-// example.
+// syntax reports a parse error. If a line contains only an ellipsis, it reports that line instead: the file was copied
+// from a shortened example.
 func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {

@@ -103,7 +103,7 @@ func FuzzDocument(f *testing.F) {
 		}
 		for _, f := range r.Findings {
 			if f.Line > strings.Count(string(data), "\n")+strings.Count(string(data), "\r")+2 {
-				t.Fatalf("line %d of %q: %s", f.Line, data, f.Reason)
+				t.Fatalf("finding %q is on line %d, which is not in the file %q", f.Reason, f.Line, data)
 			}
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrEdit is returned for texts that cannot be edited: an alias refers to the edited part, or the text has unusual line
-// breaks.
+// ErrEdit is returned for texts that cannot be edited. They have no keys, they have unusual line breaks, or an alias
+// refers to the edited part.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
 // Edit changes the setting at a path.
@@ -35,8 +35,8 @@ func (e *Edit) Changes() bool {
 	return e.Drop || e.Rename != nil || e.Value != nil
 }
 
-// Apply applies edits to a document and returns the new text. Paths are relative to the group below, where nil is the
-// root. Edits of missing settings are skipped. Errors wrap ErrEdit.
+// Apply applies edits to a document and returns the new text. Paths are relative to the group at the path below; nil is
+// the root. Edits of missing settings are skipped. Errors wrap ErrEdit.
 func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		d, err := read(data)
@@ -85,7 +85,7 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%w: a setting to delete has an anchor that other settings use; replace the aliases with values", ErrEdit)
+		return nil, fmt.Errorf("%w: an edited setting has an anchor that other settings use; replace the aliases with values", ErrEdit)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode || otherBreaks.Match(data) {
 		return nil, fmt.Errorf("%w: no keys, or line breaks other than line feeds", ErrEdit)

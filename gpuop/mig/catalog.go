@@ -16,7 +16,7 @@ var (
 		"No entry covers a GPU of the node, or an entry names a missing GPU: the change never completes.", "Cover every GPU.",
 		migParted)
 
-	configVersion = check.New("mig-config-version", check.Error, "mig-parted does not know this version and rejects the file.",
+	configVersion = check.New("mig-config-version", check.Error, "mig-parted does not support this version and rejects the file.",
 		"Write version: v1.", migParted)
 	configName = check.New("mig-config-name", check.Error, "The name is not a valid label value, so no node can select it.",
 		"Use letters, digits, - _ and . only.", migParted)

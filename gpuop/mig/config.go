@@ -21,7 +21,7 @@ type Config struct {
 	Configs []NamedConfig
 }
 
-// NamedConfig is one config.
+// NamedConfig is a config of a mig-parted file with its name.
 type NamedConfig struct {
 	Name    string
 	Line    int
@@ -260,8 +260,8 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	}
 }
 
-// coverage reports a config that does not cover all GPUs of a node. mig-parted compares the matched GPUs with all GPUs,
-// so it never reports success.
+// coverage warns about a config that lists a GPU twice, or skips an index. With such a config, mig-parted never reports
+// success.
 func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {

@@ -22,7 +22,7 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	c, findings := ParseConfig(data)
 	for _, f := range findings {
 		if f.Severity > check.Note {
-			t.Errorf("line %d: %s: %s", f.Line, f.Subject, f.Reason)
+			t.Errorf("line %d: unexpected finding about %s: %s", f.Line, f.Subject, f.Reason)
 		}
 	}
 	if len(c.Configs) != 81 {
@@ -61,7 +61,7 @@ func TestParseConfigFindings(t *testing.T) {
 		want []string // each is "line check subject"
 	}{
 		"clean": {entry("devices: all", "mig-enabled: true", "mig-devices:", `  "3g.40gb": 1`, `  "1g.10gb": 4`), nil},
-		"upstream's wrong validator": {
+		"too large, but accepted by mig-parted's validator": {
 			entry("devices: all", "mig-enabled: true", "mig-devices: {3g.20gb: 2, 1g.5gb: 1}"),
 			[]string{"6 mig-does-not-fit mig-configs.mine[0].mig-devices"},
 		},
@@ -71,41 +71,41 @@ func TestParseConfigFindings(t *testing.T) {
 		},
 		"compute instance":    {entry("devices: all", "mig-enabled: true", "mig-devices: {1c.3g.20gb: 1}"), []string{"6 mig-profile mig-configs.mine[0].mig-devices.1c.3g.20gb"}},
 		"profile of no board": {entry("devices: all", "mig-enabled: true", "mig-devices: {1g.11gb: 1}"), []string{"6 mig-profile mig-configs.mine[0].mig-devices.1g.11gb"}},
-		"two boards' profiles": {
+		"profiles of two boards": {
 			entry("devices: all", "mig-enabled: true", "mig-devices: {1g.5gb: 1, 1g.6gb: 1}"),
 			[]string{"6 mig-does-not-fit mig-configs.mine[0].mig-devices"},
 		},
-		"too many instances for one board": {entry("devices: all", "mig-enabled: true", "mig-devices: {1g.10gb: 7}"), nil},
+		"too many instances for some boards": {entry("devices: all", "mig-enabled: true", "mig-devices: {1g.10gb: 7}"), nil},
 		"filter for the wrong board": {
 			entry(`device-filter: "0x20B010DE"`, "devices: all", "mig-enabled: true", "mig-devices: {1g.20gb: 1}"),
 			[]string{"7 mig-does-not-fit mig-configs.mine[0].mig-devices"},
 		},
-		"filter spelt otherwise": {
+		"filters in other formats": {
 			entry(`device-filter: ["10de:20b0", "A100"]`, "devices: all", "mig-enabled: false"),
 			[]string{"4 mig-device-filter mig-configs.mine[0].device-filter", "4 mig-device-filter mig-configs.mine[0].device-filter"},
 		},
-		"misspelt key":     {entry("device: all", "mig-enabled: false"), []string{"4 mig-config-missing mig-configs.mine[0]", "4 unknown-key mig-configs.mine[0].device"}},
-		"mode and devices": {entry("devices: all", "mig-enabled: false", "mig-devices: {1g.5gb: 1}"), []string{"6 mig-mode mig-configs.mine[0].mig-devices"}},
-		"mode alone":       {entry("devices: all", "mig-enabled: true"), []string{"4 mig-mode mig-configs.mine[0]"}},
-		"some":             {entry("devices: some", "mig-enabled: false"), []string{"4 wrong-type mig-configs.mine[0].devices"}},
-		"quoted bool":      {entry("devices: all", `mig-enabled: "true"`), []string{"5 wrong-type mig-configs.mine[0].mig-enabled"}},
+		"misspelled key":                {entry("device: all", "mig-enabled: false"), []string{"4 mig-config-missing mig-configs.mine[0]", "4 unknown-key mig-configs.mine[0].device"}},
+		"MIG disabled with instances":   {entry("devices: all", "mig-enabled: false", "mig-devices: {1g.5gb: 1}"), []string{"6 mig-mode mig-configs.mine[0].mig-devices"}},
+		"MIG enabled without instances": {entry("devices: all", "mig-enabled: true"), []string{"4 mig-mode mig-configs.mine[0]"}},
+		"devices: some":                 {entry("devices: some", "mig-enabled: false"), []string{"4 wrong-type mig-configs.mine[0].devices"}},
+		"quoted bool":                   {entry("devices: all", `mig-enabled: "true"`), []string{"5 wrong-type mig-configs.mine[0].mig-enabled"}},
 		"GPU 0 left out": {
 			entry("devices: [1]", "mig-enabled: false"),
 			[]string{"3 mig-coverage mig-configs.mine"},
 		},
-		"name no label can carry": {
+		"a name that is not a label value": {
 			"version: v1\nmig-configs:\n  all-1g.10gb+me:\n    - devices: all\n      mig-enabled: false\n",
 			[]string{"3 mig-config-name mig-configs.all-1g.10gb+me"},
 		},
-		"version and root":   {"version: v2\nmigConfigs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-version version", "2 unknown-key migConfigs"}},
-		"no version":         {"mig-configs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-missing version"}},
-		"empty config":       {"version: v1\nmig-configs:\n  x: []\n", []string{"3 mig-config-missing mig-configs.x"}},
-		"duplicate key":      {entry("devices: all", "mig-enabled: false", "mig-enabled: false"), []string{"6 duplicate-key mig-configs.mine[0].mig-enabled"}},
-		"copied ellipsis":    {"version: v1\nmig-configs:\n  x:\n    - devices: all\n    ...\n", []string{"5 yaml-ellipsis ..."}},
-		"tab":                {"version: v1\n\tx: y\n", []string{"2 yaml-syntax "}},
-		"nothing":            {"", []string{"0 yaml-syntax "}},
-		"not a mapping":      {"- 1\n", []string{"1 wrong-type "}},
-		"a word for configs": {"version: v1\nmig-configs: all\n", []string{"2 wrong-type mig-configs"}},
+		"unknown version and root key": {"version: v2\nmigConfigs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-version version", "2 unknown-key migConfigs"}},
+		"no version":                   {"mig-configs: {}\n", []string{"1 mig-config-missing mig-configs", "1 mig-config-missing version"}},
+		"empty config":                 {"version: v1\nmig-configs:\n  x: []\n", []string{"3 mig-config-missing mig-configs.x"}},
+		"duplicate key":                {entry("devices: all", "mig-enabled: false", "mig-enabled: false"), []string{"6 duplicate-key mig-configs.mine[0].mig-enabled"}},
+		"copied ellipsis":              {"version: v1\nmig-configs:\n  x:\n    - devices: all\n    ...\n", []string{"5 yaml-ellipsis ..."}},
+		"tab":                          {"version: v1\n\tx: y\n", []string{"2 yaml-syntax "}},
+		"empty file":                   {"", []string{"0 yaml-syntax "}},
+		"not a mapping":                {"- 1\n", []string{"1 wrong-type "}},
+		"a word for configs":           {"version: v1\nmig-configs: all\n", []string{"2 wrong-type mig-configs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, findings := ParseConfig([]byte(tc.file))
@@ -149,7 +149,7 @@ func TestConfigMapsOfANode(t *testing.T) {
 		"default-mig-parted-config": "default-mig-parted-config",
 	} {
 		if got := strings.Join(ConfigMaps("gpu-1", custom), " "); got != want {
-			t.Errorf("migManager.config.name=%q: %s, want %s", custom, got, want)
+			t.Errorf("migManager.config.name=%q: ConfigMaps = %s, want %s", custom, got, want)
 		}
 	}
 }

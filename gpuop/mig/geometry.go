@@ -31,8 +31,8 @@ type Profile struct {
 	Synonym bool `json:"-"`
 }
 
-// Standard reports whether the profile is a plain fraction of the board. It is false for variants with other media
-// engines (+me, -me, +gfx), for the one-slice instance with double memory, and for synonyms.
+// Standard reports whether the profile is a plain fraction of the board. It is false for variants with other engines
+// (+me, -me, +gfx), for the one-slice instance with double memory, and for synonyms.
 func (p Profile) Standard() bool {
 	return !p.Synonym && !strings.ContainsAny(p.Name, "+-") && (p.Compute > 1 || p.Memory == 1)
 }
@@ -57,7 +57,7 @@ type Board struct {
 	ComputeSlices int `json:"computeSlices"`
 	// MemoryMiB is the total memory that nvidia-smi reports for a typical model; 0 if unknown.
 	MemoryMiB int `json:"-"`
-	// Family and ComputeCapability are derived from the architecture, like in GPU Feature Discovery.
+	// Family and ComputeCapability are derived from the architecture, as in GPU Feature Discovery.
 	Family            string `json:"-"`
 	ComputeCapability string `json:"-"`
 	// Profiles are sorted from small to large.

@@ -17,7 +17,7 @@ const (
 	StrategyMixed  = "mixed"
 )
 
-// WholeGPU is the extended resource of whole GPUs. Under the strategy "single" it is also that of MIG devices.
+// WholeGPU is the extended resource of whole GPUs. Under the strategy "single", MIG devices use it as well.
 const WholeGPU = "nvidia.com/gpu"
 
 // GPU is a GPU of a node as described by labels.
@@ -63,7 +63,8 @@ type Replica struct {
 
 // Prediction has the predicted resources and labels of a node.
 type Prediction struct {
-	// Labels are the labels that depend on the configuration. The driver and the machine add others.
+	// Labels are the predicted labels that depend on the configuration. Labels that depend only on the driver or the
+	// machine are not included.
 	Labels map[string]string
 	// Resources maps extended resources to their capacity. A resource that the device plugin no longer advertises stays
 	// at 0 until the kubelet restarts.
@@ -110,7 +111,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.advertise(WholeGPU, len(gpus))
 		if p.enabled > 0 {
 			p.add(hidden, check.Warning, "mig.strategy",
-				fmt.Sprintf("%d GPUs are in MIG mode, but the strategy none allocates whole GPUs: CUDA can use at most one MIG device of each", p.enabled),
+				fmt.Sprintf("the node has %s in MIG mode, but the strategy none allocates whole GPUs: CUDA can use at most one MIG device of each", check.Count(p.enabled, "GPU")),
 				"use the strategy single or mixed, or disable MIG")
 		}
 	case strategy == StrategySingle:
@@ -139,8 +140,8 @@ func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fi
 	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model. A GPU without MIG takes precedence
-// over one in MIG mode, for which replicas is 0.
+// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model. A GPU that is not in MIG mode takes
+// precedence. If all GPUs are in MIG mode, replicas is 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
 	described := p.first
 	counts := map[string]int{}
@@ -205,9 +206,9 @@ func (p *predictor) single() {
 	reason, fix := "", "use mixed"
 	switch {
 	case p.empty > 0:
-		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode without an instance", p.empty), "partition every GPU, or use mixed"
+		reason, fix = fmt.Sprintf("the node has %s in MIG mode without an instance", check.Count(p.empty, "GPU")), "partition every GPU, or use mixed"
 	case p.disabled > 0:
-		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode and %d are not", p.enabled, p.disabled), "partition every GPU alike, or use mixed"
+		reason, fix = fmt.Sprintf("the node has %s in MIG mode and %d not in MIG mode", check.Count(p.enabled, "GPU"), p.disabled), "partition every GPU alike, or use mixed"
 	case len(p.kinds) > 1:
 		reason = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(p.kinds), p.kinds)
 	}
@@ -229,7 +230,7 @@ func (p *predictor) single() {
 func (p *predictor) mixed() {
 	p.advertise(WholeGPU, p.disabled)
 	if p.disabled > 0 {
-		p.add(besideWhole, check.Note, "mig.strategy=mixed", "whole GPUs and MIG devices on one node: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending",
+		p.add(besideWhole, check.Note, "mig.strategy=mixed", "the node has whole GPUs and MIG devices: with drivers 570.124.06 to 570.158.01, GPU pods stay Pending",
 			"use another driver version, or partition every GPU")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
@@ -243,7 +244,7 @@ func (p *predictor) mixed() {
 		}
 	}
 	if p.empty > 0 {
-		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", p.empty), "partition them, or disable MIG on them")
+		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed", fmt.Sprintf("the node has %s in MIG mode without an instance, not allocatable at all", check.Count(p.empty, "GPU")), "partition them, or disable MIG on them")
 	}
 }
 
@@ -262,8 +263,8 @@ func (p *predictor) device(resource, profile string) {
 	}
 }
 
-// Apply returns the GPUs as they are after the MIG manager has applied the config. gpus are in node order. Findings are
-// entries that do not fit their GPU, and GPUs that no entry covers.
+// Apply returns the GPUs as they are after the MIG manager has applied the config. gpus are in node order. The findings
+// are about entries that do not fit, GPUs that do not exist, and GPUs that no entry covers.
 func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	after := slices.Clone(gpus)
 	var findings []check.Finding
@@ -298,7 +299,7 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	return after, findings
 }
 
-// apply partitions a GPU as the entry describes. The text of the error is written to follow "GPU 0".
+// apply partitions a GPU as the entry describes. The error's text continues the words "GPU 0".
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {

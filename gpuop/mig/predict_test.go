@@ -15,7 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// node returns n GPUs of a board, each with the instances ("" for MIG disabled, "-" for MIG enabled without instances).
+// node returns a GPU of the board for each element of instances. "" disables MIG, and "-" enables MIG without
+// instances.
 func node(t *testing.T, name string, instances ...string) []GPU {
 	t.Helper()
 	b := board(t, name)
@@ -53,7 +54,6 @@ func lines(p Prediction) []string {
 	return out
 }
 
-// The cases include the known traps of sharing, MIG and labels.
 func TestPredict(t *testing.T) {
 	shared := func(strategy, resource string, factor int, rename string) Replication {
 		return Replication{Strategy: strategy, ByResource: map[string]Replica{resource: {Factor: factor, Rename: rename}}}
@@ -65,10 +65,10 @@ func TestPredict(t *testing.T) {
 		replication Replication
 		want        []string
 	}{
-		{"seed 001: eight GPUs with five replicas", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "none", shared("time-slicing", WholeGPU, 5, ""), []string{
+		{"eight GPUs with five replicas", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "none", shared("time-slicing", WholeGPU, 5, ""), []string{
 			"gpu.count=8", "gpu.product=NVIDIA-A100-SXM4-80GB-SHARED", "gpu.replicas=5", "gpu.sharing-strategy=time-slicing", "gpu: 40", "mps.capable=false",
 		}},
-		{"seed 001: renamed", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "single", shared("time-slicing", WholeGPU, 5, WholeGPU+".shared"), []string{
+		{"eight GPUs with five renamed replicas", node(t, "A100-80GB", slices.Repeat([]string{""}, 8)...), "single", shared("time-slicing", WholeGPU, 5, WholeGPU+".shared"), []string{
 			"gpu.count=8", "gpu.product=NVIDIA-A100-SXM4-80GB", "gpu.replicas=5", "gpu.shared: 40", "gpu.sharing-strategy=time-slicing", "gpu: 0", "mig.strategy=single", "mps.capable=false",
 		}},
 		{"mps", node(t, "H100-80GB", "", ""), "none", shared("mps", WholeGPU, 4, ""), []string{
@@ -115,7 +115,7 @@ func TestPredict(t *testing.T) {
 	}
 	mixedModels := append(node(t, "A100-40GB", ""), node(t, "H100-80GB", "")...)
 	if p := Predict(mixedModels, "none", Replication{}); len(p.Findings) != 1 || p.Findings[0].Check.ID != "mixed-gpu-models" {
-		t.Errorf("two GPU models on a node: findings = %v", p.Findings)
+		t.Errorf("two GPU models on a node: findings = %v, want only mixed-gpu-models", p.Findings)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	}
 }
 
-// An entry whose device-filter matches no GPU has no effect, and every GPU must be covered.
+// An entry has no effect if its device-filter matches no GPU. Apply must report every GPU that no entry covers.
 func TestApply(t *testing.T) {
 	c, findings := ParseConfig([]byte(`version: v1
 mig-configs:

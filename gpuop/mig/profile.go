@@ -73,7 +73,7 @@ var Profiles = sync.OnceValue(func() []string {
 	return slices.Compact(names)
 })
 
-// ErrUnknownConfig is returned for configs that the operator's defaults do not have for a board.
+// ErrUnknownConfig is returned if the operator has no default config of that name for the board.
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
 // Default returns the operator's default config of the given name for a board: all-disabled, all-enabled, all-balanced,
@@ -102,8 +102,8 @@ func Default(b Board, config string) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 }
 
-// balanced returns two of the smallest profile and one of each larger standard profile, up to the largest that still
-// fits: 1g 1g 2g 3g, or 1g 1g 2g on a board with four slices.
+// balanced returns two of the smallest profile and one of each standard profile with two or three compute slices: 1g 1g
+// 2g 3g, or 1g 1g 2g on a board without a 3g profile.
 func balanced(b Board) Request {
 	r := Request{}
 	for _, p := range b.Profiles {

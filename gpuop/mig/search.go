@@ -41,7 +41,7 @@ func bySize(a, b string) int {
 	return cmp.Or(cmp.Compare(bg, ag), cmp.Compare(bgb, agb), strings.Compare(a, b))
 }
 
-// ErrRequest is returned for words that are not profile=count.
+// ErrRequest is returned for an empty request, and for words that are not profile or profile=count.
 var ErrRequest = errors.New("unreadable request")
 
 // ParseRequest parses profiles with an optional count: "3g.40gb=2" or "1g.10gb". It accepts the driver's spelling
@@ -128,7 +128,8 @@ func fits(b Board, r Request) bool {
 	return obstacle(b, r) == "" && place(b, r) != nil
 }
 
-// obstacle explains why the request exceeds the board's slices. It returns "" if only the placement can fail.
+// obstacle explains why the board cannot hold the request, without a search for a layout. It returns "" if only the
+// search can tell.
 func obstacle(b Board, r Request) string {
 	compute, memory, media := 0, 0, 0
 	var shares []string // users do not expect that a 3g instance takes four memory slices

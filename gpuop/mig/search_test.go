@@ -55,7 +55,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
 			layout, err := Fit(board(t, tc.board), request(t, tc.request))
 			if (err != nil) != (tc.reason != "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
-				t.Fatalf("layout %v, %v, want %q", layout, err, tc.reason)
+				t.Fatalf("layout = %v, error = %v, want the reason %q", layout, err, tc.reason)
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestRefusalNamesTheReason(t *testing.T) {
 	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
 	want := "3g.40gb=2 1g.10gb does not fit on H100/H800-80GB: 9 memory slices needed, but the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
 	if !errors.Is(err, ErrFit) || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
+		t.Errorf("error = %v, want %q", err, want)
 	}
 	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "available: 1g.10gb, ") {
 		t.Errorf("error = %v, want the profile names of the board", err)
@@ -94,7 +94,7 @@ func TestMaximalSetsOfA100(t *testing.T) {
 	}
 }
 
-// Max of each profile equals what the search finds.
+// Max of each profile in the table equals the number of instances that the search can place.
 func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	for _, b := range Boards() {
 		for _, p := range b.Profiles {

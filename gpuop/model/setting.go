@@ -40,7 +40,7 @@ type Setting struct {
 	Source string
 	// Typed means that numbers, booleans and null are parsed, as by --set. It is false for --set-string.
 	Typed bool
-	// Unknown means that the shell computes the value.
+	// Unknown means that the shell or another program fills in the value.
 	Unknown bool
 	// Perhaps means that the setting is made only in some branches of the script.
 	Perhaps bool
@@ -133,7 +133,7 @@ type Values struct {
 	matches map[*Setting]chart.Match
 }
 
-// Match returns where the chart has the path of a setting.
+// Match looks up a setting's path in the chart.
 func (v *Values) Match(s *Setting) chart.Match {
 	m, known := v.matches[s]
 	if !known {

@@ -15,7 +15,7 @@ import (
 func TestSetsThatCannotBeRead(t *testing.T) {
 	for _, bad := range []string{"a", "a,b=c", "=x", "a..b=c", "a[x]=1", "a[=1", `a\`, ".=1"} {
 		if _, err := Assignments(bad, true); !errors.Is(err, errSet) {
-			t.Errorf("%q: %v, want errSet", bad, err)
+			t.Errorf("%q: error = %v, want errSet", bad, err)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func FuzzSet(f *testing.F) {
 			t.Fatalf("%q (%q=%q): assignments = %d, want 1; error = %v", text, path, value, len(got), err)
 		}
 		if diff := cmp.Diff(path, got[0].Path); diff != "" || got[0].Value != value || got[0].Element != "" {
-			t.Errorf("%q: value %q, element %q, path:\n%s", text, got[0].Value, got[0].Element, diff)
+			t.Errorf("%q: value = %q, want %q; element = %q, want none; path (-want +got):\n%s", text, got[0].Value, value, got[0].Element, diff)
 		}
 	})
 }

@@ -181,11 +181,22 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		return
 	}
 	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
-		v.Add(WrongValue, n, where, "found "+n.Value+", which is out of range", "")
+		v.Add(WrongValue, n, where, "found "+n.Value+", expected "+bounds(f), "")
 	}
 	if want, err := regexp.Compile(f.Pattern); err == nil && tag == "!!str" && !want.MatchString(n.Value) {
 		v.Add(WrongValue, n, where, fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern), "")
 	}
+}
+
+// bounds describes the valid numbers of a field that has a minimum or a maximum.
+func bounds(f *chart.Field) string {
+	switch {
+	case f.Min == nil:
+		return fmt.Sprintf("at most %v", *f.Max)
+	case f.Max == nil:
+		return fmt.Sprintf("at least %v", *f.Min)
+	}
+	return fmt.Sprintf("%v to %v", *f.Min, *f.Max)
 }
 
 // retyped suggests the value in the field's type. It returns "" if there is no such value.

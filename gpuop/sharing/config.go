@@ -55,7 +55,7 @@ func (r *Replicated) shares() bool {
 	return false
 }
 
-// MaxClients is the maximum number of MPS clients of a GPU.
+// MaxClients is the maximum number of MPS clients of a GPU with compute capability 7.5 or later.
 const MaxClients = 48
 
 //go:embed keys.yaml
@@ -96,7 +96,7 @@ type parser struct {
 	fields.Reader
 }
 
-// mapping checks the keys of a mapping. Missing keys are reported at the given node.
+// mapping checks the keys of a mapping. Missing required keys are reported with the position of at.
 func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	missing := maps.Clone(known)
 	for _, f := range p.Mapping(n, path, slices.Sorted(maps.Keys(known))...) {
@@ -128,7 +128,6 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	}
 }
 
-// value checks the value of a key.
 func (p *parser) value(k key, f fields.Field, path string) {
 	n := f.Value
 	switch {
@@ -154,7 +153,7 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	case k.Type == "bool":
 		value, ok := p.Bool(n, path)
 		if ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugin versions before v0.20.0 ignore false: requests for more than one always fail", "")
+			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugin versions before v0.20.0 ignore false: requests for more than one replica always fail", "")
 		}
 	case k.Type == "text":
 		p.Text(n, path)
@@ -252,7 +251,7 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
 		p.Add(mpsOnMIG, check.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case !slices.Contains(known, full):
-		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so this has no effect", full),
+		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so the entry has no effect", full),
 			check.Suggest(full, known, "expected nvidia.com/gpu or nvidia.com/mig-<profile>"))
 	}
 }

@@ -42,7 +42,7 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	for _, resource := range slices.Sorted(maps.Keys(replication.ByResource)) {
 		name := cmp.Or(replication.ByResource[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			p.add(badResource, check.Warning, resource, "the config shares it, but the node has no such device with the MIG strategy "+migStrategy, "")
+			p.add(badResource, check.Warning, resource, "the config shares the resource, but the node has no such device under the MIG strategy "+migStrategy, "")
 		}
 	}
 	return p

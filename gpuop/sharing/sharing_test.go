@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-// seedFile is a complete file as an article prints it.
+// seedFile is a complete config, as published in articles.
 const seedFile = `version: v1
 flags:
   migStrategy: "none"
@@ -48,7 +48,7 @@ func summary(findings []check.Finding) []string {
 	return out
 }
 
-// The cases have every field, including those of newer plugins, and the known mistakes.
+// The cases cover every field, including those of newer plugin releases, and the known mistakes.
 func TestParseFindings(t *testing.T) {
 	slicing := func(lines ...string) string {
 		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"
@@ -57,7 +57,7 @@ func TestParseFindings(t *testing.T) {
 		file string
 		want []string
 	}{
-		"seed 001: the device plugin's own values": {seedFile, []string{
+		"the device plugin's own values": {seedFile, []string{
 			"3 note sharing-dead flags.migStrategy", "4 note sharing-dead flags.failOnInitError", "7 note sharing-dead flags.plugin.passDeviceSpecs",
 			"8 note sharing-dead flags.plugin.deviceListStrategy", "9 note sharing-dead flags.plugin.deviceIDStrategy",
 		}},
@@ -82,9 +82,9 @@ imex:
   required: true
 `, []string{"11 warning sharing-dead flags.plugin.deviceListStrategy", "3 warning sharing-dead flags.mpsRoot"}},
 		"sharedDevicesAllocationPolicy": {"flags:\n  plugin:\n    sharedDevicesAllocationPolicy: packed\n", nil},
-		"seed 001: the copied ellipsis": {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
-		"seed 001: shared for sharing":  {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
-		"specification: failRequestGreaterThanOne": {
+		"the copied ellipsis":           {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
+		"shared instead of sharing":     {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
+		"misspelled failRequestsGreaterThanOne": {
 			"version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources: [{name: gpu, replicas: 2}]\n",
 			[]string{"4 error unknown-key sharing.timeSlicing.failRequestGreaterThanOne"},
 		},
@@ -93,33 +93,33 @@ imex:
 		"quoted replicas":                       {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
 		"rename and devices":                    {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
 		"a name without the prefix nvidia.com/": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
-		"a resource of no node": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
+		"unknown resource": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
 			[]string{"1 warning sharing-resource sharing.timeSlicing.resources[0].name"}},
 		"another vendor": {"sharing: {timeSlicing: {resources: [{name: amd.com/gpu, replicas: 2}]}}\n",
 			[]string{"1 error sharing-resource sharing.timeSlicing.resources[0].name"}},
 		"MIG devices": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb.me, replicas: 2}]}}\n", nil},
 		"MIG device under MPS": {"sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n",
 			[]string{"1 error sharing-mps sharing.mps.resources[0].name"}},
-		"both":                   {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warning sharing-both sharing.timeSlicing"}},
-		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warning sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
-		"mps with 49":            {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
-		"mps ignores the switch": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warning sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
-		"no resources":           {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
-		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warning sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warning sharing-dead flags.plugin.deviceIDStrategy", "4 warning sharing-dead flags.plugin.deviceListStrategy"}},
+		"time-slicing and MPS":                          {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warning sharing-both sharing.timeSlicing"}},
+		"MPS with the MIG strategy mixed":               {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warning sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
+		"MPS with 49 replicas":                          {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
+		"MPS ignores failRequestsGreaterThanOne: false": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warning sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
+		"no resources":                                  {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
+		"misspelled strategies":                         {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warning sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warning sharing-dead flags.plugin.deviceIDStrategy", "4 warning sharing-dead flags.plugin.deviceListStrategy"}},
 		"devices of all forms": {slicing("replicas: 2", "devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76, MIG-GPU-b1028956-cfa2-0990-bf4a-5da9abb51763/3/0]"),
 			[]string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"a device that is none": {slicing("replicas: 2", "devices: [every]"),
+		"invalid device": {slicing("replicas: 2", "devices: [every]"),
 			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"no devices": {slicing("replicas: 2", "devices: 0"),
+		"devices: 0": {slicing("replicas: 2", "devices: 0"),
 			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"a number of seconds": {"flags:\n  gfd:\n    sleepInterval: 60\n", nil},
-		"no duration":         {"flags:\n  gfd:\n    sleepInterval: a minute\n", []string{"3 error sharing-value flags.gfd.sleepInterval"}},
-		"other channels":      {"imex: {channelIDs: [0, 1]}\n", []string{"1 error sharing-value imex.channelIDs"}},
-		"version":             {"version: v2\n", []string{"1 error sharing-value version"}},
-		"own resource names":  {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warning sharing-ignored resources"}},
-		"a pattern alone":     {"resources: {gpus: [{pattern: '*'}]}\n", []string{"1 error sharing-replicas resources.gpus[0]", "1 warning sharing-ignored resources"}},
-		"a ConfigMap":         {"kind: ConfigMap\ndata: {}\n", []string{"1 error unknown-key kind", "2 error unknown-key data"}},
-		"misplaced":           {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
+		"a number of seconds":           {"flags:\n  gfd:\n    sleepInterval: 60\n", nil},
+		"invalid duration":              {"flags:\n  gfd:\n    sleepInterval: a minute\n", []string{"3 error sharing-value flags.gfd.sleepInterval"}},
+		"unsupported IMEX channels":     {"imex: {channelIDs: [0, 1]}\n", []string{"1 error sharing-value imex.channelIDs"}},
+		"unsupported version":           {"version: v2\n", []string{"1 error sharing-value version"}},
+		"own resource names":            {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warning sharing-ignored resources"}},
+		"pattern without a name":        {"resources: {gpus: [{pattern: '*'}]}\n", []string{"1 error sharing-replicas resources.gpus[0]", "1 warning sharing-ignored resources"}},
+		"ConfigMap instead of a config": {"kind: ConfigMap\ndata: {}\n", []string{"1 error unknown-key kind", "2 error unknown-key data"}},
+		"misplaced key":                 {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, findings := Parse([]byte(tc.file))
@@ -154,12 +154,12 @@ func TestChoose(t *testing.T) {
 		}
 		bad := problem != nil && problem.Severity == check.Error
 		if got != tc.want || bad != (tc.want == "refused") || tc.want == "empty" && problem == nil {
-			t.Errorf("%+v: %q with %v, want %q", tc, got, problem, tc.want)
+			t.Errorf("%+v: choice = %q, problem = %v, want %q", tc, got, problem, tc.want)
 		}
 	}
 }
 
-// Every key of keys.yaml is parsed, and has a type that the parser knows.
+// Every key in keys.yaml can be parsed, and has a type that the parser supports.
 func TestKeys(t *testing.T) {
 	decoder := yaml3.NewDecoder(bytes.NewReader(keysText))
 	decoder.KnownFields(true)
@@ -171,7 +171,7 @@ func TestKeys(t *testing.T) {
 	check = func(path string, keys map[string]key) {
 		for name, k := range keys {
 			if !slices.Contains([]string{"", "bool", "text", "name", "duration", "devices", "channels", "resources", "resource", "replicas"}, k.Type) {
-				t.Errorf("%s.%s: type %q", path, name, k.Type)
+				t.Errorf("%s.%s: unsupported type %q", path, name, k.Type)
 			}
 			check(path+"."+name, k.Keys)
 			check(path+"."+name, k.List)
@@ -180,7 +180,7 @@ func TestKeys(t *testing.T) {
 	check("", root.Keys)
 }
 
-// Eight GPUs with five replicas are forty devices, renamed or not. The MPS limits must be exact.
+// TestPredict checks the resources, product label, MPS limits and findings of nodes with different configs.
 func TestPredict(t *testing.T) {
 	gpu := func(word string, n int) []mig.GPU {
 		g, err := mig.FindGPU(word)
@@ -204,24 +204,24 @@ func TestPredict(t *testing.T) {
 		limits    []Limits
 		findings  []string
 	}{
-		"seed 001: 8 by 5": {
+		"eight GPUs with five replicas": {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}",
 			map[string]int{"nvidia.com/gpu": 40}, "NVIDIA-A100-SXM4-80GB-SHARED", nil, []string{"note sharing-no-isolation"},
 		},
-		"seed 001: renamed": {
+		"eight GPUs with five renamed replicas": {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 5}]}}",
 			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"note sharing-no-isolation"},
 		},
-		"seed 001: one T4 with two replicas": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
-		"mps":                                {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
-		"mps 48":                             {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
-		"mps on Turing":                      {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
-		"mps on Volta":                       {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
+		"one T4 with two replicas": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
+		"mps":                      {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
+		"mps 48":                   {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
+		"mps on Turing":            {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
+		"mps on Volta":             {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
 		"both: MPS wins": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 9}]}, mps: {resources: [{name: gpu, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 7680, 50}}, nil},
 		"a resource that the node lacks": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
 			map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, []string{"note sharing-no-isolation", "warning sharing-resource"}},
-		"none": {gpu("T4", 1), "version: v1", map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, nil},
+		"no sharing": {gpu("T4", 1), "version: v1", map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Predict(tc.gpus, mig.StrategyNone, parse(tc.file))
@@ -240,13 +240,13 @@ func TestPredict(t *testing.T) {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 			if got := p.Labels["nvidia.com/gpu.product"]; got != tc.product {
-				t.Errorf("product %q, want %q", got, tc.product)
+				t.Errorf("product = %q, want %q", got, tc.product)
 			}
 		})
 	}
 	mixed := Predict(gpu("A100-40GB", 1), mig.StrategyMixed, parse("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"))
 	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f check.Finding) bool { return f.Check.ID == "sharing-mps" }) {
-		t.Errorf("mps with mixed: %v, %v", mixed.Resources, mixed.Findings)
+		t.Errorf("MPS with mixed: resources = %v, findings = %v, want no resources and sharing-mps", mixed.Resources, mixed.Findings)
 	}
 }
 
@@ -312,7 +312,7 @@ func FuzzParse(f *testing.F) {
 		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)
 		if r := want[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
 			if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
-				t.Fatalf("two GPUs with %d replicas offer %d: %v", r.Factor, got, p.Resources)
+				t.Fatalf("two GPUs with %d replicas: devices = %d, want %d: %v", r.Factor, got, 2*r.Factor, p.Resources)
 			}
 		}
 	})

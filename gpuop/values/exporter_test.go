@@ -39,7 +39,7 @@ func TestImageIsSplitAsTheOperatorJoinsIt(t *testing.T) {
 	for _, image := range []string{"", "exporter", "ghcr.io/x/exporter", "https://ghcr.io/x/exporter:1", "ghcr.io/x/exporter:1 2"} {
 		_, err := values.Generate(values.Request{Platform: "generic", Features: []string{"exporter"}, Version: release(t, "v26.7.0"), Exporter: image})
 		if !errors.Is(err, values.ErrImage) {
-			t.Errorf("%q: %v, want ErrImage", image, err)
+			t.Errorf("%q: error = %v, want ErrImage", image, err)
 		}
 	}
 }

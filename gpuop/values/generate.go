@@ -103,7 +103,7 @@ type generator struct {
 }
 
 // Generate returns the plan for a request. Errors wrap ErrUnknown (unknown name), ErrExcludes (features that exclude
-// each other), ErrVersion (not available in the release) or ErrMissing (a required option).
+// each other), ErrVersion (not available in the release), ErrMissing (a required option) or ErrImage.
 func Generate(r Request) (*Plan, error) {
 	p, err := choose("platform", r.Platform, choices().Platforms)
 	if err != nil {
@@ -130,7 +130,7 @@ func Generate(r Request) (*Plan, error) {
 	if r.wants("vgpu") {
 		g.pullSecret("driver.imagePullSecrets", r.PullSecret)
 	}
-	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") { // vgpu mirrors only the driver
+	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") { // with vgpu, the registry has only the driver image
 		g.mirror()
 	}
 	for _, v := range plan.Values {
@@ -231,8 +231,8 @@ func (g *generator) switches() string {
 	return sets.String()
 }
 
-// mirror sets the private registry for every image of the plan; the path after the registry stays the same. Images
-// whose repository the plan already sets are unchanged.
+// mirror points the images of the plan to the private registry and keeps the path after the registry. Images whose
+// repository the plan already sets are skipped.
 func (g *generator) mirror() {
 	own := slices.Clone(g.plan.Values)
 	for _, image := range images.Components(g.Table, g.Version, own, images.Nodes{}, false) {

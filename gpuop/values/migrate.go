@@ -43,9 +43,9 @@ var ErrNoValues = errors.New("not a values file of the chart")
 // ErrDowngrade is returned if the target release is older than the file's.
 var ErrDowngrade = errors.New("downgrade")
 
-// Migrate rewrites a values file for another release. A file that has no values is only checked, and YAML is empty. An
-// older target is ErrDowngrade unless downgrade is set, because CRDs and defaults of the newer release stay in the
-// cluster.
+// Migrate rewrites a values file for another release. A file that has no values is only checked, and YAML is empty. If
+// the target is older and downgrade is not set, Migrate returns ErrDowngrade, because CRDs and defaults of the newer
+// release stay in the cluster.
 func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
 	if to.Before(from) && !downgrade {
 		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)

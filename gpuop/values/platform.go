@@ -16,7 +16,8 @@ type choice struct {
 	// Namespace, Source and Features are only set for platforms. Features are those that the nodes already have.
 	Namespace, Source string
 	Features          []string
-	// Argument describes the text after "name=". Needed makes it required.
+	// Argument describes the text after "name=". Default is used without it, and Needed makes it required. Most is the
+	// largest number of replicas; 0 means no limit. With maps an argument to its additions.
 	Argument, Default string
 	Most              int
 	Needed            bool

@@ -44,7 +44,7 @@ func TestChoicesAreUnderstood(t *testing.T) {
 		for argument, a := range f.With {
 			all = append(all, a)
 			if argument != "" && argument != f.Argument {
-				t.Errorf("%s=%s is not listed", f.Name, argument)
+				t.Errorf("%s=%s has values, but the argument is %q", f.Name, argument, f.Argument)
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 				if got, ok := have[path]; !ok && !hasBelow(have, path) {
 					t.Errorf("%s: value %v was lost", path, value)
 				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) {
-					t.Errorf("%s: %v became %v", path, value, got)
+					t.Errorf("%s: %v became %v, want no change", path, value, got)
 				}
 			}
 			if got := strings.Count(m.YAML, "of the user"); got != comments {
@@ -202,10 +202,10 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	}
 	const want = "migManager:\n  version: v0.5.5-ubuntu20.04\ngfd:\n  image: k8s-device-plugin\n  version: v0.20.0\n"
 	if m.YAML != want {
-		t.Errorf("%s, want\n%s", m.YAML, want)
+		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
 	}
 	if m.ChangesEffect() {
-		t.Errorf("dropped: %v", m.Changes)
+		t.Errorf("ChangesEffect = true, want false: %v", m.Changes)
 	}
 	for _, f := range m.Report.Findings {
 		if f.Subject == "migManager.version" && strings.Contains(f.Reason, "it is the default of v23.9") {
@@ -223,7 +223,7 @@ func TestMigrationJoinsGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "daemonsets:\n  priorityClassName: high\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\n"; m.YAML != want {
-		t.Errorf("%s, want\n%s", m.YAML, want)
+		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
 	}
 }
 
@@ -313,21 +313,21 @@ ourOwn: {x: 1}
 		t.Errorf("unknown key driver.toolkit.enabled must not move (%v):\n%s", err, m.YAML)
 	}
 	if m.ChangesEffect() {
-		t.Errorf("dropped: %v", m.Changes)
+		t.Errorf("ChangesEffect = true, want false: %v", m.Changes)
 	}
 }
 
 func TestDowngradeIsRefused(t *testing.T) {
 	from, to := release(t, "v26.7.0"), release(t, "v26.3.3")
 	if _, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, false); !errors.Is(err, values.ErrDowngrade) {
-		t.Errorf("%v, want ErrDowngrade", err)
+		t.Errorf("error = %v, want ErrDowngrade", err)
 	}
 	if m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, true); err != nil || m.YAML == "" {
-		t.Errorf("requested: %v", err)
+		t.Errorf("requested downgrade: error = %v, want values", err)
 	}
 }
 
-// Migration to the same release changes nothing in the chart's own values, except what has a finding.
+// Migrating the chart's own values to the same release must change nothing.
 func TestMigrationChangesNothingElse(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
@@ -337,7 +337,7 @@ func TestMigrationChangesNothingElse(t *testing.T) {
 		}
 		m, err := values.Migrate(chart.Load(), "values.yaml", data, v, v, false)
 		if err != nil || m.YAML != string(data) || len(m.Changes) > 0 {
-			t.Errorf("%s: %v, %v\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
+			t.Errorf("%s: error = %v, changes = %v, want none of both (-want +got):\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
 		}
 	}
 }
@@ -358,12 +358,12 @@ func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.YAML != text {
-			t.Errorf("%s became\n%s", text, m.YAML)
+			t.Errorf("values =\n%s\nwant no change of\n%s", m.YAML, text)
 		}
 	}
 }
 
-// If the old release had already removed a key, the list says that its new name takes effect.
+// If the old release no longer had a key, the list says that it begins to take effect under its new name.
 func TestMigrationListsWhatTakesEffect(t *testing.T) {
 	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\"\n"
 	for from, want := range map[string]string{"v22.9.0": "renamed", "v23.9.0": "begins"} {
@@ -375,7 +375,7 @@ func TestMigrationListsWhatTakesEffect(t *testing.T) {
 			return c.Kind == want && strings.HasPrefix(c.Path, "driver.rollingUpdate")
 		})
 		if !isListed || m.ChangesEffect() != (want == "begins") {
-			t.Errorf("from %s: %+v, want %s", from, m.Changes, want)
+			t.Errorf("from %s: changes = %+v, want the kind %s", from, m.Changes, want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// requests returns every platform with every feature.
+// requests returns requests for every platform, without a feature and with each one.
 func requests(v chart.Version) []values.Request {
 	var out []values.Request
 	for _, p := range values.Platforms() {
@@ -95,7 +95,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 		set := &charts.Definitions{}
 		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d definitions, %v", v, len(files), err)
+			t.Fatalf("%s: definitions = %d, error = %v, want at least one", v, len(files), err)
 		}
 		for _, f := range files {
 			data, err := os.ReadFile(f)
@@ -154,7 +154,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	}
 }
 
-// helmTool returns the path of helm. If HELM is not set, it is built from its module.
+// helmTool returns the path of helm. If the environment variable HELM is not set, it builds helm from its Go module.
 func helmTool(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("HELM"); path != "" {
@@ -278,6 +278,6 @@ func TestNullGroupsEndTheRealCharts(t *testing.T) {
 		}
 	}
 	if found < 20*missed || found < 100 {
-		t.Errorf("%d found, %d missed", found, missed)
+		t.Errorf("groups found = %d, missed = %d, want at least 100 found and at most 1 missed of 20", found, missed)
 	}
 }

@@ -73,7 +73,7 @@ func policy(t *testing.T, data []byte) map[string]any {
 	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
 }
 
-// example returns a feature in the form used by requests.
+// example returns a feature as a user writes it, with an example version if it needs one.
 func example(feature string) string {
 	word, _, _ := strings.Cut(feature, "[")
 	return strings.ReplaceAll(word, "=version", "=580.105.08")
@@ -135,7 +135,7 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 		}
 	}
 	if plans < 80 {
-		t.Errorf("plans = %d, want every platform with nearly every feature", plans)
+		t.Errorf("plans = %d, want at least 80", plans)
 	}
 }
 
@@ -145,14 +145,14 @@ func TestRefusals(t *testing.T) {
 		r    values.Request
 		want error
 	}{
-		{"platform", values.Request{Platform: "eksx"}, values.ErrUnknown},
-		{"feature", values.Request{Platform: "eks", Features: []string{"timeslicing"}}, values.ErrUnknown},
-		{"replicas", values.Request{Platform: "eks", Features: []string{"time-slicing=1"}}, values.ErrUnknown},
-		{"MPS clients", values.Request{Platform: "eks", Features: []string{"mps=49"}}, values.ErrUnknown},
-		{"value for none", values.Request{Platform: "generic", Features: []string{"gds=yes"}}, values.ErrUnknown},
-		{"two strategies", values.Request{Platform: "generic", Features: []string{"mig-single", "mig-mixed"}}, values.ErrExcludes},
-		{"two sharings", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
-		{"MPS of MIG", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
+		{"unknown platform", values.Request{Platform: "eksx"}, values.ErrUnknown},
+		{"unknown feature", values.Request{Platform: "eks", Features: []string{"timeslicing"}}, values.ErrUnknown},
+		{"too few replicas", values.Request{Platform: "eks", Features: []string{"time-slicing=1"}}, values.ErrUnknown},
+		{"too many MPS clients", values.Request{Platform: "eks", Features: []string{"mps=49"}}, values.ErrUnknown},
+		{"a value for a feature that takes none", values.Request{Platform: "generic", Features: []string{"gds=yes"}}, values.ErrUnknown},
+		{"two MIG strategies", values.Request{Platform: "generic", Features: []string{"mig-single", "mig-mixed"}}, values.ErrExcludes},
+		{"MPS and time-slicing", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
+		{"MPS with MIG devices", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
 		{"preinstalled driver with RDMA", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "rdma"}}, values.ErrExcludes},
 		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu=580.105.08"}}, values.ErrMissing},
 		{"vGPU without a driver version", values.Request{Platform: "generic", Features: []string{"vgpu"}, Registry: "a/b"}, values.ErrMissing},
@@ -165,7 +165,7 @@ func TestRefusals(t *testing.T) {
 				tt.r.Version = release(t, "latest")
 			}
 			if _, err := values.Generate(tt.r); !errors.Is(err, tt.want) {
-				t.Errorf("%v, want %v", err, tt.want)
+				t.Errorf("error = %v, want %v", err, tt.want)
 			}
 		})
 	}
@@ -304,7 +304,7 @@ func TestMigrateUmbrella(t *testing.T) {
 	}
 }
 
-// A file that has values at another place is rejected. Its own fields would be mistaken for keys of the chart.
+// A file that holds values inside another object is rejected. Its own fields would be mistaken for keys of the chart.
 func TestMigrateRefusesOtherFiles(t *testing.T) {
 	table := chart.Load()
 	for _, text := range []string{
@@ -312,7 +312,7 @@ func TestMigrateRefusesOtherFiles(t *testing.T) {
 		"releases:\n  - name: a\n    chart: nvidia/gpu-operator\n",
 	} {
 		if m, err := values.Migrate(table, "a.yaml", []byte(text), table.Latest(), table.Latest(), false); !errors.Is(err, values.ErrNoValues) {
-			t.Errorf("%s: got %v, %v", text, m, err)
+			t.Errorf("%s: migration = %v, error = %v, want ErrNoValues", text, m, err)
 		}
 	}
 }
