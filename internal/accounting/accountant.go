@@ -112,7 +112,7 @@ type Options struct {
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Cycles in which the use reported for a shared device's processes exceeded the device's and was scaled down.",
+		Help: "Cycles in which the processes of a shared device reported more use than the device; their use was scaled down.",
 	}, []string{"what"})
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_owners_dropped_total",

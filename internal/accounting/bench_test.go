@@ -65,7 +65,7 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	cycle()
 	cycle()
 	if known < pods {
-		tb.Fatalf("known shares = %d, want all", known)
+		tb.Fatalf("known shares = %d, want at least one for each of %d pods", known, pods)
 	}
 	return cycle, lookups
 }

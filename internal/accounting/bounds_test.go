@@ -43,7 +43,7 @@ func dropped(t *testing.T, p *play, see func(int, *gpu.Snapshot)) float64 {
 			return f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
-	t.Fatal("dropped owners are not counted")
+	t.Fatal("no series dcgm_exporter_attribution_owners_dropped_total, want one")
 	return 0
 }
 
@@ -72,7 +72,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
 		count, all := 0, shares(s)[podAllocated]
 		if len(all) > maxAccounts {
-			t.Errorf("cycle %d: %d accounts, want the maximum", i, len(all))
+			t.Errorf("cycle %d: accounts = %d, want at most %d", i, len(all), maxAccounts)
 		}
 		for key, v := range all {
 			if strings.Contains(key, "/a") && (v > 0 || len(lived) == 0) {
@@ -82,11 +82,11 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		lived = append(lived, count)
 	})
 	if n != 100 {
-		t.Errorf("%v owners dropped, want 100", n)
+		t.Errorf("owners dropped = %v, want 100", n)
 	}
 	for i, count := range lived {
 		if count != live {
-			t.Errorf("cycle %d: accounts that continue = %d of %d", i, count, live)
+			t.Errorf("cycle %d: accounts that continue = %d, want %d", i, count, live)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestDroppedOwnersAreNotChargedToTheRest(t *testing.T) {
 	p.run(t, func(i int, s *gpu.Snapshot) {
 		v, there := shares(s)[podUtil]["GPU-0/ ns/first0"]
 		if i == 0 && (!there || v != 0.5) || i > 0 && (!there || v != 0) {
-			t.Errorf("cycle %d: the first pod's share = %v, %v", i, v, there)
+			t.Errorf("cycle %d: utilization of the first pod = %v (present: %t), want 0.5 in cycle 0, then 0", i, v, there)
 		}
 	})
 }

@@ -302,7 +302,7 @@ func (j *judge) unknown(i int, m *moment, now reported) {
 	}
 	for family, series := range now {
 		if family != notAvailable && len(series) > 0 {
-			j.t.Errorf("cycle %d: %s is reported with unknown owners: %v", i, family, series)
+			j.t.Errorf("cycle %d: %s = %v while the owners are unknown, want no series", i, family, series)
 		}
 	}
 	for _, row := range []int{0, 1, 2, 3, 4, 5} {
@@ -317,7 +317,7 @@ func (j *judge) sane(i int, now reported) {
 	for family, series := range now {
 		for key, v := range series {
 			if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(key, "twice") {
-				j.t.Errorf("cycle %d: invalid value: %s %s = %v", i, family, key, v)
+				j.t.Errorf("cycle %d: %s %s = %v, want one series with a finite value of 0 or more", i, family, key, v)
 			}
 			if strings.HasSuffix(family, "_total") && v < j.past[family+key] {
 				j.t.Errorf("cycle %d: %s %s fell from %v to %v", i, family, key, j.past[family+key], v)
@@ -386,7 +386,7 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	_, rest := now[restEnergy][entity]
 	if known = known && ok; !known || j.unknowable(m, s, row) && row != 2 {
 		if rest {
-			j.t.Errorf("cycle %d: unattributed energy of %s is reported but unknowable", i, entity)
+			j.t.Errorf("cycle %d: unattributed energy of %s is reported, want no series: it cannot be known", i, entity)
 		}
 	}
 	if !known {
@@ -433,7 +433,7 @@ func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 	for _, family := range []string{podUtil, podMemory, podActive, podEnergy, podAllocated} {
 		for key := range now[family] {
 			if !present[key] {
-				j.t.Errorf("cycle %d: %s has a series for %s, which owns nothing", i, family, key)
+				j.t.Errorf("cycle %d: %s has a series for %s, want none: the pod owns no device", i, family, key)
 			}
 		}
 	}

@@ -26,14 +26,14 @@ func partitioned(profiles ...string) *gpu.Topology {
 func TestChangingPartition(t *testing.T) {
 	whole, halves, parts, other := partitioned(), partitioned("4g.40gb", "3g.40gb"), partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
 	for name, tops := range map[string][]*gpu.Topology{
-		"every cycle":                         {halves, whole},
-		"with a remainder":                    {parts, whole},
-		"to other profiles with the same ids": {parts, other, halves},
-		"after two cycles":                    {halves, halves, whole, whole},
-		"for long":                            {halves, whole, whole, whole, whole, whole, whole},
+		"MIG on and off in turn":             {halves, whole},
+		"instances that leave slices unused": {parts, whole},
+		"other profiles with the same IDs":   {parts, other, halves},
+		"every two cycles":                   {halves, halves, whole, whole},
+		"MIG off for six cycles":             {halves, whole, whole, whole, whole, whole, whole},
 	} {
 		for _, blind := range []int{0, 2, 3} { // the activity is unknown in every blind-th cycle
-			t.Run(fmt.Sprint(name, ", blind ", blind), func(t *testing.T) { flip(t, tops, blind) })
+			t.Run(fmt.Sprint(name, ", unknown activity every ", blind), func(t *testing.T) { flip(t, tops, blind) })
 		}
 	}
 }
@@ -82,13 +82,13 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 				}
 			}
 			if sum > passed+1e-6 || exact && math.Abs(sum-passed) > 1e-6 {
-				t.Fatalf("cycle %d: counted %v %s, want %v", cycle, sum, what, passed)
+				t.Fatalf("cycle %d: %s = %v, want %v (exactly: %t, otherwise at most)", cycle, what, sum, passed, exact)
 			}
 		}
 		seconds, used := float64(cycle)*interval.Seconds(), moments[cycle].energy[0]
 		joules, _ := used.Number()
-		check("J", joules/1e3-500, blind == 0, podEnergy, restEnergy)
-		check("s allocated", seconds, false, podAllocated)
-		check("s active", 0.4*seconds, false, podActive, restActive)
+		check("energy in J", joules/1e3-500, blind == 0, podEnergy, restEnergy)
+		check("allocated seconds", seconds, false, podAllocated)
+		check("active seconds", 0.4*seconds, false, podActive, restActive)
 	})
 }

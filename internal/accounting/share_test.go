@@ -300,7 +300,7 @@ func TestCountersDoNotStandStill(t *testing.T) {
 			}
 		}
 		if len(page[notAvailable]) != 1 {
-			t.Errorf("cycle %d: reasons = %v are wrong", i+2, page[notAvailable])
+			t.Errorf("cycle %d: reasons = %v, want one", i+2, page[notAvailable])
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	}
 	alone := bill(pods(gpu.SharingTimeSlicing, 4, 1))
 	if full := bill(pods(gpu.SharingTimeSlicing, 4, 1, 2, 3)); alone != full || alone <= 0 {
-		t.Errorf("charged %v J alone, %v J with idle neighbors; want the same", alone, full)
+		t.Errorf("energy charged = %v J alone and %v J with idle neighbors, want the same above zero", alone, full)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
 		for _, f := range s.Families {
 			for _, x := range f.Series {
 				if !strings.Contains(textOf(x.Labels), "UUID=GPU-0") && f.Name != notAvailable {
-					t.Errorf("%s has a series for %s", f.Name, textOf(x.Labels))
+					t.Errorf("%s has a series for %s, want only series of GPU-0", f.Name, textOf(x.Labels))
 				}
 			}
 		}
@@ -400,7 +400,7 @@ func TestExtend(t *testing.T) {
 	fields := append(make([]gpu.Field, 0, 9), gpu.Field{ID: 150}, gpu.Field{ID: 203, Name: "mine"})
 	extended := accounting.Extend(&gpu.Plan{Fields: fields[:1]})
 	if !extended.Processes || fields[1].Name != "mine" {
-		t.Errorf("processes requested = %v; next field of the plan = %v", extended.Processes, fields[1])
+		t.Errorf("processes requested = %t, want true; the caller's next field = %v, want it unchanged", extended.Processes, fields[1])
 	}
 	levels := map[gpu.FieldID]gpu.Kinds{}
 	for _, f := range extended.Fields {
@@ -465,13 +465,13 @@ func TestStaleProcesses(t *testing.T) {
 		shared bool // whether the GPU is divided by its processes
 		why    string
 	}{
-		"as old as a sample may be": {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
-		"older":                     {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit+1, limit+1 }, false, "processes stale"},
-		"one of them":               {func(m *moment) { m.procs[1].Time = limit + 1 }, false, "processes stale"},
-		"of a GPU whose values are all blank": {func(m *moment) {
+		"samples as old as the limit":     {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
+		"samples older than the limit":    {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit+1, limit+1 }, false, "processes stale"},
+		"one sample older than the limit": {func(m *moment) { m.procs[1].Time = limit + 1 }, false, "processes stale"},
+		"a GPU without values": {func(m *moment) {
 			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
 		}, false, "processes unavailable"},
-		"of a lost GPU that has samples": {func(m *moment) {
+		"a lost GPU with samples": {func(m *moment) {
 			m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
 		}, false, "processes lost"},
 	} {
@@ -482,16 +482,16 @@ func TestStaleProcesses(t *testing.T) {
 				tt.change(m)
 			}))
 			if got := len(page[podUtil]) == 2 && len(page[podMemory]) == 2; got != tt.shared {
-				t.Errorf("divided by processes = %v, want %v: %v", got, tt.shared, page)
+				t.Errorf("GPU is divided by its processes: %t, want %t; page: %v", got, tt.shared, page)
 			}
 			if _, said := page[notAvailable][tt.why]; tt.why != "" && !said {
-				t.Errorf("attribution unavailable because of %v, want %q", page[notAvailable], tt.why)
+				t.Errorf("reasons = %v, want %q", page[notAvailable], tt.why)
 			}
 			if len(page[podUtil]) != 0 && !tt.shared || len(page[podMemory]) != 0 && !tt.shared {
-				t.Errorf("pods' utilization = %v, memory = %v", page[podUtil], page[podMemory])
+				t.Errorf("utilization of pods = %v, memory of pods = %v, want no series", page[podUtil], page[podMemory])
 			}
 			if rest := page[restUtil]; len(rest) > 0 && !tt.shared {
-				t.Errorf("remainder = %v", rest)
+				t.Errorf("unattributed utilization = %v, want no series", rest)
 			}
 		})
 	}
@@ -512,7 +512,7 @@ func TestSharesOfLostGPU(t *testing.T) {
 	}
 	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))
 	if got := back[podEnergy]["GPU-0/ ns/b"]; got != 2000 {
-		t.Errorf("counted %v J, want 2000: %v", got, back)
+		t.Errorf("energy of the pod = %v J, want 2000; page: %v", got, back)
 	}
 }
 
@@ -522,7 +522,7 @@ func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
 	quiet := func(m *moment) { m.util[0] = gpu.Value{} }
 	for i, page := range pages(t, at(0, uses, quiet), at(1, uses, quiet), at(2, uses, nil), at(3, uses, quiet)) {
 		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
-			t.Errorf("cycle %d: unattributed = %v J (%v), want %d", i, got, there, 1000*i)
+			t.Errorf("cycle %d: unattributed energy = %v J (present: %t), want %d", i, got, there, 1000*i)
 		}
 	}
 }
@@ -562,14 +562,14 @@ func TestUnknownSlices(t *testing.T) {
 		total    gpu.Value
 		known    bool
 	}{
-		"all":              {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(7), true},
-		"too few":          {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(6), false},
-		"none":             {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(0), false},
-		"not reported":     {[]string{"4g.40gb", "3g.40gb"}, gpu.Value{}, false},
-		"a number alone":   {[]string{"4g.40gb", "3"}, gpu.Int(7), false},
-		"of no profile":    {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
-		"of no known size": {[]string{"half", "half"}, gpu.Int(7), false},
-		"no profile first": {[]string{"half", "4g.40gb"}, gpu.Int(7), false},
+		"all slices in instances":              {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(7), true},
+		"fewer slices than the instances have": {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(6), false},
+		"no slices":                            {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(0), false},
+		"number of slices not reported":        {[]string{"4g.40gb", "3g.40gb"}, gpu.Value{}, false},
+		"a profile without memory":             {[]string{"4g.40gb", "3"}, gpu.Int(7), false},
+		"second profile unknown":               {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
+		"both profiles unknown":                {[]string{"half", "half"}, gpu.Int(7), false},
+		"first profile unknown":                {[]string{"half", "4g.40gb"}, gpu.Int(7), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			uses := []gpu.Use{2: pods(gpu.SharingNone, 0, 1)[0]}
@@ -583,19 +583,19 @@ func TestUnknownSlices(t *testing.T) {
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			for _, family := range []string{podAllocated, podActive, podEnergy} {
 				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
-					t.Errorf("%s present = %t", family, ok)
+					t.Errorf("%s of the pod present = %t, want %t", family, ok, tt.known)
 				}
 			}
 			if _, ok := got[restActive]["GPU-0/1"]; ok != tt.known {
-				t.Errorf("unattributed seconds of the other instance present = %t", ok)
+				t.Errorf("unattributed seconds of the other instance present = %t, want %t", ok, tt.known)
 			}
 			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
-				t.Errorf("reasons = %v", got[notAvailable])
+				t.Errorf("reasons = %v, want mig_share no_data: %t", got[notAvailable], !tt.known)
 			}
 			p.moments = []moment{at(0, []gpu.Use{}, nil)} // without owners nothing is missing
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			if len(got[notAvailable]) > 0 {
-				t.Errorf("reasons without owners = %v", got[notAvailable])
+				t.Errorf("reasons without owners = %v, want none", got[notAvailable])
 			}
 		})
 	}
@@ -608,7 +608,7 @@ func TestWallClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{0, 15 * time.Second, time.Hour, -time.Hour} {
 		got := last(t, at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step }))
 		if got[podAllocated][a] != 20 || got[podActive][a] != 12 || got[podEnergy][a] != 2000 {
-			t.Errorf("clock set by %v: page differs: %v", step, got)
+			t.Errorf("clock set by %v: page = %v, want 20 s allocated, 12 s active and 2000 J", step, got)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Proces
 			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
 				for _, x := range f.Series {
 					if !x.NoOwner {
-						t.Errorf("%s of %v also has the labels of its device's owner", f.Name, x.Owner)
+						t.Errorf("%s of %v gets the labels of the device's owner too, want only its own", f.Name, x.Owner)
 					}
 					add(f.Name, x.Row, x.Owner, x.Value)
 				}

@@ -139,7 +139,7 @@ func TestPodsWithoutCluster(t *testing.T) {
 		mapper := app.Pods(t.Context(), parse(t, env, "--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket()))
 		owners, err := mapper.Attribute(t.Context(), topology)
 		if err != nil || labels(owners, 0) != "container=c namespace=ml pod=a" {
-			t.Errorf("%v: labels %q, error %v", env, labels(owners, 0), err)
+			t.Errorf("%v: labels = %q, error = %v; want the labels of container c and no error", env, labels(owners, 0), err)
 		}
 		mapper.Close()
 	}
@@ -158,11 +158,11 @@ func TestCountersOfAConfigMap(t *testing.T) {
 		t.Fatalf("counters = %+v, error = %v; want one request and one problem", set, err)
 	}
 	if p := set.Problems[0]; p.File != "ConfigMap monitoring:counters" || p.Line != 2 {
-		t.Errorf("unexpected problem: %v", p)
+		t.Errorf("problem = %v, want one in line 2 of ConfigMap monitoring:counters", p)
 	}
 	_, err = app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:others"), os.ReadFile)
 	if err == nil || err.Error() != "there is no ConfigMap others in the namespace monitoring" {
-		t.Errorf("error = %v, want one that the ConfigMap does not exist", err)
+		t.Errorf("error = %v, want: there is no ConfigMap others in the namespace monitoring", err)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	}()
 	var address net.Addr
@@ -234,7 +234,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	case address = <-addresses:
 	case err := <-done:
 		done <- err
-		t.Fatalf("Run ended: %v", err)
+		t.Fatalf("Run returned %v before it listened", err)
 	}
 	page := func(want, unwanted string) bool {
 		res, err := http.Get("http://" + address.String() + "/metrics")
@@ -253,11 +253,11 @@ func TestStartWithoutAPIServer(t *testing.T) {
 			select {
 			case <-tick.C:
 			case <-deadline:
-				t.Fatal("timed out after a minute: " + what)
+				t.Fatalf("the page does not have %s after a minute", what)
 			}
 		}
 	}
-	until("the built-in counters", func() bool { return page("DCGM_FI_DEV_POWER_USAGE{", "no such series") })
+	until("only the built-in counters", func() bool { return page("DCGM_FI_DEV_POWER_USAGE{", "no such series") })
 	away.Store(false)
-	until("the ConfigMap's counters", func() bool { return page("DCGM_FI_DEV_GPU_TEMP{", "DCGM_FI_DEV_POWER_USAGE{") })
+	until("only the counters of the ConfigMap", func() bool { return page("DCGM_FI_DEV_GPU_TEMP{", "DCGM_FI_DEV_POWER_USAGE{") })
 }

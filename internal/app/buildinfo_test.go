@@ -21,8 +21,8 @@ func TestBuildUsesToolchainRecords(t *testing.T) {
 		info  *debug.BuildInfo
 		want  build
 	}{
-		{"nothing is known", build{}, nil, build{"unknown", "unknown", "unknown"}},
-		{"values set by the linker win", build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, recorded, build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}},
+		{"no build information", build{}, nil, build{"unknown", "unknown", "unknown"}},
+		{"values set by the linker take precedence", build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, recorded, build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}},
 		{"go install", build{}, recorded, build{"v0.9.0", "abc-dirty", "2026-01-02T03:04:05Z"}},
 		{"a module without a version", build{}, &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, build{"unknown", "unknown", "unknown"}},
 	} {

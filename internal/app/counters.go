@@ -67,7 +67,7 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 		return CounterSet{}, err
 	}
 	if err != nil && len(problems) == 0 {
-		problems = []counters.Problem{{File: name, What: "the file holds no counter", Expected: "lines of FIELD, type, help"}}
+		problems = []counters.Problem{{File: name, What: "no counters found", Expected: "lines of FIELD, type, help"}}
 	}
 	return CounterSet{
 		Name:     name,

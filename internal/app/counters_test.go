@@ -31,7 +31,7 @@ func TestPatternsOfEitherVocabulary(t *testing.T) {
 			}
 			for i, f := range plan.Fields {
 				if got := plan.IntervalOf(i); f.ID == 150 && got != 5*time.Minute {
-					t.Errorf("%s with vocabulary %s: interval of %s = %v", temperature, vocabulary, f.Name, got)
+					t.Errorf("%s with vocabulary %s: interval of %s = %v, want 5m", temperature, vocabulary, f.Name, got)
 				}
 			}
 		}

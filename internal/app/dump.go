@@ -95,9 +95,9 @@ func (d *dumper) serve(ctx context.Context) {
 			}
 			switch {
 			case err != nil && !d.failing:
-				d.log.Warn("Pages cannot be dumped", "error", err)
+				d.log.Warn("Page dump failed", "error", err)
 			case err == nil && d.failing:
-				d.log.Info("Pages are dumped again", "folder", d.Directory)
+				d.log.Info("Page dump recovered", "folder", d.Directory)
 			}
 			d.failing = err != nil
 		}

@@ -51,7 +51,7 @@ func TestPipes(t *testing.T) {
 		t.Helper()
 		_, err := (&Reader{wait: 50 * time.Millisecond}).ReadFile(path)
 		if err == nil || !strings.Contains(err.Error(), path+": no complete file was written to this pipe within 50ms") {
-			t.Errorf("ReadFile = %v, want an error that names the pipe", err)
+			t.Errorf("ReadFile: error = %v, want that no complete file was written to %s", err, path)
 		}
 	}
 	t.Run("no writer", func(t *testing.T) { unwritten(t, pipe(t)) })

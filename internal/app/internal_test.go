@@ -56,7 +56,7 @@ func TestStalledCollection(t *testing.T) {
 				t.Helper()
 				p := e.page()
 				if p == nil {
-					t.Fatal("no page published")
+					t.Fatal("page = nil, want a published page")
 				}
 				for _, w := range want {
 					if !strings.Contains(string(p.Bytes()), w) {
@@ -70,7 +70,7 @@ func TestStalledCollection(t *testing.T) {
 			time.Sleep(limit - interval)
 			has("dcgm_exporter_collect_success 1")
 			if err := e.healthy(); err != nil {
-				t.Errorf("not healthy before the page expired: %v", err)
+				t.Errorf("health before the page expires = %v, want nil", err)
 			}
 			time.Sleep(interval/2 + 1) // the page is half an interval old
 			if own {
@@ -79,14 +79,14 @@ func TestStalledCollection(t *testing.T) {
 				has("# the collection is stalled")
 			}
 			if err := e.healthy(); gpu.Reason(err) != "stalled" {
-				t.Errorf("healthy = %v after the page expired, want stalled", err)
+				t.Errorf("health after the page expired = %v, want stalled", err)
 			}
 			block.Store(false)
 			close(stuck)
 			time.Sleep(2 * interval)
 			has("dcgm_exporter_collect_success 1", `dcgm_exporter_collect_failures_total{reason="stalled",stage="publish"} 1`)
 			if err := e.healthy(); err != nil {
-				t.Errorf("not healthy although the collection continues: %v", err)
+				t.Errorf("health after the collection continues = %v, want nil", err)
 			}
 			cancel()
 			if err := <-ended; err != nil {

@@ -59,7 +59,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	if _, a := loaded(t, nil); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
-		t.Errorf("without a counters file: %q selects %d metrics", a.Name, len(a.Requests))
+		t.Errorf("without a counters file: %q requests %d counters, want those of the built-in file", a.Name, len(a.Requests))
 	}
 }
 

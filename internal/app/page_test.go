@@ -70,11 +70,11 @@ func TestPageOfOnce(t *testing.T) {
 		want []string
 	}{
 		{"without profiling", without, 1, nil, 0, []string{temp + "{", "dcgm_exporter_collect_success 1"}},
-		{"profiling at once", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
-		{"profiling at the third Read", with, 3, nil, 2 * time.Second, []string{temp + "{", prof + "{", "dcgm_exporter_collect_success 1"}},
-		{"profiling of one link after another", ofLinks, 2, nil, 2 * time.Second, []string{prof + `{nvlink="0"`, prof + `{nvlink="1"`}},
-		{"profiling never", with, 100, nil, 4 * time.Second, []string{temp + "{", `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`}},
-		{"no engine", with, 1, gpu.ErrUnavailable, 0, []string{"dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`}},
+		{"profiling values in the first Read", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
+		{"profiling values from the third Read on", with, 3, nil, 2 * time.Second, []string{temp + "{", prof + "{", "dcgm_exporter_collect_success 1"}},
+		{"profiling values of two links, one per Read", ofLinks, 2, nil, 2 * time.Second, []string{prof + `{nvlink="0"`, prof + `{nvlink="1"`}},
+		{"no profiling values", with, 100, nil, 4 * time.Second, []string{temp + "{", `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`}},
+		{"engine unavailable", with, 1, gpu.ErrUnavailable, 0, []string{"dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

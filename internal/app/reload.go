@@ -82,7 +82,7 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	case err := <-req.reply:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not active yet; the reload is waiting for the driver: %w", ctx.Err())
+		return fmt.Errorf("the new configuration is not active yet: the reload is waiting for the driver: %w", ctx.Err())
 	}
 }
 
@@ -138,7 +138,7 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 		}
 	case hash == r.last:
 		r.setActiveHash(hash)
-		r.log.Info("Configuration reloaded; nothing changed. Changed flags or environment variables need a restart", "why", why)
+		r.log.Info("Configuration reloaded; nothing changed. Restart to apply changed flags or environment variables", "why", why)
 	default:
 		r.setActiveHash(hash)
 		r.log.Info("Configuration reloaded", "why", why)

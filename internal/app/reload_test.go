@@ -48,7 +48,7 @@ func TestReloadSeries(t *testing.T) {
 		time.Sleep(time.Hour)
 		hash, err = 8, errors.New("bad")
 		if got := r.reload(ctx, "test"); !errors.Is(got, err) {
-			t.Errorf("reload: error = %v, want bad", got)
+			t.Errorf("reload: error = %v, want %v", got, err)
 		}
 		is("refused", [3]float64{0, start, 7})
 		err = nil
@@ -69,7 +69,7 @@ func TestReloadSeries(t *testing.T) {
 			return 9, retryable{errors.New("busy")}
 		}
 		if got := r.reload(ctx, "test"); !strings.Contains(got.Error(), "busy") {
-			t.Errorf("reload: error = %v, want busy", got)
+			t.Errorf("reload: error = %v, want the retryable error busy", got)
 		}
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
@@ -82,7 +82,7 @@ func TestReloadSeries(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if s := series(); s[0] != 1 || s[1] <= before || s[2] != 9 {
-			t.Errorf("series after the retry succeeded = %v", s)
+			t.Errorf("success, time, hash after the retry = %v; want 1, a time after %v, 9", s, before)
 		}
 		n := len(at)
 		time.Sleep(time.Hour)

@@ -97,12 +97,12 @@ func (s *selfMetrics) stalled() []byte {
 func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
 	families, err := from.Gather()
 	if err != nil { // render what could be gathered
-		s.log.Warn("Some of the exporter's own series are missing", "error", err)
+		s.log.Warn("Cannot gather all exporter metrics; serving the others", "error", err)
 	}
 	enc := expfmt.NewEncoder(writer{&dst}, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		if err := enc.Encode(f); err != nil {
-			s.log.Warn("One of the exporter's own series is missing", "family", f.GetName(), "error", err)
+			s.log.Warn("Cannot encode an exporter metric; omitting it", "family", f.GetName(), "error", err)
 		}
 	}
 	return dst

@@ -40,6 +40,6 @@ func TestHardwareOptions(t *testing.T) {
 	}
 	var cfg config.Config
 	if cfg.Kubernetes.Enabled, cfg.Kubernetes.DRA = true, true; !hardwareOptions(&cfg).Positions {
-		t.Error("with DRA: placements of GPU instances are not requested")
+		t.Error("with DRA: placements of GPU instances requested = false, want true")
 	}
 }

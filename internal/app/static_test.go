@@ -33,21 +33,21 @@ func TestPodOfProcessEndedByXID(t *testing.T) {
 		var log kernellog.Options
 		s.setKernelLog(&log)
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
-			t.Fatalf("read: pod UID = %q, error %v", uid, err)
+			t.Fatalf("pod UID for a Read = %q, error = %v; want %q and no error", uid, err, hash)
 		}
 		delete(proc, "4711/stat")
 		delete(proc, "4711/cgroup")
 		time.Sleep(10 * time.Second)
 		if uid, err := one(log.PodOf(4711)); uid != "mirror" || err != nil {
-			t.Errorf("kernel log: pod UID = %q, error %v", uid, err)
+			t.Errorf("pod UID for the kernel log = %q, error = %v; want mirror and no error", uid, err)
 		}
 		time.Sleep(20 * time.Second)
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
-			t.Errorf("last read: pod UID = %q, error %v", uid, err)
+			t.Errorf("pod UID for the last Read = %q, error = %v; want %q and no error", uid, err, hash)
 		}
 		time.Sleep(time.Second)
 		if uid, err := one(log.PodOf(4711)); uid != "" || err != nil {
-			t.Errorf("kernel log after the last read: pod UID = %q, error %v", uid, err)
+			t.Errorf("pod UID for the kernel log after the last Read = %q, error = %v; want none and no error", uid, err)
 		}
 	})
 }
@@ -76,6 +76,6 @@ func TestSourceRecognizesStaticPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if uid, err := one(chosen.PodOf(7)); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
-		t.Errorf("pod UID = %q, error %v", uid, err)
+		t.Errorf("pod UID = %q, error = %v; want that of the mirror pod and no error", uid, err)
 	}
 }

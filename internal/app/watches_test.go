@@ -16,7 +16,7 @@ func TestForbiddenResourcesAreReported(t *testing.T) {
 	w.report("pods", nil)
 	w.report("resourceclaims", errors.New("forbidden"))
 	if n := testutil.CollectAndCount(w.gauge); n != 2 {
-		t.Errorf("series = %d, want those of pods and resourceclaims", n)
+		t.Errorf("series = %d, want 2: pods and resourceclaims", n)
 	}
 	for resource, want := range map[string]float64{"pods": 1, "resourceclaims": 0} {
 		if got := testutil.ToFloat64(w.gauge.WithLabelValues(resource)); got != want {

@@ -25,15 +25,15 @@ func TestExclusiveLabels(t *testing.T) {
 		owners [4]string // containers by row
 		want   [4]string
 	}{
-		"no owner":                    {},
-		"one each":                    {[4]string{"a", "", "b", "c"}, [4]string{"a", "", "b", "c"}},
-		"several":                     {[4]string{"a b", "", "c d", "c"}, [4]string{"", "", "", "c"}},
-		"two replicas of one":         {[4]string{"a a"}, [4]string{"a"}},
-		"a GPU and all its instances": {[4]string{"", "a", "a", "a"}, [4]string{"", "a", "a", "a"}},
-		"a GPU with an idle instance": {[4]string{"", "a", "a", ""}, [4]string{"", "a", "a", ""}},
+		"no owner":                                {},
+		"one owner for each device":               {[4]string{"a", "", "b", "c"}, [4]string{"a", "", "b", "c"}},
+		"several owners of a device":              {[4]string{"a b", "", "c d", "c"}, [4]string{"", "", "", "c"}},
+		"two replicas of one owner":               {[4]string{"a a"}, [4]string{"a"}},
+		"a GPU and all its instances":             {[4]string{"", "a", "a", "a"}, [4]string{"", "a", "a", "a"}},
+		"a GPU with an idle instance":             {[4]string{"", "a", "a", ""}, [4]string{"", "a", "a", ""}},
 		"a GPU with an instance of another owner": {[4]string{"", "a", "a", "b"}, [4]string{"", "", "a", "b"}},
 		"a GPU with a shared instance":            {[4]string{"", "a", "a", "a b"}, [4]string{"", "", "a", ""}},
-		"parts only":                              {[4]string{"", "", "a", "a"}, [4]string{"", "", "a", "a"}},
+		"instances of one owner":                  {[4]string{"", "", "a", "a"}, [4]string{"", "", "a", "a"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestExclusiveLabelsOfAPod(t *testing.T) {
 		"two containers": {
 			owners{owner("a", "1", "c", team), owner("a", "1", "d", team)}, one(owner("a", "1", "", team)),
 		},
-		"two containers, one of them twice": {
+		"two containers, the first listed twice": {
 			owners{owner("a", "1", "c"), owner("a", "1", "c"), owner("a", "1", "d")}, one(owner("a", "1", "")),
 		},
 		"two claims of one container": {
@@ -87,7 +87,7 @@ func TestExclusiveLabelsOfAPod(t *testing.T) {
 		"two pods with the same name": {owners{owner("a", "1", "c"), owner("a", "2", "c")}, nil},
 		"a pod and a job":             {owners{owner("a", "1", "c"), job("7")}, nil},
 		"two jobs":                    {owners{job("7"), job("8")}, nil},
-		"two containers of an engine": {owners{owner("", "", "c"), owner("", "", "d")}, nil},
+		"two containers of Docker":    {owners{owner("", "", "c"), owner("", "", "d")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *gpu.Owner
@@ -109,12 +109,12 @@ func TestLimitOfOwners(t *testing.T) {
 		pods    int   // number of pods that are kept
 		dropped int
 	}{
-		"few":                        {[]int{1, 2, 3}, 3, 0},
-		"the maximum":                {[]int{MaxOwners}, 1, 0},
-		"one more, another's":        {[]int{MaxOwners, 1}, 2, 1},
-		"the other pod is last":      {[]int{1000, 1, 1}, 3, 1002 - MaxOwners},
-		"more pods than the maximum": {slices.Repeat([]int{1}, 300), MaxOwners, 300 - MaxOwners},
-		"many replicas of many pods": {slices.Repeat([]int{5}, 300), MaxOwners, 1500 - MaxOwners},
+		"fewer owners than the maximum":   {[]int{1, 2, 3}, 3, 0},
+		"one pod with the maximum":        {[]int{MaxOwners}, 1, 0},
+		"one more owner, of another pod":  {[]int{MaxOwners, 1}, 2, 1},
+		"one pod with many, two with one": {[]int{1000, 1, 1}, 3, 1002 - MaxOwners},
+		"more pods than the maximum":      {slices.Repeat([]int{1}, 300), MaxOwners, 300 - MaxOwners},
+		"many replicas of many pods":      {slices.Repeat([]int{5}, 300), MaxOwners, 1500 - MaxOwners},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var u gpu.Use
@@ -132,7 +132,7 @@ func TestLimitOfOwners(t *testing.T) {
 				t.Errorf("owners = %d of %d pods, left out = %d; want %d pods and %d left out", len(u.Owners), len(pods), dropped, tt.pods, tt.dropped)
 			}
 			if !slices.IsSortedFunc(u.Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Pod, b.Pod) }) {
-				t.Error("the order of owners has changed")
+				t.Errorf("owners = %v, want them in the original order of pods", u.Owners)
 			}
 		})
 	}

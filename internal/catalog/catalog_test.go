@@ -38,7 +38,7 @@ func TestCatalogHasNamesOfGoDCGM(t *testing.T) {
 	}
 	pairs := regexp.MustCompile(`(?m)^\t"(\w+)":\s+(\d+),$`).FindAllStringSubmatch(string(source), -1)
 	if len(pairs) < 1000 {
-		t.Fatalf("found only %d names in go-dcgm", len(pairs))
+		t.Fatalf("names in go-dcgm = %d, want at least 1000", len(pairs))
 	}
 	for _, pair := range pairs {
 		id, err := strconv.Atoi(pair[2])
@@ -47,7 +47,7 @@ func TestCatalogHasNamesOfGoDCGM(t *testing.T) {
 		}
 		entry, ok := catalog.ByID(gpu.FieldID(id))
 		if !ok {
-			t.Errorf("ID %d (%s) is not in the catalog", id, pair[1])
+			t.Errorf("ByID(%d): not found, want %s", id, pair[1])
 			continue
 		}
 		named, ok := catalog.Lookup(pair[1])
@@ -110,16 +110,16 @@ func TestCatalogIsConsistent(t *testing.T) {
 			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
 		}
 		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Range != nil || e.Monotonic) {
-			t.Errorf("%v: type %v must not have a unit, a range or be monotonic", e.Name, e.Type)
+			t.Errorf("%v of type %v has a unit, a range or is monotonic, want none of them", e.Name, e.Type)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
 			t.Errorf("%s: invalid help %q", e.Name, e.Help)
 		}
 		if e.Profiling != (strings.HasPrefix(e.Name, "DCGM_FI_PROF_")) {
-			t.Errorf("%s: profiling = %t", e.Name, e.Profiling)
+			t.Errorf("%s: profiling = %t, want true only for DCGM_FI_PROF_ names", e.Name, e.Profiling)
 		}
 		if e.Unit != "" && e.Range == nil {
-			t.Errorf("%s: unit %s but no range", e.Name, e.Unit)
+			t.Errorf("%s: unit = %s without a range, want a range", e.Name, e.Unit)
 		}
 		for _, v := range blanks {
 			// Only a counter may be close to the largest integer.
@@ -128,7 +128,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 			}
 		}
 		if e.Unit == catalog.Percent && e.Range.Max > 250 {
-			t.Errorf("%s: maximum is %g percent", e.Name, e.Range.Max)
+			t.Errorf("%s: maximum = %g percent, want at most 250", e.Name, e.Range.Max)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
-		t.Error("unknown name was found")
+		t.Error("Lookup of an unknown name: found = true, want false")
 	}
 }
 
@@ -234,7 +234,7 @@ func TestNamesHaveTheirUnit(t *testing.T) {
 				got, _ := catalog.Lookup(name)
 				// Profiling fields in bytes have always been rates, with this name in both vocabularies.
 				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
-					t.Errorf("%s must have the unit %s, but has %q", name, unit, got.Unit)
+					t.Errorf("%s: unit = %q, want %q", name, got.Unit, unit)
 				}
 			}
 		}
@@ -287,6 +287,6 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	if n := len(catalog.Search()); n < 600 {
-		t.Errorf("Search without words found %d fields", n)
+		t.Errorf("fields found by Search without words = %d, want at least 600", n)
 	}
 }

@@ -13,15 +13,15 @@ func TestFindingsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range catalog.Findings() {
 		if seen[f.Code] {
-			t.Errorf("%s is listed twice", f.Code)
+			t.Errorf("%s is listed twice, want once", f.Code)
 		}
 		seen[f.Code] = true
 		if f.Severity == "" || f.Category == "" || f.Why == "" {
-			t.Errorf("%s has no severity, category or reason: %+v", f.Code, f)
+			t.Errorf("%s = %+v, want a severity, a category and a reason", f.Code, f)
 		}
 		superseded := f.Treatment == catalog.ByXID || f.Treatment == catalog.BySeries
 		if superseded != (f.By != "") {
-			t.Errorf("%s: treatment %s by %q is inconsistent", f.Code, f.Treatment, f.By)
+			t.Errorf("%s: treatment = %s, by = %q; want by only if it is superseded", f.Code, f.Treatment, f.By)
 		}
 		if _, field := catalog.Lookup(f.By); superseded && !field && catalog.FamilyNamed(f.By) == nil {
 			t.Errorf("%s is superseded by %q, which is neither a field nor a family", f.Code, f.By)
@@ -70,6 +70,6 @@ func TestParseFinding(t *testing.T) {
 	}
 	codes := catalog.FindingCodes()
 	if slices.Contains(codes, "DCGM_FR_OK") || !slices.Contains(codes, "DCGM_FR_XID_ERROR") {
-		t.Errorf("codes = %v", codes)
+		t.Errorf("codes = %v, want DCGM_FR_XID_ERROR and not DCGM_FR_OK", codes)
 	}
 }

@@ -25,7 +25,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			o.answer = answer
 		}
 	}
-	t.Run("already known", func(t *testing.T) {
+	t.Run("owners known before the topology changed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _, answers := setUp(t)
 			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
@@ -37,7 +37,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			r.Stop()
 		})
 	})
-	t.Run("still pending", func(t *testing.T) {
+	t.Run("request pending when the topology changed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, o, answers := setUp(t)
 			late, about := make(chan struct{}), []*gpu.Topology{}
@@ -54,13 +54,13 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
 			if o.calls != before {
-				t.Errorf("%d requests while one was pending, want 0", o.calls-before)
+				t.Errorf("new requests while one was pending = %d, want 0", o.calls-before)
 			}
 			close(late)
 			synctest.Wait()
 			r.Has("UTIL{0} 50 pod=b") // the owners of the new topology are requested at once
 			if len(about) != 2 || about[0] == about[1] {
-				t.Errorf("requests = %d about topologies %v", len(about), about)
+				t.Errorf("requests = %d about topologies %v, want 2 about different ones", len(about), about)
 			}
 			r.Stop()
 		})
@@ -87,10 +87,10 @@ func TestOneAttributorFails(t *testing.T) {
 		known   []string // GPUs whose unattributed utilization is known
 		unknown []string
 	}{
-		"both answer":       {uses: uses(&pod, nil), known: []string{"0", "1"}},
-		"pods, no jobs":     {uses: uses(&pod, nil), away: true, known: []string{"0"}, unknown: []string{"1"}},
-		"jobs, no pods":     {uses: uses(&job, nil), away: true, unknown: []string{"0", "1"}},
-		"one is incomplete": {uses: []gpu.Use{{Incomplete: true}}, known: []string{"1"}, unknown: []string{"0"}},
+		"both attributors answer":          {uses: uses(&pod, nil), known: []string{"0", "1"}},
+		"only the pods are known":          {uses: uses(&pod, nil), away: true, known: []string{"0"}, unknown: []string{"1"}},
+		"only the jobs are known":          {uses: uses(&job, nil), away: true, unknown: []string{"0", "1"}},
+		"one list of owners is incomplete": {uses: []gpu.Use{{Incomplete: true}}, known: []string{"1"}, unknown: []string{"0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestOneAttributorFails(t *testing.T) {
 					r.Has(line(gpu))
 				}
 				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
-					t.Errorf("reason %q on the page: %v", why, strings.Contains(r.Last(), why))
+					t.Errorf("page has %s: %t, want %t", why, strings.Contains(r.Last(), why), len(tt.unknown) > 0)
 				}
 				r.Stop()
 			})

@@ -46,10 +46,10 @@ func TestLogOfLostGPUs(t *testing.T) {
 			t.Helper()
 			r.Wait(2 * interval)
 			if n := strings.Count(log.String(), "GPU cannot be read"); n != lost {
-				t.Errorf("%s: %d log lines about lost GPUs, want %d", when, n, lost)
+				t.Errorf("%s: log lines about lost GPUs = %d, want %d", when, n, lost)
 			}
 			if n := strings.Count(log.String(), "GPU recovered"); n != back {
-				t.Errorf("%s: %d log lines about recovered GPUs, want %d", when, n, back)
+				t.Errorf("%s: log lines about recovered GPUs = %d, want %d", when, n, back)
 			}
 		}
 		lines("all GPUs are up", 0, 0)
@@ -86,7 +86,7 @@ func TestLogOfFlappingGPU(t *testing.T) {
 			r.Wait(time.Second)
 		}
 		if n := strings.Count(log.String(), "uuid=GPU-1"); n < 2 || n > 13 {
-			t.Errorf("%d log lines in two minutes, want 2 to 13", n)
+			t.Errorf("log lines about GPU-1 in two minutes = %d, want 2 to 13", n)
 		}
 		r.Stop()
 	})
@@ -108,7 +108,7 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Metric("dcgm_exporter_collect_unavailable{reason=lost} 1")
 		r.Has("down{0} lost", "down{1} lost")
 		if n := strings.Count(log.String(), "No GPU has a value"); n != 1 {
-			t.Errorf("no value: %d log lines, want 1:\n%s", n, &log)
+			t.Errorf(`log lines "No GPU has a value" = %d, want 1; log:`+"\n%s", n, &log)
 		}
 		f.set(func() { // blank values without a fault
 			f.read = func(context.Context, *gpu.Batch) error { return nil }
@@ -120,7 +120,7 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Wait(interval)
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		if n := strings.Count(log.String(), "GPUs have values again"); n != 1 {
-			t.Errorf("recovery: %d log lines, want 1", n)
+			t.Errorf(`log lines "GPUs have values again" = %d, want 1`, n)
 		}
 		r.Stop()
 	})

@@ -77,7 +77,7 @@ func TestPausesBetweenAttemptsDouble(t *testing.T) {
 				}
 				r.Stop()
 				if c := f.counts(); c[0] != c[1] {
-					t.Errorf("%d sessions opened, %d closed", c[0], c[1])
+					t.Errorf("sessions opened = %d, closed = %d, want every session closed", c[0], c[1])
 				}
 			})
 		})
@@ -124,12 +124,12 @@ func TestSlowOpenIsNoFailure(t *testing.T) {
 		r.Has("error opening")
 		r.Metric("dcgm_exporter_collect_unavailable{reason=opening} 1")
 		if r.Loop.Ready() {
-			t.Error("ready before the first cycle ended")
+			t.Error("Ready = true before the first cycle ended, want false")
 		}
 		r.Wait(takes - interval)
 		r.Has("UTIL{0} 50")
 		if opens != 1 {
-			t.Errorf("opened %d times, want once", opens)
+			t.Errorf("calls of Open = %d, want 1", opens)
 		}
 		r.MetricNot("dcgm_exporter_collect_failures_total{")
 		r.MetricNot("dcgm_exporter_collect_unavailable{")
@@ -160,7 +160,7 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 		r.Stop()
 		for _, line := range []string{"Session is slow to open", "No data"} {
 			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("%d log lines %q in three attempts, want 1:\n%s", n, line, log.String())
+				t.Errorf("log lines %q in three attempts = %d, want 1; log:\n%s", line, n, log.String())
 			}
 		}
 	})
@@ -269,7 +269,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 				w.fake.set(func() { c.begin(w) })
 				r.Wait(4 * interval)
 				if !c.served && !strings.HasPrefix(r.Last(), "error ") {
-					t.Errorf("page has data after a panic:\n%s", r.Last())
+					t.Errorf("page after a panic = %q, want an error and no data", r.Last())
 				}
 				if c.stage != "" {
 					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
@@ -284,7 +284,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 				r.Has("UTIL{0} 50")
 				r.Metric("dcgm_exporter_collect_success{} 1")
 				if err := r.End(); err != nil {
-					t.Errorf("Run: %v", err)
+					t.Errorf("Run: %v, want nil", err)
 				}
 			})
 		})
@@ -294,12 +294,12 @@ func TestPanicFailsOneCycle(t *testing.T) {
 // In every lasting state, each page is replaced before it expires.
 func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 	for name, f := range map[string]*fake{
-		"works":      {gpus: 1},
-		"not there":  {open: func(context.Context) error { return gpu.ErrUnavailable }},
-		"unreadable": {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }},
-		"slow open":  {gpus: 1, open: func(context.Context) error { time.Sleep(70 * time.Second); return gpu.ErrUnavailable }},
-		"slow read":  {gpus: 1, read: func(context.Context, *gpu.Batch) error { time.Sleep(70 * time.Second); return nil }},
-		"changing":   {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTopology }},
+		"a source that works":          {gpus: 1},
+		"a source that does not open":  {open: func(context.Context) error { return gpu.ErrUnavailable }},
+		"a source that cannot be read": {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }},
+		"a source that opens slowly":   {gpus: 1, open: func(context.Context) error { time.Sleep(70 * time.Second); return gpu.ErrUnavailable }},
+		"a source that is read slowly": {gpus: 1, read: func(context.Context, *gpu.Batch) error { time.Sleep(70 * time.Second); return nil }},
+		"changing":                     {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTopology }},
 	} {
 		for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 2 * time.Minute} {
 			t.Run(fmt.Sprint(name, " ", every), func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 						o.Plan.Interval = every
 						o.Publish = func(s *gpu.Snapshot) {
 							if !valid.IsZero() && time.Now().After(valid) {
-								t.Errorf("previous page had expired %v before it was replaced", time.Since(valid))
+								t.Errorf("page was replaced %v after it expired, want before", time.Since(valid))
 							}
 							if limit := max(5*time.Second, 5*every); s.ValidFor <= 0 || s.ValidFor > limit {
 								t.Errorf("page is valid for %v, want at most %v", s.ValidFor, limit)
@@ -319,7 +319,7 @@ func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 					})
 					r.Wait(10 * time.Minute)
 					if late := time.Since(valid); late > 0 {
-						t.Errorf("latest page expired %v ago", late)
+						t.Errorf("latest page expired %v ago, want it to be valid", late)
 					}
 					_ = r.End()                 // wedged
 					time.Sleep(2 * time.Minute) // let the pending call end
@@ -362,7 +362,7 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 				pages := len(r.Pages())
 				r.Wait(20 * time.Second)
 				if n := len(r.Pages()) - pages; n != 40 {
-					t.Errorf("pages in 20 s = %d at an interval of 0.5 s", n)
+					t.Errorf("pages in 20 s at an interval of 0.5 s = %d, want 40", n)
 				}
 				r.Has("UTIL{0} 50 pod=a")
 				r.Wait(40 * time.Second)

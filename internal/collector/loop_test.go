@@ -150,7 +150,7 @@ func TestFirstPageIsImmediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 2}, nil)
 		if !r.Loop.Ready() {
-			t.Error("not ready after the first cycle")
+			t.Error("Ready = false after the first cycle, want true")
 		}
 		r.Has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0}[{err_code 0} {err_msg No Error}] 0",
 			"unavailable{GR -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
@@ -158,7 +158,7 @@ func TestFirstPageIsImmediate(t *testing.T) {
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		r.Metric("dcgm_exporter_sessions_total{cause=start} 1")
 		if err := r.End(); err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v, want nil", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, r.fake.counts()); diff != "" {
 			t.Errorf("opened, closed (-want +got):\n%s", diff)
@@ -187,7 +187,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		r.Has("UTIL{0} 7")
 		for _, page := range r.Pages() {
 			if strings.Contains(page, "error timeout") {
-				t.Errorf("a call of half an interval was reported as a timeout:\n%s", page)
+				t.Errorf("page during a call of half an interval = %q, want no timeout", page)
 			}
 		}
 		f.set(func() { f.read = nil })
@@ -264,11 +264,11 @@ func TestHangingReadIsReported(t *testing.T) {
 		r.Has("error timeout")
 		r.HasNot("UTIL")
 		if err := r.Loop.Healthy(); err != nil {
-			t.Errorf("unhealthy before the limit: %v", err)
+			t.Errorf("Healthy before the hang limit: %v, want nil", err)
 		}
 		r.Wait(2*time.Minute - 4*interval)
 		if err := r.Loop.Healthy(); err != nil {
-			t.Errorf("unhealthy just before the limit: %v", err)
+			t.Errorf("Healthy just before the hang limit: %v, want nil", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()
@@ -339,10 +339,10 @@ func TestLateAnswerIsServed(t *testing.T) {
 					}
 				}
 				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
-					t.Errorf("pages = %d, pages without data = %d", n, empty)
+					t.Errorf("pages = %d, want at least 15; pages without data = %d, want none: %t", n, empty, c.served)
 				}
 				if n := strings.Count(log.String(), "read timed out"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
-					t.Errorf("%d log lines about the timeout, want 1", n)
+					t.Errorf("log lines about the timeout = %d, want 1 only if the call exceeds the read timeout", n)
 				}
 				_ = r.End()         // wedged
 				time.Sleep(c.takes) // let the pending call end
@@ -392,7 +392,7 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 				pages := r.Pages()
 				between := pages[len(pages)-2]
 				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
-					t.Errorf("page between the sessions = %q", between)
+					t.Errorf("page between the sessions = %q, want data after topology and the error after lost", between)
 				}
 				r.Stop()
 			})
@@ -420,7 +420,7 @@ func TestReload(t *testing.T) {
 		r.Wait(interval)
 		r.Has("UTIL{0} 50")
 		if f.processes != nil || !slices.Contains(unread.processes, true) {
-			t.Errorf("processes requested: %v from the old source, %v from the rejected one", f.processes, unread.processes)
+			t.Errorf("processes requested: %v from the old source, want none; %v from the rejected one, want some", f.processes, unread.processes)
 		}
 
 		plan := testPlan()
@@ -436,14 +436,14 @@ func TestReload(t *testing.T) {
 		before := len(r.Pages())
 		r.Wait(3 * time.Second)
 		if n := len(r.Pages()) - before; n != 3 {
-			t.Errorf("%d pages in 3 s, want one per second", n)
+			t.Errorf("pages in 3 s = %d, want 3", n)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, f.counts()); diff != "" {
 			t.Errorf("replaced source: opened, closed (-want +got):\n%s", diff)
 		}
 		for i, page := range r.Pages() {
 			if strings.Contains(page, "error") {
-				t.Errorf("page %d is empty: %s", i, page)
+				t.Errorf("page %d = %q, want data", i, page)
 			}
 		}
 		r.Metric("dcgm_exporter_sessions_total{cause=reload} 1")
@@ -505,7 +505,7 @@ func TestOwnersExpire(t *testing.T) {
 		r.Wait(interval)
 		r.Has("UTIL{0} 50") // GPU series stay, without the expired label
 		if o.calls != 5 {
-			t.Errorf("%d attributor calls in 5 cycles", o.calls)
+			t.Errorf("calls of the attributor in 5 cycles = %d, want 5", o.calls)
 		}
 		r.Stop()
 	})

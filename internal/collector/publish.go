@@ -27,7 +27,7 @@ func (l *Loop) publish(s *gpu.Snapshot) {
 	now := time.Now()
 	if beyond := now.Sub(l.valid); !l.valid.IsZero() && beyond > 0 {
 		l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
-		l.opt.Log.Error("Collection stalled; the page expired before its replacement",
+		l.opt.Log.Error("Collection stalled: the page expired before the next one was published",
 			"expired_for", beyond.Round(time.Millisecond))
 	}
 	l.valid = now.Add(s.ValidFor)
@@ -41,7 +41,7 @@ func (l *Loop) fail(stage string, err error) {
 	l.publishEmpty(err)
 	l.ready.Store(true)
 	if changed {
-		l.opt.Log.Warn("No data", append([]any{"stage", stage, "reason", gpu.Reason(err)}, withStack(err)...)...)
+		l.opt.Log.Warn("No data collected", append([]any{"stage", stage, "reason", gpu.Reason(err)}, withStack(err)...)...)
 	}
 }
 

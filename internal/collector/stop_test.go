@@ -21,7 +21,7 @@ func withXIDs(o *loop.Options) {
 // A slow last read that heeds its context does not turn a clean end into a wedged one. It may have begun before the
 // end or because of it.
 func TestStopWhileTheLastReadIsSlow(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
+	for name, wait := range map[string]time.Duration{"last read began before the end": interval, "last read began because of the end": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{gpus: 1}
@@ -30,13 +30,13 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 				r.Wait(wait)
 				begin := time.Now()
 				if err := r.End(); err != nil {
-					t.Errorf("Run: %v", err)
+					t.Errorf("Run: %v, want nil", err)
 				}
 				if took := time.Since(begin); took > 4*time.Second {
 					t.Errorf("Run returned after %v, want at most 4 s", took)
 				}
 				if got := f.counts(); got[0] != got[1] {
-					t.Errorf("%d sessions opened, %d closed", got[0], got[1])
+					t.Errorf("sessions opened = %d, closed = %d, want every session closed", got[0], got[1])
 				}
 			})
 		})
@@ -114,10 +114,10 @@ func TestReloadsDuringDriverCall(t *testing.T) {
 		}
 		synctest.Wait()
 		if got, want := abandoned.counts(), [2]int{}; got != want {
-			t.Errorf("abandoned reload opened and closed %v sessions, want none", got)
+			t.Errorf("sessions opened and closed by the abandoned reload = %v, want %v", got, want)
 		}
 		if n := [][2]int{first.counts(), second.counts()}; n[0][0]+n[1][0] != 2 || n[0][1]+n[1][1] != 1 {
-			t.Errorf("sessions opened and closed by the two reloads: %v, want one open", n)
+			t.Errorf("sessions opened and closed by the two reloads = %v, want 2 opened and 1 closed in total", n)
 		}
 		if err := r.End(); err != nil {
 			t.Error(err)

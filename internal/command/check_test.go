@@ -44,7 +44,7 @@ DCGM_EXP_XID_ERRORS_COUNT, gauge, Derived.
 func TestWithoutHardware(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": mixed}}
 	if code := runCheck(t, w, nil, "my.csv"); code != command.Faulty {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want %d", code, command.Faulty)
 	}
 	wantOutput(t, w, `
 my.csv
@@ -64,7 +64,7 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 func TestCheckWithSource(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": strings.ReplaceAll(mixed, "DCGM_FI_DEV_GPU_TMP", "DCGM_FI_DEV_GPU_UTIL")}}
 	if code := runCheck(t, w, simulate, "--source=sim", "my.csv"); code != command.OK {
-		t.Errorf("code %d: %s", code, &w.Err)
+		t.Errorf("exit code = %d, want 0; stderr: %s", code, &w.Err)
 	}
 	wantOutput(t, w, `
 my.csv
@@ -86,14 +86,14 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 	w := &world{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
 	refuse := refuse(fmt.Errorf("%w: no libdcgm.so.4", gpu.ErrUnavailable))
 	if code := runCheck(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Faulty {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want %d", code, command.Faulty)
 	}
 	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {
-		t.Errorf("message %q, want %q", got, want)
+		t.Errorf("stderr = %q, want %q", got, want)
 	}
 	// Results from the catalog are still printed.
 	if !strings.Contains(w.Out.String(), "collected if the GPU has it") {
-		t.Errorf("output %q", &w.Out)
+		t.Errorf("output = %q, want that the field is collected if the GPU has it", &w.Out)
 	}
 }
 
@@ -113,7 +113,7 @@ collection:
 		Env:   map[string]string{"DCGM_EXPORTER_COLLECTORS": "/other.csv"}, // must not replace the file's own fields
 	}
 	if code := runCheck(t, w, nil, "c.yaml"); code != command.Faulty {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want %d", code, command.Faulty)
 	}
 	wantOutput(t, w, `
 c.yaml
@@ -135,7 +135,7 @@ func TestSeveralFiles(t *testing.T) {
 		},
 	}
 	if code := runCheck(t, w, nil, "-", "broken.yml", "empty.csv"); code != command.Faulty {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want %d", code, command.Faulty)
 	}
 	wantOutput(t, w, `
 standard input
@@ -147,7 +147,7 @@ broken.yml:1: version "3": expected 1 or 2
 
 empty.csv
 LINE  METRIC  TYPE  UNIT  OF  SAYS
--     -       -     -     -   NOT COLLECTED: the file holds no counter: expected lines of FIELD, type, help
+-     -       -     -     -   NOT COLLECTED: no counters found: expected lines of FIELD, type, help
 0 metrics, 0 labels, 1 line not usable, 0 warnings.
 `)
 }
@@ -168,13 +168,13 @@ func TestWithoutFiles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if code := runCheck(t, &tt.world, nil, tt.args...); code != tt.code {
-				t.Errorf("code %d, want %d", code, tt.code)
+				t.Errorf("exit code = %d, want %d", code, tt.code)
 			}
 			if first, _, _ := strings.Cut(tt.world.Out.String(), "\n"); first != tt.first {
-				t.Errorf("first line %q, want %q", first, tt.first)
+				t.Errorf("first line = %q, want %q", first, tt.first)
 			}
 			if tt.name == "both vocabularies" && !strings.Contains(tt.world.Out.String(), "DCGM_FI_DEV_SM_CLOCK_HERTZ") {
-				t.Errorf("output lacks the name in the other vocabulary: %s", &tt.world.Out)
+				t.Errorf("output = %s\nwant also the name of DCGM 4.9", &tt.world.Out)
 			}
 		})
 	}
@@ -189,13 +189,13 @@ func TestCheckIsUnable(t *testing.T) {
 	} {
 		w := &world{}
 		if code := runCheck(t, w, nil, tt.args); code != command.Unable || w.Err.String() != tt.want {
-			t.Errorf("%s: code %d, message %q, want %q", tt.args, code, &w.Err, tt.want)
+			t.Errorf("%s: exit code = %d, stderr = %q; want %d, %q", tt.args, code, &w.Err, command.Unable, tt.want)
 		}
 	}
 	w := &world{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
 	open := refuse(errors.New("strange"))
 	if code := runCheck(t, w, open, "--source=dcgm", "my.csv"); code != command.Unable {
-		t.Errorf("source with an unclassified error: code %d", code)
+		t.Errorf("source with an unclassified error: exit code = %d, want %d", code, command.Unable)
 	}
 }
 
@@ -207,10 +207,10 @@ DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, By link.
 dcgm_exporter_gpu_verdict, gauge, Verdict.
 `}}
 		if code := runCheck(t, w, simulate, append(args, "--compatibility=strict", "my.csv")...); code != command.OK {
-			t.Errorf("code %d: %s", code, &w.Err)
+			t.Errorf("exit code = %d, want 0; stderr: %s", code, &w.Err)
 		}
 		if out := w.Out.String(); strings.Count(out, "left out: --compatibility=strict") != 3 {
-			t.Errorf("%v: output\n%s", args, out)
+			t.Errorf("%v: output\n%s\nwant 3 lines that are left out in strict mode", args, out)
 		}
 	}
 }
@@ -222,11 +222,11 @@ DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.
 DCGM_EXP_FABRIC_STATE, gauge, Fabric.
 `}}
 	if code := runCheck(t, w, simulate, "my.csv"); code != command.OK {
-		t.Errorf("code %d: %s", code, &w.Err)
+		t.Errorf("exit code = %d, want 0; stderr: %s", code, &w.Err)
 	}
 	const want = "expected lines for DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS, DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 	if out := w.Out.String(); !strings.Contains(out, `reason="no_counters"`) || !strings.Contains(out, want) || !strings.Contains(out, "1 warning") {
-		t.Errorf("output\n%s", out)
+		t.Errorf("output\n%s\nwant 1 warning with no_counters and the missing lines", out)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestCheckQueries(t *testing.T) {
 	} {
 		w := world{Files: map[string]string{name: tt.file, "c.csv": file}}
 		if code := command.Run(t.Context(), "check", w.process("-f", "c.csv", name)); code != tt.code {
-			t.Errorf("check %s: code %d, want %d", name, code, tt.code)
+			t.Errorf("check %s: exit code = %d, want %d", name, code, tt.code)
 		}
 		if got := w.Out.String() + w.Err.String(); got != tt.want {
 			t.Errorf("check %s printed\n%swant\n%s", name, got, tt.want)

@@ -90,17 +90,17 @@ func TestHelp(t *testing.T) {
 	} {
 		var w world
 		if code := command.Run(t.Context(), tt.name, w.process(tt.args...)); code != tt.code {
-			t.Errorf("%s %q: code %d, want %d", tt.name, tt.args, code, tt.code)
+			t.Errorf("%s %q: exit code = %d, want %d", tt.name, tt.args, code, tt.code)
 		}
 		if out, err := w.Out.String(), w.Err.String(); !strings.Contains(out, tt.out) || !strings.Contains(err, tt.err) || (tt.err == "") != (err == "") {
-			t.Errorf("%s %q: %q and %q", tt.name, tt.args, out, err)
+			t.Errorf("%s %q: stdout = %q, stderr = %q; want %q and %q", tt.name, tt.args, out, err, tt.out, tt.err)
 		}
 	}
 	for _, name := range []string{"check", "doctor", "fields", "once", "probe", "topo"} {
 		for _, flag := range []string{"-h", "--help", "-help"} {
 			var w world
 			if code := command.Run(t.Context(), name, w.process(flag)); code != 0 || !strings.HasPrefix(w.Out.String(), "Usage: dcgm-exporter "+name) || w.Err.Len() > 0 {
-				t.Errorf("%s %s: code %d, %q and %q", name, flag, code, &w.Out, &w.Err)
+				t.Errorf("%s %s: exit code = %d, stdout = %q, stderr = %q; want 0, the usage, nothing", name, flag, code, &w.Out, &w.Err)
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func builtIn(_ context.Context, p *Process) int {
 	name := ""
 	switch {
 	case len(p.Args) > 1:
-		return p.fail(Unable, fmt.Errorf("expected one name of %s, not %q", strings.Join(etc.Names, ", "), p.Args))
+		return p.fail(Unable, fmt.Errorf("expected a single file name (%s), not %q", strings.Join(etc.Names, ", "), p.Args))
 	case len(p.Args) == 1:
 		name = p.Args[0]
 	}

@@ -22,15 +22,15 @@ func TestCounters(t *testing.T) {
 		"health":     {[]string{"health"}, command.OK, file(etc.HealthName), ""},
 		"fleet":      {[]string{"fleet"}, command.OK, file(etc.FleetName), ""},
 		"misspelled": {[]string{"flet"}, command.Unable, "", `dcgm-exporter counters: unknown file "flet": did you mean "fleet"?` + "\n"},
-		"two names":  {[]string{"fleet", "health"}, command.Unable, "", `dcgm-exporter counters: expected one name of default, health, fleet, not ["fleet" "health"]` + "\n"},
+		"two names":  {[]string{"fleet", "health"}, command.Unable, "", `dcgm-exporter counters: expected a single file name (default, health, fleet), not ["fleet" "health"]` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
 			if code := command.Run(t.Context(), "counters", w.process(c.args...)); code != c.code {
-				t.Errorf("code %d, want %d", code, c.code)
+				t.Errorf("exit code = %d, want %d", code, c.code)
 			}
 			if out, err := w.Out.String(), w.Err.String(); out != c.out || err != c.err {
-				t.Errorf("standard output of %d bytes, want %d; standard error %q, want %q", len(out), len(c.out), err, c.err)
+				t.Errorf("stdout has %d bytes, want %d; stderr = %q, want %q", len(out), len(c.out), err, c.err)
 			}
 		})
 	}

@@ -191,7 +191,7 @@ func (e *examination) deviceFiles() row {
 	case gpus == 0:
 		return row{fail, "device files", "there is no /dev/nvidia0", inContainer}
 	case gpus < known:
-		return row{warn, "device files", fmt.Sprintf("%d of the machine's %d GPUs are visible", gpus, known), "Set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
+		return row{warn, "device files", fmt.Sprintf("device files exist for %d of the machine's %d GPUs", gpus, known), "Set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
 	}
 	return row{good, "device files", "/dev/nvidiactl and " + plural(gpus, "GPU"), ""}
 }
@@ -230,10 +230,10 @@ func (e *examination) engine(ctx context.Context) row {
 	if address.IsEmbedded() {
 		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
 		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
-			return row{warn, "host engine", fmt.Sprintf("embedded, but another one answers on port %d", local.Port),
+			return row{warn, "host engine", fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
 				fmt.Sprintf("Before Hopper, only one engine can profile. Use the running one with --remote-hostengine-info=localhost:%d.", local.Port)}
 		}
-		return row{good, "host engine", "embedded; no other one runs on this machine", ""}
+		return row{good, "host engine", fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port), ""}
 	}
 	network, target := address.Dial()
 	switch network {
@@ -398,9 +398,9 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	}
 	for i, u := range unmatched {
 		if i == maxIDs {
-			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match nothing", len(unmatched)-i), "Fix these first."})
+			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match no device", len(unmatched)-i), "Fix these first."})
 		}
-		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.Device, u.Container, u.Namespace, u.Pod, u.Resource), u.Why})
+		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device", u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why})
 	}
 	return rows
 }

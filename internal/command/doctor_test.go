@@ -166,7 +166,7 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok device files: /dev/nvidiactl and 2 GPUs",
 		"ok NVML: /usr/lib64/libnvidia-ml.so.1",
 		"ok DCGM: /opt/dcgm/lib/libdcgm.so.4",
-		"ok host engine: embedded; no other one runs on this machine",
+		"ok host engine: embedded; no other host engine answers on port 5555",
 		"ok profiling: CAP_SYS_ADMIN is present, for 1 metric",
 		"ok kubelet: /run/kubelet.sock answers",
 		"ok node name: node-1",
@@ -218,10 +218,10 @@ func TestOneThingIsWrong(t *testing.T) {
 			"ok driver: NVIDIA kernel module of an unknown version", ""},
 		{"no control file", surroundings{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
 			"fail device files: /dev/nvidiactl is missing", "nvidia-modprobe"},
-		{"no GPU file", surroundings{files: map[string]string{"/dev/nvidia0": "-", "/dev/nvidia1": "-"}}, nil,
+		{"no device file of a GPU", surroundings{files: map[string]string{"/dev/nvidia0": "-", "/dev/nvidia1": "-"}}, nil,
 			"fail device files: there is no /dev/nvidia0", "NVIDIA_VISIBLE_DEVICES=all"},
-		{"a GPU too few", surroundings{files: map[string]string{"/dev/nvidia1": "-"}}, nil,
-			"warn device files: 1 of the machine's 2 GPUs are visible", "NVIDIA_VISIBLE_DEVICES=all"},
+		{"one GPU without a device file", surroundings{files: map[string]string{"/dev/nvidia1": "-"}}, nil,
+			"warn device files: device files exist for 1 of the machine's 2 GPUs", "NVIDIA_VISIBLE_DEVICES=all"},
 		{"no NVML", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-"}}, nil,
 			"fail NVML: libnvidia-ml.so.1 was not found", "LD_LIBRARY_PATH"},
 		{"NVML elsewhere", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
@@ -235,7 +235,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
 			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."},
 		{"another engine", surroundings{dial: answers("tcp 127.0.0.1:5555")}, nil,
-			"warn host engine: embedded, but another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
+			"warn host engine: embedded, but another host engine answers on port 5555", "--remote-hostengine-info=localhost:5555"},
 		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
 			"ok host engine: nvidia-dcgm:5555 accepts connections; the source check shows whether it answers", ""},
 		{"a remote IPv6 engine", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
@@ -262,25 +262,25 @@ func TestOneThingIsWrong(t *testing.T) {
 			"ok host engine: vsock://2:5555 is a vsock address; only the source check below connects to it", ""},
 		{"nothing to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
 			"ok profiling: no profiling metric is configured", ""},
-		{"no right to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
+		{"no permission to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
-		{"no right to profile, and no driver parameters", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
+		{"no permission to profile, and no driver parameters", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
 		{"a driver that lets every user profile", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
 			"ok profiling: the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
 		{"unknown capabilities", surroundings{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
 			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
-		{"capabilities of another form", surroundings{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
+		{"capabilities in an unknown form", surroundings{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
 			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
 		{"no kubelet", surroundings{}, []string{"-k"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock does not exist", "Mount the host's folder"},
 		{"a file instead of a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is not a socket", "Mount the folder"},
-		{"a pod without its node's name", surroundings{}, []string{"-k"},
+		{"no NODE_NAME in a pod", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
 			"fail counters: open /none.csv: file does not exist", "--collectors"},
-		{"a useless counters file", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
+		{"a counters file without a usable line", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
 			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
 		{"a counters file with a mistake", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
 			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
@@ -340,10 +340,10 @@ func TestFaultsComeWithAdvice(t *testing.T) {
 		if !ok {
 			advised = r.State != "ok"
 		} else if r.State == "ok" {
-			t.Errorf("check %s = ok on an empty machine", r.Check)
+			t.Errorf("check %s on an empty machine = ok, want warn or fail", r.Check)
 		}
 		if advised != (r.Advice != "") {
-			t.Errorf("%s %s: unexpected advice %q", r.State, r.Check, r.Advice)
+			t.Errorf("%s %s: advice = %q, want advice: %t", r.State, r.Check, r.Advice, advised)
 		}
 	}
 }
@@ -363,13 +363,13 @@ func TestUnmatchedIDs(t *testing.T) {
 			got = append(got, r.State+" "+r.Found+": "+r.Advice)
 		}
 	}
-	if len(got) != 21 || got[20] != "warn 3 more match nothing: Fix these first." {
+	if len(got) != 21 || got[20] != "warn 3 more match no device: Fix these first." {
 		t.Errorf("rows = %d, want 21 with a summary: %q", len(got), got)
 	}
 	for _, want := range []string{
-		"warn nvidia100 of container main of pod ml/a (nvidia.com/gpu) matches nothing: The GPU is excluded by --devices, lost, or assigned to a virtual machine.",
-		"warn garbage of container main of pod ml/a (nvidia.com/gpu) matches nothing: Unknown form:",
-		"matches nothing: The GPU instance may have been destroyed",
+		"warn nvidia100 (nvidia.com/gpu) of container main in pod ml/a matches no device: The GPU is excluded by --devices, lost, or assigned to a virtual machine.",
+		"warn garbage (nvidia.com/gpu) of container main in pod ml/a matches no device: Unknown form:",
+		"matches no device: The GPU instance may have been destroyed",
 	} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("want row %q; got:\n%s", want, strings.Join(got, "\n"))
@@ -381,7 +381,7 @@ func TestUnmatchedIDs(t *testing.T) {
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	for _, r := range examine(t, &world{}, machineOf(t, nil), simulate, "--source=sim") {
 		if r.State != "ok" {
-			t.Errorf("%s %s: %s", r.State, r.Check, r.Found)
+			t.Errorf("check %s = %s: %s, want ok", r.Check, r.State, r.Found)
 		}
 	}
 }
@@ -403,10 +403,10 @@ func TestDoctorsExitCode(t *testing.T) {
 		p := w.process(tt.args...)
 		p.Root, p.Dial = m.Root, m.Dial
 		if code := run(t, "doctor", p); code != tt.code {
-			t.Errorf("%q: code %d, want %d", tt.args, code, tt.code)
+			t.Errorf("%q: exit code = %d, want %d", tt.args, code, tt.code)
 		}
 		if said := w.Out.String() + w.Err.String(); !strings.Contains(said, tt.out) {
-			t.Errorf("%q: %q lacks %q", tt.args, said, tt.out)
+			t.Errorf("%q: output = %q, want it to contain %q", tt.args, said, tt.out)
 		}
 	}
 }

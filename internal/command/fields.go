@@ -35,7 +35,7 @@ func fields(_ context.Context, p *Process) int {
 	}
 	found := catalog.Search(p.Args...)
 	if len(found) == 0 {
-		fmt.Fprintf(p.Err, "no field has %q%s\n", strings.Join(p.Args, " "), similar(p.Args))
+		fmt.Fprintf(p.Err, "no field matches %q%s\n", strings.Join(p.Args, " "), similar(p.Args))
 		return Faulty
 	}
 	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)

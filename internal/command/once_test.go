@@ -32,7 +32,7 @@ func TestOnce(t *testing.T) {
 			p.Page = page
 			code := command.Run(t.Context(), "once", p)
 			if code != tt.code || w.Out.String() != tt.out || w.Err.String() != tt.log {
-				t.Errorf("code %d, output %q, log %q", code, &w.Out, &w.Err)
+				t.Errorf("exit code = %d, stdout = %q, stderr = %q; want %d, %q, %q", code, &w.Out, &w.Err, tt.code, tt.out, tt.log)
 			}
 		})
 	}
@@ -44,6 +44,6 @@ func TestOutputThatFails(t *testing.T) {
 	p.Out = full{}
 	p.Page = func(context.Context, *config.Config) ([]byte, error) { return []byte("x 1\n"), nil }
 	if code := command.Run(t.Context(), "once", p); code != command.Unable {
-		t.Errorf("code %d", code)
+		t.Errorf("exit code = %d, want %d", code, command.Unable)
 	}
 }

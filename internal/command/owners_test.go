@@ -57,7 +57,7 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 	}
 	m.Dial = fails(syscall.EACCES)
 	if got := check(); !strings.HasPrefix(got, "fail /run/docker.sock: permission denied: ") {
-		t.Errorf("row = %q, want that the permission is denied", got)
+		t.Errorf("row = %q, want it to say permission denied", got)
 	}
 	m.Dial = fails(syscall.ECONNREFUSED)
 	if got := check(); !strings.Contains(got, "Start the container runtime") {
@@ -65,6 +65,6 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 	}
 	_ = os.Remove(filepath.Join(m.Root, "run", "docker.sock"))
 	if got := check(); !strings.Contains(got, "no such socket") {
-		t.Errorf("row = %q, want that the socket does not exist", got)
+		t.Errorf("row = %q, want it to say no such socket", got)
 	}
 }

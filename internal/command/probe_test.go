@@ -50,7 +50,7 @@ func TestProbe(t *testing.T) {
 			var w world
 			code := command.Run(t.Context(), "probe", w.process(append(c.args, serve(t, c.status, c.pages...).URL+"/metrics")...))
 			if said := w.Out.String() + w.Err.String(); code != c.code || !strings.Contains(said, c.says) {
-				t.Errorf("code %d, said %q; want %d and %q", code, said, c.code, c.says)
+				t.Errorf("exit code = %d, output = %q; want %d and %q", code, said, c.code, c.says)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestTLSAndPasswords(t *testing.T) {
 	} {
 		w := world{Files: files}
 		if code := command.Run(t.Context(), "probe", w.process(append(strings.Fields(args), server.URL)...)); code != want {
-			t.Errorf("%s: code %d, want %d; said %s", args, code, want, w.Err.String())
+			t.Errorf("%s: exit code = %d, want %d; stderr: %s", args, code, want, w.Err.String())
 		}
 	}
 }
@@ -99,13 +99,13 @@ func TestProbeArguments(t *testing.T) {
 		var w world
 		code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...))
 		if got := w.Err.String(); code != command.Unable || got != "dcgm-exporter probe: "+want+"\n" {
-			t.Errorf("probe %s: code %d, %q, want code %d, %q", args, code, got, command.Unable, want)
+			t.Errorf("probe %s: exit code = %d, stderr = %q; want %d, %q", args, code, got, command.Unable, want)
 		}
 	}
 	for args, want := range map[string]int{"--wait=x http://a": command.Unable, "http://[::1": command.Faulty} {
 		var w world
 		if code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...)); code != want {
-			t.Errorf("%q: code %d, want %d", args, code, want)
+			t.Errorf("%q: exit code = %d, want %d", args, code, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestMatrix(t *testing.T) {
 		t.Run(node, func(t *testing.T) {
 			w := &world{}
 			if code := command.Run(t.Context(), "topo", w.process("--source=sim", "--sim-node="+node)); code != command.OK {
-				t.Fatalf("code %d: %s", code, &w.Err)
+				t.Fatalf("exit code = %d, want 0; stderr: %s", code, &w.Err)
 			}
 			golden := filepath.Join("testdata", "topo-"+node+".txt")
 			if *update {
@@ -49,7 +49,7 @@ func TestMatrix(t *testing.T) {
 func TestSelectedGPUs(t *testing.T) {
 	w := &world{}
 	if code := command.Run(t.Context(), "topo", w.process("--source=sim", "--sim-node=t4", "--devices=g:1,3")); code != command.OK {
-		t.Fatalf("code %d: %s", code, &w.Err)
+		t.Fatalf("exit code = %d, want 0; stderr: %s", code, &w.Err)
 	}
 	lines := strings.Split(w.Out.String(), "\n")
 	for i, want := range []string{"GPU1 GPU3 CPU Affinity NUMA Affinity", "GPU1 X SYS 0-63 0", "GPU3 SYS X 64-127 1"} {
@@ -93,12 +93,12 @@ func TestPlacementThatIsNotReported(t *testing.T) {
 	lines := strings.Split(w.Out.String(), "\n")
 	for i := range want {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want[i] || code != command.OK {
-			t.Errorf("code %d, line %d is %q, want %q", code, i, got, want[i])
+			t.Errorf("exit code = %d, want 0; line %d = %q, want %q", code, i, got, want[i])
 		}
 	}
 	code, w = run(gpu.NewTopology(nil))
 	if want := "dcgm-exporter topo: unavailable: the source has no GPU that --devices selects\n"; code != command.Faulty || w.Err.String() != want {
-		t.Errorf("code %d: %q", code, &w.Err)
+		t.Errorf("exit code = %d, stderr = %q; want %d, %q", code, &w.Err, command.Faulty, want)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestTopoThatCannotBe(t *testing.T) {
 	} {
 		w := &world{Open: tt.open}
 		if code := command.Run(t.Context(), "topo", w.process(tt.args...)); code != tt.code {
-			t.Errorf("%q: code %d", tt.args, code)
+			t.Errorf("%q: exit code = %d, want %d", tt.args, code, tt.code)
 		}
 		if d := cmp.Diff([2]string{tt.out, tt.log}, [2]string{w.Out.String(), w.Err.String()}); d != "" {
 			t.Errorf("%q: output and log (-want +got):\n%s", tt.args, d)

@@ -55,7 +55,7 @@ func judgment(ctx context.Context, p *Process) int {
 	families, err := families(ctx, client, url)
 	all := verdictsOf(families[catalog.GPUVerdict])
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s: no %s: add the line to the counters file; if there is no GPU, run dcgm-exporter doctor",
+		err = fmt.Errorf("%s: no series of %s: add its line to the counters file; if there is no GPU, run dcgm-exporter doctor",
 			url, catalog.GPUVerdict)
 	}
 	if err != nil {

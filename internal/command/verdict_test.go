@@ -22,26 +22,26 @@ func TestVerdict(t *testing.T) {
 		code       int
 		says       string
 	}{
-		"fit":               {200, fit, "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
-		"most severe":       {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
-		"to watch":          {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
-		"from drain on":     {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none has the verdict drain or worse\n"},
-		"unknown":           {200, fit + blind, "--from=replace", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
-		"unknown and drain": {200, blind + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 3: unknown, timeout (GPU-3)\n"},
-		"unknown and watch": {200, blind + watch, "--from=drain", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
-		"value 0":           {200, fit + strings.ReplaceAll(drain, "} 1", "} 0"), "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
-		"only value 0":      {200, strings.ReplaceAll(drain, "} 1", "} 0"), "", command.Unable, "add the line to the counters file"},
+		"fit":                    {200, fit, "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
+		"most severe":            {200, fit + watch + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 1: watch, slowed (GPU-1)\n"},
+		"watch":                  {200, fit + watch, "", command.Faulty, "GPU 1: watch, slowed (GPU-1)\n"},
+		"from drain, only watch": {200, fit + watch, "--from=drain", command.OK, "2 GPUs: none has the verdict drain or worse\n"},
+		"unknown":                {200, fit + blind, "--from=replace", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
+		"unknown and drain":      {200, blind + drain, "", command.Faulty, "GPU 2: drain, lost (GPU-2)\nGPU 3: unknown, timeout (GPU-3)\n"},
+		"unknown and watch":      {200, blind + watch, "--from=drain", command.Unable, "GPU 3: unknown, timeout (GPU-3)\n"},
+		"value 0":                {200, fit + strings.ReplaceAll(drain, "} 1", "} 0"), "", command.OK, "1 GPU: none has the verdict watch or worse\n"},
+		"only value 0":           {200, strings.ReplaceAll(drain, "} 1", "} 0"), "", command.Unable, "add its line to the counters file"},
 		"escape sequence": {200, strings.ReplaceAll(drain, "lost", "\x1b]0;a\x07\u202e"), "", command.Faulty,
 			"GPU 2: drain, ?]0;a?? (GPU-2)\n"},
-		"of a later build": {200, strings.ReplaceAll(watch, "watch", "burn"), "--from=replace", command.Faulty, "GPU 1: burn, slowed (GPU-1)\n"},
-		"no verdict":       {200, success + gpus, "", command.Unable, "add the line to the counters file"},
-		"no data":          {200, "dcgm_exporter_collect_success 0\n", "", command.Unable, "add the line to the counters file"},
-		"no page":          {503, fit, "", command.Unable, "unknown: http://"},
-		"no text format":   {200, "{}", "", command.Unable, "text format"},
-		"a web page":       {200, "<!DOCTYPE html><html>", "", command.Unable, "is a web page; the metrics are usually at /metrics"},
-		"not a verdict":    {200, fit, "--from=burn", command.Unable, "expected watch, drain or replace"},
-		"no such verdict":  {200, fit, "--from=ok", command.Unable, "expected watch, drain or replace"},
-		"an unknown flag":  {200, fit, "--act", command.Unable, "-act"},
+		"an unknown verdict":                {200, strings.ReplaceAll(watch, "watch", "burn"), "--from=replace", command.Faulty, "GPU 1: burn, slowed (GPU-1)\n"},
+		"no verdict":                        {200, success + gpus, "", command.Unable, "add its line to the counters file"},
+		"no data":                           {200, "dcgm_exporter_collect_success 0\n", "", command.Unable, "add its line to the counters file"},
+		"HTTP error":                        {503, fit, "", command.Unable, "unknown: http://"},
+		"not the text format":               {200, "{}", "", command.Unable, "text format"},
+		"a web page":                        {200, "<!DOCTYPE html><html>", "", command.Unable, "is a web page; the metrics are usually at /metrics"},
+		"not a verdict":                     {200, fit, "--from=burn", command.Unable, "expected watch, drain or replace"},
+		"a verdict that is not a threshold": {200, fit, "--from=ok", command.Unable, "expected watch, drain or replace"},
+		"an unknown flag":                   {200, fit, "--act", command.Unable, "-act"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
@@ -49,7 +49,7 @@ func TestVerdict(t *testing.T) {
 			code := command.Run(t.Context(), "verdict", w.process(args...))
 			said := w.Out.String() + w.Err.String()
 			if code != c.code || !strings.Contains(said, c.says) || c.code != command.Unable && said != c.says {
-				t.Errorf("code %d, said %q; want %d and %q", code, said, c.code, c.says)
+				t.Errorf("exit code = %d, output = %q; want %d and %q", code, said, c.code, c.says)
 			}
 		})
 	}

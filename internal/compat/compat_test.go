@@ -166,7 +166,7 @@ func TestStrict(t *testing.T) {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
 			if !strings.Contains(page, "# HELP DCGM_EXP_XID_ERRORS_COUNT \n") {
-				t.Error("no HELP line for an empty help text")
+				t.Error("page has no HELP line for DCGM_EXP_XID_ERRORS_COUNT, want one with an empty text")
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestWithoutStrict(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, `DCGM_FI_DEV_GPU_TEMP{`+labelsI) || strings.Contains(page, "# HELP") {
-		t.Errorf("page has quirks of strict mode:\n%s", page)
+		t.Errorf("page has quirks of strict mode, want none:\n%s", page)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestJobCopies(t *testing.T) {
 	}
 	one := `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="c",pod="p"} 30`
 	if got := samples(page(compat.Options{JobCopies: true}, s)); got[0] != one {
-		t.Errorf("with one job: %s, want %s", got[0], one)
+		t.Errorf("with one job: sample = %s, want %s", got[0], one)
 	}
 	if got := samples(page(compat.Options{}, s)); len(got) != 6 {
 		t.Errorf("samples without copies = %d, want 6:\n%s", len(got), strings.Join(got, "\n"))
@@ -359,7 +359,7 @@ func TestRewriterIsReused(t *testing.T) {
 	}
 	owners := r.Rewrite(partitioned).Owners
 	if r.Rewrite(partitioned).Owners != owners {
-		t.Error("the owners changed although the input did not")
+		t.Error("Rewrite of the same snapshot returns other owners, want the same")
 	}
 	whole := world()
 	whole.Topology = gpu.NewTopology(whole.Topology.Devices[:rowInstance])
@@ -368,7 +368,7 @@ func TestRewriterIsReused(t *testing.T) {
 		whole.Columns[i].Values = whole.Columns[i].Values[:rowInstance]
 	}
 	if got := encode(whole); !strings.Contains(got, "DCGM_FI_DEV_GPU_TEMP{"+labels1+`,DCGM_FI_DRIVER_VERSION="570"} 41`) {
-		t.Errorf("a GPU is hidden that is no longer partitioned:\n%s", got)
+		t.Errorf("page has no sample of GPU 1, which is no longer partitioned, want one:\n%s", got)
 	}
 	if diff := cmp.Diff(first, encode(world())); diff != "" {
 		t.Errorf("page of the first topology (-first +later):\n%s", diff)
@@ -380,7 +380,7 @@ func TestSnapshotWithoutTopology(t *testing.T) {
 	s := &gpu.Snapshot{Health: gpu.Health{Err: gpu.ErrOpening}}
 	for _, opts := range []compat.Options{{Strict: true}, {JobCopies: true}, {VirtualGPUs: true}, {}} {
 		if got := compat.New(opts).Rewrite(s); got.Health.Err != gpu.ErrOpening || got.Owners != nil {
-			t.Errorf("%+v: snapshot = %+v", opts, got)
+			t.Errorf("%+v: snapshot = %+v, want gpu.ErrOpening and no owners", opts, got)
 		}
 	}
 }
@@ -407,10 +407,10 @@ func TestOptions(t *testing.T) {
 			t.Errorf("strict mode omits %s: %t, want %t", name, got, omitted)
 		}
 		if (compat.Options{}).Omits(family) {
-			t.Errorf("%s is omitted by default", name)
+			t.Errorf("default mode omits %s: true, want false", name)
 		}
 	}
 	if (compat.Options{Strict: true}).Omits(nil) {
-		t.Error("strict mode omits a field")
+		t.Error("strict mode omits a counter without a family: true, want false")
 	}
 }

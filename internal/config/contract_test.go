@@ -37,7 +37,7 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 	}
 	for name, ok := range taken {
 		if !ok {
-			t.Errorf("setting %s of NVIDIA's exporter does not exist", name)
+			t.Errorf("setting %s of NVIDIA's exporter is missing, want every one", name)
 		}
 	}
 	if len(own) > mostOwn {

@@ -206,7 +206,7 @@ func (r *reader) version(v *yaml.Node) {
 // rejectEmpty rejects an empty list at a path.
 func (r *reader) rejectEmpty(path ...string) {
 	if n := text.NodeAt(r.root, path...); n != nil && len(n.Content) == 0 {
-		r.fail(n.Line, "%s is an empty list: expected a list", strings.Join(path, "."))
+		r.fail(n.Line, "%s is an empty list: expected at least one element", strings.Join(path, "."))
 	}
 }
 

@@ -56,7 +56,7 @@ func TestTextsOfAFile(t *testing.T) {
 	const file = "version: 1\nmetrics: {fields: [{name: &n 0x1, prometheusType: true, help: *n}]}\ncollection: {interval: 1500ms}\n"
 	c := mustParse(t, world{files: map[string]string{"/c.yaml": file}}, "--config-file=/c.yaml")
 	if diff := cmp.Diff([]Field{{Name: "0x1", Type: "true", Help: "0x1", Line: 2}}, c.Metrics.Fields); diff != "" || c.Collection.Interval != 1500*time.Millisecond {
-		t.Errorf("interval %v, fields (-want +got):\n%s", c.Collection.Interval, diff)
+		t.Errorf("interval = %v, want 1.5s; fields (-want +got):\n%s", c.Collection.Interval, diff)
 	}
 }
 
@@ -81,7 +81,7 @@ collections:
 	lines := cmpopts.IgnoreFields
 	ignore := []cmp.Option{lines(Config{}, "Path"), lines(WatchGroup{}, "Line")}
 	if diff := cmp.Diff(mustParse(t, w, "--config-file=/c.yaml"), mustParse(t, w, "--config-file=/d.yaml"), ignore...); diff != "" {
-		t.Errorf("the schemas differ (-1 +2):\n%s", diff)
+		t.Errorf("configurations of the two versions differ (-version 1 +version 2):\n%s", diff)
 	}
 }
 
@@ -98,10 +98,10 @@ sources:
 	for _, version := range []string{"1", "2"} {
 		c := mustParse(t, world{files: map[string]string{"/c.yaml": "version: " + version + rest}}, "--config-file=/c.yaml")
 		if c.Metrics.File != "/x.csv" || c.Web.ExporterMetrics || c.Web.MaxRequests != 16 {
-			t.Errorf("version %s: file = %q, exporter metrics = %t, max requests = %d", version, c.Metrics.File, c.Web.ExporterMetrics, c.Web.MaxRequests)
+			t.Errorf("version %s: file = %q, exporter metrics = %t, max requests = %d; want /x.csv, false, 16", version, c.Metrics.File, c.Web.ExporterMetrics, c.Web.MaxRequests)
 		}
 		if len(c.Notices) != 4 || !strings.HasPrefix(c.Notices[0], "/c.yaml:7: sources.dcgm.detectBindUnbind.enabled has no effect: ") {
-			t.Errorf("version %s: notices = %q", version, c.Notices)
+			t.Errorf("version %s: notices = %q, want 4, the first in line 7", version, c.Notices)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestCountersOfTheFileYield(t *testing.T) {
 	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
 	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}, {"-m=none"}} {
 		if c := mustParse(t, w, args...); c.Metrics.Fields != nil || len(c.Collection.Groups) != 2 {
-			t.Errorf("%q: fields = %v, groups = %v", args, c.Metrics.Fields, c.Collection.Groups)
+			t.Errorf("%q: fields = %v, groups = %v; want no fields and 2 groups", args, c.Metrics.Fields, c.Collection.Groups)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestFileErrors(t *testing.T) {
 		{"file and fields", "version: 1\nmetrics:\n  file: a\n  fields: [{name: A, prometheusType: gauge}]\n", []string{"c.yaml:4: metrics.file and metrics.fields cannot be combined: keep one"}},
 		{"file is a list", "version: 1\nmetrics:\n  file: [a]\n", []string{"c.yaml:3: metrics.file is a list: expected a string"}},
 		{"file is binary", "version: 1\nmetrics:\n  file: !!binary YQ==\n", []string{`c.yaml:3: metrics.file is "YQ==": expected a string`}},
-		{"no fields", "version: 1\nmetrics:\n  fields: []\n", []string{"c.yaml:3: metrics.fields is an empty list: expected a list"}},
+		{"no fields", "version: 1\nmetrics:\n  fields: []\n", []string{"c.yaml:3: metrics.fields is an empty list: expected at least one element"}},
 		{"field is a name", "version: 1\nmetrics:\n  fields: [A]\n", []string{`c.yaml:3: metrics.fields[0] is "A": expected keys and values`}},
 		{"field without name and type", "version: 1\nmetrics:\n  fields:\n  - {prometheusType: gauge}\n  - {name: A}\n", []string{
 			"c.yaml:4: metrics.fields: the name is missing",
@@ -186,14 +186,14 @@ var badVersion2 = []badFile{
 	{"collection in version 2", "version: 2\ncollection: {interval: 1s}\n", []string{"c.yaml:2: collection belongs to version 1: expected collections"}},
 	{"collections in version 1", "version: 1\ncollections: []\n", []string{"c.yaml:2: collections belongs to version 2: expected collection"}},
 	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2" is a string: expected a number without quotes`}},
-	{"two of all fields", "version: 2\ncollections:\n- {name: a, every: 1s, metrics: {include: [\"*\"]}}\n- {name: b, every: 2s, metrics: {include: [\"*\"]}}\n", []string{
+	{"two collections of all fields", "version: 2\ncollections:\n- {name: a, every: 1s, metrics: {include: [\"*\"]}}\n- {name: b, every: 2s, metrics: {include: [\"*\"]}}\n", []string{
 		"c.yaml:4: collections: a second collection of all fields, first on line 3",
 	}},
-	{"no pace", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
+	{"no interval", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
 		`c.yaml:3: collections: "a": every is missing or not above zero: expected a duration such as 30s`,
 		`c.yaml:4: collections: "b": every is missing or not above zero: expected a duration such as 5s`,
 	}},
-	{"bad pace", "version: 2\ncollections:\n- {name: a, every: 0s, metrics: {include: [\"*\"]}}\n", []string{
+	{"interval of zero", "version: 2\ncollections:\n- {name: a, every: 0s, metrics: {include: [\"*\"]}}\n", []string{
 		`c.yaml:3: collections: "a": every is missing or not above zero: expected a duration such as 30s`,
 	}},
 	{"bare collection", "version: 2\ncollections:\n- {}\n", []string{
@@ -250,11 +250,11 @@ func TestFileHasEveryKey(t *testing.T) {
 	walk(reflect.TypeFor[file](), "")
 	for _, o := range table() {
 		if o.key != "" && !keys[o.key] {
-			t.Errorf("type file has no key %s", o.key)
+			t.Errorf("type file has no key %s of the option --%s, want one", o.key, o.name)
 		}
 		delete(keys, o.key)
 	}
 	for key := range keys {
-		t.Errorf("no row of the table has the key %s", key)
+		t.Errorf("no option has the key %s of type file, want one", key)
 	}
 }

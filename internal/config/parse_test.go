@@ -158,12 +158,12 @@ func TestSpellings(t *testing.T) {
 					example.value = "false"
 				}
 			} else if !ok {
-				t.Fatal("the option has no example")
+				t.Fatal("the option has no example, want one in examples")
 			}
 			env := o.variables()[0]
 			byEnv := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
 			if cmp.Equal(mustParse(t, world{files: files}, example.with...), byEnv, ignore) {
-				t.Fatalf("%s=%s does not change the Config", env, example.value)
+				t.Fatalf("%s=%s leaves the Config unchanged, want a change", env, example.value)
 			}
 			if o.name == "" {
 				return
@@ -291,9 +291,9 @@ func TestOdd(t *testing.T) {
 		want any
 		says []string
 	}{
-		{"counters in both", nil, []string{"-f=/x.csv", "-m", "a:b"},
+		{"counters file and ConfigMap", nil, []string{"-f=/x.csv", "-m", "a:b"},
 			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"--collectors has no effect together with --configmap-data."}},
-		{"counters in both, by variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
+		{"counters file and ConfigMap, by variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
 			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"DCGM_EXPORTER_COLLECTORS has no effect together with DCGM_EXPORTER_CONFIGMAP_DATA."}},
 		{"no ConfigMap", nil, []string{"-f=/x.csv", "-m", "none"},
 			func(c *Config) any { return c.Metrics.ConfigMap == (ConfigMapName{}) && c.Metrics.File == "/x.csv" }, true, nil},
@@ -303,26 +303,26 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return c.Labels.Hostname }, HostLabelBoth, nil},
 		{"strict with a chosen spelling", nil, []string{"--compatibility=strict", "--hostname-label=Hostname"},
 			func(c *Config) any { return c.Labels.Hostname }, HostLabelUpper, nil},
-		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"},
+		{"no host label, but its spelling", nil, []string{"-n", "--hostname-label=both"},
 			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect together with --no-hostname."}},
 		{"copies with owner-labels=info", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
 			func(c *Config) any { return c.Kubernetes.VirtualGPUs }, false, []string{"--kubernetes-virtual-gpus has no effect together with --owner-labels."}},
 		{"owner-labels=info without accounting", map[string]string{"DCGM_EXPORTER_OWNER_LABELS": "info"}, []string{"--enable-accounting-metrics=false"},
 			func(c *Config) any { return c.Labels.Owners }, OwnersOnSeries, []string{"DCGM_EXPORTER_OWNER_LABELS=info has no effect without --enable-accounting-metrics."}},
-		{"sim and engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim"},
+		{"--source=sim with a host engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim"},
 			func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true, []string{"DCGM_REMOTE_HOSTENGINE_INFO has no effect with --source=sim, which needs no host engine."}},
-		{"nvml and engine", nil, []string{"--source=nvml", "-r=host"},
+		{"--source=nvml with a host engine", nil, []string{"--source=nvml", "-r=host"},
 			func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true, []string{"--remote-hostengine-info has no effect with --source=nvml, which needs no host engine."}},
-		{"node without sim", nil, []string{"--sim-node=t4"},
+		{"simulated node without --source=sim", nil, []string{"--sim-node=t4"},
 			func(c *Config) any { return c.Source.Kind }, SourceAuto, []string{"--sim-node has no effect with --source=auto: it needs --source=sim."}},
-		{"seed without sim, though it is the default", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"},
+		{"default seed without --source=sim", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"},
 			func(c *Config) any { return c.Source.Kind }, SourceNVML, []string{"DCGM_EXPORTER_SIM_SEED has no effect with --source=nvml: it needs --source=sim."}},
-		{"no window", nil, []string{"-x", "0", "--clock-events-count-window-size=0"},
+		{"windows of 0", nil, []string{"-x", "0", "--clock-events-count-window-size=0"},
 			func(c *Config) any { return c.Collection.XIDWindow + c.Collection.ClockEventWindow }, time.Duration(0), nil},
 		{"a window below zero", nil, []string{"-x=-9223372036854775808"},
 			func(c *Config) any { return c.Collection.XIDWindow }, time.Duration(0),
 			[]string{`--xid-count-window-size "-9223372036854775808": negative value; using 0, nothing is counted.`}},
-		{"no interval", nil, []string{"-c", "0"},
+		{"an interval of 0", nil, []string{"-c", "0"},
 			func(c *Config) any { return c.Collection.Interval }, 30 * time.Second,
 			[]string{`--collect-interval "0": expected ` + millis + `, above zero; using the default "30000".`}},
 		{"an interval below zero", map[string]string{"DCGM_EXPORTER_INTERVAL": "-1"}, nil,
@@ -380,11 +380,11 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return c.Kubernetes.Enabled && !c.Log.Debug && c.Metrics.File == "/x.csv" }, true,
 			[]string{"Reading -k true as --kubernetes=true: write the value of a switch after an equals sign.",
 				"Reading --debug False as --debug=False: write the value of a switch after an equals sign."}},
-		{"nothing given", nil, nil, interval, 30 * time.Second, nil},
+		{"no settings", nil, nil, interval, 30 * time.Second, nil},
 		{"a setting that works", nil, []string{"-c=1000", "-n"}, interval, time.Second, nil},
 		{"a setting at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, interval, 30 * time.Second, nil},
 		{"seconds without a unit", nil, []string{"-c=30"}, interval, 30 * time.Millisecond, []string{
-			"--collect-interval is 30ms, which costs CPU here and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
+			"--collect-interval is 30ms, which costs CPU in the exporter and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
 		}},
 		{"a short interval", nil, []string{"-c=50"}, interval, 50 * time.Millisecond, nil},
 		{"a setting without its switch", nil, []string{"--dcgm-log-level=INFO"},
@@ -431,13 +431,13 @@ func TestTexts(t *testing.T) {
 		}
 		for _, word := range append(o.flags(), o.variables()...) {
 			if !strings.Contains(help, word) {
-				t.Errorf("help does not contain %s", word)
+				t.Errorf("help does not contain %s, want every flag and variable", word)
 			}
 		}
 	}
 	for line := range strings.Lines(help) {
 		if len(line) > helpWidth+1 && strings.HasPrefix(line, "      ") {
-			t.Errorf("help line has %d characters: %s", len(line), line)
+			t.Errorf("help line has %d characters, want at most %d: %s", len(line)-1, helpWidth, line)
 		}
 	}
 }
@@ -452,7 +452,7 @@ func TestOperands(t *testing.T) {
 		t.Errorf("operands differ (-want +got):\n%s", diff)
 	}
 	if c.Source.Kind != SourceSim || c.Log.Debug {
-		t.Errorf("source = %s, debug = %t", c.Source.Kind, c.Log.Debug)
+		t.Errorf("source = %s, debug = %t; want sim, false", c.Source.Kind, c.Log.Debug)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestMissingConfigFile(t *testing.T) {
 	_, err := world{}.parse("--config-file=/none.yaml")
 	wantError(t, err, "--config-file: open /none.yaml: file does not exist")
 	if !errors.Is(err, os.ErrNotExist) {
-		t.Error("error does not wrap its cause")
+		t.Errorf("error = %v, want one that wraps os.ErrNotExist", err)
 	}
 }
 
@@ -479,7 +479,7 @@ func TestRetentionHasNoEffect(t *testing.T) {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
 	if c.Collection.Interval != 10*time.Second || len(c.Collection.Groups) != 2 || c.Collection.Groups[0].Interval != 5*time.Second {
-		t.Errorf("collection: %+v", c.Collection)
+		t.Errorf("collection = %+v, want an interval of 10s and 2 groups, the first with 5s", c.Collection)
 	}
 }
 
@@ -491,10 +491,10 @@ func TestRepeatedProgramName(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Metrics.File != "x.csv" || len(c.Notices) != 1 || !strings.Contains(c.Notices[0], name) {
-			t.Errorf("%s: file %q, notices %q", name, c.Metrics.File, c.Notices)
+			t.Errorf("%s: file = %q, notices = %q; want x.csv and one notice about the argument", name, c.Metrics.File, c.Notices)
 		}
 	}
 	if _, err := Parse([]string{"dcgm-exporter", "serve"}, func(string) (string, bool) { return "", false }, nil); err == nil {
-		t.Error("another word is accepted")
+		t.Error("arguments dcgm-exporter serve: error = nil, want one")
 	}
 }

@@ -31,7 +31,7 @@ func (p *parser) resolveConflicts() {
 	p.strict()
 	p.ownerLabels()
 	if i := c.Collection.Interval; i < shortInterval {
-		p.warn("%s is %v, which costs CPU here and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
+		p.warn("%s is %v, which costs CPU in the exporter and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
 			p.label("collect-interval"), i)
 	}
 	p.overridden("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")

@@ -20,10 +20,10 @@ func TestStrict(t *testing.T) {
 		{"off", nil, []string{"--hpc-job-mapping-dir=/jobs"}, meaning{true, true, true, false}},
 		{"by variable", map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, nil, meaning{}},
 		{"with jobs", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs"}, meaning{Copies: true}},
-		{"with jobs as they are", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--owner-labels=series"}, meaning{}},
+		{"with jobs and --owner-labels=series", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--owner-labels=series"}, meaning{}},
 		{"with health", nil, []string{"--compatibility=strict", "--enable-health-metrics"}, meaning{Health: true}},
 		{"with accounts, by variable", map[string]string{"DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS": "1"}, []string{"--compatibility=strict"}, meaning{Accounting: true}},
-		{"with itself", nil, []string{"--compatibility=strict", "--enable-exporter-metrics"}, meaning{Exporter: true}},
+		{"with exporter metrics", nil, []string{"--compatibility=strict", "--enable-exporter-metrics"}, meaning{Exporter: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestStrict(t *testing.T) {
 				t.Errorf("differs (-want +got):\n%s", diff)
 			}
 			if c.Notices != nil {
-				t.Errorf("notices = %q", c.Notices)
+				t.Errorf("notices = %q, want none", c.Notices)
 			}
 		})
 	}
@@ -80,10 +80,10 @@ func TestHash(t *testing.T) {
 	seen := map[uint64]string{}
 	note := func(what string, h uint64) {
 		if other, dup := seen[h]; dup {
-			t.Errorf("%s and %s have the same hash", what, other)
+			t.Errorf("%s and %s have the same hash, want different ones", what, other)
 		}
 		if float := float64(h); uint64(float) != h {
-			t.Errorf("%s: a float64 cannot represent %d", what, h)
+			t.Errorf("%s: hash = %d, want one that a float64 can represent", what, h)
 		}
 		seen[h] = what
 	}
@@ -106,12 +106,12 @@ func TestHash(t *testing.T) {
 	}
 	one := node("node-1", "--address=10.0.0.1:9400", "-r=10.0.0.1:5555")
 	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555"); one != two {
-		t.Errorf("two nodes with the same configuration: hashes %d and %d", one, two)
+		t.Errorf("hashes of two nodes with the same configuration = %d and %d, want equal ones", one, two)
 	}
 	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555", "-k=true"); one == two {
-		t.Error("node with a different flag has the same hash")
+		t.Errorf("hash of a node with a different flag = %d, want a different one", two)
 	}
 	if a, b := plain.Hash([]byte("x")), mustParse(t, w, "-c=30000").Hash([]byte("x")); a != b {
-		t.Errorf("same configuration has the hashes %d and %d", a, b)
+		t.Errorf("hashes without and with a default flag = %d and %d, want equal ones", a, b)
 	}
 }

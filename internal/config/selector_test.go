@@ -68,7 +68,7 @@ func TestParseSelectorErrors(t *testing.T) {
 		}
 	}
 	if _, err := parseSelector("g:0-1023"); err != nil {
-		t.Errorf("selector with 1024 IDs: %v", err)
+		t.Errorf("selector with 1024 IDs: error = %v, want nil", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func FuzzSelector(f *testing.F) {
 			t.Errorf("%q changes when written as %q (-first +second):\n%s", s, text, diff)
 		}
 		if again := formatSelector(second); again != text {
-			t.Errorf("%q is written as %q, and after parsing as %q", s, text, again)
+			t.Errorf("%q is written as %q, and parsed again as %q, want the same", s, text, again)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func TestInclude(t *testing.T) {
 	for _, name := range etc.Names {
 		content, ok := etc.Named(name)
 		if !ok {
-			t.Fatalf("no built-in file %s", name)
+			t.Fatalf("etc.Named(%s): not found, want the built-in file", name)
 		}
 		whole, _, err := counters.Parse(bytes.NewReader(content), name)
 		if err != nil {
@@ -67,7 +67,7 @@ func TestIncludeOfAnUnknownFile(t *testing.T) {
 	}
 	want := `my.csv:1: no built-in counters file "helth": expected default, health, fleet; did you mean health?`
 	if got := problems[0].String(); got != want {
-		t.Errorf("problem %q, want %q", got, want)
+		t.Errorf("problem = %q, want %q", got, want)
 	}
 }
 

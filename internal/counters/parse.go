@@ -153,11 +153,11 @@ func (p *parser) second(request Request, first int) {
 	}
 	unfit, _ := p.requests[i].wrongType()
 	if what, _ := request.wrongType(); unfit == "" || what != "" {
-		p.report(Problem{Text: request.Name, What: "second line for",
+		p.report(Problem{Text: request.Name, What: "duplicate line for",
 			Expected: fmt.Sprintf("one line per name; line %d is used", first)})
 		return
 	}
-	p.report(Problem{Text: request.Name, What: "second line for", Warning: true,
+	p.report(Problem{Text: request.Name, What: "duplicate line for", Warning: true,
 		Expected: fmt.Sprintf("one line per name; this one is used instead of line %d, since its type %s fits the value",
 			first, request.Type)})
 	p.requests = slices.Delete(p.requests, i, i+1)
@@ -270,13 +270,13 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 	switch {
 	case n.Entry.Type == catalog.Marker:
-		return Problem{Text: n.Name, What: "name of a range of ids", Expected: "the name of a field"}
+		return Problem{Text: n.Name, What: "name of a range of IDs", Expected: "the name of a field"}
 	case n.Entry.Type == catalog.Binary:
-		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "one that holds a number or a text"}
+		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "a field that holds a number or a text"}
 	case n.Entry.Levels == 0:
 		return Problem{
 			Text: n.Name, What: "field of entities that are not watched",
-			Expected: "one of GPUs, GPU instances, links, switches, CPUs or the machine",
+			Expected: "a field of GPUs, GPU instances, links, switches, CPUs or the machine",
 		}
 	case n.Entry.Type == catalog.Text && typ != gpu.MetricLabel:
 		return Problem{Text: n.Name, What: "type " + typ.String() + " for the text", Expected: "type label"}

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestParseNasty(t *testing.T) {
 	files, err := filepath.Glob("testdata/nasty/*.csv")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no fixtures: %v", err)
+		t.Fatalf("files in testdata/nasty = %d, error = %v; want at least one", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".csv"), func(t *testing.T) {
@@ -89,13 +89,13 @@ func TestParseErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			requests, _, err := counters.Parse(test.r, "my.csv")
 			if !errors.Is(err, test.want) {
-				t.Fatalf("error %v, want %v", err, test.want)
+				t.Fatalf("error = %v, want %v", err, test.want)
 			}
 			if (err == nil) != (len(requests) > 0) {
 				t.Errorf("requests = %d with error %v; want requests only without an error", len(requests), err)
 			}
 			if err != nil && !strings.HasPrefix(strings.TrimPrefix(err.Error(), "no usable counter: "), "my.csv") {
-				t.Errorf("error does not name the file: %v", err)
+				t.Errorf("error = %v, want it to name my.csv", err)
 			}
 		})
 	}
@@ -108,10 +108,10 @@ func TestParseBoundsProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(problems) > 300 {
-		t.Errorf("%d problems", len(problems))
+		t.Errorf("problems = %d, want at most 300", len(problems))
 	}
 	if last := problems[len(problems)-1].String(); last != "x.csv: 4800 more problems like these" {
-		t.Errorf("last problem: %s", last)
+		t.Errorf("last problem = %q, want the number of the 4800 omitted ones", last)
 	}
 }
 
@@ -134,7 +134,7 @@ func FuzzParseLineIsolation(f *testing.F) {
 		}
 		for _, p := range problems {
 			if p.Line != 2 || !utf8.ValidString(p.String()) {
-				t.Errorf("line %q: problem %s", line, p)
+				t.Errorf("line %q: problem = %q, want valid UTF-8 about line 2", line, p)
 			}
 		}
 	})
@@ -146,12 +146,12 @@ func TestNewRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "Fraction of time in which a kernel was running (0 to 1)."; r.Help != want {
-		t.Errorf("help %q, want %q", r.Help, want)
+		t.Errorf("help = %q, want %q", r.Help, want)
 	}
 	_, err = counters.NewRequest("DCGM_FI_DEV_GPU_UTL", gpu.MetricGauge, "x")
 	var problem counters.Problem
 	if !errors.As(err, &problem) || problem.Nearest != "DCGM_FI_DEV_GPU_UTIL" {
-		t.Errorf("error %v", err)
+		t.Errorf("error = %v, want a Problem whose nearest name is DCGM_FI_DEV_GPU_UTIL", err)
 	}
 }
 
@@ -200,13 +200,13 @@ func TestHelpOfAnotherUnit(t *testing.T) {
 		problems := counters.Lint(requests, "c.csv")
 		if tt.word == "" {
 			if len(problems) > 0 {
-				t.Errorf("%q: %v, want no warning", tt.help, problems)
+				t.Errorf("%q: problems = %v, want none", tt.help, problems)
 			}
 			continue
 		}
 		text := fmt.Sprintf("c.csv:1: help text names the unit %s for %q: expected %s", tt.word, tt.field, tt.unit)
 		if len(problems) != 1 || problems[0].String() != text || !problems[0].Warning {
-			t.Errorf("%q: %v, want %s", tt.help, problems, text)
+			t.Errorf("%q: problems = %v, want %s", tt.help, problems, text)
 		}
 	}
 }

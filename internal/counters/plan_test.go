@@ -124,7 +124,7 @@ DCGM_FI_DEV_MINOR_NUMBER, label, fine
 DCGM_FI_DRIVER_VERSION, label, fine
 `), "my.csv") {
 		if !p.Warning {
-			t.Errorf("problem is not a warning: %s", p)
+			t.Errorf("warning = false, want true: %s", p)
 		}
 		got = append(got, p.String())
 	}
@@ -165,7 +165,7 @@ func TestEdgesAreSampledOften(t *testing.T) {
 		}
 		for _, d := range plan.Derived {
 			if d.Interval != test.group {
-				t.Errorf("%q: %s counts every %v, want that of its group, %v", test.families, d.Name, d.Interval, test.group)
+				t.Errorf("%q: interval of %s = %v, want %v as in its group", test.families, d.Name, d.Interval, test.group)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		}
 		request, err := counters.NewRequest(e.Classic, typ, "")
 		if err != nil {
-			t.Errorf("%d: %v", e.ID, err)
+			t.Errorf("NewRequest of field %d: error = %v, want nil", e.ID, err)
 			continue
 		}
 		if request.Named.Entry.ID != e.ID {
@@ -33,7 +33,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		both := counters.Translate([]counters.Request{request}, catalog.Both, false)
 		if e.Classic == e.Current {
 			if len(both) != 1 || both[0].Name != e.Classic {
-				t.Errorf("%s has one name, but vocabulary both yields %v", e.Classic, names(both))
+				t.Errorf("%s: vocabulary both yields %v, want one name", e.Classic, names(both))
 			}
 			continue
 		}
@@ -43,25 +43,25 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 			continue
 		}
 		if plan := counters.NewPlan(both, counters.PlanOptions{}); len(plan.Fields) != 1 {
-			t.Errorf("%s: %d fields are read for two names", e.Classic, len(plan.Fields))
+			t.Errorf("%s: fields read for the two names = %d, want 1", e.Classic, len(plan.Fields))
 		}
 		from, to, ok := catalog.Rename(e.Classic, catalog.Current)
 		back, forth, okBack := catalog.Rename(e.Current, catalog.Classic)
 		if !ok || !okBack || to.Name != e.Current || forth.Name != e.Classic {
-			t.Errorf("Rename does not map %s and %s to each other", e.Classic, e.Current)
+			t.Errorf("Rename = %s and %s, want %s and %s", to.Name, forth.Name, e.Current, e.Classic)
 			continue
 		}
 		there, again := to.Scale/from.Scale, forth.Scale/back.Scale
 		if there <= 0 || math.Abs(there*again-1) > 1e-12 {
-			t.Errorf("%s: factor %v and its inverse %v do not cancel", e.Classic, there, again)
+			t.Errorf("%s: factor = %v, inverse = %v; want a product of 1", e.Classic, there, again)
 		}
 		if there != 1 {
 			rescaled++
 			if from.Unit == to.Unit {
-				t.Errorf("%s: factor %v, but both names use the unit %s", e.Classic, there, from.Unit)
+				t.Errorf("%s: factor = %v, want 1: both names use the unit %s", e.Classic, there, from.Unit)
 			}
 		} else if from.Unit != to.Unit {
-			t.Errorf("%s is in %q and %s in %q, but there is no factor", e.Classic, from.Unit, e.Current, to.Unit)
+			t.Errorf("%s in %q and %s in %q: factor = 1, want another", e.Classic, from.Unit, e.Current, to.Unit)
 		}
 		if _, _, ok := catalog.Rename(e.Classic, catalog.Classic); ok {
 			t.Errorf("%s: Rename returns another classic name, want none", e.Classic)
@@ -71,6 +71,6 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		}
 	}
 	if fields < 300 || renamed < 100 || rescaled < 20 {
-		t.Errorf("only %d fields, %d renamed, %d with another unit: the test covers too few", fields, renamed, rescaled)
+		t.Errorf("fields = %d, renamed = %d, with another unit = %d; want at least 300, 100, 20", fields, renamed, rescaled)
 	}
 }

@@ -16,7 +16,7 @@ func parse(t *testing.T, text string) []counters.Request {
 	t.Helper()
 	requests, problems, err := counters.Parse(bytes.NewReader([]byte(text)), "test.csv")
 	if err != nil || len(problems) > 0 {
-		t.Fatalf("parse: %v, problems %v", err, problems)
+		t.Fatalf("Parse: error = %v, problems = %v; want none", err, problems)
 	}
 	return requests
 }
@@ -25,7 +25,7 @@ func shipped(t *testing.T, name string) []counters.Request {
 	t.Helper()
 	data, ok := etc.File(name)
 	if !ok {
-		t.Fatalf("no shipped file %s", name)
+		t.Fatalf("etc.File(%s): not found, want the shipped file", name)
 	}
 	return parse(t, string(data))
 }
@@ -76,15 +76,15 @@ func TestTranslateDefault(t *testing.T) {
 		}
 	}
 	if renamed != 23 || rescaled != 11 {
-		t.Errorf("%d renamed and %d of them with another unit, want 23 and 11", renamed, rescaled)
+		t.Errorf("renamed = %d, with another unit = %d; want 23 and 11", renamed, rescaled)
 	}
 	both := counters.Translate(requests, catalog.Both, true)
 	if got, want := len(both), len(requests)+renamed+1; got != want {
-		t.Errorf("both: %d families, want %d", got, want)
+		t.Errorf("families with vocabulary both = %d, want %d", got, want)
 	}
 	plan := counters.NewPlan(both, counters.PlanOptions{})
 	if got, want := len(plan.Fields), len(requests)+1; got != want {
-		t.Errorf("both: fields read = %d, want %d: one sample serves both names", got, want)
+		t.Errorf("fields read with vocabulary both = %d, want %d: one sample serves both names", got, want)
 	}
 }
 
@@ -127,7 +127,7 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 		switch r.Name {
 		case "DCGM_FI_DEV_SM_CLOCK_HERTZ":
 			if r.Help != "SM clock (in hertz)." || r.Named.Scale != 1e6 {
-				t.Errorf("added family: help %q, scale %v", r.Help, r.Named.Scale)
+				t.Errorf("added family: help = %q, scale = %v; want the help in hertz and 1e6", r.Help, r.Named.Scale)
 			}
 		case "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND":
 			if r.Type != gpu.MetricGauge {
@@ -135,7 +135,7 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 			}
 		case "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":
 			if r.Type != gpu.MetricCounter || r.Help != "a rate" {
-				t.Errorf("user's line has type %s and help %q, want them unchanged", r.Type, r.Help)
+				t.Errorf("user's line: type = %s, help = %q; want counter and \"a rate\"", r.Type, r.Help)
 			}
 		}
 	}
@@ -144,10 +144,10 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 func TestParseVocabulary(t *testing.T) {
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current, catalog.Both} {
 		if got, ok := catalog.ParseVocabulary(v.String()); !ok || got != v {
-			t.Errorf("ParseVocabulary(%s) = %s, %t", v, got, ok)
+			t.Errorf("ParseVocabulary(%s) = %s, %t; want %s, true", v, got, ok, v)
 		}
 	}
 	if _, ok := catalog.ParseVocabulary("Classic"); ok {
-		t.Error("ParseVocabulary accepted an unknown word")
+		t.Error("ParseVocabulary of an unknown word: ok = true, want false")
 	}
 }

@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0", "/dev/nvidia0", "GPU-\xff",
 	} {
 		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
-			t.Errorf("Parse(%q) = %+v", text, id)
+			t.Errorf("Parse(%q) = %+v, want FormUnknown with the text", text, id)
 		}
 	}
 }
@@ -89,10 +89,10 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	}{
 		{"no minor numbers: NVML's indices", []gpu.Device{whole(0, x), whole(1, "GPU-"+y)}, map[string][]int{"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil}},
 		{"one UUID behind two prefixes", []gpu.Device{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)}, map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}}},
-		{"the minor number of the first GPU", []gpu.Device{
+		{"a GPU with ID 0 and minor number 3", []gpu.Device{
 			{Entity: gpu.Entity{Kind: gpu.KindGPU}, Minor: 3, UUID: x}, instance(0, 5, x, "MIG-a"),
 		}, map[string][]int{"nvidia3": {0}, "nvidia3/gi5": {1}, "nvidia0": nil, "nvidia0/gi5": nil}},
-		{"instances alone", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
+		{"GPU instances without their GPUs", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
 			"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
 			"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
 		}},
@@ -153,7 +153,7 @@ func TestMissing(t *testing.T) {
 	} {
 		parsed := deviceid.Parse(id)
 		if why := r.Missing(parsed); !strings.HasPrefix(why, tt.why) || r.Rows(parsed) != nil {
-			t.Errorf("%q names rows %v: %s", id, r.Rows(parsed), why)
+			t.Errorf("%q: rows = %v, reason = %q; want no row and the reason %q", id, r.Rows(parsed), why, tt.why)
 		}
 		want(t, id+" is NVIDIA's", parsed.OfNVIDIA(), tt.ours)
 	}
@@ -192,10 +192,10 @@ func FuzzParse(f *testing.F) {
 		all := written(id)
 		at := slices.IndexFunc(all, func(s string) bool { return strings.EqualFold(s, text) })
 		if at < 0 || deviceid.Parse(all[at]) != id {
-			t.Errorf("Parse(%q) = %+v, which is written as one of %q", text, id, all)
+			t.Errorf("Parse(%q) = %+v, want an ID whose written forms %q include the text", text, id, all)
 		}
 		if id.Form == deviceid.FormUnknown && id.Text != text {
-			t.Errorf("Text of %q = %q", text, id.Text)
+			t.Errorf("Text of %q = %q, want it unchanged", text, id.Text)
 		}
 		// An ID names only entities that match it.
 		for _, row := range resolver.Rows(id) {
@@ -216,11 +216,11 @@ func FuzzParse(f *testing.F) {
 				ok = d.Entity.Kind == gpu.KindGPUInstance && d.Minor == id.Index && d.InstanceID == id.Instance
 			}
 			if !ok {
-				t.Errorf("%q must not name %+v", text, d)
+				t.Errorf("%q names %+v, want only the device with this ID", text, d)
 			}
 		}
 		if resolver.Rows(id) == nil && resolver.Missing(id) == "" {
-			t.Errorf("%q names nothing, but Missing has no reason", text)
+			t.Errorf("%q names no device and Missing = \"\", want a reason", text)
 		}
 	})
 }
@@ -302,15 +302,15 @@ func FuzzParseVisible(f *testing.F) {
 		id := deviceid.ParseVisible(word)
 		if id.Form == deviceid.FormUnknown {
 			if id.Text != word {
-				t.Errorf("Text of %q = %q", word, id.Text)
+				t.Errorf("Text of %q = %q, want it unchanged", word, id.Text)
 			}
 			return
 		}
 		if again := deviceid.ParseVisible(written(id)[0]); again != id {
-			t.Errorf("ParseVisible(%q) = %+v, and of its written form %+v", word, id, again)
+			t.Errorf("ParseVisible(%q) = %+v, and of its written form %+v, want the same", word, id, again)
 		}
 		if again := deviceid.ParseVisible("nvidia.com/gpu=" + written(id)[0]); again != id {
-			t.Errorf("ParseVisible(%q) = %+v, and in a CDI name %+v", word, id, again)
+			t.Errorf("ParseVisible(%q) = %+v, and in a CDI name %+v, want the same", word, id, again)
 		}
 		rows := r.Rows(id)
 		if len(rows) > 1 && id.Form != deviceid.FormAll {

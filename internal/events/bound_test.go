@@ -83,10 +83,10 @@ func TestEventsAreBounded(t *testing.T) {
 			t.Errorf("XIDs counted = %d, want %d", total, cycles*each)
 		}
 		if series > 33*65 { // owners including "no owner", times XIDs including "other"
-			t.Errorf("series = %d, want at most 33 × 65", series)
+			t.Errorf("series = %d, want at most %d", series, 33*65)
 		}
 		if grown > 64<<10 {
-			t.Errorf("memory grew by %d bytes", grown)
+			t.Errorf("memory grew by %d bytes, want at most %d", grown, 64<<10)
 		}
 	})
 }

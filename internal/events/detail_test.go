@@ -70,12 +70,12 @@ func TestDetails(t *testing.T) {
 			for _, line := range r.Lines(family) {
 				n, err := strconv.ParseInt(line[strings.LastIndex(line, " ")+1:], 10, 64)
 				if err != nil {
-					t.Fatalf("line %q has no integer value", line)
+					t.Fatalf("line %q: value is not an integer: %v", line, err)
 				}
 				got, series = got+n, series-1
 			}
 			if got != sum || series != 0 {
-				t.Errorf("%s: sum = %d, want %d; missing series = %d", family, got, sum, series)
+				t.Errorf("%s: sum = %d, want %d; missing series = %d, want 0", family, got, sum, series)
 			}
 		}
 		detail := func(code int64, d gpu.XIDDetail) {

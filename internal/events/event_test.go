@@ -174,8 +174,8 @@ func TestWindowDoesNotDependOnSampling(t *testing.T) {
 	}
 	played := map[string][]string{}
 	for name, every := range map[string]time.Duration{
-		"by every Read": 0, "every interval": interval, "every second": time.Second, "every 300 ms": 300 * time.Millisecond,
-		"a little too slowly": interval + 9*time.Millisecond, "a little too fast": interval - 9*time.Millisecond,
+		"a new sample in every Read": 0, "every interval": interval, "every second": time.Second, "every 300 ms": 300 * time.Millisecond,
+		"every interval and 9 ms": interval + 9*time.Millisecond, "9 ms before every interval": interval - 9*time.Millisecond,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
@@ -203,10 +203,10 @@ func TestWindowDoesNotDependOnSampling(t *testing.T) {
 	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
 	for name, pages := range played {
 		if !slices.Contains(pages, highest) {
-			t.Errorf("%s: %s not found in %v", name, highest, pages)
+			t.Errorf("%s: pages = %v, want %s on one of them", name, pages, highest)
 		}
 		if slices.Contains(pages, highest[:len(highest)-1]+"9") {
-			t.Errorf("%s: interval was counted twice", name)
+			t.Errorf("%s: highest value = 9, want 8: an interval was counted twice", name)
 		}
 		if got := pages[len(pages)-1]; got != clockCountFamily+"{0}[{window_size_in_ms 300000}] 0" {
 			t.Errorf("%s: last value = %s, want 0", name, got)
@@ -304,7 +304,7 @@ func TestXIDsDuringAReload(t *testing.T) {
 			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last XID has not been read yet
 				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
 			if reads != 3 {
-				t.Errorf("Reads = %d, want the first and one of each session during the reload", reads)
+				t.Errorf("Reads = %d, want 3: the first, and one of each session during the reload", reads)
 			}
 		})
 		r.Stop()

@@ -45,7 +45,7 @@ type Log struct {
 func New(opt Options) *Log {
 	unplaced := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_xids_unplaced_total",
-		Help: "XIDs in the kernel log of GPUs that the exporter does not watch.",
+		Help: "XIDs in the kernel log that belong to GPUs that the exporter does not watch.",
 	})
 	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_events_dropped_total",

@@ -285,7 +285,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	r.Wait(3 * interval)
 	seen.mu.Lock()
 	if seen.sum != happened || seen.fell {
-		t.Errorf("XIDs counted = %d, want %d; sum fell: %v (kind %d, remote %v, kernel log %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
+		t.Errorf("XIDs counted = %d, want %d; sum fell: %v, want false (kind %d, remote %v, kernel log %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
 	}
 	seen.mu.Unlock()
 	r.Stop()

@@ -128,7 +128,7 @@ func TestLimitHasHysteresis(t *testing.T) {
 		s.Families = s.Families[:step.families]
 		page := e.Encode(s)
 		if got := !strings.Contains(string(page.Bytes()), `team="a"`); got != step.limited {
-			t.Errorf("page of %d series: pod labels are left out: %t, want %t", 12+step.families, got, step.limited)
+			t.Errorf("page of %d series: pod labels omitted = %t, want %t", 12+step.families, got, step.limited)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func parse(t testing.TB, page []byte) parsed {
 	byServer := parseServer(t, page)
 	for name, family := range byServer {
 		if len(family.Samples) != len(byExpfmt[name].Samples) {
-			t.Fatalf("%s: textparse found %d samples, expfmt %d", name, len(family.Samples), len(byExpfmt[name].Samples))
+			t.Fatalf("%s: textparse found %d samples and expfmt %d, want the same", name, len(family.Samples), len(byExpfmt[name].Samples))
 		}
 		for k, v := range family.Samples {
 			if got, ok := byExpfmt[name].Samples[k]; !ok || got != v {
@@ -58,7 +58,7 @@ func parse(t testing.TB, page []byte) parsed {
 		}
 	}
 	if len(byServer) != len(byExpfmt) {
-		t.Fatalf("textparse found %d families, expfmt %d", len(byServer), len(byExpfmt))
+		t.Fatalf("textparse found %d families and expfmt %d, want the same", len(byServer), len(byExpfmt))
 	}
 	return byExpfmt
 }
@@ -81,7 +81,7 @@ func parseExpfmt(t testing.TB, page []byte) (parsed, error) {
 			pairs := map[string]string{}
 			for _, l := range m.Label {
 				if l.GetValue() == "" {
-					t.Fatalf("%s: empty label %s", name, l.GetName())
+					t.Fatalf("%s: label %s is empty, want no empty label", name, l.GetName())
 				}
 				pairs[l.GetName()] = l.GetValue()
 			}
@@ -90,7 +90,7 @@ func parseExpfmt(t testing.TB, page []byte) (parsed, error) {
 			}
 			k := key(pairs)
 			if _, twice := family.Samples[k]; twice {
-				t.Fatalf("%s: label set %q occurs twice", name, k)
+				t.Fatalf("%s: label set %q occurs twice, want once", name, k)
 			}
 			family.Samples[k] = value(mf.GetType(), m)
 		}
@@ -130,13 +130,13 @@ func parseServer(t testing.TB, page []byte) parsed {
 		case textparse.EntryHelp:
 			name, _ := parser.Help()
 			if helped[string(name)] {
-				t.Fatalf("%s: second HELP line", name)
+				t.Fatalf("%s: HELP lines = 2, want 1", name)
 			}
 			helped[string(name)] = true
 		case textparse.EntryType:
 			name, _ := parser.Type()
 			if typed[string(name)] {
-				t.Fatalf("%s: second TYPE line", name)
+				t.Fatalf("%s: TYPE lines = 2, want 1", name)
 			}
 			typed[string(name)] = true
 		case textparse.EntrySeries:
@@ -150,7 +150,7 @@ func parseServer(t testing.TB, page []byte) parsed {
 			name := pairs[model.MetricNameLabel]
 			delete(pairs, model.MetricNameLabel)
 			if !typed[name] {
-				t.Fatalf("%s: sample before its TYPE line", name)
+				t.Fatalf("%s: sample before its TYPE line, want it after", name)
 			}
 			family, ok := out[name]
 			if !ok {

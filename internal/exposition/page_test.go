@@ -35,10 +35,10 @@ func TestGzip(t *testing.T) {
 		p := exposition.NewPage(body)
 		first := p.Gzip()
 		if got := gunzip(t, first); !bytes.Equal(got, body) {
-			t.Errorf("%d bytes decompress to %d different bytes", len(body), len(got))
+			t.Errorf("page of %d bytes decompresses to %d bytes, want the same content", len(body), len(got))
 		}
 		if second := p.Gzip(); &second[0] != &first[0] {
-			t.Error("second call compressed the page again")
+			t.Error("second Gzip compressed the page again, want the bytes of the first")
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestGzipOfSeveralPages(t *testing.T) {
 	group.Wait()
 	for i, p := range pages {
 		if got := gunzip(t, p.Gzip()); !bytes.Equal(got, p.Bytes()) {
-			t.Errorf("page %d: %d bytes decompress to %d different bytes", i, len(p.Bytes()), len(got))
+			t.Errorf("page %d of %d bytes decompresses to %d bytes, want the same content", i, len(p.Bytes()), len(got))
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestReleasedPagesAreReused(t *testing.T) {
 		pages.Publish(e.Encode(s), 0)
 	}
 	if bytes.Equal(bytesOfHeld, before) {
-		t.Error("memory of a released page is not reused")
+		t.Error("bytes of a released page are unchanged after later pages, want its memory reused")
 	}
 }
 
@@ -132,7 +132,7 @@ func TestPagesWithManyReaders(t *testing.T) {
 				text := string(p.Bytes())
 				value := strings.TrimSuffix(text[strings.LastIndex(text, " ")+1:], "\n")
 				if help := strings.Repeat(value, 1000/len(value)); !strings.Contains(text, " "+help+"\n") {
-					t.Errorf("page has parts of two pages: %s", text)
+					t.Errorf("page = %s, want the same value in its help and its sample", text)
 				}
 				p.Release()
 			}

@@ -54,7 +54,7 @@ func TestStateIsNeverWithoutSeries(t *testing.T) {
 	})
 	for range 2000 {
 		if n, err := testutil.GatherAndCount(reg, "state"); n != 1 || err != nil {
-			t.Fatalf("%d series, %v", n, err)
+			t.Fatalf("series = %d, error = %v; want 1 and no error", n, err)
 		}
 	}
 	close(over)

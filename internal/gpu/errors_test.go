@@ -26,10 +26,10 @@ func TestTyped(t *testing.T) {
 	} {
 		got := gpu.WrapFSError(tt.err)
 		if !errors.Is(got, tt.err) {
-			t.Errorf("%s: %v is not wrapped", name, tt.err)
+			t.Errorf("%s: error = %v, want one that wraps %v", name, got, tt.err)
 		}
 		if tt.want == nil && got != tt.err || tt.want != nil && !errors.Is(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
+			t.Errorf("%s: error = %v, want %v", name, got, tt.want)
 		}
 	}
 }

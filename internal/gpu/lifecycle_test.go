@@ -11,7 +11,7 @@ func TestLifecycle(t *testing.T) {
 	l := gpu.NewLifecycle()
 	select {
 	case <-l.Done():
-		t.Error("Lifecycle has ended before End")
+		t.Error("Done is closed before End, want it open")
 	default:
 	}
 	if l.Err() != nil {
@@ -19,12 +19,12 @@ func TestLifecycle(t *testing.T) {
 	}
 	for _, err := range []error{gpu.ErrTopology, gpu.ErrLost} {
 		if got := l.End(err); got != gpu.ErrTopology {
-			t.Errorf("End(%v) = %v, want the first reason", err, got)
+			t.Errorf("End(%v) = %v, want the first reason, %v", err, got, gpu.ErrTopology)
 		}
 	}
 	<-l.Done()
 	if l.Err() != gpu.ErrTopology {
-		t.Errorf("Err() = %v, want the first reason", l.Err())
+		t.Errorf("Err() = %v, want the first reason, %v", l.Err(), gpu.ErrTopology)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPlanSelects(t *testing.T) {
 		}
 		for entity, e := range entities {
 			if got := plan.Selects(e); got != want[entity] {
-				t.Errorf("%s: %s is selected = %v", name, entity, got)
+				t.Errorf("%s: Selects(%s) = %t, want %t", name, entity, got, want[entity])
 			}
 		}
 	}

@@ -21,16 +21,16 @@ func TestServes(t *testing.T) {
 		field gpu.Field
 		want  []bool
 	}{
-		"of GPUs":      {gpu.Field{Levels: g}, []bool{true, true, false, false}},
-		"of instances": {gpu.Field{Levels: g | i}, []bool{true, false, true, true}},
-		"a text":       {gpu.Field{Levels: g | i, Text: true}, []bool{true, true, true, true}},
+		"a field of GPUs":               {gpu.Field{Levels: g}, []bool{true, true, false, false}},
+		"a field of GPUs and instances": {gpu.Field{Levels: g | i}, []bool{true, false, true, true}},
+		"a text field":                  {gpu.Field{Levels: g | i, Text: true}, []bool{true, true, true, true}},
 	} {
 		var got []bool
 		for row := range top.Devices {
 			got = append(got, top.Serves(&tt.field, row))
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("field %s (-want +got):\n%s", name, diff)
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestParseBusID(t *testing.T) {
 		"10000:3b:1f.7":    "00010000:3B:1F.7",
 	} {
 		if id, ok := gpu.ParseBusID(address); !ok || id != want {
-			t.Errorf("ParseBusID(%q) = %q, %t, want %q", address, id, ok, want)
+			t.Errorf("ParseBusID(%q) = %q, %t; want %q, true", address, id, ok, want)
 		}
 	}
 	for _, address := range []string{

@@ -13,7 +13,7 @@ func TestZeroValueIsAbsent(t *testing.T) {
 		"zero": {}, "not a number": gpu.Float(math.NaN()), "empty text": gpu.Text(""),
 	} {
 		if _, number := v.Number(); !v.IsAbsent() || number || v.String() != "" {
-			t.Errorf("%s: %#v is not absent, want absent", name, v)
+			t.Errorf("%s: value = %#v, want an absent one", name, v)
 		}
 	}
 	for name, v := range map[string]gpu.Value{"0": gpu.Int(0), "0 ": gpu.Float(0), "x": gpu.Text("x")} {

@@ -116,35 +116,35 @@ func FuzzParse(f *testing.F) {
 		a, err := hostengine.Parse(text)
 		if err != nil {
 			if a != (hostengine.Address{}) {
-				t.Errorf("%q: both an error and an address", text)
+				t.Errorf("%q: address = %+v with error %v, want no address", text, a, err)
 			}
 			return
 		}
 		if (a == hostengine.Address{}) != (text == "") {
-			t.Errorf("%q was parsed as %+v", text, a)
+			t.Errorf("%q: address = %+v, want the zero value only for an empty text", text, a)
 		}
 		if text == "" {
 			return
 		}
 		again, err := hostengine.Parse(a.String())
 		if err != nil || again != a {
-			t.Errorf("%q is written as %q, which is parsed as %+v, %v", text, a, again, err)
+			t.Errorf("%q is written as %q, which is parsed as %+v, %v; want the same address", text, a, again, err)
 		}
 		if strings.ContainsRune(a.String(), 0) {
-			t.Errorf("%q is written as %q, which is not a valid C string", text, a)
+			t.Errorf("%q is written as %q, want no NUL byte", text, a)
 		}
 		if a.Transport != hostengine.TCP {
 			return
 		}
 		host, port, err := net.SplitHostPort(a.Endpoint())
 		if err != nil || host != a.Host || port == "0" {
-			t.Errorf("%q: endpoint %q: %q, %q, %v", text, a.Endpoint(), host, port, err)
+			t.Errorf("%q: endpoint %q = host %q, port %q, error %v; want host %q and a port", text, a.Endpoint(), host, port, err, a.Host)
 		}
 		if _, err := netip.ParseAddrPort(a.Endpoint()); (err == nil) != a.IP().IsValid() {
 			t.Errorf("%q: parsing endpoint %q as an IP address: %v, but IP() = %v", text, a.Endpoint(), err, a.IP())
 		}
 		if strings.ContainsAny(a.Host, " \t\n/\x00") {
-			t.Errorf("%q: invalid host %q", text, a.Host)
+			t.Errorf("%q: host = %q, want no blank, slash or NUL", text, a.Host)
 		}
 	})
 }

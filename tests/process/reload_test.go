@@ -65,7 +65,7 @@ func TestReload(t *testing.T) {
 			// the log says that changes of the unit's environment need a restart
 			r.signal(syscall.SIGHUP)
 			r.wait("a log line that nothing changed", func() bool {
-				return strings.Contains(r.logged(), "Changed flags or environment variables need a restart")
+				return strings.Contains(r.logged(), "Restart to apply changed flags or environment variables")
 			})
 		})
 	}

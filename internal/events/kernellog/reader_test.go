@@ -209,7 +209,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 					t.Errorf("SXIDs (-want +got)\n%s", diff)
 				}
 				if got := strings.Contains(r.log.String(), "name=trainer"); got == past {
-					t.Errorf("log names the process: %t, want only for new lines\n%s", got, r.log.String())
+					t.Errorf("log names the process: %t, want %t; log:\n%s", got, !past, r.log.String())
 				}
 				d.live <- nil
 				d.live <- []byte{} // the log fails and is opened again
@@ -296,7 +296,7 @@ func TestLogComesAndGoes(t *testing.T) {
 			t.Helper()
 			value := map[bool]string{false: "0", true: "1"}[want]
 			if r.series(t, "dcgm_exporter_kernel_log_up", value); isRead(r.reader) != want {
-				t.Errorf("reader is reading the log: %v", !want)
+				t.Errorf("reader reads the log: %t, want %t", !want, want)
 			}
 		}
 		up(false)
@@ -317,7 +317,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		second.live <- record(5, 0, 31)
 		r.expect(t, "31@8m10s", "past 48@6m0s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
-			t.Errorf("warnings = %d, infos = %d, want 2 each:\n%s", n, m, r.log.String())
+			t.Errorf("log lines = %d warnings and %d infos, want 2 each:\n%s", n, m, r.log.String())
 		}
 	})
 }
@@ -333,7 +333,7 @@ func TestUnsuitablePaths(t *testing.T) {
 	if err := os.WriteFile(file, record(1, 0, 79), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, path := range map[string]string{"a file": file, "nothing": file + ".none", "null": os.DevNull,
+	for name, path := range map[string]string{"a regular file": file, "a missing file": file + ".none", "null": os.DevNull,
 		"zero": "/dev/zero", "full": "/dev/full", "random": "/dev/urandom", "terminal": "/dev/ptmx"} {
 		t.Run(name, func(t *testing.T) {
 			reg, reported := prometheus.NewRegistry(), make(chan string, 1)
@@ -393,7 +393,7 @@ func TestMachinesOwnLog(t *testing.T) {
 		needsLog(t, "kernel-log-unreadable", err)
 	}
 	if _, ok := kernellog.ParseRecord(b[:n]); !ok {
-		t.Errorf("cannot parse the first record: %q", b[:n])
+		t.Errorf("ParseRecord(%q): ok = false, want true", b[:n])
 	}
 	r := kernellog.New(kernellog.Options{Path: path, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -404,7 +404,7 @@ func TestMachinesOwnLog(t *testing.T) {
 		runtime.Gosched()
 	}
 	if !isRead(r) {
-		t.Error("reader does not read the kernel log")
+		t.Error("reader reads the kernel log: false, want true")
 	}
 	cancel()
 	<-done // canceling the context ends a blocked read

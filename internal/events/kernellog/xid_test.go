@@ -70,7 +70,7 @@ func TestLinesOfTheField(t *testing.T) {
 			continue
 		}
 		if len(cells) != 3 || !strings.HasPrefix(cells[0], "https://") {
-			t.Fatalf("no source, line and meaning: %q", row)
+			t.Fatalf("row = %q, want a source, a line and its meaning", row)
 		}
 		if thread.MatchString(cells[0]) {
 			threads++
@@ -80,7 +80,7 @@ func TestLinesOfTheField(t *testing.T) {
 		}
 	}
 	if threads < 60 {
-		t.Errorf("only %d lines come from threads", threads)
+		t.Errorf("lines of threads = %d, want at least 60", threads)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestOtherLinesAreNoSXIDs(t *testing.T) {
 		"said: nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: using MSI",
 	} {
 		if got, ok := kernellog.ParseSXID(line); ok {
-			t.Errorf("%s\nis an SXID: %+v", line, got)
+			t.Errorf("ParseSXID(%q) = %+v, want no SXID", line, got)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 		"NVRM: Xid (0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, GPU has fallen off the bus.[0,1000]",
 	} {
 		if got, ok := kernellog.ParseXID(line); ok {
-			t.Errorf("%s\nis an XID: %+v", line, got)
+			t.Errorf("ParseXID(%q) = %+v, want no XID", line, got)
 		}
 	}
 }
@@ -161,10 +161,10 @@ func FuzzProcessName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, kernel uint8, rest string) {
 		line := name[:min(len(name), processNameSize)] + kernels[int(kernel)%len(kernels)] + rest
 		if xid, ok := kernellog.ParseXID(line); ok {
-			t.Errorf("%q is an XID: %+v", line, xid)
+			t.Errorf("ParseXID(%q) = %+v, want no XID", line, xid)
 		}
 		if sxid, ok := kernellog.ParseSXID(line); ok {
-			t.Errorf("%q is an SXID: %+v", line, sxid)
+			t.Errorf("ParseSXID(%q) = %+v, want no SXID", line, sxid)
 		}
 	})
 }
@@ -195,7 +195,7 @@ func FuzzDetail(f *testing.F) {
 		sxid, _ := kernellog.ParseSXID("nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): " + any)
 		for _, value := range []string{got.Detail.Unit, got.Detail.SubCode, got.Detail.Link, got.Detail.Severity, got.Detail.Action, sxid.Link, sxid.Severity} {
 			if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
-				t.Errorf("%q: invalid label value %q", any, value)
+				t.Errorf("%q: label value = %q, want at most 40 bytes without separators", any, value)
 			}
 		}
 	})
@@ -230,7 +230,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again := fmt.Sprintf("NVRM: Xid (PCI:%s%s): %d, pid=%d, x", xid.PCIBusID, part, xid.Code, xid.PID)
 		if got, ok := kernellog.ParseXID(again); !ok || !reflect.DeepEqual(got, xid) {
-			t.Errorf("%q is %+v and as %q %+v", b, xid, again, got)
+			t.Errorf("%q: XID = %+v; written as %q: XID = %+v, want the same", b, xid, again, got)
 		}
 	})
 }
