@@ -120,7 +120,7 @@ func TestLookup(t *testing.T) {
 func TestEveryKeyIsExplained(t *testing.T) {
 	for _, k := range chart.Load().AllKeys() {
 		if a, ok := chart.Load().About(k.Path); !ok || a.Reader == "" || a.Text == "" {
-			t.Errorf("%s: no description", k.Path)
+			t.Errorf("%s has no description, want a reader and a text", k.Path)
 		}
 	}
 }

@@ -139,9 +139,9 @@ func (t *Table) policyElement(v Version, path Path, element string) (*Field, boo
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// ValueField returns the field that describes the value at a path. If element is not empty, such as [] or [].value, it
-// describes an element of the list at the path. m is the match of the path. If a template prints the value as text,
-// printed is true. If any value is valid, the field is nil.
+// ValueField returns the field that describes the value at a path. If element is not empty, such as [] or [].value, the
+// field describes an element of the list at the path. m is the result of Lookup for the path. If a template prints the
+// value as text, printed is true. If any value is valid, the field is nil.
 func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Field, printed bool) {
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false

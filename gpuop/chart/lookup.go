@@ -10,7 +10,8 @@ import (
 // Match describes where a path is among the values of a release.
 type Match struct {
 	Status Status
-	// Key is the key at or above the path. It is nil for groups and unknown paths.
+	// Key is the key at or above the path or, for a group of another release, a key in the group. It is nil if there is
+	// none.
 	Key *Key
 	// Nearest is the path that was probably meant, or nil if there is none.
 	Nearest Path
@@ -27,8 +28,8 @@ type Status uint8
 const (
 	Known     Status = iota // a key of the chart
 	Group                   // a group of keys
-	Free                    // an entry of a map or list that accepts any name
-	Misspelt                // like Free, but one letter away from a name that the chart has there
+	Free                    // a name inside a value that accepts any name
+	Misspelt                // like Free, but similar to a name that the chart has there
 	TooDeep                 // below a key that is a scalar
 	NotYet                  // added by a later release
 	Gone                    // removed in an earlier release
@@ -191,8 +192,8 @@ func (t *Table) matchMissing(v Version, path Path) Match {
 	return match
 }
 
-// nearest returns the name that was probably meant, or "". It is a name with few different letters, or the only name
-// that is related to word, such as timeoutSeconds for timeout.
+// nearest returns the name that was probably meant, or "". It is a name with a similar spelling, or the only name that
+// is related to word, such as timeoutSeconds for timeout.
 func nearest(word string, names []string) string {
 	if near := check.Nearest(word, names); near != "" {
 		return near
@@ -209,7 +210,8 @@ func nearest(word string, names []string) string {
 	return ""
 }
 
-// isRelated reports whether the longer word ends with the shorter one, or begins with three quarters of it.
+// isRelated reports whether the longer word ends with the shorter one, or begins with three quarters of it. Words of
+// fewer than four letters are not related to any.
 func isRelated(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -235,8 +237,8 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere returns the only key with the same last name in the same component, or nil. It also finds a key in another
-// component by its last two names.
+// elsewhere returns the key that was probably meant, or nil. The rules are tried in order, and a rule must fit exactly
+// one key of the release.
 func (t *Table) elsewhere(v Version, path Path) Path {
 	same := func(k *Key) bool {
 		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
@@ -244,7 +246,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	tail := func(k *Key) bool {
 		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
 	}
-	// the operator's own values have only one key with this name
+	// only one key of the operator's own values has this name
 	last := func(k *Key) bool {
 		return len(path) == 2 && len(k.Path) == 2 && k.Path[0] != "node-feature-discovery" && k.Path[1] == path[1]
 	}
@@ -332,7 +334,7 @@ func Advice(path Path) string {
 	}
 }
 
-// IsObsolete reports whether no setting replaces a removed key.
+// IsObsolete reports whether path is a removed key that no setting replaces.
 func IsObsolete(path Path) bool {
 	s := replacement(path)
 	return s != nil && s.to == ""

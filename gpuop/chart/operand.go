@@ -7,23 +7,25 @@ import (
 
 // Operand is a DaemonSet that the operator creates.
 type Operand struct {
-	// DaemonSet is its name. The names for the driver and the vGPU manager can have a suffix: the operating system, the
-	// kernel or the name of an NVIDIADriver.
+	// DaemonSet is the name of the DaemonSet. For the driver and the vGPU manager, the name can have a suffix: the
+	// operating system, the kernel or the name of an NVIDIADriver.
 	DaemonSet string `json:"-"`
-	// Settings is its section of the ClusterPolicy, such as "driver". The chart's values use the same names.
+	// Settings is the operand's section of the ClusterPolicy, such as "driver". The chart's values use the same names.
 	Settings string `json:"settings"`
-	// When lists the conditions for the operator to create it. All must be true.
+	// When lists the conditions under which the operator creates the operand. All must be true.
 	When []Condition `json:"when,omitempty"`
-	// Standard means that the operator creates it by default, when its switches are not set.
+	// Standard means that the operator creates the operand if its switches are not set.
 	Standard bool `json:"standard,omitempty"`
-	// Label is the suffix of nvidia.com/gpu.deploy. in its node selector. It is empty up to v1.7.
+	// Label is the part after "nvidia.com/gpu.deploy." of the label in the operand's node selector, such as "driver".
+	// Operands of v1.7 have none.
 	Label string `json:"label,omitempty"`
 	// Workloads are the workload types whose nodes always get the label: container, vm-passthrough or vm-vgpu.
 	Workloads []string `json:"workloads,omitempty"`
 	// Containers are the pod's containers, init containers first. Settings describes the first one that is not an init
 	// container.
 	Containers []Container `json:"containers"`
-	// Reads lists the fields of other sections that the operator reads for it. A field includes all fields below it.
+	// Reads lists the fields of other sections that the operator reads for the operand. A field includes all fields
+	// below it.
 	Reads []string `json:"reads,omitempty"`
 }
 
@@ -33,10 +35,9 @@ type Container struct {
 	Init bool   `json:"init,omitempty"`
 	// Image is the section with the settings of the image, such as "driver.manager".
 	Image string `json:"image"`
-	// System means that the operator appends the nodes' operating system to the tag. It does not do so if the image has
-	// a digest.
+	// System means that the operator appends the nodes' operating system to the tag, unless the image has a digest.
 	System bool `json:"system,omitempty"`
-	// When lists the conditions for the pod to have the container. All must be true.
+	// When lists the conditions under which the pod has the container. All must be true.
 	When []Condition `json:"when,omitempty"`
 }
 
@@ -85,7 +86,7 @@ func (c Container) ImageFields() []string {
 	return fields
 }
 
-// Part is a group of values that its switch disables. Other operands may still read some of its fields: see Reads.
+// Part is a group of values that a switch disables. Other operands may still read some of its fields: see Reads.
 type Part struct {
 	Group string
 	// When lists the conditions of the group. Its own switch is the first one.
@@ -152,7 +153,7 @@ func inside(group string) (names []string) {
 // Read is a field that the operator reads for an operand with another section. A field includes all fields below it.
 type Read struct {
 	Field string
-	// When lists the conditions for the operator to read it. All must be true.
+	// When lists the conditions under which the operator reads the field. All must be true.
 	When []Condition
 }
 

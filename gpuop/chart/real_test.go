@@ -23,7 +23,7 @@ func flatten(path chart.Path, v any, out map[string]any) {
 	}
 }
 
-// The table equals every release's chart: all leaves, defaults and fields.
+// The table has the same leaves, defaults and fields as the chart of every release.
 func TestTableIsWhatTheChartsSay(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()
@@ -40,7 +40,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 			}
 			v := r.Version
 			if v.String() != name || table.AppVersion(v) != r.AppVersion {
-				t.Errorf("%s: version %s has the operator %s, want %s as in the table", name, v, r.AppVersion, table.AppVersion(v))
+				t.Errorf("version = %s with operator %s in the table, want %s with operator %s as in the chart", v, table.AppVersion(v), name, r.AppVersion)
 			}
 			want := map[string]any{}
 			flatten(nil, r.Values, want)
@@ -65,7 +65,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 				for _, f := range list {
 					have, ok := table.Field(v, kind, f.Path)
 					if !ok {
-						t.Errorf("%s %s: missing", kind, f.Path)
+						t.Errorf("%s %s is in the chart but not in the table", kind, f.Path)
 						continue
 					}
 					a, _ := json.Marshal(&f)

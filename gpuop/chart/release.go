@@ -31,8 +31,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 	}
 }
 
-// With returns a table that includes the release and replaces previous facts about it. A chart does not list operands
-// and drivers, so those of the preceding release are used.
+// With returns a table that includes the release and replaces previous facts about it. A chart does not list operands,
+// so a new release gets those of the preceding one.
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
@@ -83,7 +83,7 @@ func placed[T any](list []T, at int, known bool, value T) []T {
 	return slices.Insert(slices.Clip(list), at, value)
 }
 
-// setField records that the release at index at has a field.
+// setField records that the release at index at has the field f.
 func (t *Table) setField(kind string, f Field, at int) {
 	parent, _ := cutField(f.Path)
 	for _, have := range t.fields[kind][parent] {

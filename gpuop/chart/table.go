@@ -221,7 +221,7 @@ type facts struct {
 	operands   []Operand
 }
 
-// Load returns the built-in table, which is parsed once. A test parses every line: an invalid table would be empty.
+// Load returns the built-in table, which is parsed once. An invalid table would be empty, so a test parses every line.
 var Load = sync.OnceValue(func() *Table {
 	t, err := parse()
 	if err != nil {
@@ -444,7 +444,7 @@ func (t *Table) Key(path Path) (*Key, bool) {
 	return k, ok
 }
 
-// Keys returns the keys of release v, sorted by path.
+// Keys returns the keys of release v, sorted by path. It omits groups that templates read as a whole.
 func (t *Table) Keys(v Version) []*Key {
 	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
 }

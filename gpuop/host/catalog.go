@@ -11,7 +11,7 @@ const (
 var (
 	firstBroken = check.New("first-broken-link", check.Error, "Names the first broken component of the node; the later ones depend on it.",
 		"Fix this component first.", "gpu-operator assets/")
-	gpuOnPCI = check.New("gpu-on-pci", check.Error, "GPUs or NVSwitches on the PCI bus are not bound to the nvidia driver.",
+	gpuOnPCI = check.New("gpu-on-pci", check.Error, "No GPU is on the PCI bus, or some GPUs are not bound to the nvidia driver.",
 		"Bind them to nvidia.", "PCI codes: vendor 10de, classes 03 and 0680, as NVIDIA's go-nvlib pkg/nvpci reads them")
 	nouveauLoaded = check.New("nouveau", check.Error, "The nouveau driver holds the GPUs.", "Blacklist it and restart the node.",
 		"https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/")
@@ -31,7 +31,7 @@ var (
 		toolkitRuntime)
 	runtimeImports = check.New("runtime-imports", check.Error, "containerd does not read the toolkit's drop-in file.",
 		"Add it to imports, and restart containerd.", "containerd docs/man/containerd-config.toml.5.md")
-	runtimeStray = check.New("runtime-stray", check.Warning, "The runtime does not read one of its configuration files.",
+	runtimeStray = check.New("runtime-stray", check.Warning, "The toolkit has written to a file that the container runtime does not read.",
 		"Write to the file that it reads.", toolkitRuntime)
 	devChar = check.New("dev-char", check.Warning,
 		"/dev/char lacks links to the device nodes: containers lose their GPUs when systemd reloads.",

@@ -34,7 +34,7 @@ type wanted struct {
 
 var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 
-// frontend lists the names of major 195 in different driver branches.
+// frontend lists the names of the GPUs' major number in /proc/devices. They differ between driver branches.
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
 // devices checks that the device nodes exist and have the kernel's current device numbers.
@@ -84,7 +84,7 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	case len(wrong) > 0:
 		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module", "sudo rm the node, then " + next
 	case known < n.count && !n.vfio:
-		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: one has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
+		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: a missing GPU has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
 		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %d GPUs exist and match the kernel", known), ""
 	}

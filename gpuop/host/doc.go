@@ -2,8 +2,8 @@
 // container runtime's configuration and CDI specifications. It works on the node, in a pod that mounts the node's root,
 // or on a copy of the files.
 //
-// The checks are in order of dependence, and the report names the first failure. What could not be read is Unknown. All
-// paths, including absolute symbolic links, are resolved inside the root.
+// The checks run in dependency order, and the report names the first failure. A check whose files cannot be read is
+// Unknown. All paths, including absolute symbolic links, are resolved inside the root.
 //
 // The package runs no program, opens no device and writes nothing.
 package host

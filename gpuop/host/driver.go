@@ -9,7 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// restart is the command that restarts a DaemonSet's pod on a node. The node's name follows.
+// restart is the format of a command that restarts a DaemonSet's pod on a node. Its arguments are the pod's app label
+// and the node's name.
 const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector spec.nodeName=%s"
 
 // libcuda matches the driver's library, whose name ends in the driver's version.

@@ -89,7 +89,8 @@ func unread(err error) (state check.Severity, reason, next string) {
 	return check.Unknown, "not checked: " + err.Error(), next
 }
 
-// addFirstBroken inserts a finding that names the first broken component, because later failures may follow from it.
+// addFirstBroken inserts a finding that names the first broken component, because later failures may follow from it. If
+// nothing is broken, the finding says so.
 func (n *inspection) addFirstBroken() {
 	at := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Error })
 	f := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}

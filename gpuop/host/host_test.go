@@ -185,42 +185,42 @@ func TestInspect(t *testing.T) {
 		"a copy without /sys": {[]string{"/sys", "-"}, []string{"warning gpu-on-pci GPUs on PCI"}, "chain"},
 		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...),
 			[]string{"error gpu-on-pci GPUs on PCI", "error nouveau nouveau", "error driver-module NVIDIA kernel module", "error validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
-		"GPUs for virtual machines":                           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
-		"one GPU without a driver":                            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, []string{"error gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
-		"the module is not loaded":                            {noDriver, []string{"error driver-module NVIDIA kernel module", "error validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
-		"unparsable version":                                  {[]string{version, "NVRM version: something else\n"}, []string{"warning driver-module NVIDIA kernel module"}, "chain"},
-		"a library of another version":                        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, []string{"error driver-libraries driver libraries"}, "driver libraries"},
-		"two drivers":                                         {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, []string{"warning driver-libraries driver libraries"}, "chain"},
-		"no library at all":                                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, []string{"error driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
-		"a device node is missing":                            {[]string{"/dev/nvidia-uvm", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
-		"device node left over from another boot":             {[]string{"/dev/nvidia-uvm", "dev 508:0"}, []string{"error device-nodes device nodes"}, "device nodes"},
-		"regular file instead of a device node":               {[]string{"/dev/nvidia1", ""}, []string{"error device-nodes device nodes"}, "device nodes"},
-		"a GPU off the bus":                                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
-		"a copy without devices":                              {[]string{"/dev", "-"}, []string{"warning device-nodes device nodes", "warning cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
-		"NVSwitches and a fabric manager":                     {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, nil, "chain"},
-		"NVSwitches without one":                              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, []string{"error fabric-manager fabric manager"}, "fabric manager"},
-		"NVSwitches in a copy":                                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, []string{"warning fabric-manager fabric manager"}, "chain"},
-		"the toolkit is not validated":                        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, []string{"error validation-toolkit toolkit-ready", "error validation-cuda cuda-ready", "error validation-plugin plugin-ready"}, "toolkit-ready"},
-		"the driver container restarts":                       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, []string{"warning validation-driver driver-ready"}, "chain"},
-		"driver installed by the cloud provider":              {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, []string{"note cdi CDI"}, "chain"},
-		"preinstalled driver, up to v24.3":                    {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, nil, "chain"},
-		"no import":                                           {[]string{main, "version = 2\n[plugins]\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
-		"an import of another folder":                         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
-		"no import, containerd 2":                             {[]string{main, "version = 3\n[plugins]\n"}, []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
-		"the toolkit's program is gone":                       {[]string{"/usr/local/nvidia", "-"}, []string{"error runtime containerd"}, "containerd"},
-		"no links in /dev/char":                               {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, []string{"warning dev-char /dev/char"}, "chain"},
-		"TOML that does not parse":                            {[]string{main, "version = \n"}, []string{"warning runtime containerd"}, "chain"},
-		"k3s, configured as containerd":                       {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, []string{"note runtime-stray /etc/containerd"}, "chain"},
-		"k3s, started before the toolkit":                     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, []string{"error runtime k3s", "warning runtime-stray /etc/containerd", "error validation-toolkit toolkit-ready"}, "k3s"},
-		"MicroK8s":                                            {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
-		"MicroK8s, configured as containerd":                  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
+		"GPUs for virtual machines":                 {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
+		"one GPU without a driver":                  {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, []string{"error gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"the module is not loaded":                  {noDriver, []string{"error driver-module NVIDIA kernel module", "error validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
+		"unparsable version":                        {[]string{version, "NVRM version: something else\n"}, []string{"warning driver-module NVIDIA kernel module"}, "chain"},
+		"a library of another version":              {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, []string{"error driver-libraries driver libraries"}, "driver libraries"},
+		"two drivers":                               {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, []string{"warning driver-libraries driver libraries"}, "chain"},
+		"no library at all":                         {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, []string{"error driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
+		"a device node is missing":                  {[]string{"/dev/nvidia-uvm", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"device node left over from another boot":   {[]string{"/dev/nvidia-uvm", "dev 508:0"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"regular file instead of a device node":     {[]string{"/dev/nvidia1", ""}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a GPU that the driver does not see":        {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, []string{"error device-nodes device nodes"}, "device nodes"},
+		"a copy without devices":                    {[]string{"/dev", "-"}, []string{"warning device-nodes device nodes", "warning cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
+		"NVSwitches and a fabric manager":           {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, nil, "chain"},
+		"NVSwitches without a fabric manager":       {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, []string{"error fabric-manager fabric manager"}, "fabric manager"},
+		"NVSwitches in a copy":                      {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, []string{"warning fabric-manager fabric manager"}, "chain"},
+		"the toolkit is not validated":              {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, []string{"error validation-toolkit toolkit-ready", "error validation-cuda cuda-ready", "error validation-plugin plugin-ready"}, "toolkit-ready"},
+		"the driver container restarts":             {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, []string{"warning validation-driver driver-ready"}, "chain"},
+		"driver installed by the cloud provider":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, []string{"note cdi CDI"}, "chain"},
+		"preinstalled driver, up to v24.3":          {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, nil, "chain"},
+		"drop-in file not imported":                 {[]string{main, "version = 2\n[plugins]\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"an import of another folder":               {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, []string{"error runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"drop-in file not imported, containerd 2":   {[]string{main, "version = 3\n[plugins]\n"}, []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
+		"the toolkit's program is gone":             {[]string{"/usr/local/nvidia", "-"}, []string{"error runtime containerd"}, "containerd"},
+		"no links in /dev/char":                     {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, []string{"warning dev-char /dev/char"}, "chain"},
+		"TOML that does not parse":                  {[]string{main, "version = \n"}, []string{"warning runtime containerd"}, "chain"},
+		"k3s, files in /etc/containerd not needed":  {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, []string{"note runtime-stray /etc/containerd"}, "chain"},
+		"k3s, started before the toolkit":           {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, []string{"error runtime k3s", "warning runtime-stray /etc/containerd", "error validation-toolkit toolkit-ready"}, "k3s"},
+		"MicroK8s":                                  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, nil, "chain"},
+		"MicroK8s, only /etc/containerd configured": {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
 		"CRI-O":                                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, nil, "chain"},
 		"CRI-O without the drop-in":                           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, []string{"error runtime CRI-O", "error validation-toolkit toolkit-ready"}, "CRI-O"},
 		"the kubelet's flags decide":                          {[]string{"/etc/crio/crio.conf", "", "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/crio/crio.sock\"\n"}, []string{"warning runtime CRI-O"}, "chain"},
-		"CDI of the driver before":                            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI specification of the previous driver":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
 		"CDI specification of the previous driver, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiFile("570.133.20")}, []string{"warning device-nodes device nodes", "error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI that does not parse":                             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
-		"CDI of another vendor":                               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
+		"CDI specification that does not parse":               {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, []string{"error cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI specification of another vendor":                 {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, nil, "chain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := inspectFiles(t, change(healthy(), tc.change...))
@@ -246,7 +246,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// A healthy node has a finding for every check, each OK, in order of dependence.
+// The findings of a healthy node are in dependency order.
 func TestFindingsInOrderOfDependence(t *testing.T) {
 	var got []string
 	for _, v := range inspectFiles(t, healthy()).Findings {
@@ -255,11 +255,11 @@ func TestFindingsInOrderOfDependence(t *testing.T) {
 	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "device-nodes",
 		"validation-driver", "runtime", "cdi", "validation-toolkit", "validation-cuda", "validation-plugin"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("check IDs (-want +got):\n%s", diff)
 	}
 }
 
-// The reason why the module is not loaded comes from the installed files.
+// The finding about the driver module uses the installed files to explain why the module is not loaded.
 func TestWhyNotLoaded(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
 		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, but the running kernel is 6.8.0-60-generic"},
@@ -274,7 +274,8 @@ func TestWhyNotLoaded(t *testing.T) {
 	}
 }
 
-// If Secure Boot is on, it may be why the module is not loaded. The variable's value follows four bytes of attributes.
+// The finding about the driver module mentions Secure Boot only if it is on. The variable's value follows four bytes of
+// attributes.
 func TestSecureBoot(t *testing.T) {
 	const variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	for name, tc := range map[string]struct {
@@ -290,7 +291,7 @@ func TestSecureBoot(t *testing.T) {
 	}
 }
 
-// The finding about a validation file has the file's time.
+// The finding about a validation file has the file's modification time as its Since.
 func TestAge(t *testing.T) {
 	r := plant(t, healthy())
 	since := at.Add(-26 * time.Hour)
@@ -315,7 +316,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	}
 	for _, v := range inspectFiles(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside)).Findings {
 		if strings.Contains(v.Reason, "999.99") {
-			t.Errorf("read outside: %+v", v)
+			t.Errorf("finding = %+v, want none from a file outside the root", v)
 		}
 	}
 }
@@ -356,7 +357,7 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// Every file content yields a result. A finding is OK only if its file was read.
+// Any content of a file yields a report that begins with first-broken-link.
 func FuzzFiles(f *testing.F) {
 	const spec = "/run/cdi/management.nvidia.com-gpu.yaml"
 	f.Add(spec, `{"kind": "nvidia.com/gpu", "devices": [{"containerEdits": {"deviceNodes": [null], "mounts": [null], "hooks": [null]}}]}`)
@@ -375,7 +376,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// Users must not edit the config that a Kubernetes distribution generates: a restart overwrites the change.
+// The fix for k3s, RKE2 and MicroK8s does not name the configuration file that they generate, because a restart
+// overwrites it.
 func TestNextStepOfABundledContainerd(t *testing.T) {
 	const without = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for config, want := range map[string]string{
@@ -386,7 +388,7 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 		tree := inspectFiles(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
 			if i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Findings[i].Fix, want) || strings.Contains(tree.Findings[i].Fix, "CONTAINERD_CONFIG="+config) {
-				t.Errorf("%s: reason of %s does not contain %q: %+v", config, id, want, tree.Findings)
+				t.Errorf("%s: the fix of %s does not contain %q, or it names the generated file: %+v", config, id, want, tree.Findings)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The file names must be those that the newest release's validator writes.
+// The names of the validation files are those that the newest release's validator writes.
 func TestFilesAreTheValidators(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
 	if err != nil {
@@ -28,6 +28,6 @@ func TestFilesAreTheValidators(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(have)
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("(-validator +gpuop):\n%s", diff)
+		t.Errorf("file names (-validator +gpuop):\n%s", diff)
 	}
 }

@@ -13,26 +13,26 @@ const (
 	gds        = "GDRCOPY_ENABLED: false\nGDS_ENABLED: true\nGPU_DIRECT_RDMA_ENABLED: false\n"
 )
 
-// The signs mean: + is ready, ! is ready with a warning, - should be ready and is not.
+// In want, + marks an operand that is ready, ! one that is ready with a warning, and - one that should be ready.
 func TestValidations(t *testing.T) {
 	signs := map[check.Severity]string{check.OK: "+", check.Warning: "!", check.Error: "-"}
 	for name, tc := range map[string]struct {
 		files []string
 		want  string
 	}{
-		"a node that has just booted":            {nil, "-driver -toolkit -cuda -plugin"},
-		"healthy":                                {[]string{"driver-ready=" + hostDriver, "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
-		"the toolkit is missing":                 {[]string{"driver-ready=" + hostDriver}, "+driver -toolkit -cuda -plugin"},
-		"storage is enabled":                     {[]string{".driver-ctr-ready=" + gds}, "-driver -nvidia-fs -toolkit -cuda -plugin"},
-		"a virtual machine's":                    {[]string{"workload-type=vm-passthrough\n"}, "-vfio-pci"},
-		"vGPU":                                   {[]string{"workload-type=vm-vgpu\n", "vgpu-manager-ready"}, "+vgpu-manager -vgpu-devices"},
-		"vGPU with the host's own manager":       {[]string{"workload-type=vm-vgpu\n", "host-vgpu-manager-ready", "vgpu-devices-ready"}, "+vgpu-manager +host-vgpu-manager +vgpu-devices"},
-		"vGPU without a manager":                 {[]string{"workload-type=vm-vgpu\n"}, "-vgpu-manager -vgpu-devices"},
-		"preinstalled driver, up to v24.3":       {[]string{"host-driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
-		"a driver container, up to v24.3":        {[]string{"driver-ready", ".driver-ctr-ready", "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
-		"a container that is gone":               {[]string{"driver-ready=NVIDIA_DRIVER_ROOT=/run/nvidia/driver\n", "toolkit-ready"}, "!driver +toolkit -cuda -plugin"},
-		"driver installed by the cloud provider": {[]string{"driver-ready=NVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "toolkit-ready"}, "+driver +toolkit -cuda -plugin"},
-		"an old or half driver-ready":            {[]string{"driver-ready", "toolkit-ready"}, "+driver +toolkit -cuda -plugin"},
+		"a node that has just booted":                      {nil, "-driver -toolkit -cuda -plugin"},
+		"healthy":                                          {[]string{"driver-ready=" + hostDriver, "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
+		"the toolkit is missing":                           {[]string{"driver-ready=" + hostDriver}, "+driver -toolkit -cuda -plugin"},
+		"storage is enabled":                               {[]string{".driver-ctr-ready=" + gds}, "-driver -nvidia-fs -toolkit -cuda -plugin"},
+		"a node for virtual machines":                      {[]string{"workload-type=vm-passthrough\n"}, "-vfio-pci"},
+		"vGPU":                                             {[]string{"workload-type=vm-vgpu\n", "vgpu-manager-ready"}, "+vgpu-manager -vgpu-devices"},
+		"vGPU with the host's own manager":                 {[]string{"workload-type=vm-vgpu\n", "host-vgpu-manager-ready", "vgpu-devices-ready"}, "+vgpu-manager +host-vgpu-manager +vgpu-devices"},
+		"vGPU without a manager":                           {[]string{"workload-type=vm-vgpu\n"}, "-vgpu-manager -vgpu-devices"},
+		"preinstalled driver, up to v24.3":                 {[]string{"host-driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
+		"a driver container, up to v24.3":                  {[]string{"driver-ready", ".driver-ctr-ready", "toolkit-ready", "cuda-ready", "plugin-ready"}, "+driver +toolkit +cuda +plugin"},
+		"a driver container that is gone":                  {[]string{"driver-ready=NVIDIA_DRIVER_ROOT=/run/nvidia/driver\n", "toolkit-ready"}, "!driver +toolkit -cuda -plugin"},
+		"driver installed by the cloud provider":           {[]string{"driver-ready=NVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "toolkit-ready"}, "+driver +toolkit -cuda -plugin"},
+		"an empty driver-ready without a driver container": {[]string{"driver-ready", "toolkit-ready"}, "+driver +toolkit -cuda -plugin"},
 	} {
 		planted := map[string]string{validationDir + "/.keep": ""}
 		for _, f := range tc.files {

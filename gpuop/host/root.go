@@ -17,7 +17,7 @@ import (
 // root is a node's root file system, mounted at any path.
 type root struct {
 	path string
-	// os.Stat; replaced in tests that may not create device nodes.
+	// stat is os.Stat, except in tests, which may not create device nodes.
 	stat func(string) (fs.FileInfo, error)
 }
 

@@ -50,8 +50,8 @@ var kubeRuntimes = []kubeRuntime{
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
 
-// runtimes checks the configuration of the kubelet's container runtime. The kubelet's configuration names it; otherwise
-// it is the first one that has a configuration or a socket.
+// runtimes checks the configuration of the kubelet's container runtime. It is the one that the kubelet's configuration
+// names or, if that names none, the first one with a configuration or a socket.
 func (n *inspection) runtimes() {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // the kubelet may have no flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
@@ -98,7 +98,7 @@ func (n *inspection) runtimes() {
 	}
 }
 
-// checkRuntime checks that the RuntimeClass nvidia has a handler, and that its program exists.
+// checkRuntime checks that the RuntimeClass nvidia has a handler and that the handler's binary exists.
 func (n *inspection) checkRuntime(r kubeRuntime, c configured) (state check.Severity, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
@@ -137,7 +137,8 @@ func (n *inspection) devChar() {
 	}
 }
 
-// configuration reads the files of a container runtime. The error wraps fs.ErrNotExist if there are none.
+// configuration reads a container runtime's main configuration file and its drop-ins. If the main file is missing, the
+// error wraps fs.ErrNotExist; CRI-O does not need the file.
 func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
 	tree, err := n.tree(r.config)

@@ -72,7 +72,7 @@ var operands = []operand{
 // early reports whether an operand is validated before the container runtime is needed.
 func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
 
-// pods returns the command that shows the log of the pod that writes an operand's file.
+// pods returns the command for the log of the validator's container that checks the operand.
 func (o operand) pods() string {
 	app, container := "nvidia-operator-validator", o.name
 	if strings.HasPrefix(o.workload, "vm-") {
@@ -126,7 +126,7 @@ func (r root) validations() *validations {
 	return v
 }
 
-// validation checks that the validator has written its files.
+// validation checks that the directory of the validator's files exists.
 func (n *inspection) validation() (check.Severity, string, string) {
 	switch _, err := n.names(validationDir); {
 	case err == nil:
@@ -139,8 +139,8 @@ func (n *inspection) validation() (check.Severity, string, string) {
 	}
 }
 
-// validated checks each operand that is or should be ready. If early is true, it checks those of the driver; otherwise
-// those that need the container runtime.
+// validated checks each operand that is or should be ready. If early is true, it checks the operands that are validated
+// before the container runtime is needed; otherwise it checks the others.
 func (n *inspection) validated(early bool) {
 	v := n.passed
 	if v == nil {

@@ -1,7 +1,6 @@
 package images_test
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -74,7 +73,7 @@ func TestCheckAsksTheRegistry(t *testing.T) {
 	}
 }
 
-// A registry is only read.
+// Check sends only GET and HEAD requests.
 func TestCheckOnlyReads(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	methods := make(chan string, 10)
@@ -89,10 +88,10 @@ func TestCheckOnlyReads(t *testing.T) {
 	for method := range methods {
 		n++
 		if !slices.Contains([]string{http.MethodGet, http.MethodHead}, method) {
-			t.Error(errors.New(method))
+			t.Errorf("request method = %s, want GET or HEAD", method)
 		}
 	}
 	if n == 0 {
-		t.Error("the registry was not asked")
+		t.Error("the registry got no request, want at least one")
 	}
 }

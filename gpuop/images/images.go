@@ -14,12 +14,12 @@ import (
 // ErrNodes is returned for operating systems or kernels that cannot be part of a tag.
 var ErrNodes = errors.New("unusable node description")
 
-// Component is an enabled operand with the parts of its image.
+// Component is an operand or Node Feature Discovery, with the parts of its image.
 type Component struct {
 	Operand    string
 	Repository string
 	Image      string
-	// Version is the tag or digest. It is empty if neither the settings nor the chart have one.
+	// Version is the tag or digest. It is empty if it is set neither in the settings nor in the chart.
 	Version string
 }
 
@@ -208,7 +208,7 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	case !v.tagged(c.Operand):
 		return []Image{{c.Operand, base, ""}}
 	case len(nodes.Systems) == 0:
-		return []Image{{c.Operand, base, "one image for each operating system: the tag ends in -<os>; specify them with --os"}}
+		return []Image{{c.Operand, base, "one image for each operating system: the tag ends in -<os>; specify the operating systems with --os"}}
 	}
 	kernels, note := []string{""}, ""
 	if c.Operand == "driver" && v.on("driver.usePrecompiled") {

@@ -114,7 +114,7 @@ func TestNodesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The operator appends the operating system to a tag that has it already. No such image exists.
+// If driver.version already ends in the operating system, the tag has it twice. List adds a note to that image.
 func TestTagWithTheSystemTwice(t *testing.T) {
 	table := chart.Load()
 	settings := []chart.Setting{{Path: chart.ParsePath("driver.version"), Value: "580.105.08-ubuntu22.04"}}

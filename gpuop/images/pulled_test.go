@@ -264,7 +264,6 @@ func addDeployments(v chart.Version, values tree, out map[string]bool) {
 	}
 }
 
-// copy returns a deep copy.
 func (t tree) copy() tree {
 	out := tree{}
 	for k, v := range t {
@@ -304,7 +303,8 @@ func valuesOf(t *testing.T, data string, v chart.Version) tree {
 	return values
 }
 
-// images lists what the operator pulls, in every release. The chart's values serve as the ClusterPolicy here.
+// The test compares List with the images that the operator pulls, in a sample of releases. The chart's values serve as
+// the ClusterPolicy.
 func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	data := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 14) {
@@ -322,7 +322,8 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 	}
 }
 
-// The ClusterPolicy is rendered by Helm's engine here, from the templates in the operator's repository.
+// The test compares List with the images that the operator pulls for a ClusterPolicy. Helm's engine renders it from the
+// templates in the operator's repository.
 func TestImagesAreThoseOfTheRenderedClusterPolicy(t *testing.T) {
 	clone, data := charts.Source(t), charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {

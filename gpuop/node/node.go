@@ -30,7 +30,7 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	}
 	product, suffix, _ := strings.Cut(strings.TrimSuffix(product, "-SHARED"), "-MIG-")
 	if suffix == "INVALID" {
-		return nil, fmt.Errorf("%w: the node is in the state MIG-INVALID", ErrNoGPUs)
+		return nil, fmt.Errorf("%w: nvidia.com/gpu.product ends in -MIG-INVALID", ErrNoGPUs)
 	}
 	gpu := mig.GPU{Product: product, Family: label("family")}
 	if board, err := mig.FindBoard(product); err == nil {

@@ -49,7 +49,7 @@ func TestSeedDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n.Name != "infracloud01" || len(n.Labels) != 11 {
-		t.Errorf("read %+v", n)
+		t.Errorf("name = %q with %d labels, want infracloud01 with 11", n.Name, len(n.Labels))
 	}
 	var got []string
 	for _, f := range Check(n) {
@@ -67,7 +67,7 @@ func nodeObject(labels, capacity string) string {
 	return fmt.Sprintf(`{"kind": "Node", "metadata": {"name": "gpu-1", "labels": {%s}}, "status": {"capacity": {"cpu": "8", %s}, "allocatable": {%s}}}`, labels, capacity, capacity)
 }
 
-// The labels of a node equal the labels predicted from its GPUs.
+// Predicting from the GPUs of a node gives the node's labels and resources again.
 func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 	board, err := mig.FindBoard("A100-40GB")
 	if err != nil {
@@ -151,14 +151,14 @@ func TestParseRefuses(t *testing.T) {
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
 	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
-		t.Errorf("list with one node: %+v, %v", n, err)
+		t.Errorf("list with one node: %+v, %v, want a node with 2 GPUs", n, err)
 	}
 	if n, err := Parse([]byte("metadata: {labels: {a: b}}\n")); err != nil || n.Labels["a"] != "b" {
-		t.Errorf("partial Node: %+v, %v", n, err)
+		t.Errorf("partial Node: %+v, %v, want the label a=b", n, err)
 	}
 }
 
-// If a node's labels describe its GPUs, predicting from these GPUs gives the same number.
+// If the first GPU is not in MIG mode, the predicted gpu.count is the number of GPUs.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(seedDump))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))
@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 		}
 		p := mig.Predict(gpus, mig.StrategyMixed, mig.Replication{})
 		if got := p.Labels["nvidia.com/gpu.count"]; len(gpus) > 0 && !gpus[0].Enabled && got != fmt.Sprint(len(gpus)) {
-			t.Fatalf("%d GPUs, predicted %q", len(gpus), got)
+			t.Fatalf("predicted gpu.count = %q, want %d", got, len(gpus))
 		}
 	})
 }

@@ -16,7 +16,8 @@ var ErrNode = errors.New("not a Node")
 
 var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)
 
-// Stays reports whether a taint is permanent. Other taints come and go with a node's problems; Kubernetes sets them.
+// Stays reports whether a taint is permanent. Kubernetes sets and removes the other taints as the node's condition
+// changes.
 func Stays(t corev1.Taint) bool {
 	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }

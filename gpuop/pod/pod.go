@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// Specs finds the pod specs in an object by their shape: a mapping with a list of containers that have an image or
-// resources.
+// Specs finds the pod specs below an object's spec by their shape: a mapping with a list of containers, the first of
+// which has an image or resources.
 func Specs(root *yaml.Node) (out []*yaml.Node) {
 	left := 20_000
 	var below func(n *yaml.Node, depth int)
@@ -54,7 +54,6 @@ func Check(root *yaml.Node) []check.Finding {
 	return r.Findings
 }
 
-// checker collects findings.
 type checker struct{ fields.Reader }
 
 // container checks the resources of a container.
@@ -92,7 +91,7 @@ func (r *checker) container(where string, c *yaml.Node) {
 	}
 }
 
-// prefix is the prefix of the names of NVIDIA's resources.
+// prefix begins the name of every NVIDIA resource.
 const prefix = "nvidia.com/"
 
 // whole reports whether the API server accepts an amount as an integer, such as 1, 1.0 and 1k.
@@ -120,8 +119,9 @@ func (r *checker) resource(subject string, f fields.Field) {
 // otherPlugins lists resources of HAMi's device plugin, which uses NVIDIA's domain.
 var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 
-// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests a name. KubeVirt, vGPU and the
-// network operator have other names, such as nvidia.com/GRID_T4-1Q and nvidia.com/roce.
+// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. Names that
+// resemble no known name are accepted, because KubeVirt, vGPU and the network operator define others, such as
+// nvidia.com/GRID_T4-1Q and nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
 	short, _ := strings.CutPrefix(base, prefix)

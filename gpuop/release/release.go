@@ -21,7 +21,8 @@ import (
 // ErrChart is returned for anything that is not a readable gpu-operator chart.
 var ErrChart = errors.New("unreadable chart")
 
-// Open reads a release from a chart's folder or archive. Errors wrap ErrChart.
+// Open reads a release from a chart's folder or archive. If there is no such file, the error wraps fs.ErrNotExist.
+// Other errors wrap ErrChart.
 func Open(name string) (*chart.Release, error) {
 	c, err := loader.Load(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +138,7 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 	return out, nil
 }
 
-// schema is the part of an OpenAPI schema that the tables use. It is used for CRDs.
+// schema is the part of a CRD's OpenAPI schema that gpuop's tables use.
 type schema struct {
 	Type       string             `yaml:"type"`
 	Enum       []any              `yaml:"enum"`
@@ -178,7 +179,7 @@ func (s *schema) additional() *schema {
 	return &inner
 }
 
-// skipped lists the top-level fields that every resource has.
+// skipped lists top-level fields that are not settings.
 var skipped = []string{"apiVersion", "kind", "metadata", "status"}
 
 // fields appends the fields of a schema to out. at is the path of the schema.

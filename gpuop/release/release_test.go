@@ -71,7 +71,7 @@ func pack(t *testing.T, dir string) []byte {
 	return out.Bytes()
 }
 
-func TestFolderAndArchiveSayTheSame(t *testing.T) {
+func TestFolderAndArchiveAreEqual(t *testing.T) {
 	dir := write(t, t.TempDir())
 	packed := pack(t, dir)
 	file := filepath.Join(t.TempDir(), "gpu-operator-v27.1.0.tgz")
@@ -113,7 +113,7 @@ func TestFolderAndArchiveSayTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoChart(t *testing.T) {
+func TestNotAChart(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty": "", "text": "hello", "other.yaml": "a: 1\n", "broken.tgz": "\x1f\x8b\x08 broken", "values.yaml": "driver: [\n"} {
 		path := filepath.Join(dir, name)
@@ -121,7 +121,7 @@ func TestWhatIsNoChart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := release.Open(path); !errors.Is(err, release.ErrChart) {
-			t.Errorf("%s: %v, want ErrChart", name, err)
+			t.Errorf("%s: error = %v, want ErrChart", name, err)
 		}
 	}
 	if _, err := release.Open(dir); !errors.Is(err, release.ErrChart) {
