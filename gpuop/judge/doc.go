@@ -4,6 +4,6 @@
 // DaemonSets, and the pods, labels and resources of each node. Prepare checks a change of a node's MIG config before
 // its label is set.
 //
-// Every finding has evidence. A cause that the evidence does not prove is called probable. The package reads a cluster.State, and uses
-// neither a client nor the clock.
+// Every finding has evidence. A cause that the evidence does not prove is called probable. The package reads a
+// cluster.State, and uses neither a client nor the clock.
 package judge
