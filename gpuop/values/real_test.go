@@ -236,7 +236,7 @@ func hasBelow(have map[string]any, path string) bool {
 	return false
 }
 
-// The list has every default that changed, including a new major version of the driver.
+// The list must have every default that changed. A new major version of the driver must be pointed out.
 func TestMigrationListsChangedDefaults(t *testing.T) {
 	dir := charts.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")

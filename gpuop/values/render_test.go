@@ -54,7 +54,7 @@ func policyOf(t *testing.T, manifests []byte) map[string]any {
 // chartsOwn lists values that the chart itself uses. They are not fields of the ClusterPolicy.
 var chartsOwn = []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"}
 
-// over merges a plan into the spec that the chart renders by default. Both use the same names.
+// over merges a plan's values into the spec that the chart renders by default. Values and spec use the same names.
 func over(spec, plan map[string]any) map[string]any {
 	out := maps.Clone(spec)
 	if out == nil {
@@ -227,7 +227,7 @@ func withoutComments(text []byte) []byte {
 	return bytes.Join(out, nil)
 }
 
-// The values of each release, migrated, render with the newest chart.
+// The values of each release are migrated to the newest release. They must render with its chart.
 func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 	dir := charts.Whole(t)
 	helm := helmTool(t)

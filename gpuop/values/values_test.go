@@ -26,7 +26,7 @@ func release(t testing.TB, s string) chart.Version {
 	return v
 }
 
-// definitions returns upstream's CRD, or nil if the shared material is absent.
+// definitions returns NVIDIA's ClusterPolicy CRD of v26.7.0, or nil if the shared material is absent.
 func definitions(t *testing.T) *charts.Definitions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_clusterpolicies.yaml"))
@@ -73,7 +73,7 @@ func policy(t *testing.T, data []byte) map[string]any {
 	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
 }
 
-// example returns a feature as a user writes it, with an example version if it needs one.
+// example returns a feature as a user writes it. Where a version is required, it is 580.105.08.
 func example(feature string) string {
 	word, _, _ := strings.Cut(feature, "[")
 	return strings.ReplaceAll(word, "=version", "=580.105.08")
@@ -291,7 +291,7 @@ func FuzzMigrate(f *testing.F) {
 	})
 }
 
-// In an umbrella chart, the operator's values are below the chart's name and stay there.
+// In an umbrella chart, the operator's values are in the group gpu-operator. Migration must leave them there.
 func TestMigrateUmbrella(t *testing.T) {
 	table := chart.Load()
 	from, _, _ := table.Resolve("v23.9.2")
