@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// named returns the check with an ID. It declares the check if it does not exist.
+// named returns the check with the given ID, and declares it if necessary.
 func named(id string) *check.Check {
 	if c := check.Find(id); c != nil {
 		return c
@@ -31,7 +31,7 @@ func sample() check.Report {
 	}}
 }
 
-func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
+func TestSortKeepsFilesTogetherAndDropsDuplicates(t *testing.T) {
 	r := sample()
 	r.Sort()
 	var got []string
@@ -44,8 +44,8 @@ func TestSortKeepsFilesTogetherAndDropsDoubles(t *testing.T) {
 	if got, want := r.Summary(), "1 error, 1 warning, 1 note"; got != want {
 		t.Errorf("summary %q, want %q", got, want)
 	}
-	if !r.AtLeast(check.Error) || (&check.Report{}).AtLeast(check.Note) {
-		t.Error("AtLeast is wrong for the worst severity")
+	if got, empty := r.AtLeast(check.Error), (&check.Report{}).AtLeast(check.Note); !got || empty {
+		t.Errorf("AtLeast(Error) of a report with an error = %t, AtLeast(Note) of an empty report = %t; want true and false", got, empty)
 	}
 }
 
@@ -65,12 +65,12 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
-		t.Error("color must be used only when the style enables it")
+		t.Errorf("text = %q, with color = %q; want escape sequences only with color", plain.String(), colour.String())
 	}
 	r = check.Report{Findings: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
 	if err := r.WriteText(&plain, check.Style{}, false); err != nil || strings.Contains(plain.String(), "\x1b") {
-		t.Errorf("escape sequence of an input is printed: %q", plain.String())
+		t.Errorf("text = %q, error = %v; want no escape sequence of the input", plain.String(), err)
 	}
 }
 
@@ -108,8 +108,8 @@ func TestSARIF(t *testing.T) {
 		t.Errorf("SARIF run = %+v, want an error, a warning and a note", run)
 	}
 	for _, result := range run.Results {
-		if run.Tool.Driver.Rules[result.RuleIndex].ID != result.RuleID {
-			t.Errorf("rule %d is not %s", result.RuleIndex, result.RuleID)
+		if got := run.Tool.Driver.Rules[result.RuleIndex].ID; got != result.RuleID {
+			t.Errorf("rule %d has the ID %s, want %s", result.RuleIndex, got, result.RuleID)
 		}
 	}
 	if at := run.Results[0].Locations[0].PhysicalLocation; at.ArtifactLocation.URI != "f.yaml" || at.Region.StartLine != 2 {
@@ -152,7 +152,7 @@ func tree() check.Report {
 	return t
 }
 
-func TestTextSharesABranchAmongEqualNodes(t *testing.T) {
+func TestTextOfACluster(t *testing.T) {
 	tr := tree()
 	var out bytes.Buffer
 	tr.Sort()
@@ -171,8 +171,8 @@ func TestTextSharesABranchAmongEqualNodes(t *testing.T) {
 	}
 }
 
-// A name from an input writes no control characters to the terminal.
-func TestHeadingsAreClean(t *testing.T) {
+// Control characters in the names of nodes are not written to the terminal.
+func TestNodeNamesAreClean(t *testing.T) {
 	tr := check.Report{Judged: true, Findings: []check.Finding{
 		{Check: named("a"), Severity: check.Error, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {Check: named("a"), Severity: check.Error, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
 	}}
@@ -182,19 +182,19 @@ func TestHeadingsAreClean(t *testing.T) {
 	}
 }
 
-func TestStatesAreWrittenAsWords(t *testing.T) {
+func TestSeveritiesAreWords(t *testing.T) {
 	for s := check.OK; s <= check.Error; s++ {
 		data, err := json.Marshal(check.Finding{Check: named("a"), Severity: s})
 		if err != nil || !strings.Contains(string(data), `"severity":"`+s.String()+`"`) {
-			t.Errorf("severity %s: JSON = %s, error = %v", s, data, err)
+			t.Errorf("JSON of a finding = %s, error = %v; want the severity %s", data, err, s)
 		}
 		if strings.Contains(string(data), "since") {
-			t.Errorf("zero time is encoded: %s", data)
+			t.Errorf("JSON of a finding without a time = %s, want no since", data)
 		}
 	}
 	for _, word := range []string{"error", "warning", "note"} {
 		if s, err := check.AtSeverity(word); err != nil || s.String() != word {
-			t.Errorf("severity %s is decoded as %s with error %v", word, s, err)
+			t.Errorf("AtSeverity(%q) = %s, error %v; want %s", word, s, err, word)
 		}
 	}
 	if _, err := check.AtSeverity("fatal"); !errors.Is(err, check.ErrSeverity) {
@@ -202,7 +202,7 @@ func TestStatesAreWrittenAsWords(t *testing.T) {
 	}
 }
 
-// Ordinary words near the names of secrets stay in the messages.
+// In each text, lint is an ordinary word after a name that looks like that of a secret. It is not masked.
 func TestOrdinaryWordsAreNotMasked(t *testing.T) {
 	for _, text := range []string{
 		"secret-scan:\n  stage: lint\n",

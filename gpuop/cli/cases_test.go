@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Each shared case is a small input from a public repository, on which gpuop was wrong. Its folder has the arguments,
-// the exit code, and regular expressions that the output must match (want) or must not match (not).
+// TestSharedCases runs gpuop on small inputs from public repositories that it once got wrong. Its output must match the
+// regular expression want, and must not match the regular expression not.
 func TestSharedCases(t *testing.T) {
 	root := material.Path(t, "cases/gpuop")
 	healthy, err := filepath.Abs(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
@@ -61,12 +61,12 @@ func TestSharedCases(t *testing.T) {
 	}
 }
 
-// Standard input may be a script.
+// Standard input with helm commands is read as a script, with and without a #! line.
 func TestScriptOnStandardInput(t *testing.T) {
 	const script = "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
 	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n" + script} {
 		if code, out, errOut := call(text, "lint", "-"); code != 1 || !strings.Contains(out, "drver") {
-			t.Errorf("exit %d\n%s%s", code, out, errOut)
+			t.Errorf("lint of %q: exit %d, want 1 and a finding about drver\n%s%s", text, code, out, errOut)
 		}
 	}
 }
@@ -102,13 +102,13 @@ func TestSkippedInputs(t *testing.T) {
 	}
 }
 
-// A copy of an old release's values yields one finding.
+// The values of an old release, checked against a new one, yield one warning.
 func TestCopyOfOldValues(t *testing.T) {
 	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
 		text := valuesOf(t, release)
 		code, out, _ := call(text, "lint", "-", "--version", "v26.7.0")
 		if code != 0 || !strings.Contains(out, "the file contains the defaults of "+release[:3]) || !strings.Contains(out, "1 warning") || strings.Contains(out, "error") {
-			t.Errorf("%s: exit %d\n%s", release, code, out)
+			t.Errorf("values of %s: exit %d, want 0 and one warning\n%s", release, code, out)
 		}
 	}
 }

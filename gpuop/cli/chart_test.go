@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestOutIsNoInput(t *testing.T) {
+func TestOutMustNotBeAnInput(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "values.yaml")
 	const text = "mig: {strategy: mixed}\n"
@@ -21,14 +21,14 @@ func TestOutIsNoInput(t *testing.T) {
 	for _, out := range []string{file, link, filepath.Join(dir, ".", "values.yaml")} {
 		code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", out)
 		if code != 2 || !strings.Contains(errOut, "would overwrite the input") {
-			t.Errorf("--out %s: exit %d, %s", out, code, errOut)
+			t.Errorf("--out %s: exit %d, %q; want 2 and the name of the input", out, code, errOut)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
-			t.Fatalf("input file after the call = %q, %v", got, err)
+			t.Fatalf("input file after the call = %q, error %v; want %q", got, err, text)
 		}
 	}
 	if code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", filepath.Join(dir, "new.yaml")); code != 0 {
-		t.Errorf("another file: exit %d, %s", code, errOut)
+		t.Errorf("--out new.yaml: exit %d, want 0: %s", code, errOut)
 	}
 }
 
@@ -36,15 +36,15 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 	args := []string{"values", "migrate", "-", "--from", "v26.7", "--to", "v26.3.3"}
 	code, out, errOut := call("mig: {strategy: mixed}\n", args...)
 	if code != 2 || out != "" || !strings.Contains(errOut, "--downgrade") {
-		t.Errorf("exit %d, %s%s", code, out, errOut)
+		t.Errorf("without --downgrade: exit %d, want 2 and a hint at --downgrade\n%s%s", code, out, errOut)
 	}
 	if code, out, errOut = call("mig: {strategy: mixed}\n", append(args, "--downgrade")...); code != 0 || !strings.Contains(out, "mixed") {
-		t.Errorf("requested: exit %d, %s%s", code, out, errOut)
+		t.Errorf("with --downgrade: exit %d, want 0 and the values\n%s%s", code, out, errOut)
 	}
 }
 
-// If the release is unknown, commands that would answer for another release print nothing.
-func TestReleasesThatAreNotKnown(t *testing.T) {
+// images, values gen and values migrate reject an unknown release, and suggest --chart.
+func TestUnknownReleases(t *testing.T) {
 	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
 		for _, args := range [][]string{
 			{"images"}, {"values", "gen", "generic"},
@@ -55,14 +55,13 @@ func TestReleasesThatAreNotKnown(t *testing.T) {
 			}
 			code, out, errOut := call("mig: {strategy: mixed}\n", args...)
 			if code != 2 || out != "" || !strings.Contains(errOut, release) || !strings.Contains(errOut, "--chart") {
-				t.Errorf("%s: exit %d, %q, %q", args, code, out, errOut)
+				t.Errorf("%s: exit %d, output %q, standard error %q; want 2 and only an error that names %s and --chart", args, code, out, errOut, release)
 			}
 		}
 	}
 }
 
-// lint says which release it assumes. It does so in a note if the release is unknown, and in the summary if none was
-// given.
+// If the release is unknown, a note of lint names the release that it assumes. If none was given, the summary names it.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	const values = "driver: {rdma: {enabled: true}}\n"
 	for release, want := range map[string]string{
@@ -70,7 +69,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 		"v26.11.0": "newer than every release that gpuop supports; checked against v26.7.0",
 	} {
 		if code, out, _ := call(values, "lint", "-", "--version", release); code != 0 || !strings.Contains(out, release) || !strings.Contains(out, want) {
-			t.Errorf("%s: exit %d, %s", release, code, out)
+			t.Errorf("--version %s: exit %d, want 0 and %q\n%s", release, code, want, out)
 		}
 		dir := t.TempDir()
 		for name, text := range map[string]string{"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": values} {
@@ -79,23 +78,24 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 			}
 		}
 		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
-			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, %s", release, code, out)
+			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, want 0 and %q\n%s", release, code, want, out)
 		}
 	}
 	if code, out, _ := call(values, "lint", "-"); code != 0 || !strings.Contains(out, "v26.7.0, assumed") {
-		t.Errorf("no release: exit %d, %s", code, out)
+		t.Errorf("without --version: exit %d, want 0 and v26.7.0 assumed\n%s", code, out)
 	}
 	if code, out, _ := call(values, "lint", "-", "--version", "v26.7.0"); code != 0 || strings.Contains(out, "assumed") {
-		t.Errorf("named: exit %d, %s", code, out)
+		t.Errorf("--version v26.7.0: exit %d, want 0 and no assumption\n%s", code, out)
 	}
 }
 
-// An unknown release is checked with notes instead of errors. With its chart (--chart), it is checked like a known one.
-func TestChartTeachesARelease(t *testing.T) {
+// Without --chart, an unknown key of an unknown release is a note. With --chart, the release is checked like a known
+// one.
+func TestChartAddsARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"
 	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
 	if code != 0 || !strings.Contains(out, "note: driver.brandNew") || !strings.Contains(out, "newer than every release") {
-		t.Errorf("without --chart: exit %d, %s", code, out)
+		t.Errorf("without --chart: exit %d, want 0 and a note about driver.brandNew\n%s", code, out)
 	}
 	dir := filepath.Join(t.TempDir(), "v27.1.0")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -110,18 +110,18 @@ func TestChartTeachesARelease(t *testing.T) {
 		}
 	}
 	if code, out, _ = call(values, "lint", "-", "--chart", dir); code != 0 || !strings.Contains(out, "no findings") || !strings.Contains(out, "v27.1.0") {
-		t.Errorf("with --chart: exit %d, %s", code, out)
+		t.Errorf("with --chart: exit %d, want 0 and no findings for v27.1.0\n%s", code, out)
 	}
 	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "did you mean driver.brandNew?") {
-		t.Errorf("a misspelled key with --chart: exit %d, %s", code, out)
+		t.Errorf("a misspelled key with --chart: exit %d, want 1 and the suggestion driver.brandNew\n%s", code, out)
 	}
 }
 
-// If NVIDIADrivers select the driver images, gpuop does not know these images, and says so.
+// If NVIDIADrivers select the driver images, a note says that the list may lack some of them.
 func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
 	code, out, errOut := call("", "images", "--os", "ubuntu24.04", "--set", "driver.nvidiaDriverCRD.enabled=true")
 	if code != 0 || !strings.Contains(out, "/driver:") || !strings.Contains(errOut, "NVIDIADrivers") {
-		t.Errorf("exit %d, %s%s", code, out, errOut)
+		t.Errorf("exit %d, want 0, the driver image and a note about NVIDIADrivers\n%s%s", code, out, errOut)
 	}
 	if _, _, errOut := call("", "images", "--os", "ubuntu24.04"); strings.Contains(errOut, "NVIDIADrivers") {
 		t.Errorf("standard error = %q, want no note about NVIDIADrivers", errOut)

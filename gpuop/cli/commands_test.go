@@ -17,8 +17,8 @@ func helmCalls(text string) []string {
 	return helmCall.FindAllString(text, -1)
 }
 
-// Printed helm commands have --version, and not --reuse-values. Without --version, helm installs the newest release of
-// the day. With --reuse-values, defaults of the new release are missing.
+// Printed helm commands contain --version, because helm otherwise installs the newest release of the day. They do not
+// contain --reuse-values, which drops the defaults of the new release.
 func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	newest := chart.Load().Latest().String()
 	calls := [][]string{
@@ -39,7 +39,7 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	for _, args := range calls {
 		code, out, errOut := call("", args...)
 		if code == exitBadInput {
-			t.Errorf("gpuop %s: exit 2: %s", strings.Join(args, " "), errOut)
+			t.Errorf("gpuop %s: exit 2, want 0 or 1: %s", strings.Join(args, " "), errOut)
 		}
 		for _, c := range helmCalls(out + errOut) {
 			printed++
@@ -69,14 +69,14 @@ func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	}
 }
 
-// If the values cannot be read, no images are listed. The images of the defaults could be wrong, and users mirror the
-// list.
-func TestNoImagesOfWhatCannotBeRead(t *testing.T) {
+// If the values cannot be read, no images are listed. A list based on the defaults could be wrong, and users mirror
+// what it contains.
+func TestNoImagesWithUnreadableValues(t *testing.T) {
 	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
 	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {
 		code, out, errOut := call(release, args...)
 		if code != exitFindings || strings.Contains(out, "nvcr.io") || !strings.Contains(out+errOut, "HelmRelease") {
-			t.Errorf("%v: exit %d\n%s%s", args, code, out, errOut)
+			t.Errorf("%v: exit %d, want 1, no image and an error about the HelmRelease\n%s%s", args, code, out, errOut)
 		}
 	}
 }

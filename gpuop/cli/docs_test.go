@@ -16,8 +16,8 @@ import (
 var (
 	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
-	commandInRow = regexp.MustCompile("`(?:sudo )?gpuop ([a-z]+)")
-	rowInTable   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
+	commandName  = regexp.MustCompile("`(?:sudo )?gpuop ([a-z]+)")
+	checkInRow   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
 )
 
 // pages returns the pages of gpuop's documentation by file name. It changes the working directory to docs.
@@ -26,7 +26,7 @@ func pages(t *testing.T) map[string]string {
 	t.Chdir(filepath.Join("..", "..", "docs"))
 	names, err := filepath.Glob("gpuop/*.md")
 	if err != nil || len(names) != 6 {
-		t.Fatalf("%v, %v, want six pages", names, err)
+		t.Fatalf("pages = %v, error %v; want six pages", names, err)
 	}
 	all := map[string]string{}
 	for _, name := range names {
@@ -40,7 +40,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 // Every console block in the documentation equals the output of the program.
-func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
+func TestConsoleBlocksMatchOutput(t *testing.T) {
 	shown := map[string]bool{}
 	for name, text := range pages(t) {
 		fresh := consoleBlock.ReplaceAllStringFunc(text, func(whole string) string {
@@ -66,38 +66,38 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 }
 
 // The documentation names only commands and checks that exist.
-func TestDocumentationNamesWhatExists(t *testing.T) {
+func TestDocumentedNamesExist(t *testing.T) {
 	var commands []string
 	for _, c := range newRoot(&env{}, "gpuop").Commands() {
 		if !c.Hidden {
 			commands = append(commands, c.Name())
 		}
 	}
-	beside := 0
+	named := 0
 	for name, text := range pages(t) {
 		for line := range strings.Lines(text) {
 			var said []string
-			for _, m := range commandInRow.FindAllStringSubmatch(line, -1) {
+			for _, m := range commandName.FindAllStringSubmatch(line, -1) {
 				if said = append(said, m[1]); !slices.Contains(commands, m[1]) {
 					t.Errorf("%s: gpuop %s does not exist", name, m[1])
 				}
 			}
-			// in broken.md, the row is in the cell after the command
+			// in broken.md, the cell after the command names the checks
 			cells := strings.Split(line, " | ")
 			if name != "gpuop/broken.md" || len(cells) != 4 || len(said) == 0 {
 				continue
 			}
 			at := slices.IndexFunc(cells, func(c string) bool { return strings.HasPrefix(c, "`gpuop ") }) + 1
-			for _, m := range rowInTable.FindAllStringSubmatch(cells[at], -1) {
-				beside++
+			for _, m := range checkInRow.FindAllStringSubmatch(cells[at], -1) {
+				named++
 				if check.Find(m[1]) == nil {
 					t.Errorf("%s: check %s does not exist", name, m[1])
 				}
 			}
 		}
 	}
-	if beside < 100 {
-		t.Errorf("findings shown after commands = %d, want more than 100", beside)
+	if named < 100 {
+		t.Errorf("checks named in broken.md = %d, want at least 100", named)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestDriftRefuses(t *testing.T) {
 	} {
 		code, out, errOut := call(c.stdin, c.args...)
 		if code != c.code || !strings.Contains(errOut, c.says) || out != "" || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("%q: exit %d, want %d; standard error %q must be one line with %q (output %q)", c.args, code, c.code, errOut, c.says, out)
+			t.Errorf("%q: exit %d, want %d; standard error %q, want one line with %q; output %q, want none", c.args, code, c.code, errOut, c.says, out)
 		}
 	}
 }

@@ -23,6 +23,6 @@ func TestExplainAsJSON(t *testing.T) {
 	code, out, errOut := call("", "explain", "nvidia.com/mig.config.state", "-o", "json")
 	var got struct{ Result []explain.Entry }
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || len(got.Result) != 1 || got.Result[0].Writer != "MIG manager" {
-		t.Errorf("exit %d, %v, %s%s", code, err, out, errOut)
+		t.Errorf("exit %d, error %v, output %s%s; want 0 and one entry that the MIG manager writes", code, err, out, errOut)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// --ignore (ID or ID:SUBJECT) and a comment in the file ignore findings.
+// Findings are ignored with --ignore ID, with --ignore ID:SUBJECT, and with a comment in the file.
 func TestIgnoredFindings(t *testing.T) {
 	const values = "driver:\n  enabled: flase\ntoolkit:\n  enbaled: true\n"
 	_, out, _ := call(values, "lint", "-", "--version", "v26.7.0")
@@ -17,7 +17,7 @@ func TestIgnoredFindings(t *testing.T) {
 		"[unknown-key]\n  4 |   enbaled: true\n    |   ^~~~~~~\n  → did you mean toolkit.enabled?\n",
 	} {
 		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
+			t.Errorf("output lacks %q:\n%s", want, out)
 		}
 	}
 	for _, c := range []struct {
@@ -44,23 +44,23 @@ func TestIgnoredFindings(t *testing.T) {
 	}
 	const script = "# gpuop:ignore unknown-key\nhelm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
 	if code, out, _ := call(script, "lint", "-"); code != 0 || !strings.Contains(out, "1 ignored") {
-		t.Errorf("a script: exit %d\n%s", code, out)
+		t.Errorf("script with a comment: exit %d, want 0 and 1 ignored\n%s", code, out)
 	}
 	if code, _, errOut := call(values, "lint", "-", "--ignore", "unknwn-key"); code != 2 || !strings.Contains(errOut, "write unknown-key") {
-		t.Errorf("unknown check: exit %d, %s", code, errOut)
+		t.Errorf("--ignore unknwn-key: exit %d, %q; want 2 and the suggestion unknown-key", code, errOut)
 	}
 }
 
-// explain knows the messages that new users see.
+// explain has entries for the states and errors that new users see.
 func TestExplainKnowsSymptoms(t *testing.T) {
 	for _, word := range []string{"CrashLoopBackOff", "Init:0/1", "Init:2/4", "ImagePullBackOff", "FailedCreatePodSandBox", "FailedCreate",
 		"ContainerCreating", "OOMKilled", "XID 79", "xid=79", "Xid: 48", "unknown-key dead-setting"} {
 		args := append([]string{"explain"}, strings.Split(word, " ")...)
 		if code, out, errOut := call("", args...); code != 0 {
-			t.Errorf("%s: exit %d\n%s%s", word, code, out, errOut)
+			t.Errorf("explain %s: exit %d, want 0\n%s%s", word, code, out, errOut)
 		}
 	}
 	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
-		t.Errorf("undocumented XID: exit %d, %s", code, errOut)
+		t.Errorf("explain XID 999: exit %d, %q; want 2 and an error that names it", code, errOut)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A registry of a mirror that lacks the driver for RHEL.
+// mirror starts a registry that lacks the driver for RHEL and denies access to the container toolkit. It returns the
+// address.
 func mirror(t *testing.T) string {
 	t.Helper()
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
@@ -38,11 +39,11 @@ func TestImagesCheck(t *testing.T) {
 	code, out, errOut := call("", args...)
 	if code != exitFindings || !strings.Contains(out, "missing "+host+"/nvidia/driver:") || !strings.Contains(out, "unknown "+host+"/nvidia/container-toolkit:") ||
 		!strings.Contains(out, "exists  "+host+"/nvidia/gpu-operator:") || strings.Contains(out, "error:") {
-		t.Errorf("exit %d\n%s", code, out)
+		t.Errorf("exit %d, want 1, a missing driver, an unknown toolkit and an existing operator\n%s", code, out)
 	}
 	if !strings.Contains(errOut, "error: "+host+"/nvidia/driver:") || !strings.Contains(errOut, "[image-missing]") ||
 		!strings.Contains(errOut, "access denied") || strings.Count(errOut, "[image-") != 2 {
-		t.Errorf("standard error:\n%s", errOut)
+		t.Errorf("standard error lacks the two findings about the driver and the toolkit:\n%s", errOut)
 	}
 	_, out, _ = call("", append(args, "-o", "json")...)
 	var printed struct {
@@ -55,10 +56,10 @@ func TestImagesCheck(t *testing.T) {
 	for _, i := range printed.Result {
 		found[i.Registry]++
 		if (i.Reason != "") != (i.Registry == "unknown") {
-			t.Errorf("%+v: only unknown images must have a reason", i)
+			t.Errorf("image %+v: want a reason only if the answer is unknown", i)
 		}
 	}
 	if found["missing"] != 1 || found["unknown"] != 1 || found["exists"] != len(printed.Result)-2 || len(printed.Result) < 6 {
-		t.Errorf("answers: %v", found)
+		t.Errorf("answers = %v of %d images, want one missing, one unknown and at least four that exist", found, len(printed.Result))
 	}
 }

@@ -28,7 +28,7 @@ func content(t testing.TB, path string) string {
 	return string(data)
 }
 
-// Each test is a form in which people write commands and values.
+// TestShapes lints the files in testdata/shapes. Each is a different way in which people write commands and values.
 func TestShapes(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
 	if err != nil {
@@ -52,7 +52,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// The transcripts show how a new user corrects an article's command step by step.
+// lint-install.txt shows how a new user corrects an article's command step by step. The other golden files show further
+// commands and errors.
 func TestLintTranscripts(t *testing.T) {
 	install := content(t, example("install.sh"))
 	_, corrected, _ := call("", "lint", "--fix", "--version", "latest", "--command", install)
@@ -134,13 +135,13 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestFormatsAreWhatTheySay(t *testing.T) {
+func TestJSONAndSARIFAreValid(t *testing.T) {
 	args := []string{"lint", "--command", "-", "-o"}
 	for _, format := range []string{"json", "sarif"} {
 		code, out, _ := call(content(t, example("install.sh")), append(args, format)...)
 		var v map[string]any
 		if err := json.Unmarshal([]byte(out), &v); err != nil || code != 1 {
-			t.Errorf("%s: exit %d, %v\n%s", format, code, err, out)
+			t.Errorf("-o %s: exit %d, error %v; want 1 and valid JSON\n%s", format, code, err, out)
 		}
 		if format == "json" {
 			findings, _ := v["findings"].([]any)
@@ -154,23 +155,25 @@ func TestFormatsAreWhatTheySay(t *testing.T) {
 	}
 }
 
-func TestColourOnATerminalAlone(t *testing.T) {
+func TestColorOnlyOnATerminal(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		var out, errOut bytes.Buffer
 		Run(context.Background(), []string{"gpuop", "lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: terminal})
 		if got := strings.Contains(out.String(), "\x1b["); got != terminal {
-			t.Errorf("terminal %t: colour %t", terminal, got)
+			t.Errorf("terminal %t: color = %t, want %t", terminal, got, terminal)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "out")
 	var out, errOut bytes.Buffer
 	Run(context.Background(), []string{"gpuop", "lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--out", path}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: true})
 	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
-		t.Errorf("--out: %q, standard output %q", written, out.String())
+		t.Errorf("--out: file = %q, want the finding without color; standard output = %q, want none", written, out.String())
 	}
 	// the file may contain the script's secrets
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("--out: mode %v, %v", info.Mode(), err)
+	if info, err := os.Stat(path); err != nil {
+		t.Error(err)
+	} else if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("--out: mode %v, want 0600", got)
 	}
 }
 
@@ -178,7 +181,7 @@ func TestKubectlPlugin(t *testing.T) {
 	var out bytes.Buffer
 	code := Run(context.Background(), []string{"/usr/local/bin/kubectl-gpuop", "lint", "--help"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &out})
 	if code != 0 || !strings.Contains(out.String(), "kubectl gpuop lint") {
-		t.Errorf("exit %d\n%s", code, out.String())
+		t.Errorf("exit %d, want 0 and help that names kubectl gpuop lint\n%s", code, out.String())
 	}
 }
 
@@ -190,34 +193,34 @@ func TestInputs(t *testing.T) {
 		}
 	}
 	if code, out, _ := call("", "lint", dir); code != 1 || !strings.Contains(out, "drivr") || !strings.Contains(out, "mixd") || strings.Contains(out, "c.txt") {
-		t.Errorf("directory: exit %d\n%s", code, out)
+		t.Errorf("directory: exit %d, want 1 and findings in a.yaml and b.json only\n%s", code, out)
 	}
 	if code, out, _ := call("drivr: {enabled: false}\n", "lint", "-"); code != 1 || !strings.Contains(out, "stdin") {
-		t.Errorf("standard input: exit %d\n%s", code, out)
+		t.Errorf("standard input: exit %d, want 1 and a finding in stdin\n%s", code, out)
 	}
 	if code, out, _ := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(out, "too large") {
-		t.Errorf("too large: exit %d\n%s", code, out)
+		t.Errorf("large standard input: exit %d, want 2 and a finding that it is too large\n%s", code, out)
 	}
 	if code, _, errOut := call("", "lint", t.TempDir()); code != 2 || !strings.Contains(errOut, "no .yaml") {
-		t.Errorf("empty directory: exit %d\n%s", code, errOut)
+		t.Errorf("empty directory: exit %d, want 2 and the extensions of the files\n%s", code, errOut)
 	}
 }
 
-func TestValuesGenCanBeLintedAgain(t *testing.T) {
+func TestLintOfGeneratedValues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "values.yaml")
 	if code, _, errOut := call("", "values", "gen", "rke2", "mig-mixed", "gds", "--out", path); code != 0 {
-		t.Fatalf("exit %d: %s", code, errOut)
+		t.Fatalf("values gen: exit %d, want 0: %s", code, errOut)
 	}
 	if code, out, _ := call("", "lint", path); code != 0 || !strings.Contains(out, "no findings") {
-		t.Errorf("exit %d\n%s", code, out)
+		t.Errorf("lint of the values: exit %d, want 0 and no findings\n%s", code, out)
 	}
-	if !strings.Contains(content(t, path), "--values "+path) {
-		t.Error("the command at the top must name the file")
+	if text := content(t, path); !strings.Contains(text, "--values "+path) {
+		t.Errorf("helm command at the top lacks --values %s:\n%s", path, text)
 	}
 }
 
 // An input in which nothing can be checked is an error only if no other input was checked.
-func TestInputsThatAreNotJudged(t *testing.T) {
+func TestInputsWithNothingToCheck(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -244,16 +247,16 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 		names []string
 	}{
 		{"alone", []string{service}, 2, []string{service}},
-		{"beside a clean one", []string{clean, service}, 0, []string{service}},
-		{"first", []string{service, clean}, 0, []string{service}},
-		{"of an unknown kind", []string{clean, unknown}, 0, []string{unknown}},
+		{"after a clean one", []string{clean, service}, 0, []string{service}},
+		{"before a clean one", []string{service, clean}, 0, []string{service}},
+		{"unknown kind", []string{clean, unknown}, 0, []string{unknown}},
 		{"empty", []string{clean, empty}, 0, []string{empty}},
 		{"a script", []string{clean, script}, 0, []string{script}},
 		{"a script to correct", []string{"--fix", script}, 2, []string{script}},
 		{"a command", []string{clean, "--command", "ls -l"}, 0, []string{"command"}},
 		{"two", []string{unknown, clean, service}, 0, []string{unknown, service}},
-		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 0, []string{service}},
-		{"beside errors", []string{wrong, service}, 1, []string{service}},
+		{"with --fail-on never", []string{clean, service, "--fail-on", "never"}, 0, []string{service}},
+		{"after a file with an error", []string{wrong, service}, 1, []string{service}},
 		{"folder with one relevant file", []string{filepath.Join(dir, "mixed")}, 0, nil},
 		{"none", []string{clean}, 0, nil},
 	} {
@@ -295,15 +298,16 @@ func TestFolderWithTemplates(t *testing.T) {
 	code, out, errOut := call("", "lint", dir)
 	for _, want := range []string{"drivr", "cdii", "2 errors"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("%q is not found:\n%s", want, out)
+			t.Errorf("output lacks %q:\n%s", want, out)
 		}
 	}
 	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "pod.yaml") || strings.Contains(out, "notes.md") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, standard error %q; want 1, none, and nothing about _helpers, pod.yaml or notes.md\n%s", code, errOut, out)
 	}
 }
 
-// A folder can contain several scripts, and files of other programs.
+// lint checks all scripts and values in a folder, and skips the files of other programs. --fix rejects a folder with two
+// scripts.
 func TestFolderWithScripts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -319,23 +323,23 @@ func TestFolderWithScripts(t *testing.T) {
 	}
 	code, out, stderr := call("", "lint", dir)
 	if code != 1 {
-		t.Errorf("exit code %d: %s", code, stderr)
+		t.Errorf("exit %d, want 1: %s", code, stderr)
 	}
 	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "2 errors"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
+			t.Errorf("output lacks %q:\n%s", want, out)
 		}
 	}
 	if code, _, stderr := call("", "lint", "--fix", dir); code != 2 || !strings.Contains(stderr, "one script at a time") {
-		t.Errorf("--fix: exit code %d, %s", code, stderr)
+		t.Errorf("--fix: exit %d, %q; want 2 and one script at a time", code, stderr)
 	}
 	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
-		t.Errorf("script as a file: exit code %d, %s", code, stderr)
+		t.Errorf("lint Chart.yaml: exit %d, want 2: %s", code, stderr)
 	}
 }
 
-// An input that cannot be read yields one finding, and the others are checked. Examples are a symbolic link to itself,
-// and a file that is too large.
+// A file that cannot be read yields one finding, and the other files are checked. The first file is a symbolic link to
+// itself, and the second is too large.
 func TestInputsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -350,24 +354,24 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	code, out, errOut := call("", "lint", path("loop"), path("large.yaml"), path("a.yaml"))
 	for _, want := range []string{"too many levels of symbolic links", "more than 8 MiB", "drivr"} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
-			t.Errorf("no %q in\n%s%s", want, out, errOut)
+			t.Errorf("output lacks %q:\n%s%s", want, out, errOut)
 		}
 	}
 	if code != exitFindings {
-		t.Errorf("exit %d", code)
+		t.Errorf("exit %d, want 1", code)
 	}
 	// in a folder, a file that is too large is only a note
 	if code, out, _ := call("", "lint", "--fail-on", "note", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
-		t.Errorf("folder: exit %d\n%s", code, out)
+		t.Errorf("folder: exit %d, want 1, drivr and one finding not-read\n%s", code, out)
 	}
 	if code, out, _ := call("", "lint", path("large.yaml")); code != exitBadInput || !strings.Contains(out, "too large") {
-		t.Errorf("large file: exit %d\n%s", code, out)
+		t.Errorf("large file: exit %d, want 2 and a finding that it is too large\n%s", code, out)
 	}
 }
 
-// lint prints no other files of the machine, even if an untrusted input refers to them. It prints no secrets of the
-// input either.
-func TestLintPrintsNoForeignText(t *testing.T) {
+// lint does not print files outside the input's folder, even if the input refers to them. It does not print secrets in
+// the input either.
+func TestLintPrintsNoOtherFiles(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "repository")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -412,11 +416,11 @@ func TestLintPrintsNoForeignText(t *testing.T) {
 		}
 	}
 	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "the file holds a string") {
-		t.Errorf("file of the folder was not checked:\n%s", out)
+		t.Errorf("output lacks a finding about the values file own:\n%s", out)
 	}
 }
 
-// An interrupted command ends, even if it is blocked.
+// An interrupted command ends even if it is blocked by a read from a pipe.
 func TestInterruptedCommandEnds(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -433,12 +437,12 @@ func TestInterruptedCommandEnds(t *testing.T) {
 		begun := time.Now()
 		code := Run(ctx, []string{"gpuop", "lint", name}, "v0", Streams{In: in, Out: io.Discard, Err: io.Discard})
 		if took := time.Since(begun); code != exitBadInput || took > 2*time.Second {
-			t.Errorf("%s: exit %d after %s", name, code, took)
+			t.Errorf("lint %s: exit %d after %s, want 2 within 2s", name, code, took)
 		}
 	}
 }
 
-func TestManyFlagsAreJudgedFast(t *testing.T) {
+func TestManyFlagsAreCheckedFast(t *testing.T) {
 	for _, flag := range []string{" --set foo.bar%d=1", " --set driver.enabled=true%.0d", " --set toolkit.env[%d].name=a"} {
 		var text strings.Builder
 		text.WriteString("helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0")
@@ -450,12 +454,12 @@ func TestManyFlagsAreJudgedFast(t *testing.T) {
 			t.Fatal(errOut)
 		}
 		if took := time.Since(begun); took > time.Minute {
-			t.Errorf("5000 of %s took %s", flag, took)
+			t.Errorf("lint of 5000 flags like %s took %s, want at most 1m", flag, took)
 		}
 	}
 }
 
-// A small input must not use much time or memory.
+// Inputs that expand or nest without end are checked within a minute.
 func TestLintIsBounded(t *testing.T) {
 	const install = "helm install -n gpu-operator g nvidia/gpu-operator --version v26.7.0 "
 	for name, text := range map[string]string{
@@ -470,7 +474,7 @@ func TestLintIsBounded(t *testing.T) {
 			t.Errorf("%s: exit 0, want findings: %s", name, out)
 		}
 		if took := time.Since(begun); took > time.Minute {
-			t.Errorf("%s took %s", name, took)
+			t.Errorf("lint of %s took %s, want at most 1m", name, took)
 		}
 	}
 }

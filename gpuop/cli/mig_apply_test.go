@@ -38,7 +38,7 @@ func eightH100(config, state string) *cluster.State {
 
 const toSlices = "all-1g.10gb"
 
-// mig apply works with an API server, and with a gathered folder.
+// mig apply sends one patch with the label, and only with --apply.
 func TestMIGApply(t *testing.T) {
 	s := eightH100("all-disabled", "success")
 	server := (&apiserver.Server{}).Add(t, "/api/v1/nodes", s.Nodes[0]).Add(t, "/api/v1/pods", s.Pods[0], s.Pods[1]).
@@ -82,7 +82,7 @@ func TestMIGApply(t *testing.T) {
 	refuse, patched = false, ""
 	code, out, errOut := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig)
 	if code != 0 || !strings.Contains(out, "gpuop verify --wait --node gpu-1") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("--apply: exit %d, want 0 and the command that waits\n%s%s", code, out, errOut)
 	}
 	want := `/api/v1/nodes/gpu-1 {"metadata":{"labels":{"nvidia.com/mig.config":"all-1g.10gb"}}}`
 	if patched != want || refused != want {
@@ -93,9 +93,9 @@ func TestMIGApply(t *testing.T) {
 	server.Add(t, "/api/v1/nodes", s.Nodes[0])
 	patched = ""
 	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig); code != 1 || patched != "" || !strings.Contains(out, "add --force") {
-		t.Errorf("exit %d, patched %q\n%s", code, patched, out)
+		t.Errorf("--apply with an error: exit %d, patch %q; want 1, no patch and a hint at --force\n%s", code, patched, out)
 	}
 	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--force", "--kubeconfig", kubeconfig); code != 1 || patched != want {
-		t.Errorf("exit %d, patched %q\n%s", code, patched, out)
+		t.Errorf("--force: exit %d, patch %q; want 1 and %q\n%s", code, patched, want, out)
 	}
 }

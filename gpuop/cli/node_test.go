@@ -12,7 +12,7 @@ func TestNode(t *testing.T) {
 	t.Chdir(filepath.Join("..", "..", "docs"))
 	code, out, errOut := call("", "node", "--root", "examples/node", "-o", "json")
 	if code != exitFindings || errOut != "" {
-		t.Fatalf("exit %d, %s", code, errOut)
+		t.Fatalf("exit %d, standard error %q; want 1 and none", code, errOut)
 	}
 	var got struct {
 		At       string
@@ -22,10 +22,10 @@ func TestNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first := got.Findings[0]; got.At == "" || first.ID != "first-broken-link" || !strings.HasSuffix(first.Subject, "99-nvidia.toml") {
-		t.Errorf("first row %+v, at %q", first, got.At)
+		t.Errorf("first finding = %+v, time = %q; want first-broken-link for 99-nvidia.toml, and a time", first, got.At)
 	}
 	if code, _, _ := call("", "node", "--root", "examples/node", "--fail-on", "never"); code != exitClean {
-		t.Errorf("exit %d, want %d", code, exitClean)
+		t.Errorf("--fail-on never: exit %d, want %d", code, exitClean)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestNodeRefuses(t *testing.T) {
 	} {
 		code, out, errOut := call("", append([]string{"node"}, strings.Fields(args)...)...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, want) || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("gpuop node %s: exit %d, %q, want %q", args, code, errOut, want)
+			t.Errorf("gpuop node %s: exit %d, standard error %q; want 2 and one line with %q", args, code, errOut, want)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// If a resource is listed twice, the device plugin uses the larger number of replicas. The MIG strategy is the one that
-// the operator sets.
-func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
+// If a resource is listed twice, the device plugin uses the larger number of replicas. The MIG strategy comes from the
+// node's label unless --strategy is set.
+func TestPredictMatchesTheDevicePlugin(t *testing.T) {
 	dir := t.TempDir()
 	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")
 	for path, text := range map[string]string{
@@ -32,50 +32,50 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	}
 	resources, labels := predict("--gpu", "T4")
 	if resources["nvidia.com/gpu"].After != 7 || labels["nvidia.com/gpu.replicas"] != "7" {
-		t.Errorf("%v, replicas %s, want 7", resources, labels["nvidia.com/gpu.replicas"])
+		t.Errorf("resources = %v, label of the replicas = %s; want 7 GPUs and 7", resources, labels["nvidia.com/gpu.replicas"])
 	}
 	if _, labels = predict("--node", node); labels["nvidia.com/mig.strategy"] != "mixed" {
 		t.Errorf("mig.strategy = %q, want mixed as on the node", labels["nvidia.com/mig.strategy"])
 	}
 	if _, labels = predict("--node", node, "--strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
-		t.Errorf("mig.strategy %q, want single", labels["nvidia.com/mig.strategy"])
+		t.Errorf("mig.strategy = %q, want single as set by --strategy", labels["nvidia.com/mig.strategy"])
 	}
 }
 
-func TestBoardsOfTheirOwn(t *testing.T) {
+func TestSimilarBoards(t *testing.T) {
 	for _, gpu := range []string{"NVIDIA-H20-3e", "NVIDIA-H100-SXM5-94GB", "NVIDIA-RTX-PRO-5000-Blackwell", "NVIDIA-RTX-PRO-4500-Blackwell", "NVIDIA-GH200-120GB"} {
 		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "gpuop has no MIG profiles") {
-			t.Errorf("%s: exit %d, %s%s, want an error that the GPU is unknown", gpu, code, out, errOut)
+			t.Errorf("mig profiles %s: exit %d, output %s%s; want 2 and that gpuop has no MIG profiles", gpu, code, out, errOut)
 		}
 	}
 	for gpu, want := range map[string]string{"H20": "GH200", "NVIDIA-GH200-144G-HBM3e": "GH200-144GB", "H100-NVL": "NVL"} {
 		if _, out, errOut := call("", "mig", "profiles", gpu); !strings.Contains(out, want) {
-			t.Errorf("%s: %s%s, want %s", gpu, out, errOut, want)
+			t.Errorf("mig profiles %s: output %s%s, want the board %s", gpu, out, errOut, want)
 		}
 	}
 	_, out, _ := call("", "node", "predict", "--gpu", "H200", "--strategy", "mixed", "--config", "all-1g.35gb")
 	if !strings.Contains(out, "nvidia.com/mig-1g.35gb.multiprocessors") || !strings.Contains(out, "26") {
-		t.Errorf("1g.35gb of the H200 must have 26 SMs:\n%s", out)
+		t.Errorf("prediction for 1g.35gb of the H200 lacks the label with 26 multiprocessors:\n%s", out)
 	}
 }
 
-func TestVGPUTakesTheUsersOwnDriver(t *testing.T) {
+func TestVGPUNeedsADriverVersion(t *testing.T) {
 	if code, _, errOut := call("", "values", "gen", "generic", "vgpu", "--registry", "registry.example.com/vgpu"); code != 2 || !strings.Contains(errOut, "vgpu=version") {
-		t.Errorf("exit %d, %s", code, errOut)
+		t.Errorf("vgpu without a version: exit %d, %q; want 2 and vgpu=version", code, errOut)
 	}
 	code, out, errOut := call("", "values", "gen", "generic", "vgpu=580.105.08", "--registry", "registry.example.com/vgpu", "--pull-secret", "key")
 	if code != 0 || !strings.Contains(out, "version: 580.105.08") {
-		t.Errorf("exit %d, %s", code, errOut)
+		t.Errorf("vgpu=580.105.08: exit %d, want 0 and this driver version\n%s%s", code, out, errOut)
 	}
 	if strings.Contains(out, "devicePlugin:") || !strings.Contains(out, "imagePullSecrets") {
-		t.Errorf("only the image of the driver must be a custom one:\n%s", out)
+		t.Errorf("values set devicePlugin or lack imagePullSecrets, want only the driver from the private registry:\n%s", out)
 	}
 }
 
-func TestPublishedHeadersAreNoKeys(t *testing.T) {
+func TestHelmHeadersAreIgnored(t *testing.T) {
 	for _, text := range []string{"USER-SUPPLIED VALUES:\nmig: {strategy: mixed}\n", "COMPUTED VALUES:\ndriver: {enabled: yes}\n"} {
 		if code, out, _ := call(text, "lint", "-"); code != 0 || !strings.Contains(out, "no findings") {
-			t.Errorf("exit %d, %s", code, out)
+			t.Errorf("lint of %q: exit %d, want 0 and no findings\n%s", text, code, out)
 		}
 	}
 }

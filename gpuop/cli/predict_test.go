@@ -64,11 +64,11 @@ func TestPredictAsksForWhatIsMissing(t *testing.T) {
 func TestPredictOfABrokenMIGConfig(t *testing.T) {
 	code, out, errOut := call("mig-configs: []\n", "node", "predict", "--gpu", "A100-40GB", "--config", "a", "-f", "-")
 	if code != exitBadInput && code != exitFindings || strings.Contains(out, "allocatable") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 1 or 2 and no prediction\n%s%s", code, out, errOut)
 	}
 }
 
-// No input causes a panic. The exit code is 0 only if the input is accepted.
+// FuzzPredict predicts with arbitrary configs and labels. An answer must fail exactly if the report has an error.
 func FuzzPredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
@@ -81,7 +81,7 @@ func FuzzPredict(f *testing.F) {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)
 			if (err == nil) == a.Report.AtLeast(check.Error) {
-				t.Fatalf("%s: error %v with findings %v", format, err, a.Report.Findings)
+				t.Fatalf("%s: error = %v, want one exactly if a finding is an error: %v", format, err, a.Report.Findings)
 			}
 		}
 	})

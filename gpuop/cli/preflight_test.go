@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
@@ -15,7 +17,7 @@ func TestPreflightGoldens(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		code, out, errOut := call("", "preflight", "--from", "../../docs/examples/before", "--version", "v26.7.0", "-o", format)
 		if code != exitFindings || errOut != "" {
-			t.Errorf("%s: exit %d, %s", format, code, errOut)
+			t.Errorf("%s: exit %d, standard error %q; want 1 and none", format, code, errOut)
 		}
 		path := filepath.Join("testdata", "preflight", format)
 		if *update {
@@ -31,12 +33,12 @@ func TestPreflightGoldens(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out != string(want) {
-			t.Errorf("%s differs from %s:\n%s", format, path, out)
+			t.Errorf("%s (-want +got):\n%s", path, cmp.Diff(string(want), out))
 		}
 	}
 }
 
-// Each error is one sentence, and has its exit code.
+// Each error is one line on standard error, with the exit code of its kind.
 func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -62,7 +64,7 @@ func TestPreflightFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := call("", append([]string{"preflight"}, c.args...)...)
 			if code != c.code || out != "" || !strings.Contains(errOut, c.says) || strings.Count(errOut, "\n") != 1 {
-				t.Errorf("exit %d, want %d\n%s%s", code, c.code, out, errOut)
+				t.Errorf("exit %d, want %d and one line with %q\n%s%s", code, c.code, c.says, out, errOut)
 			}
 		})
 	}
@@ -83,6 +85,6 @@ func TestServerThatDiesBetweenPages(t *testing.T) {
 	s.Fleet(t, recorded, 100).Start(t) // the nodes fit in one page, and their pods in three
 	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || errOut != "" || !strings.Contains(out, "warning: list pods") || !strings.Contains(out, "warning: list resourcequotas") || !strings.Contains(out, " passed") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 1, passed checks and warnings about pods and resourcequotas\n%s%s", code, out, errOut)
 	}
 }

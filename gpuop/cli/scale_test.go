@@ -17,12 +17,12 @@ func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 			s := (&apiserver.Server{}).Fleet(t, recorded, nodes).Start(t)
 			code, out, errOut := call("", command, "--kubeconfig", s.Kubeconfig(t), "--fail-on", "never")
 			if code != 0 || !strings.Contains(out, " passed") {
-				t.Fatalf("exit %d, %s%s", code, out, errOut)
+				t.Fatalf("exit %d, want 0 and passed checks\n%s%s", code, out, errOut)
 			}
 			lists, pages := s.Lists()
 			for path, n := range lists {
 				if n != 1 {
-					t.Errorf("%d lists of %s", n, path)
+					t.Errorf("%s was listed %d times, want once", path, n)
 				}
 			}
 			if got := pages["/api/v1/nodes"]; got != 2 {
@@ -33,7 +33,7 @@ func TestLargeClusterIsListedOnceInPages(t *testing.T) {
 			}
 			for _, r := range s.Requests() {
 				if r != "GET /version" && !strings.Contains(r, "limit=500") {
-					t.Errorf("request %s must have limit=500", r)
+					t.Errorf("request %s lacks limit=500", r)
 				}
 			}
 		})

@@ -16,7 +16,7 @@ import (
 
 const gathered = "../../docs/examples/must-gather"
 
-// A must-gather folder yields the same results as a live cluster, in every format.
+// The golden file shows verify with must-gather folders: as text, as JSON and with -v.
 func TestVerifyOfAFolder(t *testing.T) {
 	var text strings.Builder
 	for _, args := range [][]string{
@@ -37,19 +37,19 @@ func TestVerifyRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		"no such folder":               {[]string{"--from", filepath.Join(empty, "gone")}, exitBadInput, "no such file"},
-		"an empty folder":              {[]string{"--from", empty}, exitBadInput, "contains no Kubernetes objects"},
-		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--wait cannot be combined with --from"},
-		"no time to wait":              {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "must be greater than 0"},
-		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "expected no arguments"},
-		"no kubeconfig":                {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
-		"no server answers":            {[]string{"--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
-		"no server answers the waiter": {[]string{"--wait", "--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+		"no such folder":           {[]string{"--from", filepath.Join(empty, "gone")}, exitBadInput, "no such file"},
+		"an empty folder":          {[]string{"--from", empty}, exitBadInput, "contains no Kubernetes objects"},
+		"waiting for a folder":     {[]string{"--from", gathered, "--wait"}, exitBadInput, "--wait cannot be combined with --from"},
+		"no time to wait":          {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "must be greater than 0"},
+		"an argument":              {[]string{"gpu-1"}, exitBadInput, "expected no arguments"},
+		"no kubeconfig":            {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
+		"no server answers":        {[]string{"--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+		"no server answers --wait": {[]string{"--wait", "--kubeconfig", apiserver.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errOut := call("", append([]string{"verify"}, test.args...)...)
 			if code != test.code || !strings.Contains(errOut, test.want) || out != "" || strings.Count(errOut, "\n") != 1 {
-				t.Errorf("exit %d, %q, %q", code, out, errOut)
+				t.Errorf("exit %d, output %q, standard error %q; want %d and one line with %q", code, out, errOut, test.code, test.want)
 			}
 		})
 	}
@@ -98,17 +98,17 @@ func as(list string, of map[string]any) string {
 
 func status(of map[string]any) map[string]any { return of["status"].(map[string]any) }
 
-// The exit code of a healthy live cluster is 0.
+// verify lists each kind once, and exits with 0 if a live cluster is healthy.
 func TestVerifyOfALiveCluster(t *testing.T) {
 	s := serve(t, func(string, map[string]any) {})
 	code, out, errOut := call("", "verify", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitClean || !strings.Contains(out, " passed") || errOut != "" {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 0 and passed checks\n%s%s", code, out, errOut)
 	}
 	lists, _ := s.Lists()
 	for path, n := range lists {
 		if n != 1 {
-			t.Errorf("%s was listed %d times", path, n)
+			t.Errorf("%s was listed %d times, want once", path, n)
 		}
 	}
 	// if RBAC forbids a kind, the report says so and contains the other checks
@@ -116,7 +116,7 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 	s.Forbidden = map[string]bool{"/apis/apps/v1/daemonsets": true}
 	code, out, _ = call("", "verify", "--kubeconfig", s.Kubeconfig(t), "-v")
 	if code != exitFindings || !strings.Contains(out, `cannot list resource "daemonsets"`) || !strings.Contains(out, "the node offers 8, as predicted") {
-		t.Errorf("exit %d\n%s", code, out)
+		t.Errorf("exit %d, want 1, the forbidden kind and the other checks\n%s", code, out)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestVerifyWaits(t *testing.T) {
 	})
 	code, out, errOut := call("", "verify", "--wait", "--kubeconfig", s.Kubeconfig(t), "-o", "json")
 	if code != exitClean || !json.Valid([]byte(out)) {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 0 and JSON\n%s%s", code, out, errOut)
 	}
 	lines := strings.Split(strings.TrimSpace(errOut), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "warning DaemonSet/gpu-operator/nvidia-driver-daemonset: 1 of 2 pods are ready") || !strings.HasSuffix(lines[1], "ok      DaemonSet/gpu-operator/nvidia-driver-daemonset") {
@@ -146,7 +146,7 @@ func TestVerifyWaits(t *testing.T) {
 	// the timeout ends before the first read
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "no answer within 1ns") {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 3 and no answer within 1ns\n%s%s", code, out, errOut)
 	}
 	// the timeout ends the wait
 	s = serve(t, func(kind string, object map[string]any) {
@@ -156,7 +156,7 @@ func TestVerifyWaits(t *testing.T) {
 	})
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "300ms", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || !strings.Contains(out, "timed out after 300ms; 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
-		t.Errorf("exit %d\n%s%s", code, out, errOut)
+		t.Errorf("exit %d, want 1 and a timeout after 300ms\n%s%s", code, out, errOut)
 	}
 }
 
@@ -164,6 +164,6 @@ func TestVerifyOnlyReads(t *testing.T) {
 	s := serve(t, func(string, map[string]any) {})
 	call("", "verify", "--kubeconfig", s.Kubeconfig(t))
 	if i := slices.IndexFunc(s.Requests(), func(r string) bool { return !strings.HasPrefix(r, "GET ") }); i >= 0 {
-		t.Errorf("verify wrote: %s", s.Requests()[i])
+		t.Errorf("request = %s, want only GET", s.Requests()[i])
 	}
 }

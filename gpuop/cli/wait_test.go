@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// Each change is one line. Findings that do not change are not printed.
+// Waiting prints one line for each changed finding and nothing for the others.
 func TestWaitingShowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -39,7 +39,7 @@ func TestWaitingShowsChanges(t *testing.T) {
 			return nil, true, nil
 		})
 		if err != nil || looks != 5 || time.Since(begun) != 4*time.Second {
-			t.Errorf("%d looks in %s, %v", looks, time.Since(begun), err)
+			t.Errorf("until read the cluster %d times in %s, error %v; want 5 times in 4s", looks, time.Since(begun), err)
 		}
 		want := `00:00:00Z warning gpu-1 driver: is being built (for 1m0s) → kubectl logs d
 00:00:00Z warning gpu-1 device-plugin: waits for the driver
@@ -61,15 +61,15 @@ func TestWaitingEnds(t *testing.T) {
 		want error
 		took time.Duration
 	}{
-		"deadline between two looks": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
-		"deadline within a look": {func(ctx context.Context) ([]check.Finding, bool, error) {
+		"deadline between two reads": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
+		"deadline during a read": {func(ctx context.Context) ([]check.Finding, bool, error) {
 			<-ctx.Done()
 			return nil, false, fmt.Errorf("list nodes: %w", ctx.Err())
 		}, 0, errDeadline, time.Minute},
-		"a look fails":    {func(context.Context) ([]check.Finding, bool, error) { return nil, false, broken }, 0, broken, 0},
-		"interrupted":     {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
-		"done at once":    {func(context.Context) ([]check.Finding, bool, error) { return nil, true, nil }, 0, nil, 0},
-		"slow, then done": {slowly(3, 20*time.Second), 0, errDeadline, time.Minute},
+		"a read fails": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, broken }, 0, broken, 0},
+		"interrupted":  {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
+		"done at once": {func(context.Context) ([]check.Finding, bool, error) { return nil, true, nil }, 0, nil, 0},
+		"slow reads":   {slowly(3, 20*time.Second), 0, errDeadline, time.Minute}, // the pause after a read is twice as long as the read
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,7 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// slowly returns a look that is done at the nth call. Each call takes the given time. Pauses last twice as long, so the
-// deadline comes first.
+// slowly returns a look that is done at the nth call. Each call takes the given time.
 func slowly(n int, each time.Duration) look {
 	looks := 0
 	return func(ctx context.Context) ([]check.Finding, bool, error) {

@@ -18,8 +18,8 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		want       []read
 	}{
 		{"continuation and quotes", "helm install \\\n  a 'b c' \"d\\\"e\" f\\ g", []read{{Words: []string{"helm", "install", "a", "b c", `d"e`, "f g"}}}},
-		{"and then, list", "helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
-		{"pipe of a here-document", "cat <<EOF | kubectl apply -f -\na: 1\nEOF\n", []read{{Words: []string{"cat"}, Stdin: "a: 1\n"}, {Words: []string{"kubectl", "apply", "-f", "-"}, Stdin: "a: 1\n"}}},
+		{"&& and ;", "helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
+		{"here-document in a pipe", "cat <<EOF | kubectl apply -f -\na: 1\nEOF\n", []read{{Words: []string{"cat"}, Stdin: "a: 1\n"}, {Words: []string{"kubectl", "apply", "-f", "-"}, Stdin: "a: 1\n"}}},
 		{"subshell", "(cd x && helm list)", []read{{Words: []string{"cd", "x"}}, {Words: []string{"helm", "list"}}}},
 		{"expansion", "helm install $NAME x", []read{{Words: []string{"helm", "install", "$NAME", "x"}}}},
 	} {
@@ -42,10 +42,10 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		})
 	}
 	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].Check.ID != "shell-syntax" {
-		t.Errorf("unterminated quote: findings = %v", s.Findings)
+		t.Errorf("unterminated quote: findings = %v, want one of shell-syntax", s.Findings)
 	}
 	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list", 0); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
-		t.Errorf("files written by the script = %+v", s.Files)
+		t.Errorf("files written by the script = %+v, want /tmp/x with the here-document and one line before it", s.Files)
 	}
 }
 
@@ -59,7 +59,7 @@ func FuzzQuote(f *testing.F) {
 		}
 		script := input.ParseScript("helm "+input.Quote(s), 0)
 		if len(script.Commands) != 1 || len(script.Commands[0].Words) != 2 || script.Commands[0].Words[1].Value != s {
-			t.Errorf("%q quoted as %s is not parsed as one word: %+v", s, input.Quote(s), script.Commands)
+			t.Errorf("%q quoted as %s is parsed as %+v, want one argument of helm", s, input.Quote(s), script.Commands)
 		}
 	})
 }
