@@ -90,7 +90,7 @@ func packages(t *testing.T) []pkg {
 		listed = append(listed, p)
 	}
 	if len(listed) < 5 {
-		t.Fatalf("go list found only %d packages", len(listed))
+		t.Fatalf("go list found %d packages, want at least 5", len(listed))
 	}
 	return listed
 }
@@ -204,7 +204,7 @@ func TestProgramsDoNotLinkForeignModules(t *testing.T) {
 		}
 		for _, d := range strings.Fields(string(out)) {
 			if within(d, modules) {
-				t.Errorf("%s must not link %s", program, d)
+				t.Errorf("%s links %s, want it without", program, d)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func sources(t *testing.T) (all []source) {
 		return nil
 	})
 	if err != nil || len(all) < 100 {
-		t.Fatalf("found only %d Go files: %v", len(all), err)
+		t.Fatalf("found %d Go files, want at least 100 (error %v)", len(all), err)
 	}
 	return all
 }

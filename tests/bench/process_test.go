@@ -111,7 +111,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 			select {
 			case <-tick.C:
 			case <-b.Context().Done():
-				b.Fatal("programs do not query the kubelet")
+				b.Fatal("not all programs queried the kubelet before the end")
 			}
 		}
 	}

@@ -78,7 +78,7 @@ alerts:
 `))
 	for _, name := range []string{"GPUAllocatedIdle", "GPUStraggler"} {
 		if _, ok := changed[name]; ok {
-			t.Errorf("%s was rendered although it is disabled", name)
+			t.Errorf("%s is disabled but was rendered, want it absent", name)
 		}
 		delete(shipped, name)
 	}
@@ -131,7 +131,7 @@ func TestThresholdsAreThoseOfTheRules(t *testing.T) {
 			}
 			number, isNumber := b.RHS.(*parser.NumberLiteral)
 			if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != number.Val && thresholds[name] != nil {
-				t.Errorf("%s: the threshold is %v, the rule has %v", name, thresholds[name], number.Val)
+				t.Errorf("%s: threshold in the values = %v, in the rule = %v, want equal ones", name, thresholds[name], number.Val)
 			} else if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != nil {
 				left = slices.DeleteFunc(left, func(n string) bool { return n == name })
 			}
@@ -139,6 +139,6 @@ func TestThresholdsAreThoseOfTheRules(t *testing.T) {
 		}
 	}
 	if len(left) > 0 {
-		t.Errorf("alerts with a threshold whose expression compares with no number: %q", left)
+		t.Errorf("alerts with a threshold that no expression compares with = %q, want none", left)
 	}
 }

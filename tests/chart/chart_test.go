@@ -146,7 +146,7 @@ func check(t *testing.T, values string, r *rendering) {
 	own(set.Kubernetes.ReadNode, "/nodes get")
 	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
-		t.Errorf("service account token mounted = %v, needed permissions = %q", token, want)
+		t.Errorf("service account token mounted = %v with the needed permissions %q, want it only if there are some", token, want)
 	}
 	if !create { // the user has to grant the permissions
 		want = nil

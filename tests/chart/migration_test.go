@@ -68,7 +68,7 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 				relaxed := migrated(t, mustRender(t, c, tt.values), node)
 				requests, _, err := counters.Parse(strings.NewReader(tt.file), "counters.csv")
 				if err != nil || len(requests) == 0 {
-					t.Fatalf("counters file: %d lines, error %v", len(requests), err)
+					t.Fatalf("counters file: %d lines, error %v; want lines and no error", len(requests), err)
 				}
 				for _, r := range requests {
 					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {

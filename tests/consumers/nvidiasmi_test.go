@@ -108,7 +108,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	} {
 		got := gpuOf(map[string]float64{"DCGM_FI_DEV_" + field: 7}).recorded(t)
 		if len(got) != 1 || got["nvidia_smi_"+name] != 7 {
-			t.Errorf("%s leads to the series %v", field, got)
+			t.Errorf("%s leads to the series %v, want one with the value 7", field, got)
 		}
 	}
 	for bit, reason := range []string{
@@ -118,7 +118,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 		active := map[string]float64{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": float64(int(1) << bit)}
 		for name, v := range gpuOf(active).recorded(t) {
 			if (v == 1) != (name == "nvidia_smi_clocks_event_reasons_"+reason) {
-				t.Errorf("bit %d: %s = %v", bit, name, v)
+				t.Errorf("bit %d: %s = %v, want 1 only for the reason of the bit", bit, name, v)
 			}
 		}
 	}
@@ -154,6 +154,6 @@ func TestInstancesFromNVIDIASMI(t *testing.T) {
 		}
 	}
 	if got := w.Vector(t, "nvidia_smi_last_collect_success", w.now()); len(got) != 1 || got[0].F != 1 {
-		t.Errorf("nvidia_smi_last_collect_success = %v", got)
+		t.Errorf("nvidia_smi_last_collect_success = %v, want one series with 1", got)
 	}
 }

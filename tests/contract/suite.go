@@ -115,7 +115,7 @@ func (f Fixture) topology(t *testing.T) {
 	s := f.open(t)
 	top := s.Topology()
 	if top == nil {
-		t.Fatal("Topology() = nil")
+		t.Fatal("Topology() = nil, want a topology")
 	}
 	if top.Source == "" {
 		t.Error("Topology().Source is empty")
@@ -320,7 +320,7 @@ func (f Fixture) checkProcesses(t *testing.T, req gpu.ReadRequest, b *gpu.Batch)
 	for _, x := range b.Utilizations {
 		busy, known := x.Busy.Number()
 		if !req.WantsProcesses(x.Row) || !known || busy < 0 || busy > 1 {
-			t.Errorf("utilization %+v: processes of the entity not requested, or not between 0 and 1", x)
+			t.Errorf("utilization %+v: processes of the entity not requested, or value not between 0 and 1", x)
 		}
 	}
 }
@@ -482,7 +482,7 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		case x.Code < 1 || x.ID == 0:
 			t.Errorf("%+v: no session, no code, or no ID", x)
 		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
-			t.Errorf("%+v: impossible time", x)
+			t.Errorf("%+v: Time is not positive or in the future, or Since is after Time", x)
 		}
 	}
 }
@@ -530,7 +530,7 @@ func (f Fixture) xids(t *testing.T) {
 	second := f.openAt(t, src)
 	again := slices.DeleteFunc(wait(second, 0), func(x gpu.XID) bool { return x.Code == 62 })
 	if len(again) > 0 {
-		t.Errorf("new session reported XIDs that did not happen: %+v", again)
+		t.Errorf("new session reported %+v besides XID 62, want none", again)
 	}
 	f.XID(t)
 	before, after := wait(first, 2), wait(second, 2)
@@ -558,7 +558,7 @@ func (f Fixture) canceled(t *testing.T) {
 			t.Errorf("Read with a canceled context: error %v, want nil, context.Canceled or a typed error", err)
 		}
 	case <-time.After(deadline):
-		t.Fatal("Read with a canceled context did not return")
+		t.Fatal("Read with a canceled context did not return before the deadline")
 	}
 	f.read(t, s, &b) // the session must stay usable
 }
@@ -615,7 +615,7 @@ func (f Fixture) losing(t *testing.T) {
 	f.check(t, top, gpu.ReadRequest{}, &b)
 	for _, x := range b.Samples {
 		if x.Row == lost || top.ParentRow(x.Row) == lost {
-			t.Errorf("%s of %v is still served after its GPU was lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+			t.Errorf("%s of %v has a sample after its GPU was lost, want none", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
 		}
 	}
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
@@ -626,7 +626,7 @@ func (f Fixture) losing(t *testing.T) {
 	after := others(&b)
 	for cell := range before {
 		if !after[cell] {
-			t.Errorf("%s of %v is missing after another GPU was lost", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
+			t.Errorf("%s of %v is missing after another GPU was lost, want its sample", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
 		}
 	}
 }

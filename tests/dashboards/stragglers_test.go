@@ -52,7 +52,7 @@ func TestStragglersAreThoseOfTheAlert(t *testing.T) {
 		{"far below the median", pod, []float64{0.5, 0.9, 0.9, 0.9}, []string{"n1 0"}},
 		{"close to the median", pod, []float64{0.55, 0.9, 0.9, 0.9}, nil},
 		{"three GPUs", pod, []float64{0.1, 0.9, 0.9}, nil},
-		{"a job that does little", pod, []float64{0.05, 0.2, 0.2, 0.2}, nil},
+		{"a mostly idle job", pod, []float64{0.05, 0.2, 0.2, 0.2}, nil},
 		{"a job on two nodes", job, []float64{0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.2}, []string{"n2 1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestStragglersAreThoseOfTheAlert(t *testing.T) {
 				}
 			}
 			if len(queries) != 3 {
-				t.Fatal("deployment/rules: no alert GPUStraggler")
+				t.Fatal("deployment/rules: want the alert GPUStraggler and the rules that it reads")
 			}
 			for where, query := range queries {
 				got := slices.Sorted(maps.Keys(w.query(t, query, w.end, "instance", "gpu")))

@@ -235,7 +235,7 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 		}
 		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"], l["dra_device_name"], l["dra_mig_profile"]}
 		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
-			t.Errorf("claim labels of the instance = %s", text)
+			t.Errorf("claim labels of the instance = %s, want those of lab/instance", text)
 		}
 	}
 	sharing := func(p page) []string {

@@ -118,7 +118,7 @@ func (n *node) image(t *testing.T) {
 	}
 	counters, err := filepath.Glob("../../etc/*.csv")
 	if err != nil || len(counters) == 0 {
-		t.Fatalf("no counters files found: %v", err)
+		t.Fatalf("no counters files in etc (error %v)", err)
 	}
 	files := map[string][]byte{"usr/bin/dcgm-exporter": read(t, program)}
 	for _, path := range counters {

@@ -127,11 +127,11 @@ func TestExporterPod(t *testing.T) {
 	start := n.stop(t, "apiserver")
 	p := e.until("no API server", answers(0), func(p page) {
 		if !labeled("train-team")(p) {
-			t.Errorf("API server down: series lost its labels: %v", p.series(memory)[0])
+			t.Errorf("API server down: labels = %v, want those of train-team", p.series(memory)[0])
 		}
 	})
 	if len(sharers(p)) != 6 {
-		t.Errorf("API server down: owners = %q", sharers(p))
+		t.Errorf("API server down: owners = %q, want 6", sharers(p))
 	}
 	start()
 	n.await(t)
@@ -221,7 +221,7 @@ func TestPodsStartAndComplete(t *testing.T) {
 	n.run(t, pod("ml/heir", "nvidia.com/gpu", 1), "ml/heir")
 	p = e.until("the next pod as the only owner", held("ml/heir/main", "ml/staged/main", "ml/staged/sidecar"), func(p page) {
 		if slices.Contains(holders(p), "ml/brief/main") {
-			t.Error("completed pod still owns a GPU")
+			t.Error("completed pod owns a GPU, want none")
 		}
 	})
 	if got := deviceOf(p, "ml/heir/main"); got != given {

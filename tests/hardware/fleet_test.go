@@ -120,7 +120,7 @@ func TestNVMLFabric(t *testing.T) {
 		}
 		known++
 		if state < 0 || state > 4 {
-			t.Errorf("%v: fabric state = %v, which is not one of DCGM's values", d.Entity, state)
+			t.Errorf("%v: fabric state = %v, want 0 to 4", d.Entity, state)
 		}
 		fabric := said(t, d.NVMLIndex, "Fabric")
 		words := map[string][]float64{"N/A": {0}, "Not Started": {1}, "In Progress": {2}, "Completed": {3, 4}}
@@ -151,7 +151,7 @@ func TestNVMLPlacement(t *testing.T) {
 	gpus := whole(s)
 	for _, d := range gpus {
 		if d.Place == nil {
-			t.Errorf("%v: no placement", d.Entity)
+			t.Errorf("%v: no placement, want one", d.Entity)
 			continue
 		}
 		bus := strings.ToLower(d.PCIBusID)
@@ -213,7 +213,7 @@ func TestTopo(t *testing.T) {
 	}
 	ours := cells(out.String())
 	if len(ours) != gpus*gpus {
-		t.Errorf("%d connections for %d GPUs:\n%s", len(ours), gpus, out)
+		t.Errorf("matrix has %d cells for %d GPUs, want one for each pair:\n%s", len(ours), gpus, out)
 	}
 	text := ask(t, "topo", "-m")
 	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
@@ -240,7 +240,7 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 		known++
 		if action < 0 || action > 5 {
-			t.Errorf("%v: recovery action = %v, which is unknown", d.Entity, action)
+			t.Errorf("%v: recovery action = %v, want 0 to 5", d.Entity, action)
 		}
 		word := said(t, d.NVMLIndex, "")["GPU Recovery Action"]
 		if want, ok := words[word]; ok && want != action {
@@ -248,7 +248,7 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not report it"))
+		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not report the recovery action"))
 	}
 }
 
@@ -272,7 +272,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			before, ok := first.number(d.Entity, id)
 			after, still := second.number(d.Entity, id)
 			if ok != still {
-				t.Errorf("%v: field %d has a value in only one of two reads", d.Entity, id)
+				t.Errorf("%v: field %d has a value in only one of two reads, want it in both or none", d.Entity, id)
 			}
 			if !ok || !still {
 				continue
@@ -293,7 +293,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not report them"))
+		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not report the clock event counters"))
 	}
 	t.Logf("compared %d of %d values with nvidia-smi", compared, known)
 }
@@ -358,6 +358,6 @@ func TestExitClosesDriver(t *testing.T) {
 		t.Error(err)
 	}
 	if open := held(); len(open) > 0 {
-		t.Errorf("device files open after exit: %v", open)
+		t.Errorf("device files open after exit = %v, want none", open)
 	}
 }

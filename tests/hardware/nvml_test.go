@@ -228,7 +228,7 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 		}
 	}
 	if compared < 10 {
-		t.Errorf("compared only %d values", compared)
+		t.Errorf("compared %d values, want at least 10", compared)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 		}
 	}
 	if compared < 30 {
-		t.Errorf("compared only %d values", compared)
+		t.Errorf("compared %d values, want at least 30", compared)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestBuildIsReproducible(t *testing.T) {
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
 		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
-			t.Errorf("the storage has the index of dcgm-exporter%s:\n%s", suffix, out)
+			t.Errorf("the storage has the index of dcgm-exporter%s, want it removed:\n%s", suffix, out)
 		}
 	}
 }
@@ -99,14 +99,14 @@ func (i *image) checkConfig(t *testing.T) {
 		}
 	}
 	if _, open := c.ExposedPorts["9400/tcp"]; !open || len(c.ExposedPorts) != 1 {
-		t.Errorf("exposed ports = %v", c.ExposedPorts)
+		t.Errorf("exposed ports = %v, want only 9400/tcp", c.ExposedPorts)
 	}
 	if c.User != "0:0" {
 		t.Errorf("user = %q, want root: the GPU Operator sets no user, and only root can read the kubelet's socket", c.User)
 	}
 	for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
 		if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
-			t.Errorf("label %s = %q", label, v)
+			t.Errorf("label %s = %q, want a value", label, v)
 		}
 	}
 	if got, want := c.Labels["org.opencontainers.image.revision"], os.Getenv("REVISION"); got != want {
@@ -121,7 +121,7 @@ func (i *image) checkFiles(t *testing.T) {
 	var programs []string
 	for at, h := range i.files {
 		if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 {
-			t.Errorf("%s: owner %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
+			t.Errorf("%s: owner %d:%d, mode %o; want 0:0 and no setuid or setgid bit", at, h.Uid, h.Gid, h.Mode)
 		}
 		if h.Mode&0o004 == 0 || h.Typeflag == tar.TypeDir && h.Mode&0o001 == 0 {
 			t.Errorf("%s: mode = %o, want it readable by every user", at, h.Mode)
@@ -143,13 +143,13 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c", "500")...)
 				page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
 				if n := strings.Count(page, "\nDCGM_"); n < 50 {
-					t.Errorf("GPU series = %d", n)
+					t.Errorf("GPU series = %d, want at least 50", n)
 				}
 				if want := `revision="` + os.Getenv("REVISION") + `"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
 					t.Errorf("%s not found in %s", want, grep(page, "dcgm_exporter_build_info"))
 				}
 				if code := c.stop(t); code != "0" {
-					t.Errorf("exit code after SIGTERM = %s", code)
+					t.Errorf("exit code after SIGTERM = %s, want 0", code)
 				}
 			})
 		}
@@ -196,7 +196,7 @@ func TestDCGMInTheImage(t *testing.T) {
 			c := start(t, append(append(options, name+":"+tag, "-c", "500"), flags...)...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="dcgm"`) {
-				t.Errorf("unexpected source: %s", grep(page, "dcgm_exporter_source_info"))
+				t.Errorf("source = %s, want dcgm", grep(page, "dcgm_exporter_source_info"))
 			}
 			for line := range strings.Lines(grep(page, "DCGM_FI_DEV_GPU_TEMP{")) {
 				if !strings.HasSuffix(line, " 41\n") {
@@ -204,7 +204,7 @@ func TestDCGMInTheImage(t *testing.T) {
 				}
 			}
 			if got := grep(page, "dcgm_exporter_library_missing"); got != "" {
-				t.Errorf("image without DCGM contains libdcgm: %s", got)
+				t.Errorf("dcgm_exporter_library_missing = %s, want no series", got)
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestNVMLInBothImages(t *testing.T) {
 			c := start(t, append(options, name+":"+tag+suffix, "--source=nvml", "-c", "500")...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="nvml"`) {
-				t.Errorf("unexpected source: %s", grep(page, "dcgm_exporter_source_info"))
+				t.Errorf("source = %s, want nvml", grep(page, "dcgm_exporter_source_info"))
 			}
 		})
 	}

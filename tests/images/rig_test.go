@@ -180,7 +180,7 @@ func images(t *testing.T, layout string) []image {
 		config.Config = &i.config
 		blob(manifest.Config.Digest, &config)
 		if config.OS != "linux" || config.Architecture != i.arch {
-			t.Errorf("platform in the index = linux/%s, in the image %s/%s", i.arch, config.OS, config.Architecture)
+			t.Errorf("platform in the index = linux/%s, in the image %s/%s, want equal ones", i.arch, config.OS, config.Architecture)
 		}
 		for _, l := range manifest.Layers {
 			i.unpack(t, filepath.Join(layout, "blobs", strings.Replace(l.Digest, ":", "/", 1)))
@@ -228,7 +228,7 @@ func digestOf(t *testing.T, layout string) string {
 		err = json.Unmarshal(content, &index)
 	}
 	if err != nil || len(index.Manifests) != 1 {
-		t.Fatalf("%s: %v, %d indexes", layout, err, len(index.Manifests))
+		t.Fatalf("%s: error %v, %d indexes, want 1", layout, err, len(index.Manifests))
 	}
 	return index.Manifests[0].Digest
 }

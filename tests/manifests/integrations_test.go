@@ -77,7 +77,7 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out, err := judge(broken); err == nil {
-				t.Errorf("accepted although it contains %s:\n%s", tt.wrong, out)
+				t.Errorf("file with %s was accepted, want an error:\n%s", tt.wrong, out)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func withoutDiscovery(t *testing.T, file string) string {
 	}
 	const discovery = "    kubernetes_sd_configs:\n      - role: pod\n"
 	if strings.Count(string(text), discovery) != 1 {
-		t.Fatalf("%s: expected this once:\n%s", file, discovery)
+		t.Fatalf("%s: the following lines occur not exactly once:\n%s", file, discovery)
 	}
 	copied := filepath.Join(t.TempDir(), filepath.Base(file))
 	if err := os.WriteFile(copied, []byte(strings.Replace(string(text), discovery, "", 1)), 0o600); err != nil {
@@ -144,7 +144,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	factors := find(`value_double ([/*] \d+)\) where metric\.name == "(\w+)"`)
 	units, names := find(`set\(unit, "(\w+)"\) where name == "(\w+)"`), find(`set\(name, "([\w.]+)"\) where name == "(\w+)"`)
 	if len(names) == 0 || len(names) != len(units) {
-		t.Fatalf("unexpected names %v or units %v", names, units)
+		t.Fatalf("names = %v, units = %v; want as many names as units", names, units)
 	}
 	// UCUM spelling of units, as OpenTelemetry uses it, with the conversion factor
 	want := map[gpu.Unit][2]string{
@@ -162,11 +162,11 @@ func TestOpenTelemetryUnits(t *testing.T) {
 			t.Errorf("%s (%s): unit and factor = %q, want %q", name, n.Unit, got, want[n.Unit])
 		}
 		if len(filter) == 0 || !strings.Contains("|"+filter[1]+"|", "|"+name+"|") {
-			t.Errorf("filter drops %s, which has a new name", name)
+			t.Errorf("filter drops %s, which has a new name; want it kept", name)
 		}
 	}
 	if len(filter) > 0 && strings.Count(filter[1], "|")+1 != len(names) {
-		t.Errorf("filter keeps %s, but only %d metrics have new names", filter[1], len(names))
+		t.Errorf("filter keeps %s, want only the %d metrics with new names", filter[1], len(names))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestDatadogPatterns(t *testing.T) {
 		one := conf.Instances[0]
 		patterns := append(one.Metrics, one.ExtraMetrics...)
 		if one.Endpoint != "http://localhost:9400/metrics" || len(patterns) < 4 {
-			t.Errorf("%s: unexpected instance %+v", file, one)
+			t.Errorf("%s: instance = %+v, want the exporter's address and at least 4 patterns", file, one)
 		}
 		for _, pattern := range patterns {
 			if !regexp.MustCompile("`" + strings.TrimPrefix(pattern, "^") + "`").Match(served) {

@@ -55,13 +55,13 @@ func TestNodeProblemDetector(t *testing.T) {
 	duration := func(text string) time.Duration {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			t.Errorf("%q is not a duration: %v", text, err)
+			t.Errorf("%q is not a positive duration (error %v)", text, err)
 		}
 		return d
 	}
 	limit := duration(c.PluginConfig.Timeout)
 	if c.Plugin != "custom" || c.Source == "" || duration(c.PluginConfig.InvokeInterval) < limit || len(c.Rules) != 2 {
-		t.Errorf("unexpected plugin configuration: %+v", c)
+		t.Errorf("plugin configuration = %+v, want custom rules, two, with an interval not below the timeout", c)
 	}
 	verdicts := map[string]string{
 		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit", "unknown": "",
@@ -73,7 +73,7 @@ func TestNodeProblemDetector(t *testing.T) {
 		var unfit []string
 		for _, rule := range c.Rules {
 			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" || duration(rule.Timeout) > limit {
-				t.Errorf("unexpected rule: %+v", rule)
+				t.Errorf("rule = %+v, want a permanent one of dcgm-exporter with a reason and a timeout within the plugin's", rule)
 			}
 			known := false
 			for _, condition := range c.Conditions {

@@ -142,16 +142,16 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 		}
 	}
 	if got := m.does("getent", "passwd", "dcgm-exporter"); !strings.Contains(got, ":/usr/sbin/nologin") {
-		t.Errorf("account = %s", got)
+		t.Errorf("account = %s, want the shell /usr/sbin/nologin", got)
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("folder of certificates = %s", got)
+		t.Errorf("folder of certificates = %s, want root:dcgm-exporter 750", got)
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter"); got != "root:root 755\n" {
-		t.Errorf("program = %s", got)
+		t.Errorf("program = %s, want root:root 755", got)
 	}
 	if got := m.does("dpkg", "--verify", "dcgm-exporter"); got != "" {
-		t.Errorf("dpkg --verify reports changes:\n%s", got)
+		t.Errorf("dpkg --verify reports changes, want none:\n%s", got)
 	}
 
 	// an upgrade keeps the administrator's changes
@@ -159,7 +159,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-		t.Errorf("state after the upgrade = %s", got)
+		t.Errorf("state after the upgrade = %s, want 1:0.1.0-1 installed", got)
 	}
 	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
 		t.Errorf("the upgrade replaced the settings:\n%s", got)
@@ -174,7 +174,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.does("dpkg", "-P", "dcgm-exporter")
 	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter") {
 		if f != "/etc/dcgm-exporter/web" && m.has(f) {
-			t.Errorf("after purge, %s still exists", f)
+			t.Errorf("after purge, %s exists, want it deleted", f)
 		}
 	}
 	if !m.has("/etc/dcgm-exporter/web/tls.key") {
@@ -205,10 +205,10 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 		m.does("dpkg", "-i", m.brings(theirs))
 		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-			t.Errorf("state after replacing %s = %s", name, got)
+			t.Errorf("state after replacing %s = %s, want 1:0.1.0-1 installed", name, got)
 		}
 		if got := m.does("readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
-			t.Errorf("service after replacing %s = %s", name, got)
+			t.Errorf("service after replacing %s = %s, want a link to dcgm-exporter.service", name, got)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	rpm("-i", filepath.Join(older, "dcgm-exporter-0.0.9-1.x86_64.rpm"))
 	m.writes("/etc/sysconfig/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("folder of certificates = %s", got)
+		t.Errorf("folder of certificates = %s, want root:dcgm-exporter 750", got)
 	}
 	rpm("-U", filepath.Join(newer, "dcgm-exporter-0.1.0-1.x86_64.rpm"))
 	if got := m.does("cat", "/etc/sysconfig/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {

@@ -89,7 +89,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s has no checksum", n)
 		}
 		if n != "SHA256SUMS" && !strings.HasSuffix(n, ".intoto.json") && !strings.Contains(provenance, `"name": "`+n+`"`) {
-			t.Errorf("provenance statement does not have %s", n)
+			t.Errorf("provenance statement does not have the file %s", n)
 		}
 	}
 	head, err := exec.Command("git", "-C", at, "rev-parse", "HEAD").Output()
@@ -98,7 +98,7 @@ func TestRelease(t *testing.T) {
 	}
 	revision := strings.TrimSpace(string(head))
 	if !strings.Contains(provenance, `"gitCommit": "`+revision+`"`) {
-		t.Errorf("the provenance statement does not name %s", revision)
+		t.Errorf("provenance statement does not name the commit %s", revision)
 	}
 
 	unpacked := t.TempDir()

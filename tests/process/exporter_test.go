@@ -37,7 +37,7 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 	}
 	nodes, err := filepath.Glob(root + "/internal/source/sim/data/nodes/*.yaml")
 	if err != nil || len(nodes) < 8 {
-		t.Fatalf("simulated nodes %v (error %v)", nodes, err)
+		t.Fatalf("simulated nodes = %v, want at least 8 (error %v)", nodes, err)
 	}
 	for i := range max(len(nodes), len(files)) {
 		node, file := strings.TrimSuffix(filepath.Base(nodes[i%len(nodes)]), ".yaml"), files[i%len(files)]

@@ -80,7 +80,7 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	r.wait("DCGM again", func() bool {
 		text := r.scrape()
 		if !strings.Contains(text, "dcgm_exporter_collect_success 1") || !strings.Contains(text, everyGPU) {
-			t.Fatal("page without data while switching back to DCGM")
+			t.Fatal("page has no data while switching back to DCGM, want all GPUs")
 		}
 		return strings.Contains(text, `source="dcgm"} 1`) && strings.Contains(text, "dcgm_exporter_source_fallback 0")
 	})
@@ -106,11 +106,11 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 		args []string
 		nvml bool
 	}{
-		{"elsewhere", []string{"-r", "engine.invalid:5555"}, false},
-		{"elsewhere, configured", []string{"-r", "engine.invalid:5555", "--fallback=nvml"}, true},
-		{"this machine", []string{"-r", engineless}, true},
-		{"this machine, refused", []string{"-r", engineless, "--fallback=none"}, false},
-		{"only DCGM", []string{"-r", engineless, "--source=dcgm"}, false},
+		{"remote engine", []string{"-r", "engine.invalid:5555"}, false},
+		{"remote engine, with fallback", []string{"-r", "engine.invalid:5555", "--fallback=nvml"}, true},
+		{"engine of this machine", []string{"-r", engineless}, true},
+		{"engine of this machine, without fallback", []string{"-r", engineless, "--fallback=none"}, false},
+		{"engine of this machine, only DCGM", []string{"-r", engineless, "--source=dcgm"}, false},
 		{"another program listens", []string{"-r", "localhost:" + otherServer(t), "--fallback=none"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 			page := r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="unavailable",stage="open"} 3`)
 			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, fallenBack) {
-				t.Errorf("page of a remote engine has GPUs of this machine:\n%s", page)
+				t.Errorf("page without the fallback has GPUs or reports the fallback, want neither:\n%s", page)
 			}
 			if n := strings.Count(r.logged(), "--fallback=nvml"); n != 1 {
 				t.Errorf("log lines that suggest --fallback=nvml = %d, want 1:\n%s", n, r.logged())

@@ -45,7 +45,7 @@ func TestNVMLFaults(t *testing.T) {
 		absent string // prefix that no line may have
 	}{
 		{
-			"a board without a fan", nil,
+			"a GPU without a fan", nil,
 			[]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FAN_SPEED".*reason="not_supported"\} 1`}, "DCGM_FI_DEV_FAN_SPEED{",
 		},
 		{
@@ -71,7 +71,7 @@ func TestNVMLFaults(t *testing.T) {
 			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_POWER_USAGE".*reason="permission"\} 1`}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
 		},
 		{
-			"a GPU less", []string{"gpus 1"},
+			"one GPU less", []string{"gpus 1"},
 			[]string{`dcgm_exporter_sessions_total\{cause="topology"\} 1`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
 		},
 		{
@@ -99,7 +99,7 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, "gpus 2", "hang nvmlDeviceGetTemperature")
 		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="timeout",stage="read"\} .*`)
 		if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
-			t.Errorf("stale temperatures on the page:\n%s", page)
+			t.Errorf("page has stale temperatures, want none:\n%s", page)
 		}
 		world.Play(t, "gpus 2")
 		r.matching(healthy...)
@@ -111,7 +111,7 @@ func TestNVMLFaults(t *testing.T) {
 		world.Play(t, "driver 9")
 		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
 		if strings.Contains(page, "\nDCGM_FI_") {
-			t.Errorf("series of GPUs without a driver:\n%s", page)
+			t.Errorf("page has series of GPUs without a driver, want none:\n%s", page)
 		}
 		world.Play(t, partitioned...)
 		r.matching(append(first, `dcgm_exporter_entity_up\{gpu="1",UUID=".*",GPU_I_ID="9"\} 1`)...)

@@ -152,7 +152,7 @@ func TestOwnerLabelsInfo(t *testing.T) {
 	}
 	for line := range strings.Lines(once(t, "demo", "--owner-labels=info", "-f", root+"/etc/fleet-counters.csv")) {
 		if strings.HasPrefix(line, "DCGM_") && regexp.MustCompile(`[{,](pod|hpc_job)="`).MatchString(line) {
-			t.Fatalf("device series names its owner: %s", line)
+			t.Fatalf("device series names its owner, want it without: %s", line)
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestContainers(t *testing.T) {
 	r := simulate(t, "a100-mig", nil, "--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
 	p := r.collected()
 	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
-		t.Error("attribution_success is 1 although the container runtime does not answer")
+		t.Error("container runtime does not answer: attribution_success is not 0")
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {

@@ -320,7 +320,7 @@ func testTrouble(t *testing.T) {
 	}
 	for _, td := range document.byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
 		if empty := td.text == "–" || td.text == "none" || td.text == "none known"; empty != (td.attrs["class"] == "empty") {
-			t.Errorf("cell %s %q has the class %q", td.attrs["data-label"], td.text, td.attrs["class"])
+			t.Errorf("cell %s %q has the class %q, want empty only for a cell without a value", td.attrs["data-label"], td.text, td.attrs["class"])
 		}
 	}
 }
@@ -400,7 +400,7 @@ func testHostile(t *testing.T) {
 		t.Errorf("elements created from label values = %d, want 0", n)
 	}
 	if title := document.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
-		t.Error("script in a label value was executed")
+		t.Error("script in a label value was executed, want it shown as text")
 	}
 	lines := document.all(func(e *element) bool { return e.name == "polyline" })
 	if len(lines) != 1 || len(strings.Fields(lines[0].attrs["points"])) < 3 {

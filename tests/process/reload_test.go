@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 				t.Helper()
 				return r.sees(what, func(p page) bool {
 					if len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
-						t.Error("page without the common series during a reload")
+						t.Error("page without temperatures during a reload, want them on every page")
 					}
 					return wanted(p)
 				})
@@ -52,11 +52,11 @@ func TestReload(t *testing.T) {
 			}
 			p := sees("the refused file", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
 			if hasPower(p) || p.value("dcgm_exporter_config_hash") != hash {
-				t.Error("rejected file changed the page")
+				t.Error("rejected file changed the page, want no change")
 			}
 			replace(t, file, withPower)
 			if reload(r) {
-				t.Error("good file was rejected")
+				t.Error("valid file was rejected, want it accepted")
 			}
 			sees("the reload", func(p page) bool {
 				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
@@ -95,7 +95,7 @@ func TestConfigMapSwap(t *testing.T) {
 	link("..data/counters.csv", "counters.csv")
 	r := simulate(t, "single", nil, "-f", filepath.Join(dir, "counters.csv"))
 	if hasPower(r.collected()) {
-		t.Fatal("power series before the swap")
+		t.Fatal("page has power series before the swap, want none")
 	}
 	put("..v2", withPower)
 	r.sees("the swapped file", hasPower)
@@ -113,7 +113,7 @@ func TestCountersFromAPipe(t *testing.T) {
 	r.listens()
 	r.sees("power", hasPower)
 	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK || !hasPower(parse(t, r.scrape())) {
-		t.Errorf("reload: status %d: %s", code, body)
+		t.Errorf("reload: status %d, want 200 and power series: %s", code, body)
 	}
 }
 

@@ -251,7 +251,7 @@ func (r *running) scrape() string {
 	r.t.Helper()
 	code, _, text := r.get("/metrics")
 	if r.last = text; code != http.StatusOK {
-		r.t.Fatalf("GET /metrics: status %d", code)
+		r.t.Fatalf("GET /metrics: status %d, want 200", code)
 	}
 	return text
 }
@@ -307,7 +307,7 @@ func (r *running) ends() int {
 	case <-r.ended:
 		return r.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		r.t.Fatal("program does not exit")
+		r.t.Fatal("program did not exit within the time limit")
 		return -1
 	}
 }

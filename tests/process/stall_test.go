@@ -68,7 +68,7 @@ func (r *running) withholds(reason string, health int) {
 	r.t.Helper()
 	begin := time.Now()
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="`+reason+`"} 1`)
-	r.wait(fmt.Sprintf("status %d from /health", health), func() bool {
+	r.wait(fmt.Sprintf("GET /health: status %d", health), func() bool {
 		code, _, _ := r.get("/health")
 		return code == health
 	})
@@ -76,7 +76,7 @@ func (r *running) withholds(reason string, health int) {
 		r.t.Errorf("data was served for %v after the fault, want at most 7s", took)
 	}
 	if page := r.scrape(); strings.Contains(page, "\nDCGM_FI_") || !strings.Contains(page, "dcgm_exporter_source_info") {
-		r.t.Error("page has series other than health series")
+		r.t.Error("page has GPU series or lacks health series, want only health series")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestStalledDriver(t *testing.T) {
 				r.signal(syscall.SIGHUP)
 				r.wait("a call that hangs", func() bool { return engine.Blocked() > 0 })
 				if code, _, _ := r.get("/-/healthy"); code != http.StatusOK {
-					t.Errorf("/-/healthy: status %d", code)
+					t.Errorf("/-/healthy: status %d, want 200", code)
 				}
 			}
 			if code := r.endsSoon(); code != 0 || !strings.Contains(r.logged(), "Driver call still blocked at shutdown") {

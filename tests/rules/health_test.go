@@ -340,7 +340,7 @@ func TestHealthInStrictMode(t *testing.T) {
 	}
 	for _, family := range []string{nodeHealth, switchHealth, "DCGM_EXP_FABRIC_STATE", "dcgm_exporter_gpu_verdict"} {
 		if bytes.Contains(page, []byte(family)) {
-			t.Errorf("strict page has the family %s", family)
+			t.Errorf("strict page has the family %s, want it absent", family)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func ruleFiles(t *testing.T) []string {
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.yml"))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("found %d rule files: %v", len(files), err)
+		t.Fatalf("found %d rule files, want at least 3 (error %v)", len(files), err)
 	}
 	return files
 }

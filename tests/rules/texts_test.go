@@ -63,7 +63,7 @@ func TestTextsOfAlerts(t *testing.T) {
 			for _, value := range []float64{0, 0.004, 0.5, 1, 2, 3.75, 88} {
 				got := expand(t, text, s, someLabels, value)
 				if wrongPlural.MatchString(got) || strings.Contains(got, "  ") || strings.Contains(got, "<no value>") {
-					t.Errorf("%s with %v: %s", a.Alert, value, got)
+					t.Errorf("%s with the value %v: %q has a wrong plural, two spaces or <no value>", a.Alert, value, got)
 				}
 				if name == "summary" && (!strings.Contains(got, "node-a") || strings.HasSuffix(got, ".")) {
 					t.Errorf("%s: the summary %q lacks the node or ends with a period", a.Alert, got)
@@ -73,7 +73,7 @@ func TestTextsOfAlerts(t *testing.T) {
 				}
 				for _, sentence := range sentenceEnd.Split(got, -1) {
 					if words := len(strings.Fields(sentence)); words > 25 {
-						t.Errorf("%s: %d words in %q", a.Alert, words, sentence)
+						t.Errorf("%s: %d words, want at most 25, in %q", a.Alert, words, sentence)
 					}
 				}
 			}

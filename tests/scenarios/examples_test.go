@@ -174,11 +174,11 @@ var shown = map[string][]check{
 		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("throttled for %v, %v and %v s", held(p.before), held(p.within), held(p.after))
+				t.Errorf("throttled before, within and after the fault for %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
 			}
 			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
 			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("clock = %v, %v and %v MHz", clock(p.before), clock(p.within), clock(p.after))
+				t.Errorf("clock before, within and after the fault = %v, %v and %v MHz, want it lower only within", clock(p.before), clock(p.within), clock(p.after))
 			}
 		},
 	},
@@ -229,7 +229,7 @@ var shown = map[string][]check{
 		is(page.gpus, eight, nil, eight),
 		func(t *testing.T, p example) {
 			if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
-				t.Error("page does not show the fault")
+				t.Error("page has no failures of stage read with the reason timeout")
 			}
 		},
 	},

@@ -75,7 +75,7 @@ func (s *stage) lower() {
 	}
 	synctest.Wait()
 	if n := s.src.Stats(); n.Open != 0 || n.InFlight != 0 {
-		s.t.Errorf("left open after the test: %+v", n)
+		s.t.Errorf("sessions and calls left open after the test = %+v, want none", n)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestFactsMustMatchModule(t *testing.T) {
 	} {
 		path := filepath.Join(write(t, map[string]string{"f.csv": text}), "f.csv")
 		if err := apply(module0(t), path); err == nil || !strings.Contains(err.Error(), "f.csv") {
-			t.Errorf("%q: error %v", text, err)
+			t.Errorf("%q: error %v, want one that names f.csv", text, err)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func sbomOf(t *testing.T, from string) bom {
 	args := []string{"sbom", "--name", "dcgm-exporter", "--version", "v0.1.0", "--date", "2026-11-22T00:00:00Z", from}
 	text := runRelease(t, "", args...)
 	if again := runRelease(t, "", args...); again != text {
-		t.Error("two SBOMs of the same program differ")
+		t.Error("two SBOMs of the same program differ, want equal ones")
 	}
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
@@ -151,7 +151,7 @@ func TestSBOMOfAProgram(t *testing.T) {
 		}
 	}
 	if modules < 2 {
-		t.Errorf("go version -m lists only %d modules", modules)
+		t.Errorf("go version -m lists %d modules, want at least 2", modules)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
-		t.Errorf("packed chart has metadata %+v and %d templates", c.Metadata, len(c.Templates))
+		t.Errorf("packed chart has metadata %+v and %d templates, want version 1.2.3 and some templates", c.Metadata, len(c.Templates))
 	}
 	// in the repository, these are symbolic links
 	for _, name := range []string{
@@ -195,7 +195,7 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 func TestPackageEntry(t *testing.T) {
 	c, err := packageComponent([]byte("Package: libc6\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\nDescription: GNU C Library\n Version: 9\n"))
 	if err != nil || c.Name != "libc6" || c.PackageURL != "pkg:deb/debian/libc6@2.36-9+deb12u14?arch=arm64" {
-		t.Errorf("packageComponent = %+v, %v", c, err)
+		t.Errorf("packageComponent = %+v, %v; want libc6 with its package URL", c, err)
 	}
 	if _, err := packageComponent([]byte("Package: libc6\n")); err == nil {
 		t.Error("an entry without a version was accepted, want an error")
@@ -216,9 +216,9 @@ func TestProvenanceNamesEveryFileByItsDigest(t *testing.T) {
 	const digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	if s.Type != "https://in-toto.io/Statement/v1" || s.PredicateType != "https://slsa.dev/provenance/v1" ||
 		len(s.Subject) != 1 || s.Subject[0].Name != "a.tar.gz" || s.Subject[0].Digest["sha256"] != digest {
-		t.Errorf("statement has a wrong type or subject: %s", text)
+		t.Errorf("statement has a wrong type or subject, want a.tar.gz with its digest: %s", text)
 	}
 	if d := s.Predicate.BuildDefinition.ResolvedDependencies; len(d) != 1 || d[0].Digest["gitCommit"] != "0123" {
-		t.Errorf("statement has a wrong commit: %s", text)
+		t.Errorf("statement has a wrong commit, want 0123: %s", text)
 	}
 }

@@ -52,7 +52,7 @@ func TestAddressReachesDCGM(t *testing.T) {
 				t.Errorf("connected to %q, want %q", got, want)
 			}
 			if len(read(t, s).Samples) != 2 {
-				t.Error("Read returned no samples")
+				t.Error("Read did not return one sample of each of the two GPUs")
 			}
 		})
 	}
@@ -83,9 +83,9 @@ func TestBatches(t *testing.T) {
 		plan  *gpu.Plan
 		want  []string
 	}{
-		"every kind":                {fabric(), fabricPlan(), everything},
-		"every kind, an old engine": {fabric("old"), fabricPlan(), everything},
-		"a field of GPUs and of their links by one id": {
+		"every kind":                     {fabric(), fabricPlan(), everything},
+		"every kind, with an old engine": {fabric("old"), fabricPlan(), everything},
+		"GPUs and their links have a field with the same id": {
 			fabric("value gpu:* 1212 int 5", "value link:* 1212 int 0", "value link:gpu:0:1 1212 int 3"),
 			planOf(field(1212, onGPU), field(1212, onLinks)), []string{
 				"GPU 0 #0 5", "GPU 1 #0 5", "NVLink 0 of GPU 0 #1 0", "NVLink 1 of GPU 0 #1 3", "NVLink 2 of GPU 1 #1 0",
@@ -98,9 +98,9 @@ func TestBatches(t *testing.T) {
 			}},
 		"a kind that does not exist": {
 			world(), planOf(field(150, onGPU), field(780, onSwitches)), []string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}},
-		"a field of the node, for each entity": {world(), planOf(text(1)), node},
-		"a field of the node, without entity":  {world("node"), planOf(text(1)), node},
-		"a ratio from percent":                 {world("value gpu:* 203 int 57"), planOf(ratio), []string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
+		"a field of the node, sampled for each entity":   {world(), planOf(text(1)), node},
+		"a field of the node, sampled without an entity": {world("node"), planOf(text(1)), node},
+		"a ratio from percent":                           {world("value gpu:* 203 int 57"), planOf(ratio), []string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
 		// An unknown field ID makes the whole field group fail, but no other field is lost.
 		"unknown fields": {
 			world("unknown 100 156"), planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU)),
@@ -156,11 +156,11 @@ func TestManyFields(t *testing.T) {
 	}
 	for f := range fields {
 		if sampled[f]+refused[f] != 2 || sampled[f] == 1 {
-			t.Errorf("field %d: sampled for %d GPUs, faults for %d", fields[f].ID, sampled[f], refused[f])
+			t.Errorf("field %d: sampled for %d GPUs, faults for %d, want two in all and a sample of both or none", fields[f].ID, sampled[f], refused[f])
 		}
 	}
 	if len(sampled) <= 127 || e.Open()["fieldgroups"] < 2 {
-		t.Errorf("%d fields sampled with %d field groups", len(sampled), e.Open()["fieldgroups"])
+		t.Errorf("fields sampled = %d with %d field groups, want more than 127 with at least 2", len(sampled), e.Open()["fieldgroups"])
 	}
 }
 
@@ -176,7 +176,7 @@ func TestProfiling(t *testing.T) {
 	first := read(t, s)
 	for _, x := range first.Samples {
 		if x.Field != 0 {
-			t.Errorf("profiling field #%d has a value before its second sample", x.Field)
+			t.Errorf("profiling field #%d has a value before its second sample, want none", x.Field)
 		}
 	}
 	want := []string{
@@ -211,12 +211,12 @@ func TestRefusedWatch(t *testing.T) {
 		want    []string
 		watches int64
 	}{
-		"fields once":       {"fail dcgmWatchFields -6 1 3", served, 3},
-		"entities once":     {"fail dcgmWatchFields -23 1 3", served, 3},
-		"one for good":      {"fail dcgmWatchFields -6 3 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
-		"permission":        {"fail dcgmWatchFields -29 1 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
-		"too many groups":   {"groups 1", replaced(served, "30.25", "unavailable"), 1},
-		"every watch fails": {"fail dcgmWatchFields -33 -1 3", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
+		"watch fails once, unsupported fields":   {"fail dcgmWatchFields -6 1 3", served, 3},
+		"watch fails once, unsupported entities": {"fail dcgmWatchFields -23 1 3", served, 3},
+		"watch of one field always fails":        {"fail dcgmWatchFields -6 3 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
+		"watch not permitted":                    {"fail dcgmWatchFields -29 1 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
+		"limit of groups reached":                {"groups 1", replaced(served, "30.25", "unavailable"), 1},
+		"every watch fails":                      {"fail dcgmWatchFields -33 -1 3", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(tt.line)...)
@@ -263,7 +263,7 @@ func TestEngineDies(t *testing.T) {
 	for range 2 {
 		var b gpu.Batch
 		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
-			t.Errorf("Read after the engine died: error %v and %d samples", err, len(b.Samples))
+			t.Errorf("Read after the engine died: error %v and %d samples, want gpu.ErrLost and none", err, len(b.Samples))
 		}
 	}
 	mentions(t, s.Err().Error(), "10.0.0.9:5555", "is gone")
@@ -348,7 +348,7 @@ func TestFailingCalls(t *testing.T) {
 						t.Errorf("Read: error %v, session error %v; want ErrLost from Read only if the session ended", err, s.Err())
 					}
 					if slices.Contains(ofOthers, function) && code != -21 && !slices.Contains(shown(s, &b), "GPU 1 #0 45") {
-						t.Errorf("GPUs are not served: %v", shown(s, &b))
+						t.Errorf("batch = %v, want the temperature of GPU 1 in it", shown(s, &b))
 					}
 					if err := s.Close(); err != nil {
 						t.Errorf("Close: %v", err)
@@ -356,7 +356,7 @@ func TestFailingCalls(t *testing.T) {
 				case slices.Contains(ofOthers, function) && code != -21:
 					t.Errorf("Open: %v", err)
 				case gpu.Reason(err) == "error" && code != -3 && code != -1:
-					t.Errorf("Open: error without a type: %v", err)
+					t.Errorf("Open: error %v has the reason error, want a typed one", err)
 				}
 				checkClosed(t, e)
 			})
@@ -379,7 +379,7 @@ func TestOneReadFails(t *testing.T) {
 	e.Add("fail dcgmGetLatestValues_v2 -11")
 	var b gpu.Batch
 	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrTimeout) || s.Err() != nil {
-		t.Errorf("Read when all calls fail: error %v, session error %v", err, s.Err())
+		t.Errorf("Read when all calls fail: error %v, session error %v; want gpu.ErrTimeout and no session error", err, s.Err())
 	}
 	e.Remove("fail")
 	if n := len(read(t, s).Samples); n != 6 {
@@ -411,7 +411,7 @@ func TestNoGPUs(t *testing.T) {
 		sel   gpu.Selector
 		words []string
 	}{
-		"no GPU":       {versions, gpu.Selector{Flex: true}, []string{"finds no GPU", "driver"}},
+		"no GPUs":      {versions, gpu.Selector{Flex: true}, []string{"finds no GPU", "driver"}},
 		"unsupported":  {append(slices.Clone(versions), gpuLine(0, "status=unsupported")), gpu.Selector{Flex: true}, []string{"cannot read any of its 1 GPUs"}},
 		"not selected": {world(), gpu.Selector{Major: true, MajorIDs: []uint32{5}}, []string{"none of DCGM's 2 GPUs and 2 instances", "[0 1]"}},
 	} {
@@ -439,19 +439,19 @@ func TestSkewedClock(t *testing.T) {
 			e := fakedcgm.New(t, world(skew)...)
 			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 			if b := read(t, s); !near(b) {
-				t.Errorf("samples are not near the current time: %v", b.Samples)
+				t.Errorf("samples = %v, want times near the current time", b.Samples)
 			}
 			e.Add("event 1 gpu:0 230 31")
 			b := readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool {
 				return len(b.XIDs) > 0
 			})
 			if d := time.Since(time.Unix(0, b.XIDs[0].Time)); d < -5*time.Second || d > 5*time.Second {
-				t.Errorf("XID is not near the current time: %+v", b.XIDs)
+				t.Errorf("XIDs = %+v, want a time near the current time", b.XIDs)
 			}
 		})
 	}
 	// An engine does not return samples dated before the last one that it returned.
-	t.Run("set back between XIDs", func(t *testing.T) {
+	t.Run("clock set back between XIDs", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 		e.Add("event 1 gpu:0 230 31", "event 2 gpu:0 230 31", "event 3 gpu:1 230 31")
@@ -487,7 +487,7 @@ func TestSkewedClock(t *testing.T) {
 			}
 		}
 	})
-	t.Run("set back in a session", func(t *testing.T) {
+	t.Run("clock set back in a session", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 		read(t, s)
@@ -498,7 +498,7 @@ func TestSkewedClock(t *testing.T) {
 		e := fakedcgm.New(t, world("skew -3600")...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
 		if near(read(t, s)) {
-			t.Error("times of an embedded engine were changed")
+			t.Error("times of an embedded engine were changed, want them unchanged")
 		}
 	})
 }
@@ -524,7 +524,7 @@ func TestOverlappingSessions(t *testing.T) {
 				t.Errorf("batch after the first session was closed (-want +got):\n%s", diff)
 			}
 			if open := e.Open(); open["watches"] != 1 || open["groups"] != 1 || open["fieldgroups"] != 1 {
-				t.Errorf("first session left handles open: %v", open)
+				t.Errorf("handles open after the first session = %v, want one watch, one group and one field group", open)
 			}
 			e.Add("fail dcgmConnect_v2 -21", "fail dcgmGroupCreate -3")
 			if s, err := src.Open(context.Background(), planOf(field(155, onGPU))); err == nil {
@@ -533,7 +533,7 @@ func TestOverlappingSessions(t *testing.T) {
 			}
 			e.Remove("fail")
 			if n := len(read(t, second).Samples); n != 2 {
-				t.Errorf("samples of the open session after another failed to open = %d", n)
+				t.Errorf("samples of the open session after another failed to open = %d, want 2", n)
 			}
 			if err := second.Close(); err != nil {
 				t.Fatal(err)
@@ -585,7 +585,7 @@ func TestWatchGroups(t *testing.T) {
 	fast.Levels, slow.Levels = onGPU, onGPU
 	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
 	if n := e.Open()["watches"]; n != 3 {
-		t.Errorf("watches for three intervals = %d", n)
+		t.Errorf("watches for three intervals = %d, want 3", n)
 	}
 	newest := map[string]int64{}
 	readUntil(t, s, "the fifth sample of the slow field", func(b *gpu.Batch, _ error) bool {
@@ -595,7 +595,7 @@ func TestWatchGroups(t *testing.T) {
 		return newest["0 1"] >= 5
 	})
 	if fast, slow := newest["0 0"], newest["0 1"]; fast < 8*slow || fast > 12*slow+10 {
-		t.Errorf("samples at 5 ms = %d, at 50 ms = %d", fast, slow)
+		t.Errorf("samples at 5 ms = %d, at 50 ms = %d, want about ten times as many at 5 ms", fast, slow)
 	}
 }
 

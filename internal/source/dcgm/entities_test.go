@@ -56,7 +56,7 @@ func TestDevicesOfEveryKind(t *testing.T) {
 		got[d.Entity.String()] = d
 	}
 	if len(got) != len(s.Topology().Devices) {
-		t.Errorf("%d distinct names for %d devices", len(got), len(s.Topology().Devices))
+		t.Errorf("%d distinct names for %d devices, want one for each", len(got), len(s.Topology().Devices))
 	}
 	link := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
@@ -196,7 +196,7 @@ func TestEntityChanges(t *testing.T) {
 			}
 			for _, x := range b.Samples {
 				if d := s.Topology().Devices[x.Row]; tt.isOfMIGs && d.Entity.Kind == gpu.KindGPUInstance {
-					t.Errorf("%v is served after the repartition", d.Entity)
+					t.Errorf("%v has a sample after the repartition, want none", d.Entity)
 				}
 			}
 		})

@@ -83,7 +83,7 @@ func TestHealthRefused(t *testing.T) {
 				return f.Row == gpu.AllRows && f.Part == gpu.PartHealthChecks && gpu.Reason(f.Err) != "error"
 			})
 			if len(b.Health) == 0 && !refused {
-				t.Errorf("batch has neither health nor its fault: %v", b.Faults)
+				t.Errorf("batch has no health checks, and the faults %v: want a fault of health", b.Faults)
 			}
 			e.Remove("fail")
 			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 })
@@ -103,7 +103,7 @@ func TestEngineDiesDuringCheck(t *testing.T) {
 		}
 		var b gpu.Batch
 		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
-			t.Errorf("%s: Read: error %v, Err = %v", line, err, s.Err())
+			t.Errorf("%s: Read: error %v, Err = %v; want gpu.ErrLost from both", line, err, s.Err())
 		}
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: Close: %v", line, err)
@@ -173,6 +173,6 @@ func TestHealthKeepsXIDs(t *testing.T) {
 	s = open(t, e, healthPlan(), dcgm.Options{})
 	list := found(read(t, s))
 	if slices.ContainsFunc(list, func(h gpu.HealthCheck) bool { return h.Watch == "ALL" || h.Watch == "MEM" }) {
-		t.Errorf("restarted engine still has XIDs: %v", list)
+		t.Errorf("findings of the restarted engine = %v, want none of XIDs", list)
 	}
 }

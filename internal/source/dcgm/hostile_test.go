@@ -213,7 +213,7 @@ func TestHostileEngine(t *testing.T) {
 		samples += defy(t, seed, uint16(seed*40503))
 	}
 	if samples < 10000 {
-		t.Errorf("samples of all seeds = %d: the test has checked nothing", samples)
+		t.Errorf("samples of all seeds = %d, want at least 10000", samples)
 	}
 }
 
@@ -280,7 +280,7 @@ func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
 	for i := range top.Devices {
 		e := top.Devices[i].Entity
 		if seen[e] {
-			t.Fatalf("seed %d: %v has two rows", seed, e)
+			t.Fatalf("seed %d: %v has two rows, want one", seed, e)
 		}
 		seen[e] = true
 	}

@@ -57,7 +57,7 @@ func TestLostAmongOthers(t *testing.T) {
 		t.Errorf("faults = %v, want only that GPU 3 is lost", shown(s, b))
 	}
 	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
-		t.Errorf("device of the lost GPU = %+v", d)
+		t.Errorf("device of the lost GPU = %+v, want its UUID, model and PCI bus id", d)
 	}
 	if n := len(b.Health); n != 77 {
 		t.Errorf("health checks = %d, want eleven for each of seven GPUs", n)
@@ -69,7 +69,7 @@ func TestLostAmongOthers(t *testing.T) {
 	s = follow(t, e, s, losePlan())
 	b = readUntil(t, s, "profiling of all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 8 })
 	if len(b.Faults) > 0 {
-		t.Errorf("batch after GPU 3 returned = %v", shown(s, b))
+		t.Errorf("batch after GPU 3 returned = %v, want no faults", shown(s, b))
 	}
 }
 
@@ -84,7 +84,7 @@ func TestLostDuringOpen(t *testing.T) {
 			b := read(t, s)
 			n := len(servedGPUs(s, b, 0))
 			if n < 3 {
-				t.Errorf("served GPUs = %d of 4: %v", n, shown(s, b))
+				t.Errorf("served GPUs = %d of 4, want at least 3: %v", n, shown(s, b))
 			}
 			if n == 3 && code == -18 {
 				s = follow(t, e, s, plan)
@@ -104,7 +104,7 @@ func TestLossIsNoticedImmediately(t *testing.T) {
 	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
 	b := readUntil(t, s, "a Read in which one GPU has no value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Part == gpu.PartEntity && errors.Is(x.Err, gpu.ErrLost) }) {
-		t.Errorf("GPU without values has no fault: %v", shown(s, b))
+		t.Errorf("batch = %v, want the fault gpu.ErrLost for the GPU without values", shown(s, b))
 	}
 	e.Replace("status=lost ", "")
 	readUntil(t, s, "all four", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 && len(b.Faults) == 0 })
@@ -120,7 +120,7 @@ func TestCapabilityIsQueriedAgain(t *testing.T) {
 			e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups "+code+" 3 1")...)
 			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 			if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-				t.Errorf("profiling value before the engine reported the fields: %v", got)
+				t.Errorf("batch before the engine reported the profiling fields = %v, want no value of them", got)
 			}
 			readUntilShown(t, s, profiled)
 			if s.Err() != nil {
@@ -135,7 +135,7 @@ func TestRoomForGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("groups 1")...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 	if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-		t.Errorf("profiling is served although there was no room: %v", got)
+		t.Errorf("batch while there was no room for another watch = %v, want no profiling value", got)
 	}
 	e.Remove("groups")
 	readUntilShown(t, s, profiled)
@@ -156,7 +156,7 @@ func TestLateIdentity(t *testing.T) {
 			e := fakedcgm.New(t, fabric(tt.late)...)
 			s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 			if tt.ok(s.Topology()) {
-				t.Fatal("identity is known from the start: the test checks nothing")
+				t.Fatal("identity is known from the start, want it unknown at first")
 			}
 			for range 6 {
 				pause()
@@ -167,7 +167,7 @@ func TestLateIdentity(t *testing.T) {
 			e.Remove(tt.late)
 			s = follow(t, e, s, plan)
 			if !tt.ok(s.Topology()) {
-				t.Errorf("next session does not have the identity: %+v", s.Topology().Devices[0])
+				t.Errorf("device in the next session = %+v, want its identity", s.Topology().Devices[0])
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestUnwatchErrorsInEngineLog(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(8)...)
 	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{Remote: engineAt("10.0.0.9")})
 	if s.Topology().Driver == "" {
-		t.Error("driver version is unknown")
+		t.Error("driver version is empty, want the engine's")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -240,20 +240,20 @@ func TestStrays(t *testing.T) {
 		for range 3 {
 			for _, x := range read(t, s).Samples {
 				if x.Value == gpu.Int(7) && x.Field != 1 { // the plan requests field 112, so its stray values may be shown
-					t.Errorf("%v was not requested", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
+					t.Errorf("%v was not requested, want no sample", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
 				}
 			}
 			pause()
 		}
 		if uuid := s.Topology().Devices[0].UUID; len(uuid) > 256 {
-			t.Errorf("string without a terminator has %d bytes", len(uuid))
+			t.Errorf("string without a terminator has %d bytes, want at most 256", len(uuid))
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(strays) < 100 || strings.Count(strays[0], " ") != 5 {
-		t.Fatal("no stray values were returned")
+		t.Fatal("the engine returned too few or invalid stray values, want at least 100 lines of 6 words")
 	}
 }
 

@@ -56,6 +56,6 @@ func TestDividedInstances(t *testing.T) {
 	}
 	s.Close()
 	if d := open(t, e, plan, dcgm.Options{}).Topology().Devices[0]; d.MIGUUID != "MIG-part-0" {
-		t.Errorf("one compute instance left: MIG UUID = %q", d.MIGUUID)
+		t.Errorf("one compute instance left: MIG UUID = %q, want MIG-part-0", d.MIGUUID)
 	}
 }

@@ -68,11 +68,11 @@ func TestNewestOfSeveral(t *testing.T) {
 	base := now.UnixMicro() - 300
 	times := []int64{base + 100, base + 200, base}
 	for name, check := range map[string]func(*Session, *watch, *quietEngine) int64{
-		"of the engine's clock": func(s *Session, _ *watch, e *quietEngine) int64 {
+		"newest time of the clock": func(s *Session, _ *watch, e *quietEngine) int64 {
 			s.setNewest(readout{samples: e.samples})
 			return s.clock.newest
 		},
-		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
+		"latest time of the watch": func(s *Session, w *watch, e *quietEngine) int64 {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, readout{}) })
 			return w.latest
 		},
@@ -80,7 +80,7 @@ func TestNewestOfSeveral(t *testing.T) {
 		s, w, e := oneWatch(fields...)
 		e.samples = samplesAt(1001, times...)
 		if got := check(s, w, e); got != base+200 {
-			t.Errorf("%s: newest is %d µs after the first, want 200", name, got-base)
+			t.Errorf("%s: %d µs after the first sample, want 200", name, got-base)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 			first := s.watches.slots[0].date
 			got := read(engine, engine+1e6)
 			if s.watches.slots[0].date != first || got[1] != 0 {
-				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v", s.watches.slots[0].date-first, got[1])
+				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v, want 0 and 0", s.watches.slots[0].date-first, got[1])
 			}
 			if got := read(engine-60e6, engine-60e6); got[0] != 0 || got[1] != 0 { // the engine's clock was set back
 				t.Errorf("ages after the clock was set back = %v, want 0", got)
@@ -136,10 +136,10 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 	s.clock.now = time.Now().UnixNano()
 	at := s.clock.now/1000 - 60e6
 	if got := s.clock.dateAt(at); got != at*1000 {
-		t.Errorf("age of an XID from a minute ago = %v", time.Duration(s.clock.now-got))
+		t.Errorf("age of an XID from a minute ago = %v, want 1m0s", time.Duration(s.clock.now-got))
 	}
 	if got := s.clock.dateAt(at + 3600e6); got > s.clock.now {
-		t.Errorf("XID is dated %v in the future", time.Duration(got-s.clock.now))
+		t.Errorf("XID is dated %v in the future, want it not after now", time.Duration(got-s.clock.now))
 	}
 }
 
@@ -159,7 +159,7 @@ func TestTrailAfterClockSetBack(t *testing.T) {
 			s.addSample(&b, row, f, x, readout{})
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
-			t.Errorf("sample %d with time %d: trail = %v, newest = %v", i, at*1000, b.Trails, b.Samples)
+			t.Errorf("sample %d with time %d: trail = %v, newest = %v, want only this sample in both", i, at*1000, b.Trails, b.Samples)
 		}
 	}
 }

@@ -40,16 +40,16 @@ func TestPlacement(t *testing.T) {
 		places []*gpu.Place
 	}{
 		"whole": {nil, wide, []*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"an old engine": {[]string{"old"}, narrow,
+		"old engine": {[]string{"old"}, narrow,
 			[]*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"several nodes, or none": {[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide,
+		"several NUMA nodes, or none": {[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide,
 			[]*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
 		"no topology": {[]string{"fail dcgmGetDeviceTopology -6"}, nil,
 			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0}, {NUMANode: 1}}},
-		"one GPU without": {[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
+		"one GPU without a topology": {[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
 			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"no fields":     {[]string{"unknown 86"}, wide, []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
-		"nothing known": {[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
+		"no fields":                 {[]string{"unknown 86"}, wide, []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
+		"no fields and no topology": {[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, socket(tt.more...)...)
@@ -97,7 +97,7 @@ func TestPlacementOfSelected(t *testing.T) {
 			}
 			for _, d := range s.Topology().Devices {
 				if (d.Place != nil) != (d.Entity.Kind == gpu.KindGPU) {
-					t.Errorf("%v has a placement: %v", d.Entity, d.Place)
+					t.Errorf("%v: placement = %v, want one only for GPUs", d.Entity, d.Place)
 				}
 			}
 		})

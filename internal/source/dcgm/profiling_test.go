@@ -63,12 +63,12 @@ func TestMissingForProfiling(t *testing.T) {
 		options dcgm.Options
 		want    string
 	}{
-		"module, without the capability": {"prof=error:-33", dcgm.Options{MayNotProfile: true}, "needs_sys_admin"},
-		"module, with the capability":    {"prof=error:-33", dcgm.Options{}, "needs_dcgm"},
-		"query denied":                   {"prof=error:-29", dcgm.Options{}, "needs_sys_admin"},
-		"watch denied":                   {"profiler -17", dcgm.Options{}, "needs_sys_admin"},
-		"hardware":                       {"prof=none", dcgm.Options{MayNotProfile: true}, "not_supported"},
-		"hardware, as the engine says":   {"prof=error:-36", dcgm.Options{MayNotProfile: true}, "not_supported"},
+		"module missing, without the capability":     {"prof=error:-33", dcgm.Options{MayNotProfile: true}, "needs_sys_admin"},
+		"module missing, with the capability":        {"prof=error:-33", dcgm.Options{}, "needs_dcgm"},
+		"query denied":                               {"prof=error:-29", dcgm.Options{}, "needs_sys_admin"},
+		"watch denied":                               {"profiler -17", dcgm.Options{}, "needs_sys_admin"},
+		"GPU without profiling fields":               {"prof=none", dcgm.Options{MayNotProfile: true}, "not_supported"},
+		"GPU for which the engine rejects profiling": {"prof=error:-36", dcgm.Options{MayNotProfile: true}, "not_supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := world()
@@ -273,7 +273,7 @@ func TestProfilingAfterFreeze(t *testing.T) {
 	e.Remove("value gpu:* 150 stopped")
 	for end := time.Now().Add(deadline); newest() == frozen; pause() {
 		if time.Now().After(end) {
-			t.Fatal("no new value after the freeze")
+			t.Fatal("no new value until the deadline, want one after the freeze")
 		}
 	}
 	if n := e.Calls()["dcgmUnwatchFields"] - before; n != 0 {

@@ -67,17 +67,17 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if err != nil || status != 0 || at <= 0 {
-			t.Errorf("value %v together with error %v, status %d, time %d", v, err, status, at)
+			t.Errorf("value %v with error %v, status %d, time %d; want a value only without error, with status 0 and a time", v, err, status, at)
 		}
 		if v.IsText() != isText {
 			t.Errorf("%v: IsText = %t, want %t", v, v.IsText(), isText)
 		}
 		if n, ok := v.Number(); ok {
 			if kind == kindDouble && !(n < blankDouble) || kind != kindDouble && int64(bits) >= blankInt {
-				t.Errorf("sentinel %v returned as a value", n)
+				t.Errorf("value = %v, which is a sentinel, want none", n)
 			}
 		} else if s := v.String(); kind == kindText && strings.HasPrefix(s, "<<<") && strings.Contains(s, ">>>") {
-			t.Errorf("sentinel %q returned as a value", s)
+			t.Errorf("value = %q, which is a sentinel, want none", s)
 		}
 	})
 }
@@ -104,17 +104,17 @@ func TestUtilization(t *testing.T) {
 	for percent := range int64(101) {
 		ratio := utilization(gpu.Int(percent), false, "ratio")
 		if n, _ := utilization(ratio, true, "percent").Number(); n != float64(percent) {
-			t.Errorf("%d%% converts to %v, and back to %v", percent, ratio, n)
+			t.Errorf("%[1]d%% converts to %[2]v, and back to %[3]v, want %[1]d", percent, ratio, n)
 		}
 	}
 	if got := utilization(gpu.Int(57), false, "percent"); got != gpu.Int(57) {
-		t.Errorf("57%% converts to %v", got)
+		t.Errorf("57%% without conversion = %v, want 57", got)
 	}
 	if got := utilization(gpu.Float(0.57), true, "ratio"); got != gpu.Float(0.57) {
-		t.Errorf("0.57 converts to %v", got)
+		t.Errorf("0.57 without conversion = %v, want 0.57", got)
 	}
 	if got := utilization(gpu.Value{}, true, "percent"); !got.IsAbsent() {
-		t.Errorf("absent value converts to %v", got)
+		t.Errorf("absent value converts to %v, want an absent one", got)
 	}
 }
 
@@ -144,7 +144,7 @@ func FuzzLinkEntity(f *testing.F) {
 		a := link{parent: entity{entityGroup(kindA), uint32(idA)}, index: uint32(indexA)}
 		b := link{parent: entity{entityGroup(kindB), uint32(idB)}, index: uint32(indexB)}
 		if (a == b) != (a.entity() == b.entity()) {
-			t.Errorf("%+v has entity %v, %+v has %v", a, a.entity(), b, b.entity())
+			t.Errorf("%+v has entity %v, %+v has %v; want equal entities only for equal links", a, a.entity(), b, b.entity())
 		}
 	})
 }

@@ -95,7 +95,7 @@ func TestLateXIDs(t *testing.T) {
 	read(t, s)
 	e.Add("event 1 gpu:0 230 31")
 	if got := counted(t, s, 1); len(got) != 1 {
-		t.Fatalf("XIDs = %v", got)
+		t.Fatalf("XIDs = %v, want one", got)
 	}
 	e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5", "event 5 gpu:1 230 79 8")
 	want := []string{"GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79"}
@@ -156,13 +156,13 @@ func TestXIDKeepsItsID(t *testing.T) {
 					case x.ID != reported[0]:
 						second = x
 					case !b.XIDsRepeat:
-						t.Errorf("first XID is reported again, but the batch is not marked as a replay")
+						t.Errorf("first XID is reported again: XIDsRepeat = false, want true")
 					}
 				}
 				return second.ID != 0
 			})
 			if age := time.Since(time.Unix(0, second.Time)); age < -5*time.Second || age > 5*time.Second {
-				t.Errorf("age of the second XID = %v", age)
+				t.Errorf("age of the second XID = %v, want at most 5s", age)
 			}
 		})
 	}
@@ -223,7 +223,7 @@ func TestXIDsBehindBlanks(t *testing.T) {
 // An engine drops the watches of a GPU that is detached. Only a new session watches it again. So the session must end
 // when the GPU is attached again, whether or not a Read saw it detached.
 func TestDetachedGPUComesBack(t *testing.T) {
-	for name, reads := range map[string]int{"seen while detached": 3, "not seen": 0} {
+	for name, reads := range map[string]int{"read while detached": 3, "not read while detached": 0} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
 			plan := planOf(field(150, onGPU), events(230))

@@ -171,11 +171,11 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 			stop := collect(t, s)
 			synctest.Wait()
 			if !s.onFallback.Load() {
-				t.Error("not on fallback after the first attempt")
+				t.Error("after the first attempt: not on the fallback, want it used")
 			}
 			time.Sleep(away)
 			if at := e.attempts(); len(at) > 0 {
-				t.Errorf("DCGM was opened at %v although nothing listens", at)
+				t.Errorf("DCGM was opened at %v although nothing listens, want no attempt", at)
 			}
 			l, err := net.Listen("unix", socket)
 			if err != nil {
@@ -188,7 +188,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 			time.Sleep(lookInterval + 2*time.Second)
 			synctest.Wait()
 			if s.onFallback.Load() || !s.Ready() {
-				t.Errorf("after %v: still on fallback or not ready; attempts: %v", away, e.attempts())
+				t.Errorf("after %v: on the fallback or not ready, want DCGM and ready; attempts: %v", away, e.attempts())
 			}
 			stop()
 		})
@@ -246,7 +246,7 @@ func TestOpensLateDriverAtOnce(t *testing.T) {
 					}
 				}
 				if !found {
-					t.Fatal("no requirement has the error")
+					t.Fatal("no requirement has the error, want one")
 				}
 				stop := collect(t, s)
 				time.Sleep(8*time.Second + lookInterval/2)
@@ -274,7 +274,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 				s.dial = false // nothing listens at the path
 				open := func() { _, _ = s.Open(t.Context(), &gpu.Plan{}) }
 				if !s.Ready() {
-					t.Error("not ready before the first attempt")
+					t.Error("Ready before the first attempt = false, want true")
 				}
 				go open()
 				time.Sleep(engineGrace - time.Second)
@@ -282,11 +282,11 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 					open() // another attempt must not restart the grace period
 				}
 				if !s.Ready() {
-					t.Error("not ready within the grace period")
+					t.Error("Ready within the grace period = false, want true")
 				}
 				time.Sleep(2 * time.Second)
 				if s.Ready() {
-					t.Error("ready after the grace period")
+					t.Error("Ready after the grace period = true, want false")
 				}
 				time.Sleep(2 * time.Hour)
 				synctest.Wait() // for the attempt that hung
@@ -294,7 +294,7 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 				e.set(nil)
 				open()
 				if !s.Ready() {
-					t.Error("not ready although the engine is back")
+					t.Error("Ready with the engine back = false, want true")
 				}
 			})
 		})

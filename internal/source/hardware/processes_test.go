@@ -138,7 +138,7 @@ func TestAddPositions(t *testing.T) {
 	merged.addPositions(t.Context())
 	for row, d := range merged.Topology().Devices {
 		if located := d.Start != nil && *d.Start == 4; located != (row == 2) {
-			t.Errorf("row %d starts at slice %v", row, d.Start)
+			t.Errorf("row %d starts at slice %v, want slice 4 only for row 2", row, d.Start)
 		}
 	}
 	located := merged.Topology()
@@ -148,7 +148,7 @@ func TestAddPositions(t *testing.T) {
 	driver.openErr = gpu.ErrUnavailable
 	merged.topology = nil
 	if merged.addPositions(t.Context()); merged.Topology() != before {
-		t.Error("without NVML, the topology differs from DCGM's")
+		t.Error("without NVML, the topology differs from DCGM's, want the same")
 	}
 }
 
@@ -169,7 +169,7 @@ func TestReadsDCGMWithoutNVML(t *testing.T) {
 	driver.openErr = gpu.ErrUnavailable
 	for range 3 { // opened once, reported every time
 		if b := read(); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
-			t.Errorf("faults %v", b.Faults)
+			t.Errorf("faults = %v, want one with the reason unavailable", b.Faults)
 		}
 	}
 	if driver.opened != 1 {
@@ -190,6 +190,6 @@ func TestReadsDCGMWithoutNVML(t *testing.T) {
 		t.Errorf("%d processes after repartitioning, want 1; NVML opened %d times, want 2", len(b.Processes), driver.opened)
 	}
 	if engine.closed+engine2.closed != 0 {
-		t.Error("DCGM was closed together with NVML")
+		t.Error("DCGM was closed together with NVML, want it open")
 	}
 }

@@ -90,7 +90,7 @@ func BenchmarkProcesses(b *testing.B) {
 	read := func() {
 		batch.Reset()
 		if err := s.Read(context.Background(), req, &batch); err != nil || len(batch.Processes) != 330 {
-			b.Fatalf("processes = %d, error %v", len(batch.Processes), err)
+			b.Fatalf("processes = %d, error %v; want 330", len(batch.Processes), err)
 		}
 	}
 	read()

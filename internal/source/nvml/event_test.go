@@ -20,11 +20,11 @@ func TestXIDs(t *testing.T) {
 		events []string
 		want   map[string]string
 	}{
-		{"none", nil, map[string]string{}},
-		{"one", []string{"xid 0 31"}, map[string]string{"GPU 0 XID": "31"}},
-		{"two within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
-		{"the same twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
-		{"one on each of two GPUs", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
+		{"no XID", nil, map[string]string{}},
+		{"one XID", []string{"xid 0 31"}, map[string]string{"GPU 0 XID": "31"}},
+		{"two XIDs within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
+		{"the same XID twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
+		{"one XID on each of two GPUs", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
 		{
 			"an XID of an instance, reported for it and its GPU",
 			[]string{"xid 1 43 9"},
@@ -83,7 +83,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 		}
 		for _, x := range b.XIDs {
 			if x.Since == 0 || x.Since > x.Time {
-				t.Errorf("impossible time: %+v", x)
+				t.Errorf("%+v: want times above 0, Since not after Time", x)
 			}
 			list = append(list, fmt.Sprint(x.ID, ":", x.Code))
 		}

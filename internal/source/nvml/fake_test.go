@@ -179,7 +179,7 @@ func shippedFields(t testing.TB) []gpu.FieldID {
 		}
 	}
 	if len(ids) < 50 {
-		t.Fatalf("found only %d fields in %v", len(ids), files)
+		t.Fatalf("fields = %d in %v, want at least 50", len(ids), files)
 	}
 	return ids
 }

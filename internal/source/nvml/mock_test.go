@@ -71,7 +71,7 @@ func TestOnlySlowGPUIsLate(t *testing.T) {
 				sampled[x.Row] = true
 			}
 			if late[slow] != isLate || sampled[slow] == isLate || len(late)+len(sampled) != 8 {
-				t.Errorf("slow GPU %d: late GPUs = %v, sampled GPUs = %v", slow, late, sampled)
+				t.Errorf("slow GPU %d: late GPUs = %v, sampled GPUs = %v; want each GPU in one of them, and only a slow one late", slow, late, sampled)
 			}
 		})
 	}

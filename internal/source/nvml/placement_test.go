@@ -26,7 +26,7 @@ func TestPlacement(t *testing.T) {
 		places []gpu.Place
 	}{
 		{
-			"switches between all", nil, all(18),
+			"switches between all GPUs", nil, all(18),
 			[]gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
 		},
 		{
@@ -95,7 +95,7 @@ func TestPairsWithInstances(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 100)
 	if top := open(t, src, plan).Topology(); top.Pairs != nil || top.Devices[0].Place != nil || world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"] != 0 {
-		t.Errorf("pairs = %v and placement = %v, but neither was requested", top.Pairs, top.Devices[0].Place)
+		t.Errorf("without a request: pairs = %v, placement = %v, or the topology was queried; want none", top.Pairs, top.Devices[0].Place)
 	}
 	plan.Placement = true
 	top := open(t, src, plan).Topology()
@@ -130,7 +130,7 @@ func TestPeers(t *testing.T) {
 	for range 2 {
 		got := read(t, s, plan)
 		if got["GPU 2 peers"] != "fault:not_supported" || got["GPU 0 to GPU 2"] != "OK" {
-			t.Errorf("peer states with an unsupported GPU 2 = %v", got)
+			t.Errorf("peer states with an unsupported GPU 2 = %v, want a fault of GPU 2 and OK from GPU 0", got)
 		}
 	}
 }

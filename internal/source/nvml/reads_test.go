@@ -28,7 +28,7 @@ func TestReads(t *testing.T) {
 	for i := range plan.Fields {
 		reads := nvml.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]})
 		if sampled[i] && !reads {
-			t.Errorf("%s has a value, but Reads = false", plan.Fields[i].Name)
+			t.Errorf("%s has a value, but Reads = false, want true", plan.Fields[i].Name)
 		}
 		if reads {
 			said++
@@ -38,7 +38,7 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if shown < 110 || said < shown || said > 500 {
-		t.Errorf("Reads = true for %d of %d fields, but only %d have values", said, len(plan.Fields), shown)
+		t.Errorf("Reads = true for %d of %d fields, want at most 500; %d have values, want at least 110 and no more than that", said, len(plan.Fields), shown)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestDCGMSemantics(t *testing.T) {
 		{"an empty serial number", 53, "gpu 0 set serial -", "fault:not_supported"},
 		{"PCIe throughput, which DCGM does not serve", 200, "", "fault:not_supported"},
 		{"a value of more than 63 bits", 156, "gpu 0 set field.83 18446744073709551615", ""},
-		{"not permitted", 140, "gpu 0 set field.82 denied", "fault:permission"},
+		{"a field that is not permitted", 140, "gpu 0 set field.82 denied", "fault:permission"},
 		{"uncorrectable rows", 393, "gpu 0 set field.143 3", "3"},
 		{"correctable rows", 394, "gpu 0 set field.142 8", "8"},
 		{"failed remapping", 395, "gpu 0 set field.145 1", "1"},
@@ -160,8 +160,8 @@ func TestDCGMSemantics(t *testing.T) {
 		{"reasons are a mask", 112, "gpu 0 set clock-reasons 72", "72"},
 		{"slowdown temperature of the memory", 151, "", "95"},
 		{"maximum operating temperature of the GPU", 152, "", "87"},
-		{"slows down at", 158, "", "89"},
-		{"shuts down at", 159, "", "92"},
+		{"slowdown temperature of the GPU", 158, "", "89"},
+		{"shutdown temperature of the GPU", 159, "", "92"},
 		{"default power limit", 163, "gpu 0 set power-limit-default 699999", "699"},
 		{"why the fabric failed", 171, "gpu 0 set fabric-status 999", "999"},
 		{"no fabric error before the registration ends", 171, "gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported"},
@@ -483,12 +483,12 @@ func TestTopologyChanges(t *testing.T) {
 		name string
 		next []string
 	}{
-		{"a GPU more", append(slices.Clone(cut[1:]), "gpus 4")},
-		{"an instance less", change("gpus 3", cut[1])},
+		{"one more GPU", append(slices.Clone(cut[1:]), "gpus 4")},
+		{"one instance less", change("gpus 3", cut[1])},
 		{"an instance with another ID", change("gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984")},
 		{"the same IDs with another device", change("gpus 3", cut[1], cut[2], cut[3], "gpu 1 set mig-uuid MIG-other")},
 		{"MIG off", change("gpus 3")},
-		{"MIG on elsewhere", append(slices.Clone(cut), "gpu 0 mig")},
+		{"MIG on for another GPU", append(slices.Clone(cut), "gpu 0 mig")},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -505,7 +505,7 @@ func TestTopologyChanges(t *testing.T) {
 				t.Errorf("Err() = %v, want gpu.ErrTopology", s.Err())
 			}
 			if got["GPU 2 DCGM_FI_DEV_FB_TOTAL"] != "81559" {
-				t.Errorf("unchanged GPU is not served: %v", got)
+				t.Errorf("values = %v, want 81559 for the memory of the unchanged GPU 2", got)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func TestOldDriver(t *testing.T) {
 	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
 	base, out := runOld(t, world)
 	if base["GPU 0 DCGM_FI_DEV_FB_USED"] != "4096" {
-		t.Fatalf("unexpected result with the complete library: %s", out)
+		t.Fatalf("with the complete library: used memory of GPU 0 is not 4096: %s", out)
 	}
 	tests := []struct {
 		name    string

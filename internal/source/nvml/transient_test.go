@@ -44,7 +44,7 @@ func TestTransientErrorAtStart(t *testing.T) {
 			var seen []string
 			for end := time.Now().Add(20 * time.Second); !slices.Contains(seen, tt.want); {
 				if time.Now().After(end) {
-					t.Fatalf("value was never served: %v", seen)
+					t.Fatalf("value was not served within 20s; served: %v", seen)
 				}
 				found := read(t, s, plan)
 				if v, ok := found[key]; ok {

@@ -37,11 +37,11 @@ faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 	}
 	for _, d := range r.s.Topology().Devices {
 		if d.Entity.ParentKind == gpu.KindGPU && d.GPU != 1 {
-			t.Errorf("%v is reported without its GPU", d.Entity)
+			t.Errorf("%v is in the topology without its GPU, want it absent", d.Entity)
 		}
 	}
 	if got := r.read().num(r.rows(gpu.KindNode)[0], deviceCount); got != 1 {
-		t.Errorf("device count = %v", got)
+		t.Errorf("device count = %v, want 1", got)
 	}
 	r.At(91 * time.Second)
 	r.ends(gpu.ErrTopology)
@@ -50,7 +50,7 @@ faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 		t.Errorf("entities after binding (-before +now):\n%s", diff)
 	}
 	if after := r.read().num(0, energy); after <= before {
-		t.Errorf("energy fell from %[2]v to %[1]v", after, before)
+		t.Errorf("energy went from %[2]v to %[1]v, want it to grow", after, before)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestNodesAreConsistent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n.Name != name || n.About == "" {
-			t.Errorf("file of node %q has the name %q and the description %q", name, n.Name, n.About)
+			t.Errorf("file of node %q has the name %q and the description %q, want its own name and a description", name, n.Name, n.About)
 		}
 		for i := range w.gpus {
 			g := w.gpus[i].spec

@@ -105,9 +105,9 @@ func TestHang(t *testing.T) {
 		wantAfter   time.Duration
 		wantTimeout bool
 	}{
-		{"until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
-		{"until the fault ends", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
-		{"ignoring the context, until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
+		{"hangs until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
+		{"hangs until the fault ends", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
+		{"ignores the context and hangs until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestHang(t *testing.T) {
 					t.Errorf("Read returned after %v, want %v", after, test.wantAfter)
 				}
 				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || !test.wantTimeout && (err != nil || len(b.Samples) == 0) {
-					t.Errorf("Read: error %v and %d samples", err, len(b.Samples))
+					t.Errorf("Read: error %v and %d samples, want a timeout: %t", err, len(b.Samples), test.wantTimeout)
 				}
 				if test.wantTimeout && !errors.Is(err, context.Canceled) {
 					t.Errorf("Read: error %v, want it to wrap the context's error", err)
@@ -170,7 +170,7 @@ func TestHangingOpen(t *testing.T) {
 		}
 		s.Close()
 		if got := src.Stats(); got != (sim.Stats{}) {
-			t.Errorf("left open: %+v", got)
+			t.Errorf("calls and sessions left open = %+v, want none", got)
 		}
 	})
 }
@@ -188,7 +188,7 @@ faults:
 	events := func(row int) (list []event) {
 		for _, x := range r.b.XIDs {
 			if x.ID != x.Time {
-				t.Errorf("%+v: ID and time differ", x)
+				t.Errorf("%+v: ID and time differ, want them equal", x)
 			}
 			if x.Row == row {
 				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - simulated.Epoch.UnixNano())})
@@ -283,7 +283,7 @@ faults:
 	gpus := r.rows(gpu.KindGPU)
 	for _, row := range gpus[:5] { // the rows before the first partitioned GPU do not change
 		if now.num(row, energy) <= last.num(row, energy) {
-			t.Errorf("energy of GPU %d fell from %v to %v", row, last.num(row, energy), now.num(row, energy))
+			t.Errorf("energy of GPU %d went from %v to %v, want it to grow", row, last.num(row, energy), now.num(row, energy))
 		}
 	}
 	if used := now.num(gpus[5], fbUsed); used != 0 {

@@ -45,7 +45,7 @@ func FuzzScenario(f *testing.F) {
 		if err != nil {
 			var syntax *text.SyntaxError
 			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
-				t.Fatalf("error %v does not have file and line", err)
+				t.Fatalf("error %v, want a SyntaxError with the file x.yaml", err)
 			}
 			return
 		}

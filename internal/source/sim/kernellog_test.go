@@ -127,11 +127,11 @@ func TestKernelLogBehavesLikeDevice(t *testing.T) {
 	}
 	first, second := read(), read()
 	if first != "4,0,0,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.230.02\n" {
-		t.Errorf("first record = %q", first)
+		t.Errorf("first record = %q, want the message that the driver is loading", first)
 	}
 	record, ok := kernellog.ParseRecord([]byte(second))
 	if !ok || !record.Kernel || record.Sequence != 1 || !strings.HasPrefix(record.Text, "NVRM: Xid (PCI:0000:1b:00): 31, pid=") {
-		t.Errorf("second record = %q", second)
+		t.Errorf("second record = %q, want a kernel record with sequence 1 and XID 31", second)
 	}
 	if n, err := l.TryRead(make([]byte, 1000)); n != 0 || err != nil {
 		t.Errorf("TryRead after the last record = %d, %v, want 0 and no error", n, err)

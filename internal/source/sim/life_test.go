@@ -43,7 +43,7 @@ func TestSessionsOverlap(t *testing.T) {
 	}
 	wg.Wait()
 	if got := src.Stats(); got != (sim.Stats{}) {
-		t.Errorf("left open: %+v", got)
+		t.Errorf("calls and sessions left open = %+v, want none", got)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestPowerLimitOfTheNode(t *testing.T) {
 	}
 	v := r.read()
 	if v.num(1, powerLimit) != 120 || v.num(1, defaultLimit) != 150 || most > 120 {
-		t.Errorf("power limit = %v W (default %v W), highest power = %v W", v.num(1, powerLimit), v.num(1, defaultLimit), most)
+		t.Errorf("power limit = %v W (default %v W), highest power = %v W, want 120, 150, at most 120", v.num(1, powerLimit), v.num(1, defaultLimit), most)
 	}
 }
 
@@ -134,10 +134,10 @@ func TestCPUsAndTheirCores(t *testing.T) {
 		}
 		for _, row := range r.rows(gpu.KindCPU) {
 			if got := v.num(row, coreBusy); math.Abs(got-mean[row]) > 0.1 {
-				t.Errorf("%v: utilization = %v, but the mean of its cores = %v", top.Devices[row].Entity, got, mean[row])
+				t.Errorf("%v: utilization = %v, want %v, the mean of its cores", top.Devices[row].Entity, got, mean[row])
 			}
 			if p := v.num(row, cpuPower); p <= 0 || p > v.num(row, cpuLimit) {
-				t.Errorf("%v: power = %v W, limit %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
+				t.Errorf("%v: power = %v W, want above 0 and at most %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
 			}
 		}
 	}
@@ -189,7 +189,7 @@ faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`
 		owned++
 		// The pods of instances 7 and 8 run on the new instances with these IDs.
 		if o.Of(row) == nil || v.num(row, fbUsed) == 0 {
-			t.Errorf("instance %d: owner = %v, memory used = %v MiB", d.InstanceID, o.Of(row), v.num(row, fbUsed))
+			t.Errorf("instance %d: owner = %v, memory used = %v MiB; want an owner and memory in use", d.InstanceID, o.Of(row), v.num(row, fbUsed))
 		}
 	}
 	if owned != 2 {

@@ -156,7 +156,7 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 							continue // the node has no such entity
 						}
 						if exists := f.Levels.Has(r.s.Topology().Devices[row].Entity.Kind); exists != (ok != faults[cell]) {
-							t.Fatalf("%s: has value = %t, has fault = %t, field exists = %t", what(), ok, faults[cell], exists)
+							t.Fatalf("%s: has value = %t, has fault = %t, field exists = %t; want a value or a fault only if the field exists", what(), ok, faults[cell], exists)
 						}
 						n, ok := x.Number()
 						if !ok {
@@ -192,17 +192,17 @@ func TestValuesAreConsistent(t *testing.T) {
 				v := r.read()
 				for _, row := range r.rows(gpu.KindGPU) {
 					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
-						t.Errorf("GPU %d: power = %v W, limit %v W", row, p, limit)
+						t.Errorf("GPU %d: power = %v W, want above 0 and at most %v W", row, p, limit)
 					}
 					g := v.num(row, graphics)
 					if util, ok := v.get(row, gpuUtil); ok {
 						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
-							t.Errorf("GPU utilization = %v %%, but graphics engine activity = %v", u, g)
+							t.Errorf("GPU utilization = %v %%, graphics engine activity = %v, want them to agree within 1 %%", u, g)
 						}
 					}
 					held := int64(v.num(row, clockReasons))&4 != 0
 					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
-						t.Errorf("power cap reported although the clock is %v MHz", fast)
+						t.Errorf("power cap reported with a clock of %v MHz, want a lower clock", fast)
 					}
 				}
 				compute, memory := map[int]float64{}, map[int]float64{}
@@ -231,10 +231,10 @@ func TestValuesAreConsistent(t *testing.T) {
 				}
 				for p := range compute {
 					if g := v.num(p, graphics); compute[p] > g+1e-9 {
-						t.Errorf("%v: activity of the instances = %v, of the GPU = %v", top.Devices[p].Entity, compute[p], g)
+						t.Errorf("%v: activity of the instances = %v, want at most %v as of the GPU", top.Devices[p].Entity, compute[p], g)
 					}
 					if m := v.num(p, fbUsed); memory[p] > m {
-						t.Errorf("%v: memory used by the instances = %v MiB, by the GPU = %v", top.Devices[p].Entity, memory[p], m)
+						t.Errorf("%v: memory used by the instances = %v MiB, want at most %v MiB as by the GPU", top.Devices[p].Entity, memory[p], m)
 					}
 				}
 			}
@@ -264,7 +264,7 @@ func TestCountersAreIntegrals(t *testing.T) {
 	for i, p := range pairs {
 		got := before.num(0, p.total) - first.num(0, p.total)
 		if got == 0 || math.Abs(got/area[i]-1) > 1e-4 {
-			t.Errorf("counter %d grew by %v, but the integral of field %d is %v", p.total, got, p.rate, area[i])
+			t.Errorf("counter %d grew by %v, the integral of field %d is %v, want equal values above 0", p.total, got, p.rate, area[i])
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 		}
 	}
 	if power > 300 {
-		t.Fatalf("job never paused: lowest power = %v W", power)
+		t.Fatalf("lowest power = %v W, want at most 300 W: the job pauses", power)
 	}
 	if temp > 62 || coolest <= lowest {
 		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want the temperature to fall later", temp, coolest, power, lowest)
@@ -311,7 +311,7 @@ func TestValuesDependOnSeedAndTime(t *testing.T) {
 		t.Errorf("values differ after the clock goes back (-direct +back):\n%s", diff)
 	}
 	if cmp.Equal(want, samples(2, 26*time.Hour), opt) {
-		t.Error("values are equal with another seed")
+		t.Error("values with another seed are equal, want others")
 	}
 }
 
@@ -369,7 +369,7 @@ func TestSlowFieldsKeepTheirSample(t *testing.T) {
 		r.read()
 		x := r.b.Samples[0]
 		if v, seen := times[x.Time]; seen && v != x.Value {
-			t.Errorf("sample of time %v has the values %v and %v", time.Unix(0, x.Time), v, x.Value)
+			t.Errorf("sample of time %v has the values %v and %v, want one value", time.Unix(0, x.Time), v, x.Value)
 		}
 		times[x.Time] = x.Value
 		r.Pass(10 * time.Second)
@@ -388,15 +388,15 @@ func TestClockReasonsHaveTrails(t *testing.T) {
 	for i, x := range r.b.Trails {
 		masks[x.Value.String()]++
 		if i > 0 && x.Time <= r.b.Trails[i-1].Time {
-			t.Error("samples are not in time order")
+			t.Error("samples of the trail are not in time order")
 		}
 	}
 	if masks["4"] < 2 || masks["0"] < 2 {
-		t.Errorf("masks in half an hour at the power limit with pauses = %v", masks)
+		t.Errorf("masks in half an hour at the power limit with pauses = %v, want 4 and 0 at least twice", masks)
 	}
 	many := len(r.b.Trails)
 	r.Pass(time.Second)
 	if r.read(); len(r.b.Trails) > 2 || many < 4 {
-		t.Errorf("%d samples in half an hour and %d in the next second", many, len(r.b.Trails))
+		t.Errorf("%d samples in half an hour and %d in the next second, want at least 4 and at most 2", many, len(r.b.Trails))
 	}
 }

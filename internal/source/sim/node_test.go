@@ -57,12 +57,12 @@ func TestRowsFollowThePlan(t *testing.T) {
 		change func(*gpu.Plan)
 		want   []string
 	}{
-		{"the node if a field belongs to it", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
+		{"the node, if a field belongs to it", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
 			[]string{"GPU 0", "node 0"}},
-		{"instances by id", "demo", []gpu.FieldID{fbUsed},
+		{"selected instances", "demo", []gpu.FieldID{fbUsed},
 			func(p *gpu.Plan) { p.Devices = gpu.Selector{Minor: true, MinorIDs: []uint32{86, 105}} },
 			[]string{"GPU instance 86 of GPU 6", "GPU instance 105 of GPU 7"}},
-		{"cores of CPUs that are not watched", "grace-hopper", []gpu.FieldID{coreBusy},
+		{"selected cores, no CPUs", "grace-hopper", []gpu.FieldID{coreBusy},
 			func(p *gpu.Plan) {
 				p.Devices = gpu.Selector{}
 				p.CPUs = gpu.Selector{Minor: true, MinorIDs: []uint32{71, 72}}
@@ -141,11 +141,11 @@ func TestAttribute(t *testing.T) {
 				t.Errorf("owners (-want +got):\n%s", diff)
 			}
 			if again, _ := r.src.Attribute(t.Context(), top); again != o {
-				t.Error("Attribute returned another result for the same topology")
+				t.Error("Attribute returned another result for the same topology, want the previous one")
 			}
 			r.open()
 			if other, _ := r.src.Attribute(t.Context(), r.s.Topology()); other == o {
-				t.Error("Attribute returned the same result for another topology")
+				t.Error("Attribute returned the same result for another topology, want a new one")
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestBadScenarios(t *testing.T) {
 	}
 	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
 		err.Error() != "sim: scenario.yaml:1: a T4 has no MIG" {
-		t.Errorf("New: error %v", err)
+		t.Errorf("New: error %v, want that a T4 has no MIG", err)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestRackTrays(t *testing.T) {
 	}
 	rack := told("gb300", 0)
 	if !strings.HasPrefix(rack, "3 ") || !strings.HasSuffix(rack, " 32766") {
-		t.Errorf("fabric of a tray = %s", rack)
+		t.Errorf("fabric of a tray = %s, want state 3 and clique 32766", rack)
 	}
 	for seed := range uint64(20) {
 		if got := told("gb300", seed); (got == rack) != (seed < 18) {

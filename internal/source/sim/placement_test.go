@@ -84,7 +84,7 @@ func TestPeers(t *testing.T) {
 		for _, p := range r.b.Peers {
 			got[p.Status]++
 			if seen[[2]int{p.Row, p.Peer}] || p.Row == p.Peer {
-				t.Errorf("%s: %+v is a duplicate, or a GPU is its own peer", node, p)
+				t.Errorf("%s: %+v is a duplicate, or a GPU is its own peer; want neither", node, p)
 			}
 			seen[[2]int{p.Row, p.Peer}] = true
 		}

@@ -51,14 +51,14 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 			n, _ := u.Busy.Number()
 			rounding := float64(count[u.Row])/2 + 1e-6
 			if d := busy[u.Row] - 100*n; d > rounding || d < -rounding {
-				t.Errorf("row %d: utilization of the processes = %v %%, of the GPU = %v %%", u.Row, busy[u.Row], 100*n)
+				t.Errorf("row %d: utilization of the processes = %v %%, want %v %% as of the GPU", u.Row, busy[u.Row], 100*n)
 			}
 			if s.Topology().Devices[u.Row].Entity.Kind != gpu.KindGPU {
 				t.Errorf("row %d: GPU instance has a utilization, want none", u.Row)
 			}
 		}
 		if len(b.Utilizations) == 0 {
-			t.Fatal("no mean utilization of GPUs reported")
+			t.Fatal("no mean utilization of GPUs reported, want some")
 		}
 		for _, x := range b.Samples {
 			n, _ := x.Value.Number()
@@ -67,12 +67,12 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 				furthest = max(furthest, n-busy[x.Row], busy[x.Row]-n)
 			case fbUsed:
 				if used[x.Row] > n || used[x.Row] < n-float64(count[x.Row]) && count[x.Row] > 0 {
-					t.Errorf("row %d: memory of the processes = %v MiB, of the device = %v MiB", x.Row, used[x.Row], n)
+					t.Errorf("row %d: memory of the processes = %v MiB, want %v MiB as of the device", x.Row, used[x.Row], n)
 				}
 			}
 		}
 		if len(count) != 7 {
-			t.Fatalf("rows with processes = %v", count)
+			t.Fatalf("rows with processes = %v, want 7", count)
 		}
 	}
 	if furthest < 5 {

@@ -37,7 +37,7 @@ func TestReads(t *testing.T) {
 	for i := range plan.Fields {
 		f := &plan.Fields[i]
 		if reads := sim.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]}); reads != sampled[i] && f.ID != catalog.XIDErrors {
-			t.Errorf("%s (%d): Reads = %t, has a value on some node = %t", f.Name, f.ID, reads, sampled[i])
+			t.Errorf("%s (%d): Reads = %t, want %t: whether it has a value on some node", f.Name, f.ID, reads, sampled[i])
 		}
 	}
 }

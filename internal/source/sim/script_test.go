@@ -44,7 +44,7 @@ faults: [{fault: set, at: 10s, for: 1m, devices: ["1"], fields: ["409", "429", "
 		for _, id := range []gpu.FieldID{crc, replay, recovered} {
 			r.At(0)
 			if _, ok := r.read().get(gpus[0], id); ok != has[id] {
-				t.Errorf("%s has field %d = %t", node, id, ok)
+				t.Errorf("%s: field %d has a value = %t, want %t", node, id, ok, has[id])
 			}
 			r.At(30 * time.Second)
 			if got := r.read().num(gpus[1], id); got != 15 {

@@ -24,7 +24,7 @@ func TestStaleCRD(t *testing.T) {
 		r := s.gpuop(t, program, administrator, command...)
 		first, _, _ := strings.Cut(r.out, "\n")
 		if r.code != 1 || !strings.Contains(first, "the API server drops spec.driver.kernelModuleType [crd-stale]") {
-			t.Errorf("%v: exit code %d, first line %q\n%s", command, r.code, first, r.log)
+			t.Errorf("%v: exit code %d, first line %q; want 1 and crd-stale\n%s", command, r.code, first, r.log)
 		}
 	}
 }

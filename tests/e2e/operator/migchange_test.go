@@ -53,7 +53,7 @@ func TestMIGChange(t *testing.T) {
 			}
 			node := object(s.do(t, http.MethodGet, path, nil))
 			if got := node.text("metadata", "labels", "nvidia.com/mig.config"); got != "all-1g.10gb" {
-				t.Fatalf("mig.config = %q", got)
+				t.Fatalf("mig.config = %q, want all-1g.10gb", got)
 			}
 			clients := []string{"device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter", "operator-validator"}
 			paused, back := map[string]any{"nvidia.com/mig.config.state": "pending"}, map[string]any{}
