@@ -34,8 +34,15 @@ func inputName(path string) string {
 	return path
 }
 
-// read returns the content of a file, or of standard input for "-".
+// read returns the content of a file, or of standard input for "-", and learns its secrets.
 func (e *env) read(path string) ([]byte, error) {
+	data, err := e.load(path)
+	e.secrets.LearnYAML(data)
+	return data, err
+}
+
+// load is read without learning secrets, which takes longer than reading. It is for files that may not be used.
+func (e *env) load(path string) ([]byte, error) {
 	if path == "-" {
 		return e.content("standard input", e.In, &e.total)
 	}
@@ -60,7 +67,6 @@ func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	case *total > maxInputs:
 		return nil, fmt.Errorf("read %s: %w: more than %d MiB in total", name, errInputsTooLarge, maxInputs>>20)
 	}
-	e.secrets.LearnYAML(data)
 	return data, nil
 }
 
@@ -95,7 +101,9 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 				return nil, fmt.Errorf("%s: not a file", name)
 			}
 			e.inputs = append(e.inputs, filepath.Join(folder, at))
-			return e.content(name, f, &e.referenced)
+			data, err := e.content(name, f, &e.referenced)
+			e.secrets.LearnYAML(data)
+			return data, err
 		}
 		return nil, fmt.Errorf("%s: does not exist, or is outside the checked folder", name)
 	}

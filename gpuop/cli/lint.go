@@ -90,6 +90,9 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, secret := range result.Secrets {
+		e.secrets.Add(secret)
+	}
 	result.Report.Add(o.unread...)
 	if o.fix {
 		err = e.fixed(o, result)
@@ -218,7 +221,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 		for _, path := range paths {
 			name, found := inputName(path), path != arg
 			names = append(names, name)
-			data, err := e.read(path)
+			data, err := e.load(path) // lint learns the secrets of the files that it checks
 			switch script := extension(path) == ".sh"; {
 			case errors.Is(err, fs.ErrNotExist) && !found:
 				return err

@@ -67,6 +67,8 @@ type Result struct {
 	Unjudged []string `json:"unjudged,omitempty"`
 	// Corrected is the command with all unambiguous fixes. It is empty without a command or Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
+	// Secrets are the secrets in the inputs. Output must not contain them.
+	Secrets check.Secrets `json:"-"`
 }
 
 // These are the names of a command and of standard input in findings.
@@ -124,7 +126,7 @@ func Lint(o Options) (*Result, error) {
 		if r.found[f.Name] = f.Found; f.Found && !mayBeOwn(f.Data) {
 			continue
 		}
-		r.secrets.Learn(string(f.Data))
+		r.secrets.LearnYAML(f.Data)
 		r.lines[f.Name] = strings.Split(string(f.Data), "\n")
 		if !f.Script && !(f.Name == Stdin && looksLikeScript(f.Data)) {
 			r.parse(doc{file: f.Name, data: f.Data})
@@ -169,6 +171,7 @@ func (r *run) finish(inputs []Input, result *Result) {
 			result.Unjudged = append(result.Unjudged, f.Name)
 		}
 	}
+	result.Secrets = r.secrets
 	for _, f := range r.findings {
 		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
 		result.Report.Add(f)
