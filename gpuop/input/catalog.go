@@ -7,7 +7,7 @@ const posix = "POSIX shell command language"
 // The checks of scripts and Terraform files.
 var (
 	Skipped = check.New("not-judged", check.Note, "A value or text was not checked. The message says why.",
-		"Check the place that fills it in.", check.Gpuop)
+		"Check it by hand, or give gpuop the finished file.", check.Gpuop)
 
 	shellSyntax = check.New("shell-syntax", check.Error, "The shell cannot parse the script.", "Correct the line.", posix)
 
