@@ -302,7 +302,7 @@ func TestFolderWithTemplates(t *testing.T) {
 		}
 	}
 	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "pod.yaml") || strings.Contains(out, "notes.md") {
-		t.Errorf("exit %d, standard error %q; want 1, none, and nothing about _helpers, pod.yaml or notes.md\n%s", code, errOut, out)
+		t.Errorf("exit %d, stderr %q; want exit 1, empty stderr, and no mention of _helpers, pod.yaml or notes.md\n%s", code, errOut, out)
 	}
 }
 

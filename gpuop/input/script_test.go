@@ -45,7 +45,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 		t.Errorf("unterminated quote: findings = %v, want one of shell-syntax", s.Findings)
 	}
 	if s := input.ParseScript("cat <<EOF > /tmp/x\na: 1\nEOF\nhelm list", 0); s.Files["/tmp/x"].Text != "a: 1\n" || s.Files["/tmp/x"].Line != 1 {
-		t.Errorf("files written by the script = %+v, want /tmp/x with the here-document and one line before it", s.Files)
+		t.Errorf("files written by the script = %+v, want /tmp/x = \"a: 1\\n\" at line offset 1", s.Files)
 	}
 }
 

@@ -52,7 +52,7 @@ var refusals = []symptom{
 var sandboxes = []symptom{
 	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
 		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
-		"the container runtime of the node has no handler %s",
+		"the node's container runtime has no handler named %s",
 		"sudo gpuop node  # on the node: reads the runtime's configuration"},
 	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
 		"the node's network plugin could not set up the pod's network%s",

@@ -67,10 +67,10 @@ func TestEventsNameTheCause(t *testing.T) {
 		"a broken network plugin": {func(s *cluster.State) { sandboxless(s, plugin, broken) },
 			"the node's network plugin could not set up the pod's network", "plugin type=\"calico\" failed", "gpu-1, gpu-2", []string{"no handler", "RuntimeClass"}},
 		"missing handler of the container runtime": {func(s *cluster.State) { sandboxless(s, plugin, runtime) },
-			"the container runtime of the node has no handler nvidia", "no runtime for \"nvidia\" is configured", "gpu-1, gpu-2", []string{"network"}},
+			"the node's container runtime has no handler named nvidia", "no runtime for \"nvidia\" is configured", "gpu-1, gpu-2", []string{"network"}},
 		"CRI-O without the handler": {func(s *cluster.State) {
 			sandboxless(s, plugin, `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to find runtime handler nvidia from runtime list map[runc:0xc0]`)
-		}, "the container runtime of the node has no handler nvidia", "failed to find runtime handler", "gpu-1, gpu-2", nil},
+		}, "the node's container runtime has no handler named nvidia", "failed to find runtime handler", "gpu-1, gpu-2", nil},
 		"no RuntimeClass": {func(s *cluster.State) {
 			unborn(s, `Error creating: pods "nvidia-device-plugin-daemonset-" is forbidden: pod rejected: RuntimeClass "nvidia" not found`)
 		}, "the pods use the RuntimeClass nvidia, which does not exist", `RuntimeClass "nvidia" not found`, "gpu-1, gpu-2", []string{"quota", "handler", "may arrive"}},

@@ -317,7 +317,7 @@ func (p *planner) holders() {
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
-			v.Reason = fmt.Sprintf("it uses the GPUs without requesting one (%s), and nothing evicts it: %s", how, why)
+			v.Reason = fmt.Sprintf("it uses GPUs without requesting them (%s), and nothing evicts it: %s", how, why)
 			v.Fix = p.evict(q, owner)
 		}
 		free = free && v.Severity == check.OK

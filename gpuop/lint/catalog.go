@@ -23,7 +23,7 @@ var (
 		check.ChartValues+"; "+configMgr)
 	configFallback = check.New("config-fallback", check.Note, "Nodes without the label nvidia.com/device-plugin.config get no sharing config.",
 		"Set devicePlugin.config.default.", configMgr)
-	configLabel = check.New("config-label", check.Error, "A node's label names a config that its ConfigMap does not have.",
+	configLabel = check.New("config-label", check.Error, "A node's label selects a config that no ConfigMap in the input contains.",
 		"Use the name of a config in the ConfigMap.", configMgr)
 )
 

@@ -287,7 +287,7 @@ func TestScriptsAsBash(t *testing.T) {
 		slices.Sort(rest)
 		slices.Sort(whole)
 		if !shell && !slices.Equal(rest, whole) {
-			t.Errorf("%s\narguments in bash = %q\n%v\narguments in gpuop = %v", script, args, whole, rest)
+			t.Errorf("%s\nbash passes %q\nfindings of the script = %v, want those of the command that bash runs: %v", script, args, rest, whole)
 		}
 		if shell && strings.Contains(strings.Join(args, " "), "driver.enabled=false") {
 			t.Errorf("%s\nbash passes %q, but gpuop reports that it does not", script, args)

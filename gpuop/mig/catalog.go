@@ -35,7 +35,7 @@ var (
 	singleInvalid = check.New("mig-single-invalid", check.Error,
 		"The strategy single needs equal MIG devices: the node offers no GPU.", "Use mixed, or another config.",
 		"k8s-device-plugin internal/rm/device_map.go")
-	hidden = check.New("mig-hidden", check.Warning, "The strategy none does not offer MIG devices.", "Use single or mixed.",
+	hidden = check.New("mig-hidden", check.Warning, "MIG is enabled, but with the strategy none the device plugin does not advertise MIG devices.", "Use the strategy single or mixed, or disable MIG.",
 		"k8s-device-plugin internal/rm/device_map.go")
 	mixedModels = check.New("mixed-gpu-models", check.Warning, "The node has several GPU models, and its label names only one.",
 		"Label the nodes yourself, or use one model for each node.", labelMaker)

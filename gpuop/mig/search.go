@@ -142,7 +142,7 @@ func obstacle(b Board, r Request) string {
 		case !ok:
 			return fmt.Sprintf("the board has no profile %s; available: %s", name, strings.Join(b.names(), ", "))
 		case n > p.Max:
-			return fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", n, name, p.Max)
+			return fmt.Sprintf("%d of %s requested, but at most %d fit, even on an empty GPU", n, name, p.Max)
 		}
 		compute += n * p.Compute
 		memory += n * p.Memory

@@ -268,7 +268,7 @@ func TestNullGroupsEndTheRealCharts(t *testing.T) {
 			ends := err != nil && bytes.Contains(out, []byte("nil pointer"))
 			switch needed := table.Needed(v, path); {
 			case needed && !ends:
-				t.Errorf("%s: %s=null must fail the templates, but helm printed %.300s", v, name, out)
+				t.Errorf("%s: setting %s to null printed %.300s, want a nil pointer error from the templates", v, name, out)
 			case ends && needed:
 				found++
 			case ends:

@@ -161,8 +161,8 @@ func TestCountersOfAConfigMap(t *testing.T) {
 		t.Errorf("problem = %v, want one in line 2 of ConfigMap monitoring:counters", p)
 	}
 	_, err = app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:others"), os.ReadFile)
-	if err == nil || err.Error() != "there is no ConfigMap others in the namespace monitoring" {
-		t.Errorf("error = %v, want: there is no ConfigMap others in the namespace monitoring", err)
+	if err == nil || err.Error() != "ConfigMap monitoring/others not found" {
+		t.Errorf("error = %v, want: ConfigMap monitoring/others not found", err)
 	}
 }
 

@@ -211,7 +211,7 @@ var findings = [...]Finding{
 	33: {Code: "FIELD_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_OTHER",
 		Treatment: BySeries, Watch: "NVLINK",
 		By:  "DCGM_EXP_FABRIC_STATE",
-		Why: "fails both for a slow fabric and for a lost route; the fabric rules distinguish them"},
+		Why: "reported both for degraded bandwidth and for a lost route; the fabric rules distinguish them"},
 	34: {Code: "FIELD_THRESHOLD", Severity: SeverityMonitor, Category: "PERF_VIOLATION", Treatment: Informational,
 		Why: diagMonitor},
 	35: {Code: "FIELD_VIOLATION_DBL", Severity: SeverityIsolate, Category: "PERF_VIOLATION", Why: diagOnly},

@@ -48,7 +48,7 @@ func TestPace(t *testing.T) {
 			want = 30 * time.Second
 		}
 		if got := e.Field().MinInterval; got != want {
-			t.Errorf("%s: engine interval = %v, want %v", e.Name, got, want)
+			t.Errorf("%s: MinInterval = %v, want %v", e.Name, got, want)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (l *Loop) callFor(
 		case <-stop:
 			stop, closing = nil, time.After(l.opt.CloseTimeout)
 		case <-closing:
-			return l.wedge(fmt.Errorf("%w: the call did not return before shutdown", gpu.ErrWedged))
+			return l.wedge(fmt.Errorf("%w: it was still blocked when the time for shutdown ended", gpu.ErrWedged))
 		}
 	}
 }

@@ -135,7 +135,7 @@ func (e *examination) counters(err error) row {
 			unusable++
 		}
 	}
-	found := e.set.Name + " names " + plural(len(e.set.Requests), "metric")
+	found := e.set.Name + " lists " + plural(len(e.set.Requests), "metric")
 	switch {
 	case err != nil:
 		return row{fail, "counters", err.Error(), "Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file."}
@@ -191,7 +191,7 @@ func (e *examination) deviceFiles() row {
 	case gpus == 0:
 		return row{fail, "device files", "there is no /dev/nvidia0", inContainer}
 	case gpus < known:
-		return row{warn, "device files", fmt.Sprintf("device files exist for %d of the machine's %d GPUs", gpus, known), "Set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
+		return row{warn, "device files", fmt.Sprintf("device files exist for %d of the machine's %d GPUs", gpus, known), "In a container, set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
 	}
 	return row{good, "device files", "/dev/nvidiactl and " + plural(gpus, "GPU"), ""}
 }
@@ -231,7 +231,7 @@ func (e *examination) engine(ctx context.Context) row {
 		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
 		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
 			return row{warn, "host engine", fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
-				fmt.Sprintf("Before Hopper, only one engine can profile. Use the running one with --remote-hostengine-info=localhost:%d.", local.Port)}
+				fmt.Sprintf("On GPUs older than Hopper, only one host engine can profile at a time. Use the running one: --remote-hostengine-info=localhost:%d.", local.Port)}
 		}
 		return row{good, "host engine", fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port), ""}
 	}
@@ -247,7 +247,7 @@ func (e *examination) engine(ctx context.Context) row {
 	switch {
 	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
-		return row{warn, "host engine", address.String() + " accepts connections, but over TCP each larger reply stalls for 40 to 120 ms",
+		return row{warn, "host engine", address.String() + " accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms",
 			"A unix socket takes less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
 		return row{good, "host engine", address.String() + " accepts connections; the source check shows whether it answers", ""}
@@ -348,7 +348,7 @@ func (e *examination) source(ctx context.Context) (r row) {
 	if err == nil {
 		return r
 	}
-	r = row{fail, "source", err.Error(), "Fix the failures above first."}
+	r = row{fail, "source", err.Error(), "Fix any failures above. If there are none, check dmesg for XIDs, and nvidia-smi."}
 	switch {
 	case errors.Is(err, gpu.ErrVersion):
 		r.advice = "Install the same version of DCGM here and on the host engine's machine."
@@ -357,7 +357,7 @@ func (e *examination) source(ctx context.Context) (r row) {
 	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
 		r.advice = "The driver or the host engine does not answer. Check dmesg for XIDs, and nvidia-smi."
 	case errors.Is(err, gpu.ErrUnavailable):
-		r.advice = "Fix the failures above first. A running exporter keeps retrying and will then find the GPU."
+		r.advice = "Fix any failures above first. A running exporter keeps retrying and will then find the GPU."
 	}
 	return r
 }

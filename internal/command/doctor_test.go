@@ -161,7 +161,7 @@ func TestEverythingIsRight(t *testing.T) {
 		}
 	}
 	want := []string{
-		"ok counters: /my.csv names 2 metrics",
+		"ok counters: /my.csv lists 2 metrics",
 		"ok driver: NVIDIA kernel module 570.86.15",
 		"ok device files: /dev/nvidiactl and 2 GPUs",
 		"ok NVML: /usr/lib64/libnvidia-ml.so.1",
@@ -239,11 +239,11 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
 			"ok host engine: nvidia-dcgm:5555 accepts connections; the source check shows whether it answers", ""},
 		{"a remote IPv6 engine", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
-			"warn host engine: [::1]:5556 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5556 accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms", "unix://"},
 		{"a remote IPv6 engine without a port", surroundings{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
-			"warn host engine: [::1]:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5555 accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms", "unix://"},
 		{"a remote engine on this machine", surroundings{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
-			"warn host engine: localhost:5555 accepts connections, but over TCP each larger reply stalls for 40 to 120 ms", "--domain-socket"},
+			"warn host engine: localhost:5555 accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms", "--domain-socket"},
 		{"a remote engine elsewhere", surroundings{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
 			"ok host engine: 10.0.0.9:5555 accepts connections; the source check shows whether it answers", ""},
 		{"a remote engine that does not exist", surroundings{}, []string{"-r=host:1"},
@@ -283,7 +283,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a counters file without a usable line", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
 			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
 		{"a counters file with a mistake", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
-			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
+			"warn counters: /a.csv lists 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
 		{"no source", surroundings{open: refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
 			"fail source: unavailable: no driver", "will then find the GPU"},
 		{"a source of another version", surroundings{open: refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
@@ -293,7 +293,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a source that does not answer", surroundings{open: refuse(gpu.ErrTimeout)}, nil,
 			"fail source: timeout", "XIDs"},
 		{"a source with an unclassified error", surroundings{open: refuse(errors.New("strange"))}, nil,
-			"fail source: strange", "Fix the failures"},
+			"fail source: strange", "Fix any failures"},
 		{"profiling without DCGM", surroundings{open: lacking("needs_dcgm"), own: both}, nil,
 			"warn missing: 1 field cannot be read: needs_dcgm", "the image without -nvml"},
 		{"profiling without the capability", surroundings{open: lacking("needs_sys_admin"), own: both}, nil,
@@ -394,7 +394,7 @@ func TestDoctorsExitCode(t *testing.T) {
 		out  string // substring of the output
 	}{
 		{[]string{"--source=sim"}, simulate, command.OK, "ok    source          sim: 8 GPUs, 11 GPU instances, driver 570.124.06\n"},
-		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Fix the failures above first.\n"},
+		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Fix any failures above. If there are none, check dmesg for XIDs, and nvidia-smi.\n"},
 		{[]string{"--source=x"}, nil, command.Unable, "expected auto, dcgm, nvml or sim"},
 		{[]string{"x"}, nil, command.Unable, `unexpected argument "x"`},
 	} {

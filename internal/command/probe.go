@@ -132,7 +132,11 @@ func families(ctx context.Context, client *http.Client, url string) (map[string]
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	list, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
 	if mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil && mediaType == "text/html" {
-		return nil, fmt.Errorf("%s is a web page; the metrics are usually at /metrics", url)
+		hint := "try the path /metrics"
+		if strings.HasSuffix(url, "/metrics") {
+			hint = "check the host and port"
+		}
+		return nil, fmt.Errorf("%s is an HTML page, not metrics; %s", url, hint)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)

@@ -44,7 +44,7 @@ func TestProbe(t *testing.T) {
 		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 of GPUs"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
 		"no text format":     {200, []string{"{}"}, nil, command.Faulty, "text format"},
-		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is a web page; the metrics are usually at /metrics"},
+		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is an HTML page, not metrics; check the host and port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world

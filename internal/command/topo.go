@@ -56,7 +56,7 @@ func topo(ctx context.Context, p *Process) int {
 	}
 	table := matrix(topology)
 	if len(table) == 1 {
-		return p.fail(Faulty, fmt.Errorf("%w: the source has no GPU that --devices selects", gpu.ErrUnavailable))
+		return p.fail(Faulty, fmt.Errorf("%w: the source has no GPU, or --devices selects none of them", gpu.ErrUnavailable))
 	}
 	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
 	for _, line := range table {

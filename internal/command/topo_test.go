@@ -97,7 +97,7 @@ func TestPlacementThatIsNotReported(t *testing.T) {
 		}
 	}
 	code, w = run(gpu.NewTopology(nil))
-	if want := "dcgm-exporter topo: unavailable: the source has no GPU that --devices selects\n"; code != command.Faulty || w.Err.String() != want {
+	if want := "dcgm-exporter topo: unavailable: the source has no GPU, or --devices selects none of them\n"; code != command.Faulty || w.Err.String() != want {
 		t.Errorf("exit code = %d, stderr = %q; want %d, %q", code, &w.Err, command.Faulty, want)
 	}
 }

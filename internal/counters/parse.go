@@ -51,7 +51,7 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	case len(data) > MaxSize:
 		return nil, nil, fmt.Errorf("%s: %w", file, ErrTooLarge)
 	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
-		return nil, nil, fmt.Errorf("%s: %w: it begins like UTF-16; save it as UTF-8", file, ErrEncoding)
+		return nil, nil, fmt.Errorf("%s: %w: it starts with a UTF-16 byte order mark; save it as UTF-8", file, ErrEncoding)
 	case bytes.IndexByte(data, 0) >= 0:
 		return nil, nil, fmt.Errorf("%s: %w: it contains NUL bytes", file, ErrEncoding)
 	}

@@ -37,7 +37,7 @@ func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
+		return nil, fmt.Errorf("ConfigMap %s/%s not found", m.Namespace, m.Name)
 	case err != nil:
 		err = fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
 		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {

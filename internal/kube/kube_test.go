@@ -289,7 +289,7 @@ func TestConfigMap(t *testing.T) {
 	wantError(t, err, `ConfigMap monitoring:counters has no text under the key "metrics"`)
 	s.put(mapsPath)
 	_, err = m.Await(t.Context(), time.Minute)
-	wantError(t, err, "there is no ConfigMap counters in the namespace monitoring")
+	wantError(t, err, "ConfigMap monitoring/counters not found")
 	s.deny("get", mapsPath, true)
 	_, err = m.Await(t.Context(), time.Minute)
 	wantError(t, err, `ConfigMap monitoring:counters: no permission to get configmaps counters in the namespace monitoring: grant the service account the verb "get" on "configmaps" with a Role`)

@@ -132,17 +132,17 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 		labeled  bool // the pod has labels from the API server
 	}
 	for name, tt := range map[string]silence{
-		"answers": {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
-		"answers, and knows the pod before the folder": {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
-		"is silent": {folder: uidB, recreate: true, info: earlier, uid: uidB},
-		"does not answer, and reported the pod as finished": {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
-		"does not answer, same pod":                         {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
-		"does not answer, no folder":                        {stale: true, info: earlier, uid: uidA, labeled: true},
-		"does not answer, older folder":                     {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
-		"does not answer, no folder, pod returns":           {stale: true, recreate: true, info: earlier, uid: ""},
-		"does not answer, pod is replaced":                  {stale: true, moves: true, info: earlier, uid: ""},
-		"does not answer, another pod arrives":              {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
-		"a static pod":                                      {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"API server answers": {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
+		"API server answers, its pod is newer than the log folder": {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"API server answers, its pod is older than the log folder": {folder: uidB, recreate: true, info: earlier, uid: uidB},
+		"API server answers, its pod has finished":                 {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
+		"API server does not answer, same pod":                     {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
+		"API server does not answer, no folder":                    {stale: true, info: earlier, uid: uidA, labeled: true},
+		"API server does not answer, older folder":                 {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
+		"API server does not answer, no folder, pod returns":       {stale: true, recreate: true, info: earlier, uid: ""},
+		"API server does not answer, pod is replaced":              {stale: true, moves: true, info: earlier, uid: ""},
+		"API server does not answer, another pod arrives":          {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
+		"static pod": {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newOnNode(t)

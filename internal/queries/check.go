@@ -180,12 +180,12 @@ func (c *Checker) lacking(e metricsql.Expr) (sentences []string, served bool) {
 func (c *Checker) missing(r counters.Request) string {
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
 		if _, to, ok := catalog.Rename(r.Name, v); ok && c.requested[to.Name] != nil {
-			return fmt.Sprintf("nothing serves %s; with this --vocabulary, it is called %s", r.Name, to.Name)
+			return fmt.Sprintf("%s is not served; with this --vocabulary, the metric is named %s", r.Name, to.Name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.requested)) {
 		if s := c.requested[name]; r.Family == nil && s.Family == nil && s.Named.Entry.ID == r.Named.Entry.ID {
-			return fmt.Sprintf("nothing serves %s; its field is served as %s", r.Name, s.Name) // a name of version 1.x
+			return fmt.Sprintf("%s is not served; its field is served as %s", r.Name, s.Name) // a name of version 1.x
 		}
 	}
 	return fmt.Sprintf("nothing collects %s; add the line \"%s, %s\" to the counters file", r.Name, r.Name, r.Type)

@@ -66,9 +66,9 @@ func TestCheck(t *testing.T) {
 		"all alternatives are missing": {`DCGM_FI_DEV_FB_TOTAL or vector(0)`, []string{
 			`nothing collects DCGM_FI_DEV_FB_TOTAL; add the line "DCGM_FI_DEV_FB_TOTAL, gauge" to the counters file`}},
 		"the other vocabulary": {`DCGM_FI_DEV_GPU_TEMP_CELSIUS > 90`, []string{
-			"nothing serves DCGM_FI_DEV_GPU_TEMP_CELSIUS; with this --vocabulary, it is called DCGM_FI_DEV_GPU_TEMP"}},
+			"DCGM_FI_DEV_GPU_TEMP_CELSIUS is not served; with this --vocabulary, the metric is named DCGM_FI_DEV_GPU_TEMP"}},
 		"a name of version 1.x": {`dcgm_gpu_temp > 90`, []string{
-			"nothing serves dcgm_gpu_temp; its field is served as DCGM_FI_DEV_GPU_TEMP"}},
+			"dcgm_gpu_temp is not served; its field is served as DCGM_FI_DEV_GPU_TEMP"}},
 		"a misspelled metric": {`DCGM_FI_DEV_GPU_TMP > 90`, []string{"there is no metric DCGM_FI_DEV_GPU_TMP; did you mean DCGM_FI_DEV_GPU_TEMP?"}},
 		"nanoseconds": {`increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300000000 > 0.5`, []string{
 			`nothing collects DCGM_FI_DEV_POWER_VIOLATION; add the line "DCGM_FI_DEV_POWER_VIOLATION, counter" to the counters file`,

@@ -99,7 +99,7 @@ func TestQuestions(t *testing.T) {
 	// look two minutes after the XID, and again an hour after it
 	then := d.begin.Add(3*time.Hour + 2*time.Minute)
 	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
-	near(t, "pods on the GPUs at the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
+	near(t, "pods on the GPUs at the time of the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
 	// average memory of pods and unattributed memory add up to that of the device, whose samples are instantaneous

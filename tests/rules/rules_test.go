@@ -262,7 +262,7 @@ func xidAlert(t *testing.T, list []rule, code string) string {
 		})
 	}
 	if len(found) > 1 {
-		t.Errorf("XID %s fires %v, want one alert", code, found)
+		t.Errorf("XID %s matches alerts %v, want at most one", code, found)
 	}
 	return strings.Join(found, ", ")
 }

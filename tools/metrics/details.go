@@ -4,7 +4,7 @@ package main
 var details = map[string]string{
 	"collectors":     "If no file is named and the default path does not exist, the built-in copy is used.",
 	"configmap-data": "It takes precedence over a counters file.",
-	"vocabulary":     "A name that the counters file spells out is kept in every vocabulary.",
+	"vocabulary":     "Names in your own counters file are never replaced: current renames only those of the built-in files, and both adds the other name.",
 	"compatibility": "Under strict, values of a GPU are repeated for its MIG instances, numbers are formatted as " +
 		"in NVIDIA's exporter, each HPC job gets a copy of the series, and a shared GPU has one owner. Families " +
 		"of this exporter's own are off unless their switch is given. The host label has both spellings unless " +

@@ -83,7 +83,7 @@ func TestHealthRefused(t *testing.T) {
 				return f.Row == gpu.AllRows && f.Part == gpu.PartHealthChecks && gpu.Reason(f.Err) != "error"
 			})
 			if len(b.Health) == 0 && !refused {
-				t.Errorf("batch has no health checks, and the faults %v: want a fault of health", b.Faults)
+				t.Errorf("batch has no health checks; faults = %v, want one of PartHealthChecks with a specific reason", b.Faults)
 			}
 			e.Remove("fail")
 			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 })

@@ -74,7 +74,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if n, ok := v.Number(); ok {
 			if kind == kindDouble && !(n < blankDouble) || kind != kindDouble && int64(bits) >= blankInt {
-				t.Errorf("value = %v, which is a sentinel, want none", n)
+				t.Errorf("value = %v, a sentinel; want no value", n)
 			}
 		} else if s := v.String(); kind == kindText && strings.HasPrefix(s, "<<<") && strings.Contains(s, ">>>") {
 			t.Errorf("value = %q, which is a sentinel, want none", s)

@@ -83,7 +83,7 @@ func TestXIDOfZero(t *testing.T) {
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 	b := readUntil(t, s, "GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
 	if n := e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
-		t.Errorf("reads of histories = %d, XIDs = %v; want none", n, b.XIDs)
+		t.Errorf("history reads = %d, XIDs = %v; want none of either", n, b.XIDs)
 	}
 }
 

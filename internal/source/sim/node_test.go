@@ -158,7 +158,7 @@ func TestBadScenarios(t *testing.T) {
 	for _, test := range []struct{ yaml, want string }{
 		{`{fault: gpu-lots, devices: ["0"]}`, `unknown fault "gpu-lots", did you mean "gpu-lost"?`},
 		{`{fault: gpu-lost}`, `fault gpu-lost needs the key "devices"`},
-		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1", fault gpu-lost needs a GPU such as "3"`},
+		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1": fault gpu-lost needs a whole GPU, such as "3"`},
 		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down does not accept the key "devices"`},
 		{`{fault: hang, at: -1s}`, `at is -1s, expected 0 to 87600h0m0s after the start`},
 		{`{fault: hang, at: 10}`, `faults[1].at is "10": expected a duration such as 90s or 5m`},
@@ -180,7 +180,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0", expected ` + forms},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
-		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound needs a GPU such as "3"`},
+		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0": fault unbound needs a whole GPU, such as "3"`},
 		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`},
 		{`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`, `unknown reported-by "kernal", did you mean "kernel"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`},

@@ -257,7 +257,7 @@ func (f *fault) parseDevices() error {
 		case err != nil:
 			return err
 		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
-			return fmt.Errorf("device %q, fault %s needs a GPU such as \"3\"", name, f.Kind)
+			return fmt.Errorf("device %q: fault %s needs a whole GPU, such as \"3\"", name, f.Kind)
 		case f.Kind == faultHealth && !slices.ContainsFunc(watches[:], func(w watch) bool {
 			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
 		}):
