@@ -210,8 +210,8 @@ func nearest(word string, names []string) string {
 	return ""
 }
 
-// isRelated reports whether the longer word ends with the shorter one, or begins with three quarters of it. Words of
-// fewer than four letters are not related to any.
+// isRelated reports whether the longer word ends with the shorter one, or starts with at least the first three quarters
+// of it. Words shorter than four letters are never related.
 func isRelated(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

@@ -157,7 +157,8 @@ type Read struct {
 	When []Condition
 }
 
-// Reads returns the fields at release v that an operand with another section reads.
+// Reads returns the fields that the operator reads, at release v, for an operand other than the one whose section holds
+// them.
 func (t *Table) Reads(v Version) []Read {
 	var out []Read
 	for _, o := range t.Operands(v) {

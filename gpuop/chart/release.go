@@ -13,7 +13,7 @@ type Release struct {
 	Discovery string
 	// Values are the defaults. Those of a subchart are below its name.
 	Values map[string]any
-	// Reads are the dotted paths that the templates read, and how.
+	// Reads maps each dotted path that the templates read to how they use it.
 	Reads map[string]Use
 	// Fields are the fields of the custom resources by kind. It is nil if the CRDs are not available.
 	Fields map[string][]Field

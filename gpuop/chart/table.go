@@ -41,7 +41,7 @@ const (
 
 var useNames = [...]string{"", "tested", "printed", "copied"}
 
-// String returns the use as in reads.txt, or "" for Unread.
+// String returns the use as written in reads.txt, or "" for Unread.
 func (u Use) String() string { return useNames[u] }
 
 // cell is the facts about a key at one release.
@@ -452,7 +452,7 @@ func (t *Table) Keys(v Version) []*Key {
 // AllKeys returns the keys of all releases, sorted by path. It includes groups that templates read as a whole.
 func (t *Table) AllKeys() []*Key { return slices.Clone(t.order) }
 
-// Default returns the default of the key at path at release v, and whether it is known.
+// Default returns the default, at release v, of the key at path. known is false if values.yaml does not have the key.
 func (t *Table) Default(v Version, path string) (value any, known bool) {
 	k, ok := t.keys[path]
 	if !ok {

@@ -89,7 +89,7 @@ type Finding struct {
 	Together string `json:"-"`
 	// Fix is the next step: a corrected text or a command. It may be empty.
 	Fix string `json:"fix,omitempty"`
-	// Text is the line of the file. It is shown to people, and may be empty.
+	// Text is the source line, shown in text output. It is empty if the line is unknown or contains a secret.
 	Text string `json:"-"`
 }
 

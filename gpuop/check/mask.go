@@ -98,7 +98,7 @@ var places = []place{
 	{nil, []string{"<<<"}, regexp.MustCompile(`(?:stdin|login|secret|passw|token|base64)[^\n]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"<<<"}, regexp.MustCompile(`\bread\b[^\n<;|&]*?[ \t]([A-Za-z_]\w*)[ \t]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
-	// kubectl create secret, with any keys
+	// kubectl create secret --from-literal, whatever the key is called
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
 	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},

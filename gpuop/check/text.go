@@ -163,7 +163,7 @@ func inWord(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// branch is the findings of a file, of the cluster, or of nodes with equal findings.
+// branch groups the findings of a file, of the cluster, or of all nodes that have the same findings.
 type branch struct {
 	nodes    []string // empty for files and for the cluster
 	findings []Finding

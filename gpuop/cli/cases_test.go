@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// TestSharedCases runs gpuop on small inputs from public repositories that it once got wrong. Its output must match the
-// regular expression want, and must not match the regular expression not.
+// TestSharedCases runs gpuop on small inputs from public repositories that it once got wrong. The output must match the
+// regular expression "want", and must not match the one called "not".
 func TestSharedCases(t *testing.T) {
 	root := material.Path(t, "cases/gpuop")
 	healthy, err := filepath.Abs(filepath.Join("..", "drift", "testdata", "healthy.yaml"))

@@ -74,7 +74,7 @@ func writeEntries(w io.Writer, style check.Style, entries []explain.Entry) {
 	}
 }
 
-// wrap writes a text, broken at word boundaries. The first line begins with first, and the others with other.
+// wrap writes text, wrapped at word boundaries. first is the prefix of the first line, and other that of the rest.
 func wrap(w io.Writer, first, other, text string) {
 	for _, line := range check.Fold(text, 108-utf8.RuneCountInString(other)) {
 		fmt.Fprintln(w, first+line)

@@ -41,7 +41,8 @@ func (e *env) read(path string) ([]byte, error) {
 	return data, err
 }
 
-// load is read without learning secrets, which takes longer than reading. It is for files that may not be used.
+// load is like read, but does not scan the content for secrets, which is slow. Use it for files that might turn out to
+// be irrelevant.
 func (e *env) load(path string) ([]byte, error) {
 	if path == "-" {
 		return e.content("standard input", e.In, &e.total)

@@ -207,7 +207,8 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 	return append(inFile(append(found, refused...), f.file), after.Findings...), nil
 }
 
-// inFile sets the file of the findings. If path is empty, the findings are not about a file.
+// inFile sets File in each finding to the name of the input. An empty path means that the findings are not about a
+// file.
 func inFile(findings []check.Finding, path string) []check.Finding {
 	for i := range findings {
 		findings[i].File = inputName(path)

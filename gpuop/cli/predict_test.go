@@ -68,7 +68,8 @@ func TestPredictOfABrokenMIGConfig(t *testing.T) {
 	}
 }
 
-// FuzzPredict predicts with arbitrary configs and labels. An answer must fail exactly if the report has an error.
+// FuzzPredict predicts with arbitrary configs and labels. answer must return an error if and only if the report has a
+// finding of severity error.
 func FuzzPredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")

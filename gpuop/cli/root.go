@@ -163,7 +163,7 @@ func (e *env) learn() error {
 	return nil
 }
 
-// moved returns a hidden command that refers to its successor.
+// moved returns a hidden command that fails with an error naming its successor.
 func moved(name, successor string) *cobra.Command {
 	run := func(cmd *cobra.Command, _ []string) error {
 		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
@@ -186,7 +186,7 @@ func (e *env) fails(r *check.Report) bool {
 	least := check.Error
 	switch {
 	case e.failOn != "":
-		least, _ = check.AtSeverity(e.failOn) // check has validated the word
+		least, _ = check.AtSeverity(e.failOn) // cannot fail: env.check has validated --fail-on
 	case r.Judged:
 		least = check.Waiting
 	}

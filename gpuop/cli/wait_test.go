@@ -88,7 +88,7 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// slowly returns a look that is done at the nth call. Each call takes the given time.
+// slowly returns a look function that reports done on the nth call. Each call takes the duration each.
 func slowly(n int, each time.Duration) look {
 	looks := 0
 	return func(ctx context.Context) ([]check.Finding, bool, error) {

@@ -84,7 +84,7 @@ func Open(opt Options) (*Client, error) {
 		return nil, err
 	}
 	config.UserAgent = "gpuop"
-	config.QPS = -1 // the server's priority and fairness limits the rate
+	config.QPS = -1 // no client-side limit: the API server's Priority and Fairness limits the rate
 	config.WarningHandler = rest.NoWarnings{}
 	config.Dial = (&net.Dialer{Timeout: opt.Timeout, KeepAlive: 30 * time.Second}).DialContext
 	client := &Client{opt: opt, config: config}

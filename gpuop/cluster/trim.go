@@ -196,7 +196,8 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	return kept
 }
 
-// sharedSpec returns an equal spec that pods share. Pods of a DaemonSet have specs that differ only in the node.
+// sharedSpec returns one shared copy for all equal specs, to save memory. The caller clears NodeName first, so all pods
+// of a DaemonSet share a spec.
 func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	key, err := s.Marshal()
 	if err != nil {

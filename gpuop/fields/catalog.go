@@ -4,7 +4,7 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
 const specYAML = "YAML 1.2"
 
-// The checks of a Reader.
+// Checks of a Reader.
 var (
 	Syntax = check.New("yaml-syntax", check.Error, "The file is not valid YAML.", "Correct the line.", specYAML)
 

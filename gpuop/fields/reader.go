@@ -199,7 +199,7 @@ func (r *Reader) Int(n *yaml.Node, path string) (value int, ok bool) {
 	return value, ok
 }
 
-// Text reads a string. Other values are reported, such as an unquoted number or true, and ok is false.
+// Text reads a string. It reports any other value, such as an unquoted number or true, and returns false.
 func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	ok = r.scalar(n, path, "!!str", "a string", &value)
 	return value, ok
@@ -242,7 +242,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Describe describes the value of a node. It does not repeat texts that may be secret.
+// Describe describes the value of a node for messages. It does not quote strings that may be secret.
 func Describe(n *yaml.Node) string {
 	switch {
 	case IsNull(n):
@@ -259,7 +259,7 @@ func Describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// plain lists words that are common as switches or as empty values.
+// plain lists common values of switches, and words that mean "not set".
 var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled", "disabled", "null", "none", "nil", "default", "auto"}
 
 // reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.

@@ -35,16 +35,16 @@ func (e *Edit) Changes() bool {
 	return e.Drop || e.Rename != nil || e.Value != nil
 }
 
-// Apply applies edits to a document and returns the new text. Paths are relative to the group at the path below; nil is
-// the root. Edits of missing settings are skipped. Errors wrap ErrEdit.
-func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
+// Apply applies edits to a document and returns the new text. The paths of the edits are relative to the group at path
+// base; a nil base is the document root. Edits of missing settings are skipped. Errors wrap ErrEdit.
+func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		d, err := read(data)
 		if err != nil {
 			return nil, err
 		}
-		chain := d.find(slices.Concat(below, e.Path))
-		if len(chain) < len(below)+len(e.Path) {
+		chain := d.find(slices.Concat(base, e.Path))
+		if len(chain) < len(base)+len(e.Path) {
 			continue
 		}
 		last := chain[len(chain)-1]
@@ -54,14 +54,14 @@ func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
 		case e.Value != nil:
 			d.replace(chain, word(*e.Value))
 			if e.Rename != nil {
-				d.data, err = Apply(d.data, below, []Edit{{Path: e.Path, Rename: e.Rename}})
+				d.data, err = Apply(d.data, base, []Edit{{Path: e.Path, Rename: e.Rename}})
 			}
 		case e.Rename == nil:
 		case to == len(e.Path)-1 && slices.Equal(e.Path[:to], e.Rename[:to]) && index(last.parent, e.Rename[to]) < 0:
 			d.rename(chain, e.Rename[to])
 		default:
 			d.remove(chain)
-			err = d.set(slices.Concat(below, e.Rename), last.key, last.value)
+			err = d.set(slices.Concat(base, e.Rename), last.key, last.value)
 		}
 		if err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// ErrRoot is returned by Inspect if the folder has no files of a node.
+// ErrRoot is returned by Inspect if the folder cannot be read or does not look like a node's root file system.
 var ErrRoot = errors.New("no root of a node")
 
 // Inspect checks a node by its root file system, which is mounted at a folder or copied to it. at is the time of the

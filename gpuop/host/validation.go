@@ -72,7 +72,7 @@ var operands = []operand{
 // early reports whether an operand is validated before the container runtime is needed.
 func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
 
-// pods returns the command for the log of the validator's container that checks the operand.
+// pods returns the kubectl command that prints the log of the operand's validation container.
 func (o operand) pods() string {
 	app, container := "nvidia-operator-validator", o.name
 	if strings.HasPrefix(o.workload, "vm-") {

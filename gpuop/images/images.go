@@ -26,7 +26,7 @@ type Component struct {
 // Image is an image to pull.
 type Image struct {
 	Operand string `json:"operand"`
-	// Name is the reference. It has no tag if the tag is unknown.
+	// Name is the image reference. It has no tag if the tag is unknown.
 	Name string `json:"image"`
 	// Note says what is uncertain about the name.
 	Note string `json:"note,omitempty"`
@@ -143,7 +143,7 @@ func (v view) holds(c chart.Condition, absent bool, nodes Nodes) bool {
 	return c.Holds(v.text(c.Key()), absent)
 }
 
-// ByNVIDIADriver reports whether NVIDIADrivers define the driver instead of the ClusterPolicy.
+// ByNVIDIADriver reports whether the driver is configured by NVIDIADriver resources instead of by the ClusterPolicy.
 func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) bool {
 	return view{t, v, settings}.on("driver.nvidiaDriverCRD.enabled")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// switched lists the sections whose images some templates omit while they are disabled, as by default.
+// switched lists sections that are disabled by default. Some releases' templates omit the images of disabled sections.
 var switched = []string{"gds", "sandboxDevicePlugin", "vfioManager", "vfioManager.driverManager", "vgpuDeviceManager", "vgpuManager", "vgpuManager.driverManager"}
 
 // The full list equals the images that the chart renders plus those of disabled sections. The images of enabled

@@ -56,7 +56,7 @@ type Carrier struct {
 	// parameters is the path of a list of names and values. sets is the path of a mapping from dotted names to values.
 	// asText is ChartUse.AsText.
 	parameters, sets, asText string
-	// elsewhere is the path of a reference to values in another file.
+	// elsewhere is the path of a reference to values outside the file.
 	elsewhere string
 	// where is appended to the path in ChartUse.Where.
 	where string

@@ -4,7 +4,7 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
 const posix = "POSIX shell command language"
 
-// The checks of scripts and Terraform files.
+// Checks for scripts and Terraform files.
 var (
 	Skipped = check.New("not-judged", check.Note, "A value or text was not checked. The message says why.",
 		"Check it by hand, or give gpuop the finished file.", check.Gpuop)

@@ -570,7 +570,8 @@ var (
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
 	// action matches an expression of Helm or Ansible: {{ version }}.
 	action = regexp.MustCompile(`\{\{.*?\}\}`)
-	// redirected matches the end of two redirections that together look like a placeholder: <input 2>errors.
+	// redirected matches the start of a second redirection at the end of an apparent placeholder: " 2>" in "<input
+	// 2>errors".
 	redirected = regexp.MustCompile(` [0-9]>$`)
 )
 

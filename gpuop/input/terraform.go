@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// UnknownTag is the tag of a node whose value is unknown until another program runs.
+// UnknownTag marks a node whose value cannot be determined from the files.
 const UnknownTag = "!unknown"
 
 // TerraformFile is what a Terraform file installs: values, parameters and manifests. The nodes have the line numbers of
@@ -25,7 +25,7 @@ type TerraformFile struct {
 	Uses []ChartUse
 	// Manifests are Kubernetes objects. Texts are YAML texts of Kubernetes objects.
 	Manifests, Texts []*yaml.Node
-	// Sensitive are the settings in set_sensitive, which are also among the parameters.
+	// Sensitive lists the settings from set_sensitive, which are also among the parameters.
 	Sensitive []*yaml.Node
 	// Broken means that the text is not valid Terraform.
 	Broken   bool

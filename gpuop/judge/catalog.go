@@ -15,7 +15,7 @@ const (
 	pluginLabels  = "k8s-device-plugin internal/lm and internal/rm"
 )
 
-// The checks before an installation or an upgrade.
+// Checks before an installation or an upgrade.
 var (
 	kubernetesVersion = check.New("kubernetes-version", check.Error,
 		"The support matrix of the release does not list this version of Kubernetes.", "Use a release that supports it.", platform)
@@ -66,7 +66,7 @@ var (
 		"Kubernetes documentation, RBAC")
 )
 
-// The checks of an installation.
+// Checks for an installation.
 var (
 	operatorPod = check.New("operator-pod", check.Error, "The operator's pod does not run, so nothing is installed.",
 		"Read its log.", policyControl)
@@ -105,7 +105,7 @@ var (
 		pluginLabels)
 )
 
-// The checks before a MIG change.
+// Checks before a MIG change.
 var (
 	migCapable = check.New("mig-capable", check.Error, "The node's GPUs do not support MIG.", "Use another node.",
 		"mig-parted cmd/nvidia-mig-manager/main.go")

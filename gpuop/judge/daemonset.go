@@ -177,7 +177,8 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			say(check.OK, "", "no node has a GPU with MIG support")
 			return
 		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
-			// a DaemonSet for a kernel, system or pool may have no node; a missing driver is reported on the nodes
+			// not an error: the cluster may have no VM nodes, or no nodes for a driver DaemonSet of one kernel, OS or
+			// pool. The node checks report missing drivers.
 			state, next = check.Note, ""
 		}
 		say(state, next, "it selects %s=%s, but GPU nodes have %s", key, wanted[key], some(found))

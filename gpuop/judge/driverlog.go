@@ -18,8 +18,8 @@ const (
 	onNode = "  # on the node"
 )
 
-// driverSymptoms are symptoms in the log of a driver pod. The messages are those of nvidia-installer, modprobe, the
-// kernel, and the scripts of NVIDIA's driver container and driver manager. Each expression matches within a line.
+// driverSymptoms are known errors in the driver pod's log. The messages are those of nvidia-installer, modprobe, the
+// kernel, and the scripts of NVIDIA's driver container and driver manager. Each expression matches within one line.
 var driverSymptoms = []symptom{
 	{"nouveau", regexp.MustCompile(`()Nouveau kernel driver is currently in use`),
 		"the nouveau driver holds the GPUs%s",

@@ -128,9 +128,8 @@ func TestEventsNameTheCause(t *testing.T) {
 	}
 }
 
-// TestWithoutAnEventACauseIsLikely takes the sandboxes away without an event. The reason may then name only a probable
-// cause.
-func TestWithoutAnEventACauseIsLikely(t *testing.T) {
+// If a pod has no sandbox and no event says why, the reason must name only a probable cause.
+func TestMissingSandboxWithoutEvent(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")
 	rows := verified(t, s)

@@ -45,9 +45,9 @@ func (w *nodeJudge) foldChain(from int) {
 	w.findings = append(append(w.findings[:from], first), findings...)
 }
 
-// foldCluster removes findings about the cluster that follow from others. A ClusterPolicy that is not ready follows
-// from any other finding that is an error or waiting. A DaemonSet that is not ready follows from its pods, which the
-// findings of the nodes explain.
+// foldCluster removes waiting findings about the cluster that other findings already explain. A ClusterPolicy finding
+// is removed if anything else, except a GPUCluster, is waiting or has an error. A DaemonSet finding is removed if its
+// component is not ready on some node, because that node has a finding about it.
 func (j *judge) foldCluster() {
 	isCause := func(v check.Finding) bool {
 		return (v.Severity == check.Error || v.Severity == check.Waiting) && v.Check != clusterPolicy && v.Check != gpuCluster

@@ -55,7 +55,8 @@ func minor(version string) (int, bool) {
 	return n, err == nil
 }
 
-// series returns the rows of a release's series, or none if the matrix does not list the series.
+// series returns the matrix rows for the release's minor version (such as v26.3), or none if the matrix does not list
+// it.
 func series(v chart.Version) []support {
 	return slices.DeleteFunc(slices.Clone(matrix()), func(r support) bool { return r.series != v.Minor() })
 }

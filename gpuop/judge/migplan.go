@@ -360,7 +360,8 @@ func held(q *corev1.Pod) string {
 	return amounts(all)
 }
 
-// firstEvicting is the first version of the MIG manager that evicts clients. Source: mig-parted pkg/mig/reconfigure.
+// firstEvicting is the first version of the MIG manager that evicts GPU client pods of other DaemonSets. Source:
+// mig-parted pkg/mig/reconfigure.
 const firstEvicting = "v0.15.0"
 
 // evictsClients reports whether the MIG manager evicts pods of other DaemonSets that select the client label. An

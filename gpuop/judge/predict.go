@@ -34,7 +34,7 @@ func (w *nodeJudge) sharing() {
 	name, config, ok, problem := w.chosen()
 	switch {
 	case w.shares.configs == nil:
-		return // configs has reported why
+		return // already reported: the ConfigMap is missing, or could not be read
 	case !ok && problem != nil:
 		v.Severity, v.Reason, v.Fix = check.Error, problem.Reason, problem.Fix
 	case !ok:
@@ -245,9 +245,8 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Fi
 	}
 }
 
-// divide returns the node's GPUs after a MIG config has been applied. Under the strategy "single", the label
-// nvidia.com/gpu.count counts MIG devices. It must be a multiple of the devices per GPU; otherwise divide returns a
-// problem.
+// divide returns the node's GPUs after a MIG config has been applied, or a problem if the config does not fit them.
+// With the strategy single, nvidia.com/gpu.count counts MIG devices, so it must be a multiple of the devices per GPU.
 func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
 	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
 	_, profile, single := strings.Cut(shown, "-MIG-")

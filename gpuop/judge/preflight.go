@@ -307,7 +307,7 @@ func (j *judge) workers() {
 	j.add(v)
 }
 
-// helmRelease returns the Helm release of the operator's objects.
+// helmRelease returns the name of the Helm release that installed the operator, or "gpu-operator" if unknown.
 func (j *judge) helmRelease() string {
 	for _, p := range j.Policies() {
 		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {

@@ -10,7 +10,7 @@ const (
 	configMgr  = "k8s-device-plugin cmd/config-manager"
 )
 
-// The checks of documents.
+// Checks for documents.
 var (
 	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that does not exist here; its contents were not checked.",
 		"Run gpuop lint where the file is.", check.Gpuop)
@@ -27,7 +27,7 @@ var (
 		"Use the name of a config in the ConfigMap.", configMgr)
 )
 
-// The checks of the chart's values.
+// Checks for the chart's values.
 var (
 	misspeltKey = check.New("misspelt-key", check.Warning,
 		"The name looks like a misspelled entry of the chart: it adds a second entry.", "Use the suggested name.",
@@ -62,7 +62,7 @@ var (
 		"Use an existing release, or add it with --chart.", check.ChartValues)
 )
 
-// The checks of commands.
+// Checks for shell commands.
 var (
 	escapedSpace = check.New("escaped-space", check.Error, `"\ " is an escaped space, not a line continuation.`,
 		`Break the line right after each \.`, posix)

@@ -165,8 +165,8 @@ func (in *installation) contradictions() {
 	}
 }
 
-// precompiledVersion checks the effective driver version. Precompiled drivers need a branch, and the chart's default is
-// a full version.
+// precompiledVersion checks driver.version. Precompiled drivers need a branch such as 580, but the chart's default is a
+// full version.
 func (in *installation) precompiledVersion() {
 	s := in.Explicit("driver.version")
 	value, known := in.Value("driver.version")
@@ -245,7 +245,7 @@ func (in *installation) systems() {
 	}
 }
 
-// empty reports whether the effective value at the path is known and not text.
+// empty reports whether the effective value at path is known and is an empty string, null, a list or a map.
 func (in *installation) empty(path string) bool {
 	value, known := in.Value(path)
 	return known && chart.Text(value) == ""

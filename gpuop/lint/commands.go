@@ -118,7 +118,7 @@ func (s *script) helmForm(h *call) {
 	}
 }
 
-// localPath matches a chart reference that is a folder.
+// localPath matches a chart reference that is a local path.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
 // operatorChart checks an installation of the gpu-operator chart. local is nil if the chart is not in a folder.
@@ -339,7 +339,7 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// kubectlPatch adds the documents in a kubectl patch of the operator's resources.
+// kubectlPatch checks a kubectl patch command that changes one of the operator's resources.
 func (s *script) kubectlPatch(h *call) {
 	d := doc{file: s.file}
 	for _, w := range h.positional {

@@ -277,7 +277,8 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 	return kindUnknown
 }
 
-// hasKeyOf reports whether a group has a key that the chart has in the component. Excepted keys do not count.
+// hasKeyOf reports whether group contains a key that the component has in any release of the chart. Keys in except are
+// ignored.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
 		if slices.Contains(except, f.Name) {

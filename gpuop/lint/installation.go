@@ -46,13 +46,14 @@ type installation struct {
 	mistakes []mistake
 	// corrections maps a setting to its correction.
 	corrections map[*model.Setting]*correction
-	// flags means that the settings are flags of a command.
+	// flags means that the settings come from a command's flags, not from a file.
 	flags bool
 	// moreFlags means that the command has further flags, whose content is unknown.
 	moreFlags bool
 	// upgraded means that the command names another release. It may repeat defaults of that release.
 	upgraded bool
-	// assumed means that the release is a guess. Keys that only an older release has may be right.
+	// assumed means that the release is a guess. Findings that depend on the release, such as removed keys or keys
+	// added later, are then at most warnings.
 	assumed bool
 	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart.
 	chartMissing bool

@@ -268,7 +268,7 @@ func TestScriptsAsBash(t *testing.T) {
 		for _, a := range args {
 			alone += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
-		// findings about shell syntax aside, the script has the findings of the command that bash runs
+		// except for shell-syntax findings, the script must have the same findings as the command that bash runs
 		want := judge(t, lint.Options{Command: alone})
 		got := judge(t, lint.Options{Command: script})
 		var rest []string

@@ -52,7 +52,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 	}
 }
 
-// --fix does not rename a key that no release had: the similar key may disable an operand.
+// --fix does not rename a key that no release ever had: renaming it to a similar key could disable an operand.
 func TestFixKeepsUnknownKeys(t *testing.T) {
 	for _, flag := range []string{"validator.toolkit.enabled=false", "nodeStatusExporter.toolkit.enabled=false",
 		"operator.devicePlugin.enabled=false", "toolkit.driver.enabled=false", "gfd.nfd.enabled=false", "drivr.enabled=false"} {

@@ -18,7 +18,7 @@ type script struct {
 	*run
 	*input.Script
 	file string
-	// repositories maps the names of helm repositories that the script adds to their addresses.
+	// repositories maps repository names to URLs, for each "helm repo add" in the script.
 	repositories map[string]string
 }
 

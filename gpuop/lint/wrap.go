@@ -112,8 +112,8 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// ociVersion returns the tag of Flux's OCIRepository with this name. If the inputs do not have it, the returned node is
-// unknown.
+// ociVersion returns the image tag of the Flux OCIRepository with this name. If no input contains it, the returned node
+// has UnknownTag.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = input.UnknownTag
@@ -190,8 +190,7 @@ func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
 // expression matches an expression that GitHub replaces before the shell runs.
 var expression = regexp.MustCompile(`\$\{\{[^\n]*?\}\}`)
 
-// rootBeside parses the first of the named files that exists in the folder of another file. It returns nil if none
-// exists.
+// rootBeside parses the first of names that exists in the same folder as file. It returns a nil root if none exists.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
 	for _, name := range names {
 		if data, shown, err := r.readRelative(file, name); err == nil {

@@ -8,7 +8,7 @@ const (
 	labelMaker = "k8s-device-plugin internal/lm"
 )
 
-// The checks of MIG configs.
+// Checks for MIG configs.
 var (
 	DoesNotFit = check.New("mig-does-not-fit", check.Error, "The profiles do not fit on one GPU together.",
 		"See gpuop mig profiles MODEL for the combinations that fit.", placements)
@@ -30,7 +30,7 @@ var (
 		"Write mig-enabled: true, or delete mig-devices.", migParted)
 )
 
-// The checks of predictions.
+// Checks for predictions.
 var (
 	singleInvalid = check.New("mig-single-invalid", check.Error,
 		"The strategy single needs equal MIG devices: the node offers no GPU.", "Use mixed, or another config.",

@@ -113,8 +113,8 @@ func normal(s string) string {
 // ErrUnknownGPU is returned for unknown or ambiguous names, and for a GPU without MIG if one with MIG is needed.
 var ErrUnknownGPU = errors.New("unknown GPU")
 
-// FindBoard finds a board with MIG by its name, an alias ("A100-40GB"), or the value of the nvidia.com/gpu.product
-// label, with or without the suffixes of MIG and sharing. The error wraps ErrUnknownGPU and suggests names.
+// FindBoard finds a MIG-capable board by name, alias ("A100-40GB") or nvidia.com/gpu.product label. Suffixes for MIG
+// (-MIG-1g.5gb) and sharing (-SHARED) are ignored. The error wraps ErrUnknownGPU and suggests names.
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {

@@ -102,8 +102,8 @@ func Default(b Board, config string) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 }
 
-// balanced returns two of the smallest profile and one of each standard profile with two or three compute slices: 1g 1g
-// 2g 3g, or 1g 1g 2g on a board without a 3g profile.
+// balanced returns the devices of all-balanced: two instances of the 1g profile, and one each of the standard 2g and 3g
+// profiles that the board has.
 func balanced(b Board) Request {
 	r := Request{}
 	for _, p := range b.Profiles {

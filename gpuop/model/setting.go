@@ -199,8 +199,8 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	reader := &fields.Reader{}
 	if len(StripComments(data)) > 0 {
 		root := reader.Document(TrimBOM(data))
-		if inner, instead := ValuesOf(root); instead != "" {
-			reader.Add(noValues, check.Error, root, "", "the file is "+instead+", expected values of the chart", "write its values to a file of their own")
+		if inner, otherKind := ValuesOf(root); otherKind != "" {
+			reader.Add(noValues, check.Error, root, "", "the file is "+otherKind+", expected values of the chart", "write its values to a file of their own")
 		} else if root != nil {
 			for _, s := range Flatten(reader, "", 0, nil, inner) {
 				out = append(out, s.Setting)
@@ -220,9 +220,9 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	return out, reader.Findings
 }
 
-// ValuesOf returns the operator's values in a document. They are the whole document or, in the values of an umbrella
-// chart, the group "gpu-operator". For a document of another kind, instead describes the kind, such as "a Pod".
-func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
+// ValuesOf returns the operator's values in a document: the group "gpu-operator" in an umbrella chart's values, or else
+// the whole document. If the document is not a values file, inner is nil and otherKind describes it, such as "a Pod".
+func ValuesOf(root *yaml.Node) (inner *yaml.Node, otherKind string) {
 	kind := fields.Text(root, "kind")
 	switch inner := fields.Get(root, OperatorNamespace); {
 	case fields.Text(root, "apiVersion") != "" && kind != "":

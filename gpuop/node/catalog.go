@@ -2,7 +2,7 @@ package node
 
 import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
-// The checks of a node.
+// Checks for nodes.
 var (
 	NoResource = check.New("node-no-gpu-resource", check.Error,
 		"The node has GPU labels but no nvidia.com resource: the device plugin has not registered.",

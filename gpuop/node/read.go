@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ErrNode is returned for input that is not one Node.
+// ErrNode is returned if the input is not exactly one Node.
 var ErrNode = errors.New("not a Node")
 
 var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)

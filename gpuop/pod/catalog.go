@@ -4,7 +4,7 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
 const scheduling = "Kubernetes documentation: schedule GPUs, device plugins"
 
-// The checks of pods.
+// Checks for pods.
 var (
 	noSpec = check.New("no-pod-spec", check.Error, "The object has no pod spec.", "Add its spec.", scheduling)
 

@@ -72,8 +72,8 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	}
 }
 
-// maxClients returns the daemon's limit: 48, or 16 below compute capability 7.5. Volta (7.0) supports 48 clients in
-// hardware, but the daemon limits it to 16.
+// maxClients returns the client limit of the MPS control daemon: 48, or 16 below compute capability 7.5. Volta (7.0)
+// supports 48 clients in hardware, but the daemon limits it to 16.
 func maxClients(g mig.GPU) int {
 	var major, minor int
 	if n, _ := fmt.Sscanf(g.ComputeCapability, "%d.%d", &major, &minor); n == 2 && major*100+minor < 705 {

@@ -13,7 +13,8 @@ var choicesText []byte
 // choice is a platform or a feature.
 type choice struct {
 	Name, About string
-	// Namespace, Source and Features are only set for platforms. Features are those that the nodes already have.
+	// Namespace, Source and Features are set only for platforms. Features lists what the platform's nodes already
+	// provide, such as preinstalled-driver.
 	Namespace, Source string
 	Features          []string
 	// Argument describes the text after "name=". Default is used without it, and Needed makes it required. Most is the
@@ -22,7 +23,7 @@ type choice struct {
 	Most              int
 	Needed            bool
 	With              map[string]addition
-	// Excludes maps incompatible features to the reason.
+	// Excludes maps each incompatible feature to the reason.
 	Excludes map[string]string
 	// Registry says why a registry is required.
 	Registry string
