@@ -180,6 +180,7 @@ image-test: cross ## Build both images for both architectures, with a stand-in f
 
 .PHONY: packages
 packages: $(addprefix cross-,$(PACKAGES)) ## Build the packages for Debian and RPM into dist/packages, for this architecture or for ARCHES
+	rm -rf dist/packages
 	VERSION=$(VERSION) EPOCH=$(EPOCH) ARCHES='$(PACKAGES)' deployment/packages/build.sh dist/packages
 
 .PHONY: packages-test
