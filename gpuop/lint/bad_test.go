@@ -70,7 +70,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 	}
 }
 
-// published returns inputs of the kinds that people publish.
+// published returns the texts of the published inputs by file name.
 func published(t testing.TB) map[string]string {
 	t.Helper()
 	dir := material.Path(t, "data/published-inputs")
@@ -100,7 +100,7 @@ var fuzzCommands = []string{
 	"helm install g nvidia/gpu-operator -f - <<EOF\ndriver: {enabled: false, version: $V}\nEOF\n", "f() { helm template g nvidia/gpu-operator --set-json 'driver={\"enabled\":1}'; }; f",
 }
 
-// Lint and --fix must handle every command line, also with unknown releases.
+// FuzzLintAndFix lints a command, and then the corrected command. Neither run may panic, and the second must not fail.
 func FuzzLintAndFix(f *testing.F) {
 	for _, c := range fuzzCommands {
 		f.Add(c, "")
@@ -144,7 +144,7 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 }
 
-// Lint and --fix must handle the published inputs.
+// Lint checks something in each published input, except in the listed ones. Corrected commands are linted again.
 func TestPublishedInputsAreRead(t *testing.T) {
 	for name, text := range published(t) {
 		t.Run(name, func(t *testing.T) {

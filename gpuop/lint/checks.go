@@ -19,8 +19,8 @@ import (
 // createdBy maps the kinds of custom resources to the setting that makes the chart create them.
 var createdBy = map[kind]string{kindClusterPolicy: "clusterPolicy.deployCR", kindGPUCluster: "gpuCluster.deployCR"}
 
-// falseCondition returns the first condition that is false, and what would make it true. It returns "" if all are true
-// or unknown.
+// falseCondition describes the first condition that is false, and the setting that would make it true, if there is one.
+// It returns "" if all conditions are true or unknown.
 func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, compares := strings.Cut(string(c), "=")
@@ -44,8 +44,8 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 	return "", ""
 }
 
-// deadSettings reports settings that a switch disables. In files it ignores defaults, which may be repeated or copied
-// from a release's values.yaml.
+// deadSettings reports settings that a switch disables. It ignores current defaults in a file, and former defaults in a
+// copy of a release's values.yaml.
 func (in *installation) deadSettings() {
 	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.isCopy(), in.mirrored()
 	for _, p := range in.Table.Parts(in.Version) {
@@ -83,7 +83,7 @@ func (in *installation) deadSettings() {
 	}
 }
 
-// mirrored reports whether the file selects the images of several operands. Such a file is for a mirror, and lists all
+// mirrored reports whether a file has at least four image settings. Such a file is for a registry mirror, and lists all
 // operands whether they are enabled or not.
 func (in *installation) mirrored() bool {
 	sources := 0
@@ -111,8 +111,8 @@ func (in *installation) isRead(s *model.Setting) bool {
 	})
 }
 
-// mayBeDead reports whether deadSettings should check a setting. Settings with other findings and repeated defaults are
-// skipped.
+// mayBeDead reports whether deadSettings should check a setting. It skips settings that are dropped or renamed, unknown
+// keys and values, and defaults that a file repeats.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
@@ -198,7 +198,7 @@ func (in *installation) precompiledVersion() {
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
-// given returns the user's setting at a path. It returns nil if the user set no text, or if the text is unknown.
+// given returns the user's setting at a path. It returns nil if the setting is missing, empty or unknown.
 func (in *installation) given(path string) *model.Setting {
 	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
 		return s
@@ -263,8 +263,8 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	}
 }
 
-// versions compares pinned versions of operands with those of the chart. Pins work, so they are kept. Only in a command
-// for another release, versions that are the default of an older release are dropped.
+// versions compares pinned versions of operands with those of the chart. Pins work, so they are kept. If a command
+// names another release than the checked one, a version that is the default of an older release is dropped.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
 		name := c + ".version"
@@ -273,7 +273,7 @@ func (in *installation) versions() {
 		}
 		s, made := in.given(name), in.Table.Tag(in.Version, c)
 		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
-			continue // several driver branches are supported with each release
+			continue // each release supports several driver branches, so the driver's version is not compared
 		}
 		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
@@ -301,8 +301,8 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the repository is neither NVIDIA's nor a mirror of it. Custom images have their own version
-// numbers.
+// ownImage reports whether the component's repository is neither NVIDIA's nor a mirror of NVIDIA's. Custom images have
+// their own version numbers.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
 	if s == nil {
@@ -313,7 +313,7 @@ func (in *installation) ownImage(component string) bool {
 	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
 }
 
-// oldDefaults reports former defaults that a later release replaced. In a file, the new default is written instead.
+// oldDefaults reports former defaults that a later release replaced.
 func (in *installation) oldDefaults() {
 	for _, s := range in.Settings {
 		k, known := in.Table.Key(s.Path)
@@ -350,7 +350,8 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	}
 }
 
-// moved reports a path at which NVIDIA's registry no longer has the image. Mirrors have the same paths.
+// moved reports a repository path that NVIDIA no longer uses for the image. Mirrors have NVIDIA's paths, so they are
+// checked too.
 func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	_, now, _ := strings.Cut(current, "/")
 	for _, d := range k.Defaults() {
@@ -462,8 +463,8 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 	}
 }
 
-// textForSwitch reports the text "false" for a switch that a template tests. Every non-empty text is true there.
-// Unquoted yes and no are booleans in Helm.
+// textForSwitch reports the text "false" for a switch that a template tests. Templates treat every non-empty text as
+// true. Unquoted yes and no are not reported, because Helm reads them as booleans.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	text, isText := s.Value.(string)
 	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0

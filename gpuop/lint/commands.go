@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	// helmFlags are the flags of helm install, upgrade and template.
+	// helmFlags are the flags of helm install, upgrade and template that take a value or have a short name.
 	helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo description
 		kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file cert-file key-file keyring
 		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
@@ -171,8 +171,8 @@ func (s *script) reusedValues(h *call) {
 	}
 }
 
-// commandVersion sets the release that the command installs, unless the user named one. If the command does not name it
-// either, the newest is assumed.
+// commandVersion sets the release that the command installs. If the user named a release, that release is used, and the
+// correction writes it to the command. If neither names one, the newest release is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
@@ -231,7 +231,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	}
 }
 
-// settings parses --set and similar flags. The values of --set-file are unknown.
+// settings parses --set, --set-string and --set-json. The values of similar flags, such as --set-file, are unknown.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
 	if f.value.Dynamic || !slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name) {
@@ -275,7 +275,7 @@ var (
 	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
 )
 
-// kubectl checks the form, the namespace, node labels, patches and the manifest of a kubectl command.
+// kubectl checks a kubectl command: its namespace, node labels, patch and manifest.
 func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
 	verb := h.takeVerb()
@@ -301,7 +301,7 @@ func (s *script) kubectl(c input.Command) {
 	}
 }
 
-// label checks a kubectl label command for nodes. It reports whether the command sets an nvidia.com label.
+// label checks the labels that kubectl label sets. It reports whether any of them is an nvidia.com label.
 func (s *script) label(h *call) (judged bool) {
 	touchesMIG := false
 	for _, w := range h.positional {

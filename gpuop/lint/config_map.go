@@ -36,13 +36,14 @@ func (in *installation) configs() {
 	}
 }
 
-// configMap is a ConfigMap in the input with device-plugin configs.
+// configMap is a ConfigMap in an input, or one that the chart creates from values. configs are the names of its
+// device-plugin configs.
 type configMap struct {
 	name, file string
 	configs    []string
 }
 
-// configMap checks a ConfigMap for operands. It reports whether the ConfigMap contains a known kind of config.
+// configMap checks the configs in a ConfigMap. It reports whether the ConfigMap contains a known kind of config.
 func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {

@@ -66,14 +66,15 @@ var (
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
 	// terraformResource matches a Terraform block. It finds Terraform in files that are not named *.tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
-	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile.
+	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile, or a placeholder such as
+	// @@NAME@@.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{|@@\w+@@`)
 	// configText matches a text that is meant to be a config of the device plugin or MIG manager. The text may be
 	// invalid YAML.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
 
-// parse parses the documents of a text. Invalid YAML is reported, and not checked further.
+// parse parses the YAML documents or the Terraform blocks in a text.
 func (r *run) parse(t doc) {
 	t.data = bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	t.data = helmHeading.ReplaceAll(t.data, []byte("#"))
@@ -98,8 +99,8 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles lists the extensions of files in which invalid YAML is reported. For .sh these are here-documents in a
-// script.
+// dataFiles lists the extensions of files in which invalid YAML is reported. Scripts (.sh) contain YAML in
+// here-documents.
 var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
 
 func (r *run) parseOne(d *doc) {
@@ -160,8 +161,8 @@ func (r *run) addDocument(d *doc) {
 	r.documents = append(r.documents, d)
 }
 
-// resolveAlias gives the operator's values in those of a parent chart their usual key, if the parent's Chart.yaml has an
-// alias for the operator's chart.
+// resolveAlias renames a top-level key in a parent chart's values to gpu-operator, if the parent's Chart.yaml has the
+// key as its alias for the operator's chart.
 func (r *run) resolveAlias(d *doc) {
 	if !strings.HasPrefix(path.Base(d.file), "values") {
 		return
@@ -225,8 +226,9 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	return byKeys(t, root)
 }
 
-// commonKeys lists top-level keys that many other charts have too. weakKeys lists those that prove least: they count
-// only if no key is unknown.
+// commonKeys and weakKeys are top-level keys that many other charts have too, so they are weaker evidence. A key in
+// commonKeys counts fully only if a known key is below it. A key in weakKeys counts fully only if the document has no
+// unknown keys.
 var (
 	commonKeys = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
 	weakKeys   = []string{"nfd", "psa", "node-feature-discovery"}
@@ -289,8 +291,9 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...stri
 	})
 }
 
-// umbrella returns the operator's values inside those of a parent chart, where they are below the operator's name. The
-// name may be repeated. umbrella returns nil if none of the keys is the chart's, such as in a list of versions.
+// umbrella returns the values below the key gpu-operator in the values of a parent chart. The key may be repeated one
+// level below. umbrella returns nil if there are keys, but none that the operator's chart has, such as in a list of
+// versions.
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
@@ -391,8 +394,8 @@ func (r *run) document(d *doc) {
 	r.unit(d.file, name, judged)
 }
 
-// valuesDocument checks values, and returns the release they are checked against, as text. That is the release that the
-// user named or, without one, the one of the chart in the same folder. If there is neither, the newest is assumed.
+// valuesDocument checks values. named describes the release that they are checked against. That is the release that the
+// user named or, without one, the release of the chart in the same folder. If there is neither, the newest is assumed.
 func (r *run) valuesDocument(d *doc) (named string) {
 	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
 	if d.kind == kindUmbrella {
@@ -409,7 +412,7 @@ func (r *run) valuesDocument(d *doc) (named string) {
 	return " for gpu-operator " + v.String() + assumed(isAssumed)
 }
 
-// valuesText parses a text with values, and adds its settings.
+// valuesText parses a values file and adds its settings to the installation.
 func (r *run) valuesText(in *installation, d doc) {
 	d.reader = &fields.Reader{}
 	if d.root = d.reader.Document(model.TrimBOM(d.data)); d.root != nil {

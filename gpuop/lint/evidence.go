@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// A searched directory also contains files of other programs. Such a file is checked only if its own words show that it
-// is for the operator; similar words are not enough.
+// A searched directory also contains files of other programs. Such a file is checked only if its keys and names show
+// that it is for the operator. Similar names are not enough.
 
 var (
 	// aboutGPUs matches every text that can be for the operator. Other files are not parsed.
@@ -164,8 +164,8 @@ func looksLikeScript(data []byte) bool {
 // commandLine matches a line that begins with a command that gpuop checks.
 var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
 
-// operatorOf returns the name of another vendor's operator that has the same chart name, according to references to the
-// chart and its repository. It returns "" for NVIDIA's.
+// operatorOf returns the name of another vendor's operator whose chart is also named gpu-operator. It decides by
+// references to the chart and its repository. It returns "" for NVIDIA's operator.
 func operatorOf(references ...string) string {
 	if slices.ContainsFunc(references, foreignReference.MatchString) {
 		return "AMD's GPU operator"
@@ -173,7 +173,7 @@ func operatorOf(references ...string) string {
 	return ""
 }
 
-// nested returns the finding about values that are nested below the chart's own name.
+// nested returns the reason and fix for values that are nested below the chart's own name.
 func nested(path chart.Path) (reason, fix string) {
 	return "the chart's own values are not nested below its name; everything below this key is ignored",
 		"write the keys without " + path[0] + ": above them"

@@ -17,7 +17,7 @@ func (s *script) correct(start, end int, text string) {
 	s.Corrections = append(s.Corrections, input.Correction{Start: start, End: end, Text: text})
 }
 
-// corrected returns the script with all corrections. If corrections overlap, the first one wins.
+// corrected returns the script with all corrections. If corrections overlap, the one that starts first wins.
 func (s *script) corrected() string {
 	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
 	var out strings.Builder
@@ -47,7 +47,7 @@ func (s *script) setFlag(f *flagUse, value string) {
 	s.replace(last, value)
 }
 
-// fixFlag adds a correction of a flag whose settings have corrections.
+// fixFlag rewrites a flag if any of its settings has a correction.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
 	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })
@@ -76,8 +76,9 @@ type Edit struct {
 	Finding check.Finding
 }
 
-// Edits checks a values file against a release, and returns the corrections. Settings that a switch disables are kept,
-// because the switch may be enabled again. Old defaults are kept too, because the user wrote them.
+// Edits checks a values file against a release. It returns the corrections, and the findings without a correction.
+// Settings that a switch disables are kept, because the switch may be enabled again. Former default images are replaced
+// by the current ones.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []check.Finding) {
 	reader := &fields.Reader{}
 	root := reader.Document(model.TrimBOM(data))

@@ -47,8 +47,8 @@ func TestFixWritesValuesOfFlags(t *testing.T) {
 	}
 }
 
-// If the command ends inside quotes or parentheses, or reads a here-document, flags on the following lines are reported
-// but not moved.
+// Flags on the lines after a command are reported but not moved if the command ends inside quotes or parentheses, reads
+// a here-document, or ends with a redirection.
 func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 	for _, between := range []string{"\"\n", ")\n", " <<X\nmig: {}\nX\n", " >log\n"} {
 		command := "helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0" + between + "  --set drivr.enabled=false"

@@ -26,7 +26,7 @@ var (
 	ofAll      = []kind{kindValues, kindClusterPolicy, kindGPUCluster, kindNVIDIADriver}
 )
 
-// rules lists the rules in the order in which they run. Later rules ignore settings that earlier ones drop.
+// rules lists the rules in the order in which they run. Later rules ignore settings that earlier rules drop.
 var rules = []rule{
 	{ofValues, (*installation).keys},
 	{ofValues, (*installation).duplicateFlags},
@@ -50,7 +50,8 @@ type installation struct {
 	flags bool
 	// moreFlags means that the command has further flags, whose content is unknown.
 	moreFlags bool
-	// upgraded means that the command names another release. It may repeat defaults of that release.
+	// upgraded means that the command names another release than the checked one. It may repeat defaults of that
+	// release.
 	upgraded bool
 	// assumed means that the release is a guess. Findings that depend on the release, such as removed keys or keys
 	// added later, are then at most warnings.
@@ -59,7 +60,8 @@ type installation struct {
 	chartMissing bool
 	// modified means that the chart is a modified copy, which may have other templates.
 	modified bool
-	// keep keeps settings that have no effect, because the user wrote them.
+	// keep means that a values file is edited. Settings without effect are kept, and former default images are
+	// replaced.
 	keep bool
 	// kind is kindValues or a custom resource. In a custom resource, the chart has filled in all fields.
 	kind kind
@@ -68,7 +70,7 @@ type installation struct {
 // correction is the change of a setting.
 type correction struct {
 	fix.Edit
-	// idle means that only commands drop the setting. Files keep it, because the release reads it.
+	// idle means that the setting is dropped only because it has no effect. Edits keeps such settings.
 	idle bool
 }
 
@@ -104,9 +106,9 @@ func (in *installation) foldCopy() {
 	}
 }
 
-// copyOf returns the release whose values.yaml the file copies. At least nine in ten of its settings, and at least 50,
-// equal that release's defaults. If several releases match equally, the checked release or the newest one wins. If none
-// matches, copyOf returns the zero Version.
+// copyOf returns the release whose values.yaml the file copies. A copy has at least 50 settings, and nine in ten of
+// them equal that release's defaults. If several releases match equally, the checked release or else the newest one
+// wins. If none matches, copyOf returns the zero Version.
 func (in *installation) copyOf() (best chart.Version) {
 	if in.flags || in.isResource() || len(in.Settings) < 50 {
 		return best
@@ -135,7 +137,7 @@ func (in *installation) isDefaultOf(v chart.Version, s *model.Setting) bool {
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 
-// correct returns the correction of a setting for changing it.
+// correct returns the correction of a setting, for the caller to change. It adds one if there is none.
 func (in *installation) correct(s *model.Setting) *correction {
 	if in.corrections[s] == nil {
 		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}
@@ -158,8 +160,8 @@ func (in *installation) set(s *model.Setting, value string) { in.correct(s).Valu
 type mistake struct {
 	check.Finding
 	settings []*model.Setting
-	// names is the number of names in the path up to the wrong one, which all settings have in common. It is 0 for
-	// other findings.
+	// names is the length of the path up to the wrong name. All settings begin with that path. It is 0 if the finding
+	// is not about a name.
 	names int
 }
 
@@ -180,7 +182,8 @@ func (in *installation) add(id *check.Check, severity check.Severity, reason, fi
 // releaseDependent lists the checks whose result depends on the release.
 var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
-// findings returns the findings. For a command, findings that differ only in the setting are merged.
+// findings returns the findings. Errors that depend on an assumed release or on a chart that was not read become
+// warnings. For a command, findings that differ only in the setting are merged.
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
@@ -296,8 +299,8 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	return v.Nearest
 }
 
-// otherRelease checks a key that only earlier or later releases have. If the successor of the key has the same meaning,
-// the correction moves the value there.
+// otherRelease checks a key that only earlier or later releases have. If the key has a successor with the same meaning,
+// the correction renames the key.
 func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check.Check, state check.Severity, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = check.Error
@@ -335,7 +338,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check
 }
 
 // valueOfGroup checks a value at the path of a group. If the group is empty, for example because all its keys are
-// commented out, Helm removes the group's defaults. It keeps them if another file or flag sets a key in the group.
+// commented out, Helm removes the group's defaults. Helm keeps them if another file or flag sets a key in the group.
 func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
 		return

@@ -35,7 +35,7 @@ type Input struct {
 	Data []byte
 	// Script means that the text is a shell script. It is checked, but only Options.Command is corrected.
 	Script bool
-	// Found means that the file was found in a searched directory. If its kind is unknown, it is ignored.
+	// Found means that the file was found in a searched directory. It is ignored if it is probably for another program.
 	Found bool
 }
 
@@ -65,7 +65,7 @@ type Result struct {
 	Judged int `json:"judged"`
 	// Unjudged lists the inputs in which nothing was checked.
 	Unjudged []string `json:"unjudged,omitempty"`
-	// Corrected is the command with all unambiguous fixes. It is empty without a command or Options.Fix.
+	// Corrected is the command with all unambiguous fixes. It is empty if there is no command or Options.Fix is false.
 	Corrected string `json:"corrected,omitempty"`
 	// Secrets are the secrets in the inputs. Output must not contain them.
 	Secrets check.Secrets `json:"-"`
@@ -99,7 +99,7 @@ type run struct {
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets check.Secrets
-	// configMaps are the ConfigMaps with device-plugin configs. uses are the references to them.
+	// configMaps are the ConfigMaps of the inputs, with their device-plugin configs. uses are the references to them.
 	configMaps []configMap
 	uses       []configUse
 	units      []unit
@@ -144,7 +144,7 @@ func Lint(o Options) (*Result, error) {
 	}
 	for _, d := range values {
 		if r.asValues[path.Clean(d.file)] {
-			r.unit(d.file, "", true) // checked for the release of the input that uses it
+			r.unit(d.file, "", true) // already checked, for the release of the input that uses it
 			continue
 		}
 		r.document(d)
@@ -190,8 +190,8 @@ func (r *run) unit(file, kind string, judged bool) {
 	r.units = append(r.units, unit{file, kind, judged})
 }
 
-// notesWhenNewer lists checks whose findings become notes if the release is newer than the table. The new release may
-// have the name.
+// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table. The new release
+// may differ from the table there.
 var notesWhenNewer = []*check.Check{
 	fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue, operandVersion,
 }
@@ -207,7 +207,8 @@ func (r *run) add(file string, findings ...check.Finding) {
 	}
 }
 
-// report adds findings about a document, with the lines of its file. Findings about templated values become notes.
+// report adds findings about a document, with line numbers of its file. If a script may append to the document, they
+// become notes. A finding about a value that another program fills in is replaced by the note filledIn.
 func (r *run) report(d *doc, findings []check.Finding) {
 	var filled []*yaml.Node
 	if len(findings) > 0 {
@@ -261,8 +262,9 @@ func (r *run) installation(in *installation, file string) {
 	r.embeddedData(in)
 }
 
-// resolve returns the release for a name in an input. If another release is used, a note says so. at.Subject is not
-// empty if the name may be a range. After an error, the newest release is returned.
+// resolve returns the release that name refers to. If it falls back to another release, it adds a note at the position
+// of at. unknown means that the name is filled in later; the newest release is then used. Version ranges are accepted
+// only if at.Subject is set. On error, resolve also returns the newest release.
 func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
@@ -289,8 +291,8 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	return v, nil
 }
 
-// resolveNode returns the release for a node in a file, unless the user named one. assumed is true if another program
-// fills in the node.
+// resolveNode returns the release that the user named or, without one, the release that a node names. assumed is true
+// if another program fills in the node, or if the node does not name a release.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
 	if r.version != (chart.Version{}) {
 		return r.version, false

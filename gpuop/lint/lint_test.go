@@ -265,7 +265,8 @@ func TestTraps(t *testing.T) {
 	}
 }
 
-// A script contains a ConfigMap and a reference to it, as NVIDIA's time-slicing documentation does.
+// References to a config or ConfigMap are compared with the ConfigMaps of the input. NVIDIA's time-slicing
+// documentation has such scripts.
 func TestConfigsAndWhatNamesThem(t *testing.T) {
 	const configMap = "cat <<EOF | kubectl apply -n gpu-operator -f -\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: time-slicing-config}\ndata:\n" +
 		"  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\nEOF\n"
@@ -299,7 +300,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	}
 }
 
-// A here-document with invalid YAML is an error, whatever the name of the script.
+// Invalid YAML in a here-document of a script file is an error.
 func TestHereDocumentOfAScriptFile(t *testing.T) {
 	const script = "kubectl create -f - <<X\nkind: ConfigMap\ndata: x\n  any: y\nX\n"
 	got := judge(t, lint.Options{Files: []lint.Input{{Name: "install.sh", Data: []byte(script), Script: true}}})

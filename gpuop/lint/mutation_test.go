@@ -48,7 +48,7 @@ func freeBelow(path chart.Path) bool {
 	return false
 }
 
-// mutate changes the entry. At least one of the returned nodes must be reported. It returns nil if nothing was changed.
+// mutate changes the entry in one of four ways. It returns the changed nodes, or nil if nothing was changed.
 func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 	name := p.key.Value
 	switch kind {

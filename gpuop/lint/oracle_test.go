@@ -47,7 +47,7 @@ func apiServer(t *testing.T) *charts.Definitions {
 	return set
 }
 
-// refused returns the errors of a report.
+// refused returns the check and subject of each error in a report.
 func refused(r check.Report) []string {
 	var out []string
 	for _, f := range r.Findings {
@@ -112,7 +112,8 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 	return nil
 }
 
-// A value that the chart copies is valid if the API server accepts the ClusterPolicy.
+// gpuop must report an error for a copied value if, and only if, the API server rejects the ClusterPolicy with that
+// value.
 func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v26.7.0", "rendered-defaults.yaml"))
@@ -152,8 +153,8 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// In Helm, any string leaves a subchart enabled that has it as its condition, even "false". Words such as yes and no
-// are booleans in YAML 1.1.
+// gpuop must report nfd.enabled if Helm does not do what the value says. A subchart stays enabled if its condition is a
+// string, even "false". Unquoted yes and no are booleans in YAML 1.1.
 func TestSwitchesAsHelm(t *testing.T) {
 	for _, value := range []string{`"false"`, "false", `"true"`, "true", "no", "yes", "off"} {
 		var values map[string]any
@@ -201,12 +202,12 @@ func setAsHelm(t *testing.T, text string) {
 	}
 }
 
-// --set is parsed as by Helm: several flags for one list entry, commas, escapes, lists and types.
+// TestSetAsHelm compares gpuop's parser of --set with Helm's, for example for commas, escapes, lists and types.
 func TestSetAsHelm(t *testing.T) {
 	for _, text := range setFlags {
 		setAsHelm(t, text)
 	}
-	// both set keys of one toleration, so nothing is set twice
+	// both flags set keys of one toleration, so nothing is set twice
 	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
 	values, err := strvals.Parse(flags)
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
@@ -242,8 +243,9 @@ func canonical(t *testing.T, v any) any {
 	return out
 }
 
-// Scripts are parsed as by bash. A fake helm records the arguments that bash passes to it. Comments, echo and builtins
-// have no flags.
+// TestScriptsAsBash runs each script in bash with a fake helm that records its arguments. gpuop must report the same
+// findings for the script as for the recorded command. Text in comments and echo must not be read as helm flags. If
+// gpuop reports a broken continuation or a brace expansion, bash must not have passed driver.enabled=false.
 func TestScriptsAsBash(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		material.Skip(t, "bash-absent", err)
@@ -268,7 +270,6 @@ func TestScriptsAsBash(t *testing.T) {
 		for _, a := range args {
 			alone += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
-		// except for shell-syntax findings, the script must have the same findings as the command that bash runs
 		want := judge(t, lint.Options{Command: alone})
 		got := judge(t, lint.Options{Command: script})
 		var rest []string
@@ -295,7 +296,7 @@ func TestScriptsAsBash(t *testing.T) {
 	}
 }
 
-// NVIDIA's own files for the operands have no findings.
+// The default config of mig-parted has no errors.
 func TestFilesOfNVIDIA(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The defaults and rendered manifests of every release have no findings for that release.
+// The defaults and rendered manifests of a release have no findings for that release.
 func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
@@ -41,8 +41,8 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	}
 }
 
-// In a copy of another release's values.yaml, only the user's changes are reported as dead settings. Defaults that a
-// switch disables are not.
+// In a copy of another release's values.yaml, only settings that the user changed are reported as dead. In any other
+// file, former defaults are reported too.
 func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v25.3.0", "values.yaml"))
 	if err != nil {

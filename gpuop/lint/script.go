@@ -89,7 +89,8 @@ var (
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports characters that come from web pages, and replaces them: placeholders, curly quotes and long dashes.
+// words reports mistakes in single words, and corrects them if possible: placeholders, unquoted brace lists, curly
+// quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
@@ -238,13 +239,14 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// isSlip reports whether a name looks like a misspelling of a known one. Names with another first word do not:
-// spark-operator, tigera-operator, npu-operator.
+// isSlip reports whether name looks like a misspelling of known. A name whose first word is clearly a different word is
+// not a misspelling: spark-operator, tigera-operator and npu-operator are not typos of gpu-operator.
 func isSlip(name, known string) bool {
 	return name != known && words.Distance(name, known, 2) <= 2 && !ownWord(name, known)
 }
 
-// ownWord reports whether the names differ only in the first word, and in more than a slip.
+// ownWord reports whether only the first words of the names differ, and neither looks like a typo of the other. Words
+// of the same length count as different words.
 func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")

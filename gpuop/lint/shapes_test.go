@@ -272,7 +272,7 @@ func TestPublishedShapes(t *testing.T) {
 	}
 }
 
-// A folder may contain any number of scripts. Findings name the script.
+// Findings name the script or the command that they are about.
 func TestScriptsAmongTheFiles(t *testing.T) {
 	script := func(name, text string) lint.Input {
 		return lint.Input{Name: name, Data: []byte(text), Script: true}
@@ -298,7 +298,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 	}
 }
 
-// A folder may contain files of other programs.
+// Only the files for the operator are checked in a folder.
 func TestFilesOfAFolder(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
 	result := judge(t, lint.Options{Files: []lint.Input{

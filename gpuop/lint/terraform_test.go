@@ -91,7 +91,7 @@ func TestTerraformBombs(t *testing.T) {
 	}
 }
 
-// Every Terraform file is parsed in finite time, and with the same result each time.
+// FuzzTerraform lints each file twice. Both runs must report the same findings.
 func FuzzTerraform(f *testing.F) {
 	f.Add("resource \"helm_release\" \"x\" {\n chart = \"gpu-operator\"\n values = [<<-EOT\n  driver: {enabled: ${var.x}}\n  EOT\n ]\n}\n")
 	f.Add("locals {\n a = local.b\n b = local.a\n}\nresource \"helm_release\" \"x\" {\n chart = local.a\n set { name = 1 }\n}\n")
