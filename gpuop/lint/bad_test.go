@@ -42,10 +42,10 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 		list += fmt.Sprintf("%s: &%s [%s]\n", name, name, strings.TrimSuffix(strings.Repeat("*"+string(rune('a'+i))+", ", 9), ", "))
 	}
 	for name, text := range map[string]string{
-		"maps": bomb(9), "lists": list + "toolkit: {env: *i}\n", "itself": "driver: &d\n  enabled: true\n  more: *d\n",
-		"a ConfigMap": "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: |\n    version: v1\n    sharing: {}\n    " + strings.ReplaceAll(bomb(9), "\n", "\n    ") + "\n",
-		"a pod":       bomb(8) + "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: x, image: y}], volumes: *a8}\n",
-		"Flux":        bomb(8) + "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nspec: {chart: {spec: {chart: gpu-operator}}, values: *a8}\n",
+		"nested maps": bomb(9), "nested lists": list + "toolkit: {env: *i}\n", "an alias of itself": "driver: &d\n  enabled: true\n  more: *d\n",
+		"a ConfigMap":   "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: |\n    version: v1\n    sharing: {}\n    " + strings.ReplaceAll(bomb(9), "\n", "\n    ") + "\n",
+		"a pod":         bomb(8) + "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: x, image: y}], volumes: *a8}\n",
+		"a HelmRelease": bomb(8) + "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nspec: {chart: {spec: {chart: gpu-operator}}, values: *a8}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -64,7 +64,7 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 				}
 			}
 			if bombs != 1 || len(got.Report.Findings) > 2 {
-				t.Errorf("findings = %d, %d of them about aliases, want 1: %v", len(got.Report.Findings), bombs, brief(got.Report))
+				t.Errorf("findings = %d, %d of them about aliases; want at most 2, 1 of them about aliases: %v", len(got.Report.Findings), bombs, brief(got.Report))
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 		for _, v := range []string{"", "v26.7.1", "v31.1.0", "v0.0.1", "v25.3.99", "x"} {
 			_, err := lint.Lint(lint.Options{Command: c, Version: v})
 			if err != nil && v != "x" && v != "v0.0.1" {
-				t.Errorf("%s for %q: %v", c, v, err)
+				t.Errorf("Lint of %q for %q: error %v, want none", c, v, err)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 		t.Errorf("findings for a wrong value of a newer release = %v, want an error", brief(got.Report))
 	}
 	if newest := chart.Load().Latest(); !strings.Contains(got.Report.Findings[0].Reason, newest.String()) {
-		t.Errorf("%q does not contain the release that was checked", got.Report.Findings[0].Reason)
+		t.Errorf("reason = %q, want it to name the checked release %s", got.Report.Findings[0].Reason, newest)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestPublishedInputsAreRead(t *testing.T) {
 			// the chart of the device plugin, and scripts for PowerShell and cmd, are skipped
 			skipped := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml", "08-powershell.ps1.sh", "09-cmd.sh"}
 			if got.Judged == 0 && !slices.Contains(skipped, name) {
-				t.Errorf("nothing checked in %v", got.Kinds)
+				t.Errorf("checked documents = 0, want at least 1: kinds = %v", got.Kinds)
 			}
 			if o.Command != "" {
 				judge(t, lint.Options{Command: got.Corrected})

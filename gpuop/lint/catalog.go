@@ -19,7 +19,7 @@ var (
 	apiVersion = check.New("api-version", check.Error, "The apiVersion does not match the kind.",
 		"Use the suggested apiVersion.", check.CRDs)
 	badConfigMap = check.New("config-map", check.Error,
-		"A ConfigMap that the values name is missing, is empty or lacks the config.", "Correct its name or data.",
+		"The ConfigMap with an operand's configs is missing, is invalid or lacks the config.", "Correct its name or data.",
 		check.ChartValues+"; "+configMgr)
 	configFallback = check.New("config-fallback", check.Note, "Nodes without the label nvidia.com/device-plugin.config get no sharing config.",
 		"Set devicePlugin.config.default.", configMgr)
@@ -41,11 +41,11 @@ var (
 	belowValue = check.New("below-a-value", check.Error, "The chart has a single value here, not a group of keys.",
 		"Set the value itself.", templates)
 	nullGroup = check.New("null-group", check.Error,
-		"An empty group makes Helm delete its defaults, and the templates fail with a nil pointer.",
+		"An empty group makes Helm delete its defaults, and templates can fail with a nil pointer.",
 		"Delete the key, or write {}.", templates)
 	setTwice = check.New("set-twice", check.Warning, "A key is set twice. The last one wins.", "Keep one of them.",
 		check.HelmInstall)
-	deadSetting = check.New("dead-setting", check.Warning, "The setting has no effect because its component is disabled.",
+	deadSetting = check.New("dead-setting", check.Warning, "The setting has no effect, usually because its component is disabled.",
 		"Delete it, or enable the component.", "gpu-operator controllers/object_controls.go")
 	excludes = check.New("excludes", check.Error, "Two settings exclude each other.", "Keep one of them.",
 		templates+"; "+operator)
@@ -72,7 +72,7 @@ var (
 		"Use the ASCII character.", posix)
 	placeholder = check.New("placeholder", check.Error, "The command contains the placeholder <name>, which the shell reads as a redirection.",
 		"Replace it with the real value, or quote it.", posix)
-	namespace = check.New("namespace", check.Error, "The namespace looks misspelled.", "Use the suggested namespace.", operator)
+	namespace = check.New("namespace", check.Error, "The namespace is missing or looks misspelled.", "Use the suggested namespace.", operator)
 
 	unknownChart = check.New("unknown-chart", check.Error, "No chart has this name.", "Use nvidia/gpu-operator.",
 		check.HelmInstall)

@@ -193,9 +193,9 @@ func (r *run) joinConfigs() {
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
 		default:
-			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config-manager fails on every node", use.configMap, use.config)
+			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config manager fails on every node", use.configMap, use.config)
 			if use.label {
-				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap here has a config %q: the config-manager fails on the node", use.config)
+				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap in the input has a config %q: the config manager fails on the node", use.config)
 			}
 			f.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
 		}

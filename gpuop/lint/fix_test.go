@@ -15,7 +15,7 @@ import (
 func TestFixRewritesWhatAShellRuns(t *testing.T) {
 	const command = "sudo bash -c \"helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set mig.strategy=%s \\\n  --set \\\"driver.enabled=true\\\"\" | tee log"
 	if got, want := judge(t, lint.Options{Command: fmt.Sprintf(command, "mixd")}).Corrected, fmt.Sprintf(command, "mixed"); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("corrected command = %s, want %s", got, want)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestFixLeavesWhatItCannotContinue(t *testing.T) {
 		}
 		got := judge(t, lint.Options{Command: command})
 		if found := brief(got.Report); len(found) != 1 || !strings.HasPrefix(found[0], "error broken-continuation --set @") || got.Corrected != command {
-			t.Errorf("%s: findings = %v, corrected command:\n%s", command, found, got.Corrected)
+			t.Errorf("%s: findings = %v, want one broken-continuation; corrected command, want no change:\n%s", command, found, got.Corrected)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestFixKeepsPins(t *testing.T) {
 			t.Errorf("%s for %q: %v, want severity %s", tt.pin, tt.version, brief(got.Report), tt.severity)
 		}
 		if kept := strings.Contains(got.Corrected, "toolkit.version="+tt.pin); kept != tt.kept {
-			t.Errorf("%s for %q: kept %t:\n%s", tt.pin, tt.version, kept, got.Corrected)
+			t.Errorf("%s for %q: kept = %t, want %t:\n%s", tt.pin, tt.version, kept, tt.kept, got.Corrected)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestFixKeepsWhatIsUnknown(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !strings.Contains(got.Corrected, "driver.qqqq.x=1") || strings.Contains(got.Corrected, "driver.env") {
-		t.Errorf("corrected command = %s", got.Corrected)
+		t.Errorf("corrected command = %s, want it with driver.qqqq.x=1 and without driver.env", got.Corrected)
 	}
 }
 
@@ -105,6 +105,6 @@ func TestNamespaceOfTheEnvironment(t *testing.T) {
 		}
 	}
 	if got := judge(t, lint.Options{Command: "OTHER=x " + helm}); len(got.Report.Findings) != 1 {
-		t.Errorf("without the variable: %v", brief(got.Report))
+		t.Errorf("without HELM_NAMESPACE: findings = %v, want one", brief(got.Report))
 	}
 }

@@ -93,7 +93,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 			for _, r := range tt.rows {
 				want = append(want, r.want)
 				if !slices.Contains(got, r.want) {
-					t.Errorf("%s: not found", r.row)
+					t.Errorf("%s: no finding %q", r.row, r.want)
 				}
 			}
 			slices.Sort(want)
@@ -184,7 +184,7 @@ func TestSeedRows(t *testing.T) {
 		{row: "resources of HAMi's device plugin", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000, nvidia.com/gpucores: 30}}\n"},
 		{row: "config file of the device plugin, dead under the operator", text: "version: v1\nflags:\n  migStrategy: \"none\"\n  plugin:\n    deviceListStrategy: \"envvar\"\n",
 			want: []string{"note sharing-dead flags.migStrategy @3", "note sharing-dead flags.plugin.deviceListStrategy @5"}},
-		{row: "failRequestGreaterThanOne, a misspelt key", text: "version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n",
+		{row: "failRequestGreaterThanOne, a misspelled key", text: "version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n",
 			want: []string{"error unknown-key sharing.timeSlicing.failRequestGreaterThanOne @4"}},
 		{row: "trailing ... of the examples", text: "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n    ...\n",
 			want: []string{"error yaml-ellipsis ... @7"}},
@@ -219,10 +219,10 @@ func TestTraps(t *testing.T) {
 		{row: "a former path of NVIDIA's image", version: "v26.7.0", text: "validator: {repository: nvcr.io/nvidia/cloud-native}\n", want: []string{"error old-default validator.repository @1"}},
 		{row: "a mirror with the former path", version: "v26.7.0", text: "validator: {repository: mirror.example.com/nvidia/cloud-native}\n", want: []string{"warning old-default validator.repository @1"}},
 		{row: "usePrecompiled without a driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warning dead-setting driver.usePrecompiled @1"}},
-		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed",
+		{row: "misspelled keys are not reported again as dead settings", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1"}},
 		{row: "an unknown operator of a toleration", text: "daemonsets: {tolerations: [{key: a, operator: Exist}]}\n", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
-		{row: "in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
+		{row: "an unknown operator of a toleration, in a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --set daemonsets.tolerations[0].operator=Exist", want: []string{"error wrong-value daemonsets.tolerations[0].operator @1"}},
 		{row: "nvidia.com resources of other device plugins", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/roce: 1, nvidia.com/gpu-10gb: 1}}\n"},
 		{row: "NVIDIA_VISIBLE_DEVICES next to a GPU limit", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
 			want: []string{"warning visible-devices container a: NVIDIA_VISIBLE_DEVICES @6"}},
@@ -236,21 +236,21 @@ func TestTraps(t *testing.T) {
 		{row: "the registry twice", text: "dcgmExporter: {repository: nvcr.io/nvidia/k8s, image: nvcr.io/nvidia/k8s/dcgm-exporter}\n", want: []string{"error image dcgmExporter.image @1"}},
 		{row: "a partial ClusterPolicy", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec: {driver: {enabled: false}}\n",
 			want: []string{"warning missing-field spec.daemonsets, spec.dcgm, spec.dcgmExporter, spec.devicePlugin, spec.gfd, spec.nodeStatusExporter, spec.operator, spec.toolkit @4"}},
-		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warning namespace helm install @1"}},
+		{row: "a command without a namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warning namespace helm install @1"}},
 		{row: "chart versions are not values", text: "gpu-operator: {\"22.9\": 22.9.2, \"25.3\": 25.3.4}\n", want: []string{"note unknown-kind @1"}},
 		{row: "a wrapper chart with the chart's name", text: "gpu-operator:\n  gpu-operator:\n    drivr: {enabled: false}\n", want: []string{"error unknown-key drivr @3"}},
 		{row: "a chart that does not exist", command: true, text: "helm install g nvidia/gpu-oprator -n gpu-operator", want: []string{"error unknown-chart nvidia/gpu-oprator @1"}},
 		{row: "typographic quotes", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator –-set “a=b”",
 			want: []string{"error lookalike – @1", "error lookalike “ @1", "error unknown-key a @1"}},
-		{row: "contradictions", text: "clusterPolicy: {deployCR: true}\ngpuCluster: {deployCR: true}\ncdi: {enabled: false, nriPluginEnabled: true}\n",
+		{row: "settings that exclude each other", text: "clusterPolicy: {deployCR: true}\ngpuCluster: {deployCR: true}\ncdi: {enabled: false, nriPluginEnabled: true}\n",
 			want: []string{"error excludes gpuCluster.deployCR @2", "error excludes gpuCluster.deployCR, clusterPolicy.deployCR @2", "error excludes cdi.nriPluginEnabled, cdi.enabled @3"}},
 		{row: "config.create needs name and data", text: "devicePlugin: {config: {create: true}}\n",
 			want: []string{"error config-map devicePlugin.config.create @1", "warning config-map devicePlugin.config.create @1"}},
 		{row: "the default selects no config; the config in the values is checked", text: "devicePlugin:\n  config:\n    create: true\n    name: c\n    default: anny\n    data:\n      any: |\n        version: v1\n        sharing:\n          timeSlicing:\n            resources:\n              - name: gpu\n                replica: 2\n",
 			want: []string{"error config-map devicePlugin.config.default @5", "error sharing-replicas devicePlugin.config.data.any: sharing.timeSlicing.resources[0] @12", "error unknown-key devicePlugin.config.data.any: sharing.timeSlicing.resources[0].replica @13"}},
-		{row: "images", text: "driver: {image: nvcr.io/nvidia/driver:580, repository: https://nvcr.io/nvidia/}\n",
+		{row: "a registry and a tag in image, a URL in repository", text: "driver: {image: nvcr.io/nvidia/driver:580, repository: https://nvcr.io/nvidia/}\n",
 			want: []string{"error image driver.image @1", "error image driver.repository @1"}},
-		{row: "types", text: "driver: true\nmig: {strategy: Mixed}\ntoolkit: {enabled: yess}\ndaemonsets: {tolerations: none}\n",
+		{row: "values of the wrong type", text: "driver: true\nmig: {strategy: Mixed}\ntoolkit: {enabled: yess}\ndaemonsets: {tolerations: none}\n",
 			want: []string{"error wrong-type driver @1", "error wrong-value mig.strategy @2", "error wrong-value toolkit.enabled @3", "error wrong-type daemonsets.tolerations @4"}},
 		{row: "a copy of a default is not a dead setting", text: "dcgm: {enabled: false, version: 4.6.0-1-ubuntu24.04}\nvgpuManager: {image: vgpu-manager}\n"},
 		{row: "configs of other managers are not the device plugin's", text: "version: v1\nvgpu-configs: {}\n---\nversion: v1\nsystemd-services: []\n"},
@@ -259,7 +259,7 @@ func TestTraps(t *testing.T) {
 		{row: "values of k3s, as a string and as keys", text: "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: gpu-operator}\nspec:\n  values: {drivr: {}}\n  valuesContent: |\n    toolkt: {}\n",
 			want: []string{"error unknown-key drivr @5", "error unknown-key toolkt @7"}},
 		{row: "an unknown kind of document", text: "hello: world\n", want: []string{"note unknown-kind @1"}},
-		{row: "not YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
+		{row: "invalid YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
 	} {
 		t.Run(tt.row, tt.run)
 	}
@@ -275,17 +275,17 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	}
 	install := configMap + "helm install g nvidia/gpu-operator -n gpu-operator --set devicePlugin.config.name=time-slicing-config --set devicePlugin.config.default="
 	for _, tt := range []input{
-		{row: "they agree", command: true, text: patch(`{"name": "time-slicing-config", "default": "any"}`)},
-		{row: "the default is not one of the configs", command: true, text: patch(`{"name": "time-slicing-config", "default": "all"}`),
+		{row: "a patch with the names of the ConfigMap and its config", command: true, text: patch(`{"name": "time-slicing-config", "default": "any"}`)},
+		{row: "a patch with a default that is not in the ConfigMap", command: true, text: patch(`{"name": "time-slicing-config", "default": "all"}`),
 			want: []string{"error config-map spec.devicePlugin.config.default @10"}},
-		{row: "the name is misspelt", command: true, text: patch(`{"name": "time-slicing-confg", "default": "any"}`),
+		{row: "a patch with a misspelled ConfigMap name", command: true, text: patch(`{"name": "time-slicing-confg", "default": "any"}`),
 			want: []string{"error config-map spec.devicePlugin.config.name @10"}},
-		{row: "a ConfigMap of the cluster", command: true, text: patch(`{"name": "of-the-cluster", "default": "all"}`)},
-		{row: "flags agree", command: true, text: install + "any\n"},
-		{row: "flags do not", command: true, text: install + "anny\n", want: []string{"error config-map devicePlugin.config.default @10"}},
-		{row: "the label of a node", command: true, text: configMap + "kubectl label node a --overwrite nvidia.com/device-plugin.config=all\n",
+		{row: "a patch with a ConfigMap that may be in the cluster", command: true, text: patch(`{"name": "of-the-cluster", "default": "all"}`)},
+		{row: "flags with the names of the ConfigMap and its config", command: true, text: install + "any\n"},
+		{row: "flags with a default that is not in the ConfigMap", command: true, text: install + "anny\n", want: []string{"error config-map devicePlugin.config.default @10"}},
+		{row: "a node label with a config that is not in the ConfigMap", command: true, text: configMap + "kubectl label node a --overwrite nvidia.com/device-plugin.config=all\n",
 			want: []string{"error config-label nvidia.com/device-plugin.config=all @10"}},
-		{row: "a ClusterPolicy in the same file", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shares}\ndata:\n  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n---\n" +
+		{row: "a ClusterPolicy with a misspelled ConfigMap name", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shares}\ndata:\n  any: |-\n    version: v1\n    sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n---\n" +
 			"apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec:\n  operator: {}\n  driver: {}\n  toolkit: {}\n  gfd: {}\n  dcgm: {}\n  dcgmExporter: {}\n" +
 			"  daemonsets: {}\n  nodeStatusExporter: {}\n  devicePlugin: {config: {name: share, default: any}}\n", want: []string{"error config-map spec.devicePlugin.config.name @21"}},
 	} {
@@ -296,7 +296,7 @@ func TestConfigsAndWhatNamesThem(t *testing.T) {
 	got := judge(t, lint.Options{Files: []lint.Input{file("a.yaml", strings.TrimSuffix(configMap[strings.Index(configMap, "apiVersion"):], "EOF\n")),
 		file("b.yaml", "devicePlugin: {config: {name: time-slicing-confg, default: any}}\n")}})
 	if got.Judged != 3 || len(got.Report.Findings) > 0 {
-		t.Errorf("ConfigMap with a similar name in another file: findings = %v, kinds = %v", brief(got.Report), got.Kinds)
+		t.Errorf("ConfigMap with a similar name in another file: findings = %v, checked = %d (%v); want none, 3", brief(got.Report), got.Judged, got.Kinds)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestHereDocumentOfAScriptFile(t *testing.T) {
 
 func TestUnusableOptions(t *testing.T) {
 	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
-		t.Errorf("version: %v", err)
+		t.Errorf("Lint for v99: error = %v, want %v", err, chart.ErrVersion)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestValuesFilesOfACommand(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if want := "--set mig.strategy=mixed"; !strings.Contains(result.Corrected, want) || !strings.Contains(result.Corrected, "toolkit.enabled=$X") {
-		t.Errorf("corrected:\n%s", result.Corrected)
+		t.Errorf("corrected command lacks %s or toolkit.enabled=$X:\n%s", want, result.Corrected)
 	}
 }
 

@@ -32,7 +32,7 @@ func apiServer(t *testing.T) *charts.Definitions {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("%d definitions, %v", len(files), err)
+		t.Fatalf("CRD files = %d, want at least 3; error %v", len(files), err)
 	}
 	set := &charts.Definitions{}
 	for _, f := range files {
@@ -82,7 +82,7 @@ func TestResourcesAsTheAPIServer(t *testing.T) {
 		}
 		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report)
 		if len(problems) > 0 != (len(got) > 0) {
-			t.Errorf("%s\nAPI server: %v\ngpuop: %v", text, problems, got)
+			t.Errorf("%s\nerrors of the API server: %v\nerrors of gpuop: %v; want errors of both or neither", text, problems, got)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 		at[names[len(names)-1]] = value
 		return object
 	}
-	t.Fatal("no ClusterPolicy")
+	t.Fatal("rendered manifests contain no ClusterPolicy")
 	return nil
 }
 
@@ -148,7 +148,7 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 		}
 		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: text}}}).Report)
 		if len(problems) > 0 != (len(got) > 0) {
-			t.Errorf("%s=%s\nAPI server: %v\ngpuop: %v", tt.path, tt.json, problems, got)
+			t.Errorf("%s=%s\nerrors of the API server: %v\nerrors of gpuop: %v; want errors of both or neither", tt.path, tt.json, problems, got)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestSwitchesAsHelm(t *testing.T) {
 		meant := !slices.Contains([]string{"false", "no", "off"}, strings.Trim(value, `"`))
 		got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte("nfd: {enabled: " + value + "}\n")}}}).Report)
 		if (on != meant) != (len(got) > 0) {
-			t.Errorf("nfd.enabled: %s: enabled for helm = %t, findings of gpuop = %v", value, on, got)
+			t.Errorf("nfd.enabled: %s: enabled in Helm = %t, meant = %t, errors of gpuop = %v; want errors only if the two differ", value, on, meant, got)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func setAsHelm(t *testing.T, text string) {
 	want, wantErr := strvals.Parse(text)
 	settings, err := model.ParseSet(text)
 	if (err != nil) != (wantErr != nil) {
-		t.Errorf("%q: %v, helm says %v", text, err, wantErr)
+		t.Errorf("%q: error = %v, want that of Helm: %v", text, err, wantErr)
 	}
 	if err != nil || wantErr != nil {
 		return
@@ -198,7 +198,7 @@ func setAsHelm(t *testing.T, text string) {
 		put(got, s.Path, s.Value)
 	}
 	if a, b := canonical(t, got), canonical(t, want); !reflect.DeepEqual(a, b) {
-		t.Errorf("%q: %#v, helm has %#v", text, a, b)
+		t.Errorf("%q: values = %#v, want those of Helm: %#v", text, a, b)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestScriptsAsBash(t *testing.T) {
 			t.Errorf("%s\nbash passes %q\nfindings of the script = %v, want those of the command that bash runs: %v", script, args, rest, whole)
 		}
 		if shell && strings.Contains(strings.Join(args, " "), "driver.enabled=false") {
-			t.Errorf("%s\nbash passes %q, but gpuop reports that it does not", script, args)
+			t.Errorf("%s\nbash passes %q, but gpuop reports that driver.enabled=false is lost", script, args)
 		}
 	}
 }
@@ -303,6 +303,6 @@ func TestFilesOfNVIDIA(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: data}}}).Report); len(got) > 0 {
-		t.Errorf("mig-parted's own configs: %v", got)
+		t.Errorf("errors = %v, want none", got)
 	}
 }

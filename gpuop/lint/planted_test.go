@@ -34,10 +34,10 @@ func TestPlantedMistakes(t *testing.T) {
 		if why, none := strings.CutPrefix(columns[1], "none: "); none {
 			missed++
 			if len(got) > 0 {
-				t.Errorf("case %d, %s: found %v, want it missed: %s", i+1, columns[2], got, why)
+				t.Errorf("case %d, %s: findings = %v, want none: %s", i+1, columns[2], got, why)
 			}
 		} else if !slices.Contains(got, columns[1]) {
-			t.Errorf("case %d, %s: found %v, want %s", i+1, columns[2], got, columns[1])
+			t.Errorf("case %d, %s: findings = %v, want %s", i+1, columns[2], got, columns[1])
 		}
 	}
 	if len(planted) < 64 || missed > 2 {

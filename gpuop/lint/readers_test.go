@@ -42,7 +42,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 			}
 		}
 		if dead != test.dead {
-			t.Errorf("%s, %s: dead is %q, want %q", test.release, test.flags, dead, test.dead)
+			t.Errorf("%s, %s: dead setting = %q, want %q", test.release, test.flags, dead, test.dead)
 		}
 		for flag := range strings.FieldsSeq(test.flags) {
 			if key, _, _ := strings.Cut(flag, "="); test.dead == "" && !strings.Contains(result.Corrected, flag) {
@@ -62,7 +62,7 @@ func TestFixKeepsUnknownKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Findings) == 0 {
-			t.Errorf("%s was corrected to %s, want no change", command, result.Corrected)
+			t.Errorf("%s: %d findings, corrected to %s; want a finding and no change", command, len(result.Report.Findings), result.Corrected)
 		}
 	}
 }

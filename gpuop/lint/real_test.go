@@ -63,6 +63,6 @@ func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	}
 	few := "nodeStatusExporter: {image: gpu-operator-validator}\n"
 	if diff := cmp.Diff([]string{"nodeStatusExporter.image"}, dead(few)); diff != "" {
-		t.Errorf("no copy (-want +got):\n%s", diff)
+		t.Errorf("not a copy (-want +got):\n%s", diff)
 	}
 }

@@ -44,7 +44,7 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	dir := charts.Data(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
 	if err != nil || len(files) < 42 {
-		t.Fatalf("%d definitions, %v", len(files), err)
+		t.Fatalf("CRD files = %d, want at least 42; error %v", len(files), err)
 	}
 	rules := map[string]bool{}
 	for _, f := range files {
@@ -89,7 +89,7 @@ func TestRulesWithoutDefinitions(t *testing.T) {
 		}
 		want, known := set.Validate(object["apiVersion"].(string), object["kind"].(string), object)
 		if !known || got.AtLeast(check.Error) != (len(want) > 0) {
-			t.Errorf("%s\nAPI server: %v\ngpuop: %v", text, want, brief(got))
+			t.Errorf("%s\nerrors of the API server: %v\nfindings of gpuop: %v; want errors of both or neither", text, want, brief(got))
 		}
 	}
 }

@@ -21,25 +21,25 @@ func TestTerraform(t *testing.T) {
 		row, text string
 		want      []string
 	}{
-		{"a block", release("set {\n name = \"mig.strategy\"\n value = \"mixd\"\n}"), []string{"error wrong-value mig.strategy @4"}},
-		{"Helm divides at a comma", release(`set = [{ name = "driver.enabled", value = "false,toolkit.enbaled=true" }]`), []string{"error unknown-key toolkit.enbaled @3"}},
-		{"a comma that is escaped", release(`set = [{ name = "operator.runtimeClass", value = "a\\,b" }]`), nil},
-		{"a text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1", type = "string" }]`), nil},
-		{"no text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1" }]`), []string{"error wrong-type toolkit.env[0].value @3"}},
-		{"encoded", release("values = [yamlencode({\n driver = {\n  enabled = \"yess\"\n } })]"), []string{"error wrong-value driver.enabled @5"}},
+		{"a set block", release("set {\n name = \"mig.strategy\"\n value = \"mixd\"\n}"), []string{"error wrong-value mig.strategy @4"}},
+		{"a value that Helm splits at a comma", release(`set = [{ name = "driver.enabled", value = "false,toolkit.enbaled=true" }]`), []string{"error unknown-key toolkit.enbaled @3"}},
+		{"an escaped comma", release(`set = [{ name = "operator.runtimeClass", value = "a\\,b" }]`), nil},
+		{"a value of type string", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1", type = "string" }]`), nil},
+		{"a number without a type", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1" }]`), []string{"error wrong-type toolkit.env[0].value @3"}},
+		{"values in yamlencode", release("values = [yamlencode({\n driver = {\n  enabled = \"yess\"\n } })]"), []string{"error wrong-value driver.enabled @5"}},
 		{"yamlencode inside yamlencode", release("values = [yamlencode({ devicePlugin = { config = { create = true, name = \"c\", default = \"a\", data = { a = yamlencode({ version = \"v1\", sharing = { timeSlicing = { resources = [{ name = \"nvidia.com/gpu\", replicas = 1 }] } } }) } } } })]"),
 			[]string{"error sharing-replicas devicePlugin.config.data.a: sharing.timeSlicing.resources[0].replicas @3"}},
 		{"both arms of a condition", release("values = [var.x ? yamlencode({ drivr = {} }) : yamlencode({ toolkt = {} })]"), []string{"error unknown-key drivr @3", "error unknown-key toolkt @3"}},
-		{"a local that stands below", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
+		{"a local defined below its use", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
 		{"a file in a template", release("values = [\"${file(\"v.yaml\")}\"]"), []string{"error unknown-key drivr @2"}},
-		{"what comes from outside", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
+		{"variables without values", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
 			[]string{"note not-judged", "note not-judged var.version @3", "note not-judged helm_release x @4"}},
-		{"a file that is here", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
-		{"a file that is not", release(`values = [file("w.yaml")]`), []string{"note not-judged w.yaml @3"}},
+		{"a values file that exists", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
+		{"a values file that does not exist", release(`values = [file("w.yaml")]`), []string{"note not-judged w.yaml @3"}},
 		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"warning key-gone psp.enabled @4"}},
 		{"another chart", "resource \"helm_release\" \"x\" {\n chart = \"cilium\"\n}\n", nil},
-		{"no Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
-		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"note not-judged"}},
+		{"invalid Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
+		{"lists nested too deeply", "a = " + strings.Repeat("[", 100_000), []string{"note not-judged"}},
 	} {
 		t.Run(tt.row, func(t *testing.T) {
 			read := func(_, name string) ([]byte, error) {
@@ -69,13 +69,13 @@ func TestTerraformBombs(t *testing.T) {
 	}
 	use := "resource \"helm_release\" \"x\" {\n chart = \"gpu-operator\"\n values = [yamlencode({ driver = { version = %s } })]\n}\n"
 	for name, text := range map[string]string{
-		"growing":     growing + fmt.Sprintf(use, "local.a7") + fmt.Sprintf(use, "local.l7"),
-		"many":        "locals {\n" + many + "}\n" + growing,
-		"loops":       growing + fmt.Sprintf(use, "[for a in local.l2 : [for b in local.l2 : [for c in local.l2 : c]]]"),
-		"a format":    fmt.Sprintf(use, `format("%999999999s", "x")`),
-		"a join":      growing + fmt.Sprintf(use, `join(local.a2, local.l2)`),
-		"a text":      growing + strings.Replace(fmt.Sprintf(use, "1"), "yamlencode({ driver = { version = 1 } })", `"`+strings.Repeat("${local.a2}:\\n", 2000)+`"`, 1),
-		"a reference": growing + fmt.Sprintf(use, "["+strings.Repeat("local.a2, ", 2000)+"]"),
+		"locals that grow":            growing + fmt.Sprintf(use, "local.a7") + fmt.Sprintf(use, "local.l7"),
+		"many locals":                 "locals {\n" + many + "}\n" + growing,
+		"nested loops":                growing + fmt.Sprintf(use, "[for a in local.l2 : [for b in local.l2 : [for c in local.l2 : c]]]"),
+		"a wide format":               fmt.Sprintf(use, `format("%999999999s", "x")`),
+		"a join of long values":       growing + fmt.Sprintf(use, `join(local.a2, local.l2)`),
+		"a text with many references": growing + strings.Replace(fmt.Sprintf(use, "1"), "yamlencode({ driver = { version = 1 } })", `"`+strings.Repeat("${local.a2}:\\n", 2000)+`"`, 1),
+		"a list of references":        growing + fmt.Sprintf(use, "["+strings.Repeat("local.a2, ", 2000)+"]"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
