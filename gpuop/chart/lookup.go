@@ -26,15 +26,15 @@ type Status uint8
 
 // These are the statuses of a path.
 const (
-	Known     Status = iota // a key of the chart
-	Group                   // a group of keys
-	Free                    // a name inside a value that accepts any name
-	Misspelt                // like Free, but similar to a name that the chart has there
-	TooDeep                 // below a key that is a scalar
-	NotYet                  // added by a later release
-	Gone                    // removed in an earlier release
-	Unknown                 // in no release
-	BelowList               // below a key that is a list
+	Known      Status = iota // a key of the chart
+	Group                    // a group of keys
+	Free                     // a name inside a value that accepts any name
+	Misspelled               // like Free, but resembles a name in the chart's defaults
+	TooDeep                  // below a key that is a scalar
+	NotYet                   // added by a later release
+	Gone                     // removed in an earlier release
+	Unknown                  // in no release
+	BelowList                // below a key that is a list
 )
 
 // Lookup looks up a path in the values of release v.
@@ -155,7 +155,7 @@ func (t *Table) matchFree(v Version, k *Key, path Path, n int) Match {
 			continue
 		}
 		if near := check.Nearest(path[n], names); near != "" {
-			return Match{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
+			return Match{Status: Misspelled, Key: k, Nearest: replaced(path, n, near), Bad: n}
 		}
 		break
 	}

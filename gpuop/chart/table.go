@@ -206,7 +206,7 @@ type Table struct {
 	groups   map[string][]*Key // the keys below each path
 	// children has, for each release, the names directly below each path. A path without an entry is not a group.
 	children []map[string][]string
-	// components are the top-level names of all releases.
+	// components are the top-level names in the values of any release.
 	components []string
 	fields     map[string]map[string][]*Field // by kind and path of the parent
 	about      map[string]About

@@ -31,7 +31,7 @@ func (v Version) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// Compare orders versions, oldest first.
+// Compare returns -1, 0 or +1 if v is older than, equal to or newer than o.
 func (v Version) Compare(o Version) int {
 	return cmp.Or(cmp.Compare(v.major, o.major), cmp.Compare(v.minor, o.minor), cmp.Compare(v.patch, o.patch))
 }

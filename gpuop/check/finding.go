@@ -105,7 +105,7 @@ type Evidence struct {
 	Kind string `json:"kind"`
 	// Object is the object as kind/name, or the resource that was listed.
 	Object string `json:"object"`
-	// Text is the observation, verbatim.
+	// Text describes what was observed. Log lines and event messages are quoted.
 	Text string `json:"text"`
 	// Time is the time of the last observation; zero if unknown.
 	Time time.Time `json:"time,omitzero"`

@@ -20,7 +20,8 @@ var (
 	// secretName matches the normalized name of a secret: lower case, without hyphens and underscores.
 	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
 		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
-	// variableName matches environment variables whose last word is short: REGISTRY_PASS, DB_PWD, BASIC_AUTH.
+	// variableName matches environment variables that end in an abbreviation for a secret, such as REGISTRY_PASS,
+	// DB_PWD or BASIC_AUTH.
 	variableName = regexp.MustCompile(`(?i)(?:[_-](?:pass|pwd|pw|auth|pat)|(?:^|[_-])tok)$`)
 	// aboutSecret matches the names of settings that refer to a secret. Their values are not secrets.
 	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +

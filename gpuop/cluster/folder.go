@@ -77,7 +77,7 @@ type gathering struct {
 	trim    *trimmer
 	files   map[Kind]string // the first file with each kind
 	partial map[Kind]string // why the list of a kind is incomplete
-	broken  map[Kind]string // the error of an invalid file, by its kind
+	broken  map[Kind]string // parse error of an invalid file, by the kind of its objects
 	seen    map[string]bool // the objects read so far, because two files may contain the same one
 	newest  time.Time       // newest time in the objects
 	// described are the warnings in the output of kubectl describe.

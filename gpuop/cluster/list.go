@@ -36,8 +36,8 @@ func (s *State) holds(k Kind) bool {
 }
 
 // Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that cannot be read
-// completely is nil in the state, and listed in Missing. If the server answers no list or rejects the credentials, the
-// error wraps ErrUnreachable. If ctx is canceled, it is ctx.Err().
+// completely is nil in the state, and listed in Missing. The error wraps ErrUnreachable if no list request reaches the
+// server, or if the server rejects the credentials. If ctx is canceled, Read returns ctx.Err().
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {

@@ -64,7 +64,7 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	return check.Report{Judged: true, Title: r.path, At: at, Findings: n.findings}, nil
 }
 
-// inspection holds the findings. Later checks use the results of earlier ones.
+// inspection collects the findings of a node, and the results that later checks need.
 type inspection struct {
 	root
 	name     string

@@ -14,7 +14,7 @@ import (
 // ErrNodes is returned for operating systems or kernels that cannot be part of a tag.
 var ErrNodes = errors.New("unusable node description")
 
-// Component is an operand or Node Feature Discovery, with the parts of its image.
+// Component is an operand or Node Feature Discovery, with the parts of its image reference.
 type Component struct {
 	Operand    string
 	Repository string

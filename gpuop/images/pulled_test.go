@@ -67,9 +67,9 @@ func (t tree) set(path string, value any) {
 }
 
 // pulled returns the images that a release of the operator pulls for a ClusterPolicy on nodes with one operating
-// system. It follows the operator's source and uses no table of gpuop. The source is controllers/state_manager.go
-// (init, isStateEnabled, getGPUNodeOSInfo), controllers/object_controls.go (Transform..., resolveDriverTag) and the
-// IsEnabled methods of clusterpolicy_types.go, at the tags v1.7.0 to v26.7.0.
+// system. It reimplements the operator's logic and does not use gpuop's tables. The source is
+// controllers/state_manager.go (init, isStateEnabled, getGPUNodeOSInfo), controllers/object_controls.go (Transform...,
+// resolveDriverTag) and the IsEnabled methods of clusterpolicy_types.go, at the tags v1.7.0 to v26.7.0.
 func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	out := map[string]bool{}
 	since := func(s string) bool {

@@ -175,7 +175,7 @@ func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructu
 	return v
 }
 
-// condition returns the condition of the given type if it is True.
+// condition returns the condition of the given type if its status is True, and a zero Condition otherwise.
 func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	var of struct {
 		Status struct {

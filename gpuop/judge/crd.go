@@ -19,8 +19,8 @@ var operatorKinds = []struct {
 	{"GPUCluster", cluster.GPUClusters},
 }
 
-// staleCRDs compares the operator's CustomResourceDefinitions with those of the release. Helm installs the files in
-// crds/ once and never updates them. The chart's own hook runs only on upgrades.
+// staleCRDs compares the installed CustomResourceDefinitions with those of the operator's release. Helm installs the
+// files in crds/ once and never updates them. The chart's CRD upgrade hook runs only on upgrades.
 func (j *judge) staleCRDs() {
 	if j.by == verify && !j.installed {
 		return // the installed release is not known exactly

@@ -67,8 +67,8 @@ func own(s *cluster.State, names ...string) {
 	scheduled(s)
 }
 
-// driverPool adds a driver DaemonSet for the nodes with a label, and assigns their driver pods to it. NVIDIADrivers,
-// precompiled drivers and OpenShift's driver toolkit use such DaemonSets.
+// driverPool adds a driver DaemonSet for the nodes labeled key=value, and makes it the owner of their driver pods.
+// NVIDIADrivers, precompiled drivers and OpenShift's driver toolkit use such DaemonSets.
 func driverPool(s *cluster.State, name, key, value string) {
 	d := set(s, "nvidia-driver-daemonset").DeepCopy()
 	d.Name, d.UID = name, ""

@@ -647,7 +647,7 @@ func (w *nodeJudge) firstBroken() *operand {
 	return &w.operands[i]
 }
 
-// resources compares the node's resources with its labels and the prediction.
+// resources reports labels and resources of the node that contradict each other or the prediction.
 func (w *nodeJudge) resources() {
 	if w.policy == nil && len(w.GPUClusters) > 0 {
 		return // DRA uses ResourceSlices, and needs no GPU Feature Discovery

@@ -414,15 +414,16 @@ func (j *judge) quota() {
 	}
 }
 
-// coversPriority reports whether a quota selects the operands' priority class. A quota without scopes does not lift the
-// cluster's restriction of the class.
+// coversPriority reports whether a quota's scopes select the operands' priority class. GKE rejects pods of that class
+// in namespaces without such a quota; a quota without scopes is not enough.
 func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
 	}
 	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(e corev1.ScopedResourceSelectorRequirement) bool {
+		named := slices.Contains(e.Values, "system-node-critical")
 		return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
-			(e.Operator == corev1.ScopeSelectorOpIn) == slices.Contains(e.Values, "system-node-critical"))
+			e.Operator == corev1.ScopeSelectorOpIn && named || e.Operator == corev1.ScopeSelectorOpNotIn && !named)
 	})
 }
 

@@ -510,7 +510,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
-	if !d.partial { // the other values of a patch are unknown
+	if !d.partial { // the rules need all values, and a patch has only some
 		in.runRules()
 	}
 	for i := range in.mistakes {

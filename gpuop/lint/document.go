@@ -260,7 +260,7 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 			values++
 		case hasKeyOf(t, component, f.Value):
 			near++
-		default: // a similar name without known keys proves nothing
+		default: // a similar name without known keys counts as an unknown key
 			others++
 		}
 	}

@@ -257,7 +257,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 			slices.Sort(v.Names)
 			f.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
 		}
-	case chart.Misspelt:
+	case chart.Misspelled:
 		f.Check, f.Severity, f.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
 		f.Reason = fmt.Sprintf("did you mean %s? this adds a second entry", suggestion(s, v))
 	case chart.BelowList:

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// Config is a mig-parted file: named configs, one of which the node label nvidia.com/mig.config selects.
+// Config is a mig-parted file. It holds named configs; the node label nvidia.com/mig.config selects one of them.
 type Config struct {
 	// Configs are the configs in file order.
 	Configs []NamedConfig
@@ -32,7 +32,7 @@ type NamedConfig struct {
 type Entry struct {
 	// DeviceFilter lists the PCI device IDs (0x<device>10DE) that the entry applies to. Empty means all.
 	DeviceFilter []string
-	// All selects every GPU that passes the filter; otherwise Indices selects them.
+	// All selects every GPU that passes the filter. If it is false, Indices lists the GPUs.
 	All     bool
 	Indices []int
 	// Enabled is the MIG mode. Devices are the instances on each GPU.

@@ -61,7 +61,7 @@ type Replica struct {
 	Rename string
 }
 
-// Prediction has the predicted resources and labels of a node.
+// Prediction holds the predicted resources and labels of a node.
 type Prediction struct {
 	// Labels are the predicted labels that depend on the configuration. Labels that depend only on the driver or the
 	// machine are not included.
@@ -140,8 +140,8 @@ func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fi
 	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model. A GPU that is not in MIG mode takes
-// precedence. If all GPUs are in MIG mode, replicas is 0.
+// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model: that of a GPU that is not in MIG mode,
+// if there is one. If all GPUs are in MIG mode, replicas is 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
 	described := p.first
 	counts := map[string]int{}

@@ -119,7 +119,7 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// fromDriver lists labels whose values come from the driver or the machine.
+// fromDriver matches labels whose values depend on the driver or the machine, so they are not predicted.
 var fromDriver = regexp.MustCompile(`nvidia\.com/(cuda\.|gfd\.timestamp|gpu\.(machine|mode)$)|\.(memory|engines\.[a-z]+|multiprocessors)$`)
 
 // Every label in GPU Feature Discovery's own tests is predicted or comes from the driver. Predicted values have the

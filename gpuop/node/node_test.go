@@ -67,7 +67,7 @@ func nodeObject(labels, capacity string) string {
 	return fmt.Sprintf(`{"kind": "Node", "metadata": {"name": "gpu-1", "labels": {%s}}, "status": {"capacity": {"cpu": "8", %s}, "allocatable": {%s}}}`, labels, capacity, capacity)
 }
 
-// Predicting from the GPUs of a node gives the node's labels and resources again.
+// GPUs inverts mig.Predict: predicting from the GPUs inferred from a node reproduces its labels and resources.
 func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
 	board, err := mig.FindBoard("A100-40GB")
 	if err != nil {

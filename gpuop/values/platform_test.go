@@ -20,7 +20,7 @@ func TestChoicesAreUnderstood(t *testing.T) {
 	}
 	key := func(path string) {
 		table := chart.Load()
-		if status := table.Lookup(table.Latest(), chart.ParsePath(path)).Status; path != "" && (status == chart.Unknown || status == chart.Misspelt) {
+		if status := table.Lookup(table.Latest(), chart.ParsePath(path)).Status; path != "" && (status == chart.Unknown || status == chart.Misspelled) {
 			t.Errorf("no release has the key %s", path)
 		}
 	}
