@@ -150,7 +150,8 @@ func inside(group string) (names []string) {
 	return names
 }
 
-// Read is a field that the operator reads for an operand with another section. A field includes all fields below it.
+// Read is a field that the operator reads for an operand other than the one whose section holds it. It covers all
+// fields below it.
 type Read struct {
 	Field string
 	// When lists the conditions under which the operator reads the field. All must be true.

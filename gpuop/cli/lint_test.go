@@ -416,7 +416,7 @@ func TestLintPrintsNoOtherFiles(t *testing.T) {
 		}
 	}
 	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "the file holds a string") {
-		t.Errorf("output lacks a finding about the values file own:\n%s", out)
+		t.Errorf("output lacks a finding about the values file \"own\":\n%s", out)
 	}
 }
 

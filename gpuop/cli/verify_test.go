@@ -154,9 +154,9 @@ func TestVerifyWaits(t *testing.T) {
 			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1
 		}
 	})
-	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "300ms", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitFindings || !strings.Contains(out, "timed out after 300ms; 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
-		t.Errorf("exit %d, want 1 and a timeout after 300ms\n%s%s", code, out, errOut)
+	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "3s", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
+	if code != exitFindings || !strings.Contains(out, "timed out after 3s; 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
+		t.Errorf("exit %d, want 1 and a timeout after 3s\n%s%s", code, out, errOut)
 	}
 }
 

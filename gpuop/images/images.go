@@ -62,8 +62,8 @@ func (v view) on(path string) bool {
 	return known && k.In(v.version) && v.text(path) == "true"
 }
 
-// Components returns the operands that run on the nodes with these settings. Node Feature Discovery is the last one, as
-// "nfd". If all is true, disabled operands are included.
+// Components returns the operands that these settings run on the nodes. Node Feature Discovery, if enabled, comes last,
+// as "nfd". If all is true, disabled operands are included.
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
 	runs := w.runs(nodes)

@@ -97,7 +97,7 @@ const (
 	Fleet    = "fleet.yaml"
 )
 
-// valueKeys are the keys that tools use for values. A tool ignores the keys of other tools.
+// valueKeys lists the keys under which supported tools take chart values. Each tool ignores the keys of the others.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
 
 // repositoryKeys are the keys that tools use for the chart's repository.

@@ -155,8 +155,7 @@ type judge struct {
 	Options
 	by       command
 	findings []check.Finding
-	// installed means that Release was taken from the ClusterPolicy's labels, and is exactly the version that they
-	// name.
+	// installed means that Release is exactly the version in the ClusterPolicy's labels.
 	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
 	policy *unstructured.Unstructured

@@ -411,8 +411,8 @@ func (in *installation) globals(s *model.Setting) {
 	}
 }
 
-// types checks the type of each value. A value is described by the chart's key, or by the field of the custom resource
-// to which it is copied.
+// types checks the type of each value. The expected type comes from the custom resource field that the value is copied
+// to. If there is none, it comes from the chart's key.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)

@@ -171,8 +171,9 @@ func (s *script) reusedValues(h *call) {
 	}
 }
 
-// commandVersion sets the release that the command installs. If the user named a release, that release is used, and the
-// correction writes it to the command. If neither names one, the newest release is used.
+// commandVersion sets the release to check against. A release selected by the user takes precedence, and the correction
+// adds it to the command. Otherwise the command's --version or chart reference decides, or the local chart's version.
+// If none is given, the newest release is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")

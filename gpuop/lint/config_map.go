@@ -89,7 +89,7 @@ func (r *run) pluginValues(d *doc) (judged bool) {
 	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
 		r.add(d.file, check.Finding{
 			Check: badConfigMap, Severity: check.Error, Line: chosen.Line + d.line, Column: chosen.Column, Subject: "config.default",
-			Reason: fmt.Sprintf("config.map has no config %q: the config manager fails on every node", chosen.Value),
+			Reason: fmt.Sprintf("config.map has no config %q: the config manager fails on every node without the label nvidia.com/device-plugin.config", chosen.Value),
 			Fix:    check.Suggest(chosen.Value, names, "the configs are "+strings.Join(names, ", ")),
 		})
 	}
@@ -193,7 +193,7 @@ func (r *run) joinConfigs() {
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
 		default:
-			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config manager fails on every node", use.configMap, use.config)
+			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config manager fails on every node without the label nvidia.com/device-plugin.config", use.configMap, use.config)
 			if use.label {
 				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap in the input has a config %q: the config manager fails on the node", use.config)
 			}

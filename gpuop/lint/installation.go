@@ -50,8 +50,8 @@ type installation struct {
 	flags bool
 	// moreFlags means that the command has further flags, whose content is unknown.
 	moreFlags bool
-	// upgraded means that the command names another release than the checked one. It may repeat defaults of that
-	// release.
+	// upgraded means that the command names a release other than the one being checked. Its settings may be copies of
+	// the named release's defaults.
 	upgraded bool
 	// assumed means that the release is a guess. Findings that depend on the release, such as removed keys or keys
 	// added later, are then at most warnings.

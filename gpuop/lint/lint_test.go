@@ -52,7 +52,8 @@ func installCommand(t testing.TB) string {
 	return string(data)
 }
 
-// The command is the install command of an article. The letters name its mistakes.
+// testdata/install.sh is a faulty install command from a published article. The letters in the rows, from (a) on,
+// identify its mistakes.
 func TestInstallCommandOfTheArticle(t *testing.T) {
 	type rows []struct{ row, want string }
 	for _, tt := range []struct {

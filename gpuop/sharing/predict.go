@@ -17,7 +17,7 @@ type Limits struct {
 	// MemoryMiB is the pinned device memory of a client: the total memory divided by the replicas, rounded down. It is
 	// 0 if the total is unknown.
 	MemoryMiB int `json:"memoryMiB,omitempty"`
-	// ThreadPercent is the share of GPU threads: 100 divided by the replicas, rounded down.
+	// ThreadPercent is a client's share of GPU threads in percent: 100 divided by the number of replicas, rounded down.
 	ThreadPercent int `json:"threadPercent"`
 }
 

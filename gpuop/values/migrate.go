@@ -37,7 +37,8 @@ type Change struct {
 	Text string `json:"text"`
 }
 
-// ErrNoValues is returned for files of another kind. They may contain values, but not at the top level.
+// ErrNoValues is returned for files that are not values files, such as a HelmRelease or a helmfile. Such files may nest
+// values, but Migrate does not rewrite them.
 var ErrNoValues = errors.New("not a values file of the chart")
 
 // ErrDowngrade is returned if the target release is older than the file's.

@@ -164,5 +164,5 @@ func scrape(ctx context.Context, client *http.Client, url string) (string, error
 	if ofGPUs == 0 {
 		return "", fmt.Errorf("%s: %d series, but none of a GPU; run dcgm-exporter doctor", url, series)
 	}
-	return fmt.Sprintf("%s: %d series of %d families, %d of GPUs", url, series, len(families), ofGPUs), nil
+	return fmt.Sprintf("%s: %d series in %d families, %d series of DCGM fields", url, series, len(families), ofGPUs), nil
 }

@@ -37,11 +37,11 @@ func TestProbe(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series of 3 families, 3 of GPUs"},
-		"from NVIDIA":        {200, []string{gpus}, nil, command.OK, "3 series of 2 families"},
+		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series in 3 families, 3 series of DCGM fields"},
+		"from NVIDIA":        {200, []string{gpus}, nil, command.OK, "3 series in 2 families"},
 		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, but none of a GPU"},
 		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
-		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 of GPUs"},
+		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 series of DCGM fields"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
 		"no text format":     {200, []string{"{}"}, nil, command.Faulty, "text format"},
 		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is an HTML page, not metrics; check the host and port"},

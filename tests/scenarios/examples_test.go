@@ -249,18 +249,18 @@ var shown = map[string][]check{
 	"A link flaps": {
 		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "nvlink", "nvswitch", "gpu"), nil, []string{"3/nvswitch1/", "4//0"}, nil),
 	},
-	"A bad link of NVLink 4": {
+	"A bad NVLink 4 link": {
 		is(grown("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "3", 300), false, true, false),
 		is(grown("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "3", 1), false, true, false),
 		is(has("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
 	},
-	"A bad link of NVLink 5": {
+	"A bad NVLink 5 link": {
 		is(grown("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "3", 1), false, true, false),
 		is(grown("DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS", "3", 300), false, true, false),
 		is(value("DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT", "gpu", "3"), 1.5e-254, 4e-13, 1.5e-254),
 		is(has("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
 	},
-	"A link of a rack that does not come back": {
+	"A rack NVLink that does not recover": {
 		is(value("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "gpu", "2"), 0, 1, 0),
 		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "gpu", "nvlink"), nil, []string{"2/7"}, nil),
 	},
