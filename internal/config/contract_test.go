@@ -41,7 +41,7 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 		}
 	}
 	if len(own) > mostOwn {
-		t.Errorf("own settings = %d, want at most %d: %q", len(own), mostOwn, own)
+		t.Errorf("settings that NVIDIA's exporter does not have = %d, want at most %d: %q", len(own), mostOwn, own)
 	}
 	t.Logf("own settings = %d: %q", len(own), own)
 }

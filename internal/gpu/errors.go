@@ -42,7 +42,7 @@ var reasons = [...]struct {
 	{context.DeadlineExceeded, "timeout", "no answer within the deadline"},
 	{ErrVersion, "version", "the library and the engine have incompatible versions"},
 	{ErrOpening, "opening", "the source is being opened"},
-	{ErrStalled, "stalled", "no collection cycle has ended for too long"},
+	{ErrStalled, "stalled", "no collection cycle has finished within the allowed time"},
 	{ErrPanic, "panic", "a bug in the exporter; the log has the stack"},
 	{ErrPIDNamespace, "pid_namespace", "the exporter is not in the host's PID namespace"},
 	{ErrUnavailable, "unavailable", "the library, engine or driver is missing"},

@@ -80,7 +80,7 @@ func TestNewestOfSeveral(t *testing.T) {
 		s, w, e := oneWatch(fields...)
 		e.samples = samplesAt(1001, times...)
 		if got := check(s, w, e); got != base+200 {
-			t.Errorf("%s: %d µs after the first sample, want 200", name, got-base)
+			t.Errorf("%s = earliest sample + %d µs, want + 200 µs", name, got-base)
 		}
 	}
 }
