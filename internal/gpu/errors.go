@@ -19,7 +19,7 @@ var (
 	ErrUnavailable  = errors.New("unavailable")                 // the library, engine, driver or socket is missing
 	ErrVersion      = errors.New("version mismatch")            // library and engine versions are incompatible
 	ErrOpening      = errors.New("opening")                     // a session is being opened, which can take long
-	ErrStalled      = errors.New("the collection is stalled")   // no cycle has ended for too long
+	ErrStalled      = errors.New("the collection is stalled")   // no cycle has finished in time
 	ErrPanic        = errors.New("panic")                       // a bug in the exporter; the log has the stack
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
 	ErrNeedsDCGM    = errors.New("DCGM is needed to read it")
