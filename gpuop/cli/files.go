@@ -102,9 +102,7 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 				return nil, fmt.Errorf("%s: not a file", name)
 			}
 			e.inputs = append(e.inputs, filepath.Join(folder, at))
-			data, err := e.content(name, f, &e.referenced)
-			e.secrets.LearnYAML(data)
-			return data, err
+			return e.content(name, f, &e.referenced)
 		}
 		return nil, fmt.Errorf("%s: does not exist, or is outside the checked folder", name)
 	}

@@ -190,12 +190,8 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		}
 		var known bool
 		if named, known = config.Config(f.config); !known {
-			var names []string
-			for _, n := range config.Configs {
-				names = append(names, n.Name)
-			}
 			return nil, fmt.Errorf("%s: %w %q: it has %s",
-				inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(names, ", "))
+				inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(config.Names(), ", "))
 		}
 		p.about = " of " + inputName(f.file)
 	}

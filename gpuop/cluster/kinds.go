@@ -12,6 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// OperatorKinds are the operator's custom resources. The Kind is also the name of the CustomResourceDefinition.
+var OperatorKinds = []struct {
+	Name string
+	Kind Kind
+}{
+	{"ClusterPolicy", ClusterPolicies},
+	{"NVIDIADriver", NVIDIADrivers},
+	{"GPUCluster", GPUClusters},
+}
+
 // list describes how to read a kind: its path at the API server, its files in a folder, and its field of State.
 type list struct {
 	// kind is the kind with its API group, such as "nvidia.com/ClusterPolicy".

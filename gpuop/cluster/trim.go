@@ -119,7 +119,12 @@ func (t *trimmer) crd(o *unstructured.Unstructured) (CRD, bool) {
 
 // operators reports whether the operator's chart installs the CRD.
 func (c *CRD) operators() bool {
-	return slices.ContainsFunc([]Kind{ClusterPolicies, NVIDIADrivers, GPUClusters}, func(k Kind) bool { return c.Name == string(k) })
+	for _, k := range OperatorKinds {
+		if c.Name == string(k.Kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // pod trims a pod, and reports whether to keep it. A nil trimmer keeps all pods unchanged.

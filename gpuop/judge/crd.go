@@ -9,16 +9,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// operatorKinds lists the operator's custom resources.
-var operatorKinds = []struct {
-	kind    string
-	objects cluster.Kind // also the name of the CustomResourceDefinition
-}{
-	{"ClusterPolicy", cluster.ClusterPolicies},
-	{"NVIDIADriver", cluster.NVIDIADrivers},
-	{"GPUCluster", cluster.GPUClusters},
-}
-
 // staleCRDs compares the installed CustomResourceDefinitions with those of the operator's release. Helm installs the
 // files in crds/ once and never updates them. The chart's CRD upgrade hook runs only on upgrades.
 func (j *judge) staleCRDs() {
@@ -26,17 +16,17 @@ func (j *judge) staleCRDs() {
 		return // the installed release is not known exactly
 	}
 	var stale, absent, lacks []string
-	for _, k := range operatorKinds {
-		fields := j.Table.Fields(j.Release, k.kind, "")
-		c := j.CRD(string(k.objects))
+	for _, k := range cluster.OperatorKinds {
+		fields := j.Table.Fields(j.Release, k.Name, "")
+		c := j.CRD(string(k.Kind))
 		switch {
 		case len(fields) == 0: // the release does not have the kind
 		case c != nil && c.Schema != nil:
-			if missing := j.unlisted(k.kind, "", c.Schema); len(missing) > 0 {
+			if missing := j.unlisted(k.Name, "", c.Schema); len(missing) > 0 {
 				stale, lacks = append(stale, c.Name), append(lacks, missing...)
 			}
-		case j.by == verify && j.absent(k.objects):
-			absent = append(absent, string(k.objects))
+		case j.by == verify && j.absent(k.Kind):
+			absent = append(absent, string(k.Kind))
 		}
 	}
 	if len(stale)+len(absent) == 0 {

@@ -174,10 +174,7 @@ func (p *planner) file() bool {
 	if _, found := f.config.Config(p.config); found {
 		return true
 	}
-	var names []string
-	for _, n := range f.config.Configs {
-		names = append(names, n.Name)
-	}
+	names := f.config.Names()
 	hint := "the file has the configs " + strings.Join(names, ", ")
 	if near := check.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"

@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -178,9 +177,8 @@ func (r *run) finish(inputs []Input, result *Result) {
 	}
 	shown := map[string][]string{} // the lines of files that the inputs refer to are not shown, because they may be secret
 	for _, f := range inputs {
-		shown[f.Name] = strings.Split(string(f.Data), "\n")
+		shown[f.Name] = r.lines[f.Name]
 	}
-	maps.Copy(r.lines, shown)
 	result.Report.IgnoreComments(r.lines)
 	result.Report.ShowLines(shown)
 	result.Report.Sort()
@@ -336,7 +334,7 @@ func (r *run) open(file, name string) ([]byte, error) {
 		return nil, errNotRead
 	}
 	data, err := r.read(file, name)
-	r.secrets.Learn(string(data))
+	r.secrets.LearnYAML(data)
 	r.lines[name] = strings.Split(string(data), "\n")
 	return data, err
 }

@@ -63,6 +63,15 @@ func (c *Config) Config(name string) (NamedConfig, bool) {
 	return c.Configs[i], true
 }
 
+// Names returns the names of the configs in file order.
+func (c *Config) Names() []string {
+	var names []string
+	for _, n := range c.Configs {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 // ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
 // is unreadable, what the MIG manager rejects and what no board can hold. The config has everything that could be
 // parsed; it is nil only if the file is not a mapping. Findings have lines but no file.

@@ -55,7 +55,7 @@ func description(s *config.Setting) string {
 	if s.NoEffect != "" {
 		parts = append(parts, "**"+s.NoEffect+"**")
 	}
-	return strings.ReplaceAll(strings.Join(parts, " "), "|", `\|`)
+	return cell(strings.Join(parts, " "))
 }
 
 // codeSpans returns the words that are not empty as code, separated by commas.
