@@ -41,7 +41,7 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 	} {
 		code, out, errOut := call("", tc.args...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("%q: exit %d, %q, %q, want exit 2 and one line with %q", tc.args, code, out, errOut, tc.hint)
+			t.Errorf("%q: exit %d, stdout %q, stderr %q; want exit 2 and one line with %q", tc.args, code, out, errOut, tc.hint)
 		}
 	}
 }

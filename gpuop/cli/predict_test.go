@@ -55,7 +55,7 @@ func TestPredictAsksForWhatIsMissing(t *testing.T) {
 	} {
 		code, out, errOut := call("", strings.Fields(args)...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, hint) || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("%s: exit %d, %q, %q, want exit 2 and one line with %q", args, code, out, errOut, hint)
+			t.Errorf("%s: exit %d, stdout %q, stderr %q; want exit 2 and one line with %q", args, code, out, errOut, hint)
 		}
 	}
 }

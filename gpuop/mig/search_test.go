@@ -303,7 +303,7 @@ func TestFindBoard(t *testing.T) {
 		"NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": "RTX PRO 6000 Blackwell 96GB",
 	} {
 		if b, err := FindBoard(word); err != nil || b.Name != want {
-			t.Errorf("%q: %q, %v, want %q", word, b.Name, err, want)
+			t.Errorf("FindBoard(%q) = %q, error %v; want %q", word, b.Name, err, want)
 		}
 	}
 	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "does not support MIG", "": "such as T4",
@@ -311,7 +311,7 @@ func TestFindBoard(t *testing.T) {
 		"NVIDIA-H100-SXM5-94GB": "gpuop has no MIG profiles", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "gpuop has no MIG profiles",
 		"RTX PRO 4500": "gpuop has no MIG profiles", "NVIDIA-GH200-120GB": "gpuop has no MIG profiles"} {
 		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
+			t.Errorf("FindBoard(%q) = %q, error %v; want an error with %q", word, b.Name, err, hint)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func TestFindGPU(t *testing.T) {
 		"t4": "Tesla-T4", "Tesla T4": "Tesla-T4", "NVIDIA-L40S": "NVIDIA-L40S", "A100-40GB": "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB": "NVIDIA-A100-PCIE-40GB",
 	} {
 		if g, err := FindGPU(word); err != nil || g.Product != want {
-			t.Errorf("%q: %q, %v, want %q", word, g.Product, err, want)
+			t.Errorf("FindGPU(%q) = %q, error %v; want %q", word, g.Product, err, want)
 		}
 	}
 	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40", "banana": "such as T4"} {

@@ -96,7 +96,7 @@ type parser struct {
 	fields.Reader
 }
 
-// mapping checks the keys of a mapping. Missing required keys are reported with the position of at.
+// mapping checks the keys of the mapping n. A missing required key is reported at the position of the node at.
 func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	missing := maps.Clone(known)
 	for _, f := range p.Mapping(n, path, slices.Sorted(maps.Keys(known))...) {

@@ -367,7 +367,7 @@ func TestSlowInspection(t *testing.T) {
 			t.Errorf("owners (-want +got):\n%s", diff)
 		}
 		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
-			t.Errorf("owners unknown for GPU 0: %t, 2: %t; want only 2", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
+			t.Errorf("owners unknown: GPU 0 = %t, GPU 2 = %t; want false and true", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
 		}
 	}
 	if n := d.known(); n != 11 {

@@ -31,7 +31,7 @@ func FuzzDistance(f *testing.F) {
 	f.Add("", "x")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if len(a) > text.Longest-1 || len(b) > text.Longest-1 {
-			t.Skip("words too long to compare")
+			return // the length of compared words is limited
 		}
 		longer := max(len(a), len(b))
 		d := text.Distance(a, b, longer)

@@ -28,7 +28,7 @@ func once(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// Prometheus can parse the page of every simulated node, with every shipped counters file.
+// Prometheus can parse the page of every simulated node. The nodes take turns with the shipped counters files.
 func TestPagesAreReadByPrometheus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/etc/*.csv")

@@ -49,7 +49,7 @@ func TestDecode(t *testing.T) {
 	} {
 		got, err := decode(tt.field, tt.in, []byte(tt.text))
 		if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
-			t.Errorf("%s: %v, %v; want %v, %v", name, got, err, tt.want, tt.err)
+			t.Errorf("%s: value %v, error %v; want %v, %v", name, got, err, tt.want, tt.err)
 		}
 	}
 }
