@@ -51,6 +51,7 @@ func TestValues(t *testing.T) {
 		// YAML and Helm parse unquoted digits as floating-point numbers; losing digits is an error
 		{values: "image: {tag: 4.8}", has: []string{`dcgm-exporter:4.8"`}},
 		{values: "image: {tag: 1.10}", has: []string{`dcgm-exporter:1.1"`}}, // YAML reads 1.1
+		{values: "image: {tag: 4.8, variant: nvml}", has: []string{`dcgm-exporter:4.8-nvml"`}},
 		{values: "basicAuth: {users: {ann: 12345678}}", has: []string{`password: "12345678"`}},
 		{values: "basicAuth: {users: {ann: true}}", has: []string{`password: "true"`}},
 		{values: "basicAuth: {users: {ann: \"12345678901234567890\"}}", has: []string{`password: "12345678901234567890"`}},
@@ -101,6 +102,8 @@ func TestValues(t *testing.T) {
 		{values: "{}", has: []string{image + `v0.1.0"`, sysAdmin}},
 		{values: "image: {variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
 		{values: "image: {variant: dcgm}", refused: "variant"},
+		{values: "image: {tag: v0.1.0-nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable, "Remove -nvml from image.tag"}, lacks: sysAdmin},
+		{values: "image: {tag: v0.1.0-nvml, variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
 		{values: "profiling: {enabled: false}", has: []string{unavailable}, lacks: sysAdmin},
 		{values: "profiling: {enabled: 1}", refused: "/profiling/enabled"},
 		{values: "exporter: {source: nvml}", lacks: sysAdmin},

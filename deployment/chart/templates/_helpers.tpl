@@ -118,11 +118,22 @@ labels:
 {{- if regexMatch "(^|/)nvidia/k8s/dcgm-exporter$" .Values.image.repository }}true{{ end -}}
 {{- end -}}
 
-{{/* NVIDIA's repository has no tag of this chart: without a tag the one of its chart 4.8.2 is meant. */}}
+{{/* The variant of the image, from image.variant or from the end of the tag. NVIDIA's image has none. */}}
+{{- define "dcgm-exporter.variant" -}}
+{{- if include "dcgm-exporter.nvidiasImage" . }}
+{{- else if .Values.image.variant }}{{ .Values.image.variant }}
+{{- else if hasSuffix "-nvml" (include "dcgm-exporter.word" .Values.image.tag) }}nvml{{ end -}}
+{{- end -}}
+
+{{/* The image. NVIDIA's repository has no tags of this chart, so its default tag is the one of NVIDIA's chart 4.8.2. */}}
 {{- define "dcgm-exporter.image" -}}
-{{- $own := list .Chart.AppVersion .Values.image.variant | compact | join "-" -}}
-{{- if include "dcgm-exporter.nvidiasImage" . }}{{ $own = "4.5.3-4.8.2-distroless" }}{{ end -}}
-{{- $tag := include "dcgm-exporter.word" .Values.image.tag | default $own -}}
+{{- $tag := include "dcgm-exporter.word" .Values.image.tag -}}
+{{- if include "dcgm-exporter.nvidiasImage" . }}
+{{- $tag = $tag | default "4.5.3-4.8.2-distroless" -}}
+{{- else -}}
+{{- $variant := include "dcgm-exporter.variant" . -}}
+{{- $tag = list ($tag | default .Chart.AppVersion | trimSuffix (print "-" $variant)) $variant | compact | join "-" -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
@@ -374,7 +385,7 @@ name elsewhere may have any counter. */}}
 {{- define "dcgm-exporter.profiling" -}}
 {{- $enabled := toString .Values.profiling.enabled -}}
 {{- if eq $enabled "auto" -}}
-{{- $dcgm := not (or (eq .Values.image.variant "nvml") (has .Values.exporter.source (list "nvml" "sim"))) -}}
+{{- $dcgm := not (or (eq (include "dcgm-exporter.variant" .) "nvml") (has .Values.exporter.source (list "nvml" "sim"))) -}}
 {{- $enabled = and $dcgm (include "dcgm-exporter.root" .) (include "dcgm-exporter.collectsProfiling" .) | empty | not | toString -}}
 {{- end -}}
 {{- if eq $enabled "true" }}true{{ end -}}
