@@ -276,6 +276,10 @@ func (e *examination) profiling() row {
 	if wanted == 0 {
 		return row{good, "profiling", "no profiling metric is configured", ""}
 	}
+	if e.cfg.Source.Kind == config.SourceNVML || e.dcgm().state != good {
+		return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without DCGM",
+			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither."}
+	}
 	switch hardware.ProfilingRightOf(e.read) {
 	case hardware.RightUnknown:
 		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
