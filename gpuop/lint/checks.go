@@ -298,6 +298,12 @@ func (in *installation) versions() {
 			}
 		}
 		in.add(operandVersion, severity, reason, fix, s)
+		if in.assumed && severity == check.Warning { // probably written for a release that is not named
+			m := &in.mistakes[len(in.mistakes)-1]
+			m.Cause = "other operand versions"
+			m.Together = "not the versions that were tested with chart " + in.Version.String()
+			m.Fix = "delete pinned versions that you do not need: the chart's defaults are the tested ones"
+		}
 	}
 }
 
@@ -492,7 +498,7 @@ func (r *run) resource(d *doc) {
 		}
 		r.rulesOf(d, spec, v.Assumed)
 	}
-	r.report(d, v.Reader.Findings)
+	r.report(d, schema.Together(v.Reader.Findings))
 }
 
 // rulesOf runs the rules for values on a custom resource. Its fields have the same names as the chart's keys.

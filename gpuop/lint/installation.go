@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -199,7 +200,8 @@ func (in *installation) findings() []check.Finding {
 		}
 		out = append(out, m.Finding)
 	}
-	return out
+	slices.SortStableFunc(out, func(a, b check.Finding) int { return cmp.Compare(a.Line, b.Line) }) // merged findings are at the first
+	return check.Together(out)
 }
 
 // keys checks the path of each setting against the chart's keys. If a name is wrong, there is one finding for all

@@ -118,29 +118,50 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 // fieldAliases maps names that articles and other tools use to the real names of fields.
 var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
 
+const deleteIt = "delete it"
+
 // unknown reports an unknown field of an object.
 func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string, key fields.Field) {
 	var names []string
 	for _, inner := range known {
 		names = append(names, inner.Name())
 	}
-	fix := check.Suggest(key.Name, names, "delete it")
+	fix := check.Suggest(key.Name, names, deleteIt)
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	state := check.Error
-	reason := fmt.Sprintf("unknown field of %s: the API server drops it, or rejects the object with strict validation", v.Kind)
+	found := check.Finding{
+		Check: UnknownField, Severity: check.Error, Line: key.Key.Line, Column: key.Key.Column, Subject: subject, Fix: fix,
+		Reason: fmt.Sprintf("unknown field of %s: the API server drops it, or rejects the object with strict validation", v.Kind),
+	}
+	together := fmt.Sprintf("unknown fields of %s: the API server drops them, or rejects the object with strict validation", v.Kind)
 	for _, other := range v.Table.Versions() {
 		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
 			continue
 		}
-		reason = fmt.Sprintf("unknown field of %s in %s (%s has it): the API server drops it", v.Kind, v.Version, other)
+		found.Reason = fmt.Sprintf("unknown field of %s in %s (%s has it): the API server drops it", v.Kind, v.Version, other)
+		together = fmt.Sprintf("unknown fields of %s in %s (other releases have them): the API server drops them", v.Kind, v.Version)
 		if v.Assumed {
-			state = check.Warning
+			found.Severity = check.Warning
 		}
 		break
 	}
-	v.Reader.Add(UnknownField, state, key.Key, subject, reason, fix)
+	if fix == deleteIt { // nothing is suggested, so the finding can be merged with others
+		found.Cause, found.Together = together, together
+	}
+	v.Reader.Findings = append(v.Reader.Findings, found)
+}
+
+// Together merges the findings about unknown fields that resemble no known field. An object that was written for an
+// old release has many of them.
+func Together(findings []check.Finding) []check.Finding {
+	merged := check.Together(findings)
+	for i := range merged {
+		if f := &merged[i]; f.Cause != "" && f.Reason == f.Together {
+			f.Fix = "delete them"
+		}
+	}
+	return merged
 }
 
 // scalarTypes lists the YAML tags that each type accepts.
