@@ -60,7 +60,7 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 			}
 			a := imagesAnswer(list, findings, long)
 			if ask && !a.Report.AtLeast(check.Error) {
-				a.checkImages(images.Check(cmd.Context(), list))
+				a.checkImages(images.Check(cmd.Context(), list), long)
 			}
 			return e.answer(a)
 		},
@@ -94,10 +94,7 @@ func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answ
 	}
 	a.Text = func(w io.Writer, _ check.Style) error {
 		for _, i := range list {
-			if long {
-				fmt.Fprintf(w, "%-24s ", i.Operand)
-			}
-			if _, err := fmt.Fprintln(w, i.Name); err != nil {
+			if err := writeImage(w, i, long); err != nil {
 				return err
 			}
 		}
@@ -106,9 +103,18 @@ func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answ
 	return a
 }
 
+// writeImage writes an image on a line of its own. If long is set, its operand is written before it.
+func writeImage(w io.Writer, i images.Image, long bool) error {
+	if long {
+		fmt.Fprintf(w, "%-24s ", i.Operand)
+	}
+	_, err := fmt.Fprintln(w, i.Name)
+	return err
+}
+
 // checkImages prints the registry's answer before each image, and adds a finding for each missing image. An image that
 // could not be checked gets a finding unless a note already says why.
-func (a *answer) checkImages(list []images.Checked) {
+func (a *answer) checkImages(list []images.Checked, long bool) {
 	a.Data = list
 	for _, i := range list {
 		switch i.Answer {
@@ -126,7 +132,8 @@ func (a *answer) checkImages(list []images.Checked) {
 	}
 	a.Text = func(w io.Writer, _ check.Style) error {
 		for _, i := range list {
-			if _, err := fmt.Fprintf(w, "%-7s %s\n", i.Answer, i.Name); err != nil {
+			fmt.Fprintf(w, "%-7s ", i.Answer)
+			if err := writeImage(w, i.Image, long); err != nil {
 				return err
 			}
 		}

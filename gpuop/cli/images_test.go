@@ -45,6 +45,9 @@ func TestImagesCheck(t *testing.T) {
 		!strings.Contains(errOut, "access denied") || strings.Count(errOut, "[image-") != 2 {
 		t.Errorf("standard error lacks the two findings about the driver and the toolkit:\n%s", errOut)
 	}
+	if _, out, _ = call("", append(args, "--long")...); !strings.Contains(out, "missing driver                   "+host+"/nvidia/driver:") {
+		t.Errorf("--long: output lacks the operand driver after the answer:\n%s", out)
+	}
 	_, out, _ = call("", append(args, "-o", "json")...)
 	var printed struct {
 		Result []struct{ Image, Registry, Reason string }
