@@ -55,6 +55,9 @@ func merge(all []Finding) Finding {
 			subjects = append(subjects, f.Subject)
 		}
 	}
+	if after, ok := strings.CutPrefix(merged.Fix, "delete it"); ok && len(subjects) > 1 {
+		merged.Fix = "delete them" + after
+	}
 	if n := len(subjects) - maxSubjects; n > 0 {
 		subjects = append(subjects[:maxSubjects], fmt.Sprintf("%d more", n))
 	}

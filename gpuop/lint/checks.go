@@ -498,7 +498,7 @@ func (r *run) resource(d *doc) {
 		}
 		r.rulesOf(d, spec, v.Assumed)
 	}
-	r.report(d, schema.Together(v.Reader.Findings))
+	r.report(d, check.Together(v.Reader.Findings))
 }
 
 // rulesOf runs the rules for values on a custom resource. Its fields have the same names as the chart's keys.

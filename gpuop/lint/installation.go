@@ -183,6 +183,9 @@ func (in *installation) add(id *check.Check, severity check.Severity, reason, fi
 // releaseDependent lists the checks whose result depends on the release.
 var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
+// repeated lists the checks that often warn about several settings for the same reason.
+var repeated = []*check.Check{keyGone, deadSetting}
+
 // findings returns the findings. Errors that depend on an assumed release or on a chart that was not read become
 // warnings. For a command, findings that differ only in the setting are merged.
 func (in *installation) findings() []check.Finding {
@@ -190,6 +193,9 @@ func (in *installation) findings() []check.Finding {
 	for _, m := range in.mistakes {
 		if in.assumed && slices.Contains(releaseDependent, m.Check) || in.chartMissing && m.Check == fields.UnknownKey {
 			m.Severity = min(m.Severity, check.Warning)
+		}
+		if m.Severity == check.Warning && m.Cause == "" && slices.Contains(repeated, m.Check) {
+			m.Cause = strings.Join([]string{m.File, m.Reason, m.Fix}, "\n")
 		}
 		i := slices.IndexFunc(out, func(f check.Finding) bool {
 			return f.Check == m.Check && f.Severity == m.Severity && f.Reason == m.Reason && f.Fix == m.Fix

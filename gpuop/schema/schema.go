@@ -152,18 +152,6 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	v.Reader.Findings = append(v.Reader.Findings, found)
 }
 
-// Together merges the findings about unknown fields that resemble no known field. An object that was written for an
-// old release has many of them.
-func Together(findings []check.Finding) []check.Finding {
-	merged := check.Together(findings)
-	for i := range merged {
-		if f := &merged[i]; f.Cause != "" && f.Reason == f.Together {
-			f.Fix = "delete them"
-		}
-	}
-	return merged
-}
-
 // scalarTypes lists the YAML tags that each type accepts.
 var scalarTypes = map[string]struct {
 	tags []string
