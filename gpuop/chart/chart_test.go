@@ -33,12 +33,12 @@ func TestResolve(t *testing.T) {
 		got, exact, err := chart.Load().Resolve(tt.in)
 		if tt.bad {
 			if !errors.Is(err, chart.ErrVersion) {
-				t.Errorf("Resolve(%q) = %v, %v, want ErrVersion", tt.in, got, err)
+				t.Errorf("Resolve(%q) = %v, error %v; want ErrVersion", tt.in, got, err)
 			}
 			continue
 		}
 		if got.String() != tt.want || exact != tt.exact || err != nil {
-			t.Errorf("Resolve(%q) = %v, %t, %v, want %s, %t", tt.in, got, exact, err, tt.want, tt.exact)
+			t.Errorf("Resolve(%q) = %v, exact %t, error %v; want %s, exact %t", tt.in, got, exact, err, tt.want, tt.exact)
 		}
 	}
 }
@@ -62,10 +62,10 @@ func TestDefaultsThatFlipped(t *testing.T) {
 			before, _, _ := table.Resolve(tt.before)
 			after, _, _ := table.Resolve(tt.after)
 			if got, known := table.Default(before, tt.path); got != tt.old || !known {
-				t.Errorf("at %s: %v, want %v", before, got, tt.old)
+				t.Errorf("default at %s = %v (known: %t), want %v", before, got, known, tt.old)
 			}
 			if got, known := table.Default(after, tt.path); got != tt.current || !known {
-				t.Errorf("at %s: %v, want %v", after, got, tt.current)
+				t.Errorf("default at %s = %v (known: %t), want %v", after, got, known, tt.current)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestLookup(t *testing.T) {
 		}
 		got := table.Lookup(v, chart.ParsePath(tt.path))
 		if got.Status != tt.want || got.Nearest.String() != tt.nearest {
-			t.Errorf("%s %s: status %d, nearest %q, want %d, %q", tt.version, tt.path, got.Status, got.Nearest, tt.want, tt.nearest)
+			t.Errorf("%s %s: status %d, nearest %q; want status %d, nearest %q", tt.version, tt.path, got.Status, got.Nearest, tt.want, tt.nearest)
 		}
 	}
 }
@@ -125,8 +125,8 @@ func TestEveryKeyIsExplained(t *testing.T) {
 	}
 }
 
-// Lookup accepts all names that a YAML file can have, including empty ones. It must not panic, and Bad must be an index
-// of the path.
+// Lookup accepts all names that a YAML file can have, including empty ones. Lookup must not panic, and Bad must be an
+// index of the path. ParsePath must restore a path from its string.
 func FuzzLookup(f *testing.F) {
 	for _, s := range []string{"", "\n", "\nenabled", "driver\n", "driver\nversion\nx", "driver\n\nenabled", `""`, "gpu.operator", "node-feature-discovery\n\n"} {
 		f.Add(s)
@@ -158,7 +158,7 @@ func FuzzPath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		path := chart.ParsePath(s)
 		if diff := cmp.Diff(path, chart.ParsePath(path.String())); diff != "" {
-			t.Errorf("%q: parse(print(path)) differs:\n%s", s, diff)
+			t.Errorf("%q: the printed path is parsed differently (-parsed +parsed again):\n%s", s, diff)
 		}
 	})
 }

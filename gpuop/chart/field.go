@@ -18,8 +18,8 @@ type Field struct {
 	Max      *float64 `json:"max,omitempty"`
 	Required bool     `json:"required,omitempty"`
 	// Default means that the API server sets a default. The field is then optional.
-	Default bool `json:"default,omitempty"`
-	at      []bool
+	Default bool   `json:"default,omitempty"`
+	at      []bool // whether each release of the table has the field
 }
 
 // Shape returns the shape of the chart's value for the field.
@@ -84,7 +84,7 @@ func (t *Table) Kinds(v Version) []string {
 	return out
 }
 
-// Fields returns the fields directly below a path of a custom resource, sorted by name. "" is the root.
+// Fields returns the fields of release v that are directly below a path of a custom resource. "" is the root.
 func (t *Table) Fields(v Version, kind, path string) []*Field {
 	i := t.index(v)
 	if i < 0 {
@@ -104,7 +104,7 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	return nil, false
 }
 
-// PolicyField returns the ClusterPolicy field with the same path as a value of the chart.
+// PolicyField returns the ClusterPolicy field that corresponds to a value of the chart.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
 	return t.policyElement(v, path, "")
 }
@@ -134,14 +134,14 @@ func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
 // policyElement is like PolicyField, for an element of the list at path, such as [] or [].value.
 func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
 	at := "spec." + strings.Join(path, ".") + element
-	// templates/clusterpolicy.yaml renames this group
+	// templates/clusterpolicy.yaml writes this group to a field of another name
 	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
 	return t.Field(v, "ClusterPolicy", at)
 }
 
-// ValueField returns the field that describes the value at a path. If element is not empty, such as [] or [].value, the
-// field describes an element of the list at the path. m is the result of Lookup for the path. If a template prints the
-// value as text, printed is true. If any value is valid, the field is nil.
+// ValueField returns the field that describes the value at a path, or nil if any value is valid. If element is not
+// empty, such as [] or [].value, the field describes an element of the list at the path. m is the result of Lookup for
+// the path. printed is true if templates may print the value as text. Then only the text must be valid, not its type.
 func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Field, printed bool) {
 	if f, ok := t.copiedField(v, path); ok && element == "" {
 		return f, false
@@ -159,7 +159,8 @@ func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Fi
 	return nil, false
 }
 
-// printedField returns a field for a value that a template prints as text.
+// printedField returns a field for a key that templates may print. It is based on the key's default and its
+// ClusterPolicy field.
 func (t *Table) printedField(v Version, k *Key) *Field {
 	f := &Field{Path: "values", Type: "any"}
 	switch k.Shape(v) {
@@ -203,8 +204,8 @@ var enumerations = []struct {
 	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }
 
-// Values returns the valid values of the field, or nil if any value is valid. path is the path in the ClusterPolicy or
-// in the chart, with [] for the elements of lists.
+// Values returns the valid values of the field, or nil if there is no list of them. path is the path in the
+// ClusterPolicy or in the chart, with [] for the elements of lists.
 func (f *Field) Values(path string) []string {
 	if len(f.Enum) > 0 || f.Type != "string" {
 		return f.Enum

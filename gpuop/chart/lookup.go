@@ -13,9 +13,11 @@ type Match struct {
 	// Key is the key at or above the path or, for a group of another release, a key in the group. It is nil if there is
 	// none.
 	Key *Key
-	// Nearest is the path that was probably meant, or nil if there is none.
+	// Nearest is the path that was probably meant. For a removed key, it is the path that replaces it. It is nil if
+	// there is none.
 	Nearest Path
-	// Bad is the index of the first wrong name in the path.
+	// Bad is the index of the first wrong name in the path. If the path is known, it is the index of the last name. It
+	// is 0 for Group and Free.
 	Bad int
 	// Names are the valid names at index Bad, if the path is unknown.
 	Names []string
@@ -32,7 +34,7 @@ const (
 	Misspelled               // like Free, but resembles a name in the chart's defaults
 	TooDeep                  // below a key that is a scalar
 	NotYet                   // added by a later release
-	Gone                     // removed in an earlier release
+	Gone                     // removed in this or an earlier release
 	Unknown                  // in no release
 	BelowList                // below a key that is a list
 )
@@ -101,7 +103,7 @@ func (t *Table) has(v Version, path Path) bool {
 	return ok && k.In(v) || t.group(v, path)
 }
 
-// matchKey looks up a path that begins with the n names of the key k.
+// matchKey looks up a path whose first n names are the path of the key k.
 func (t *Table) matchKey(v Version, k *Key, path Path, n int) Match {
 	match := Match{Key: k, Bad: n - 1}
 	if n == len(path) {
@@ -118,9 +120,8 @@ func (t *Table) matchKey(v Version, k *Key, path Path, n int) Match {
 	return match
 }
 
-// matchBelow looks up a path inside the key k, whose path is path[:n]. If the chart copies the key to the
-// ClusterPolicy, the valid names are those of the CRD. If the chart copies it to a Kubernetes object, any name is
-// valid.
+// matchBelow looks up a path inside the key k, whose path is path[:n]. In an object of the ClusterPolicy, the valid
+// names are those of the CRD and of the chart. Elsewhere, any name is valid.
 func (t *Table) matchBelow(v Version, k *Key, path Path, n int) Match {
 	for ; n < len(path); n++ {
 		f, ok := t.PolicyField(v, path[:n])
@@ -223,7 +224,7 @@ func isRelated(a, b string) bool {
 	return len(a) >= 4 && (strings.HasSuffix(b, a) || same >= 3 && same*4 >= len(a)*3)
 }
 
-// lastRemoved returns the key that was removed last, or nil. Ties go to the first.
+// lastRemoved returns the key that was removed last, or nil if there are no keys. Ties go to the first.
 func lastRemoved(keys []*Key) *Key {
 	if len(keys) == 0 {
 		return nil
@@ -237,8 +238,8 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere returns the key that was probably meant, or nil. The rules are tried in order, and a rule must fit exactly
-// one key of the release.
+// elsewhere returns the path of the key that was probably meant, or nil. The rules are tried in order, and exactly one
+// key of the release must fit a rule.
 func (t *Table) elsewhere(v Version, path Path) Path {
 	same := func(k *Key) bool {
 		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
@@ -246,7 +247,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	tail := func(k *Key) bool {
 		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
 	}
-	// only one key of the operator's own values has this name
+	// the second of two names is the same; keys of the subchart do not count
 	last := func(k *Key) bool {
 		return len(path) == 2 && len(k.Path) == 2 && k.Path[0] != "node-feature-discovery" && k.Path[1] == path[1]
 	}
@@ -289,7 +290,7 @@ type succession struct{ from, to, advice string }
 // successors lists removed keys with their replacements. It also lists wrong names that articles or the ClusterPolicy
 // suggest. An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
 var successors = []succession{
-	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
+	{"driver.useOpenKernelModules", "driver.kernelModuleType", "use driver.kernelModuleType: open for true, proprietary for false"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
 	{"driver.rollingUpdate", "daemonsets.rollingUpdate", ""},
 	{"node-feature-discovery.master.extraLabelNs", "node-feature-discovery.master.config.extraLabelNs", ""},
@@ -340,7 +341,7 @@ func IsObsolete(path Path) bool {
 	return s != nil && s.to == ""
 }
 
-// replacement returns the succession of a key or of a group around it, or nil.
+// replacement returns the entry of successors for the key at path or for a group around it, or nil.
 func replacement(path Path) *succession {
 	p := path.String()
 	for i := range successors {

@@ -14,7 +14,7 @@ type Operand struct {
 	Settings string `json:"settings"`
 	// When lists the conditions under which the operator creates the operand. All must be true.
 	When []Condition `json:"when,omitempty"`
-	// Standard means that the operator creates the operand if its switches are not set.
+	// Standard means that a setting which must be true for When counts as true if it is unset.
 	Standard bool `json:"standard,omitempty"`
 	// Label is the part after "nvidia.com/gpu.deploy." of the label in the operand's node selector, such as "driver".
 	// Operands of v1.7 have none.
@@ -62,7 +62,7 @@ func (c Condition) Key() string {
 }
 
 // Holds reports whether the condition is true for a value of its setting, formatted as text. An empty value means
-// unset. absent is the operator's default for unset switches.
+// unset. absent is the result for a setting that must be true and is unset.
 func (c Condition) Holds(value string, absent bool) bool {
 	switch _, want, compares := strings.Cut(string(c), "="); {
 	case c == Never:
@@ -93,7 +93,8 @@ type Part struct {
 	When []Condition
 	// Except lists names in the group that belong to another part, or that always have an effect.
 	Except []string
-	// Host is the group whose pod runs the container of this part. It is empty if the part has its own pod.
+	// Host is the operand's group if the part is a container of that operand's pod, such as "driver" for GDS. It is
+	// empty for other parts.
 	Host string
 }
 
@@ -105,11 +106,12 @@ var switches = []Part{
 	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
 	{"driver.rdma", []Condition{"driver.rdma.enabled", "driver.enabled"}, nil, ""},
 	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"}, []string{"autoUpgrade"}, ""},
-	// the templates and the controller of NVIDIADrivers read it regardless of driver.enabled
+	// the templates and the controller of NVIDIADrivers read this group regardless of driver.enabled
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
 
-// Parts returns the groups that can be disabled in release v, and those that have no effect in it.
+// Parts returns the groups of operands that can be disabled in release v, and those that have no effect in it. It also
+// returns all switches, including those that v does not have.
 func (t *Table) Parts(v Version) []Part {
 	var out []Part
 	add := func(group string, when []Condition, host string) {
@@ -150,16 +152,16 @@ func inside(group string) (names []string) {
 	return names
 }
 
-// Read is a field that the operator reads for an operand other than the one whose section holds it. It covers all
-// fields below it.
+// Read is a field that the operator reads for an operand, although it is in the section of another one. Fields below it
+// are read too.
 type Read struct {
 	Field string
 	// When lists the conditions under which the operator reads the field. All must be true.
 	When []Condition
 }
 
-// Reads returns the fields that the operator reads, at release v, for an operand other than the one whose section holds
-// them.
+// Reads returns the fields that operands of release v use from sections other than their own. The images of
+// containers without conditions are not included.
 func (t *Table) Reads(v Version) []Read {
 	var out []Read
 	for _, o := range t.Operands(v) {

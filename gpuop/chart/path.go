@@ -58,7 +58,8 @@ func ParsePath(s string) Path {
 // Setting is a value for a key of the chart.
 type Setting struct {
 	Path Path `json:"path"`
-	// Value is nil, a bool, a number, a string, a list or a map. In settings read from a file, maps are empty.
+	// Value is nil, a bool, a number, a string, a list or a map. Maps from a file are empty, because each key in them
+	// is a setting of its own.
 	Value any `json:"value"`
 	// Origin is the reason why a plan sets the value. It is empty for the user's own settings.
 	Origin string `json:"why"`

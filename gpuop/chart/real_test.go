@@ -30,7 +30,7 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 	var reads map[string][]string
 	charts.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
 	if len(reads) != 42 || len(table.Versions()) < 42 {
-		t.Fatalf("releases in the data = %d, in the table = %d, want 42", len(reads), len(table.Versions()))
+		t.Fatalf("releases in the data = %d, in the table = %d; want 42, and at least 42", len(reads), len(table.Versions()))
 	}
 	for name := range reads {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func leaves(path Path, value any, visit func(Path, any)) {
 }
 
 // With returns a table that includes the release and replaces previous facts about it. A chart does not list operands,
-// so a new release gets those of the preceding one.
+// so a known release keeps its operands, and a new one gets those of the preceding release.
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
@@ -72,8 +72,8 @@ func (t *Table) With(r *Release) *Table {
 	return out
 }
 
-// placed returns a copy of list with value at index at. If known is true, value replaces the entry there; otherwise it
-// is inserted.
+// placed returns a copy of list in which list[at] is value. If known is true, value replaces the old entry; otherwise
+// it is inserted before that entry.
 func placed[T any](list []T, at int, known bool, value T) []T {
 	if known {
 		list = slices.Clone(list)
@@ -83,7 +83,7 @@ func placed[T any](list []T, at int, known bool, value T) []T {
 	return slices.Insert(slices.Clip(list), at, value)
 }
 
-// setField records that the release at index at has the field f.
+// setField records that t.releases[at] has the field f.
 func (t *Table) setField(kind string, f Field, at int) {
 	parent, _ := cutField(f.Path)
 	for _, have := range t.fields[kind][parent] {

@@ -17,7 +17,7 @@ import (
 //go:embed *.txt
 var tables embed.FS
 
-// Shape is the kind of a key's value.
+// Shape says whether a value is a scalar, a list or a map.
 type Shape uint8
 
 // Shapes of a value.
@@ -25,7 +25,7 @@ const (
 	Scalar Shape = iota // a string, number or boolean
 	List
 	Map // a map with free names, such as labels, or with Kubernetes' own names, such as resources
-	Any // unknown: the default is null, or only the templates have the key
+	Any // unknown, for example because the default is null
 )
 
 // Use is how a template reads a path. If templates read it in several ways, the largest value is recorded.
@@ -44,7 +44,7 @@ var useNames = [...]string{"", "tested", "printed", "copied"}
 // String returns the use as written in reads.txt, or "" for Unread.
 func (u Use) String() string { return useNames[u] }
 
-// cell is the facts about a key at one release.
+// cell has the facts about a key at one release.
 type cell struct {
 	listed bool // in the chart's or a subchart's values.yaml
 	value  any  // the default, decoded as JSON
@@ -55,7 +55,7 @@ type cell struct {
 type Key struct {
 	Path  Path
 	table *Table
-	at    []cell
+	at    []cell // by release, like Table.releases
 }
 
 // in reports whether the release has the key in values.yaml or in a template.
@@ -154,7 +154,8 @@ func (k *Key) Defaults() []Change {
 	return out
 }
 
-// Replaced returns the release that replaced value as the default for good.
+// Replaced returns the release that replaced value as the key's default. found is false if value was never the default,
+// or is the newest default.
 func (k *Key) Replaced(value string) (since Version, found bool) {
 	was := false
 	for _, d := range k.Defaults() {
@@ -167,14 +168,13 @@ func (k *Key) Replaced(value string) (since Version, found bool) {
 	return since, found && !was
 }
 
-// WasDefault reports whether any release has the setting as its default.
+// WasDefault reports whether the setting's value is the key's default in any release.
 func (t *Table) WasDefault(s Setting) bool {
 	k, known := t.Key(s.Path)
 	return known && slices.ContainsFunc(k.Defaults(), func(d Change) bool { return Same(d.Value, s.Value) })
 }
 
-// Same reports whether a default equals a value that the user set. Groups are equal if they have the same number of
-// keys.
+// Same reports whether a default equals a value that the user set. Maps are equal if they have the same number of keys.
 func Same(value, given any) bool {
 	switch value := value.(type) {
 	case []any:
@@ -202,7 +202,7 @@ func Text(v any) string {
 type Table struct {
 	releases []facts // oldest first
 	keys     map[string]*Key
-	order    []*Key
+	order    []*Key            // sorted by path
 	groups   map[string][]*Key // the keys below each path
 	// children has, for each release, the names directly below each path. A path without an entry is not a group.
 	children []map[string][]string
@@ -217,7 +217,7 @@ type Table struct {
 type facts struct {
 	version    Version
 	appVersion string
-	discovery  string
+	discovery  string // version of Node Feature Discovery
 	operands   []Operand
 }
 
@@ -461,7 +461,7 @@ func (t *Table) Default(v Version, path string) (value any, known bool) {
 	return k.Default(v)
 }
 
-// Next returns the release after v.
+// Next returns the release after v. It returns false if v is the newest release, or unknown.
 func (t *Table) Next(v Version) (Version, bool) {
 	i := t.index(v)
 	if i < 0 || i+1 == len(t.releases) {

@@ -12,7 +12,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// ErrVersion is returned for texts that are not a version of the chart.
+// ErrVersion is returned for texts that are not a version, and for versions older than the oldest known release.
 var ErrVersion = errors.New("unknown chart version")
 
 // Version is a release of the gpu-operator chart, such as v26.7.0. The zero value is no release.
@@ -101,8 +101,8 @@ func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
 }
 
 // SystemTag returns the suffix of driver image tags: ID and VERSION_ID of os-release. Only the major version is used
-// for RHEL and its derivatives since v26.7.0, and for Rocky Linux and RHEL 10 since v26.3.0. Source: gpu-operator
-// controllers/state_manager.go, getGPUNodeOSInfo; earlier, kernelFullVersion.
+// for RHEL, Rocky Linux and Oracle Linux since v26.7.0, and already since v26.3.0 for Rocky Linux and for RHEL 10 and
+// later. Source: gpu-operator controllers/state_manager.go, getGPUNodeOSInfo; earlier, kernelFullVersion.
 func (v Version) SystemTag(id, version string) string {
 	major, _, _ := strings.Cut(version, ".")
 	number, _ := strconv.Atoi(major)
@@ -120,10 +120,10 @@ func DriverBranch(version string) bool {
 	return err == nil && len(version) == 3 && n >= 100
 }
 
-// Newest returns the newest known release in a range. Ranges have Helm's syntax: "v25.3.*", "~25.10", ">=25.3 <26". ok
-// is false if within is not a range or contains no known release.
-func (t *Table) Newest(within string) (v Version, ok bool) {
-	c, err := semver.NewConstraint(within)
+// Newest returns the newest known release that meets a constraint in Helm's syntax, such as "v25.3.*", "~25.10" or
+// ">=25.3 <26". ok is false if the constraint is invalid, or if no known release meets it.
+func (t *Table) Newest(constraint string) (v Version, ok bool) {
+	c, err := semver.NewConstraint(constraint)
 	if err != nil {
 		return Version{}, false
 	}
@@ -149,7 +149,7 @@ func numbers(tag string) []int {
 	return out
 }
 
-// CompareTags compares two tags by their numbers. Numbers that only one tag has are ignored.
+// CompareTags compares two tags by their numbers, like cmp.Compare. Numbers that only one tag has are ignored.
 func CompareTags(a, b string) int {
 	x, y := numbers(a), numbers(b)
 	n := min(len(x), len(y))

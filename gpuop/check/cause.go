@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxSubjects limits how many subjects a merged finding lists.
+// maxSubjects limits how many subjects a merged finding lists by name.
 const maxSubjects = 4
 
-// Together merges findings with the same cause. The merged finding takes the position of the first and lists the
-// subjects and nodes of all. Findings without a cause are unchanged.
+// Together merges findings with the same cause. The merged finding takes the position of the first, and lists the nodes
+// of all. Findings without a cause are unchanged.
 func Together(findings []Finding) []Finding {
 	all := map[string][]Finding{}
 	for _, f := range findings {
@@ -31,8 +31,8 @@ func Together(findings []Finding) []Finding {
 	return out
 }
 
-// merge merges findings with the same cause. If some are about nodes and others about the cluster, it uses only the
-// text and subjects of those about nodes.
+// merge merges findings with the same cause. Text and subjects come from the findings about nodes, if there are any,
+// and the text is that of the first. The severity is the highest of all findings.
 func merge(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
@@ -72,8 +72,8 @@ func merge(all []Finding) Finding {
 	return merged
 }
 
-// first returns the finding to fix first: an error with a known cause, else another error, else one that is waiting. It
-// returns nil if there is none or if Start is not set.
+// first returns the finding to fix first: an error with a known cause, else an error without one, else a finding with
+// the severity Waiting. It returns nil if there is no such finding, or if Start is not set.
 func (r *Report) first() *Finding {
 	rank := func(f Finding) int {
 		switch {

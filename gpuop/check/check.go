@@ -13,7 +13,7 @@ type Check struct {
 	Severity Severity
 	// Title says what a finding means. Help says what to do.
 	Title, Help string
-	// Source names the documentation, as a URL or a path in NVIDIA's repositories.
+	// Source says what the check is based on: a page of documentation, files of NVIDIA's repositories, or gpuop itself.
 	Source string
 }
 

@@ -39,10 +39,10 @@ func TestSortKeepsFilesTogetherAndDropsDuplicates(t *testing.T) {
 		got = append(got, f.Check.ID)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("IDs of the sorted findings (-want +got):\n%s", diff)
 	}
 	if got, want := r.Summary(), "1 error, 1 warning, 1 note"; got != want {
-		t.Errorf("summary %q, want %q", got, want)
+		t.Errorf("summary = %q, want %q", got, want)
 	}
 	if got, empty := r.AtLeast(check.Error), (&check.Report{}).AtLeast(check.Note); !got || empty {
 		t.Errorf("AtLeast(Error) of a report with an error = %t, AtLeast(Note) of an empty report = %t; want true and false", got, empty)
@@ -52,20 +52,20 @@ func TestSortKeepsFilesTogetherAndDropsDuplicates(t *testing.T) {
 func TestText(t *testing.T) {
 	r := sample()
 	r.Sort()
-	var plain, colour bytes.Buffer
+	var plain, colored bytes.Buffer
 	if err := r.WriteText(&plain, check.Style{}, false); err != nil {
 		t.Fatal(err)
 	}
 	want := "f.yaml:2:3: error: z: breaks " + strings.Repeat("very ", 40) + "much [a]\n" +
 		"f.yaml:9: warning: x.y: does nothing [b]\n  → delete it\nnote: by the way [c]\n"
 	if diff := cmp.Diff(want, plain.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := r.WriteText(&colour, check.Style{Color: true}, false); err != nil {
+	if err := r.WriteText(&colored, check.Style{Color: true}, false); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror:\x1b[0m") {
-		t.Errorf("text = %q, with color = %q; want escape sequences only with color", plain.String(), colour.String())
+	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b[31merror:\x1b[0m") {
+		t.Errorf("text = %q, with color = %q; want escape sequences only with color", plain.String(), colored.String())
 	}
 	r = check.Report{Findings: []check.Finding{{Check: named("x"), Severity: check.Note, File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
@@ -164,14 +164,14 @@ func TestTextOfACluster(t *testing.T) {
 		"Node/gpu-0007: warning: nvidia.com/mig.config.state: pending (for 1h0m0s) [mig-state]\n" +
 		"  → kubectl logs -n gpu-operator -l app=nvidia-mig-manager\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("text of a cluster (-want +got):\n%s", diff)
 	}
 	if got, want := tr.Summary(), "1 error, 2 warnings, 5000 passed"; got != want {
-		t.Errorf("summary %q, want %q", got, want)
+		t.Errorf("summary = %q, want %q", got, want)
 	}
 }
 
-// Control characters in the names of nodes are not written to the terminal.
+// Names of nodes may contain control characters. WriteText must not write them to the terminal.
 func TestNodeNamesAreClean(t *testing.T) {
 	tr := check.Report{Judged: true, Findings: []check.Finding{
 		{Check: named("a"), Severity: check.Error, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {Check: named("a"), Severity: check.Error, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
@@ -202,7 +202,8 @@ func TestSeveritiesAreWords(t *testing.T) {
 	}
 }
 
-// In each text, lint is an ordinary word after a name that looks like that of a secret. It is not masked.
+// In each text, the word lint follows a name that looks like a secret's. It is an ordinary word, and must not be
+// masked.
 func TestOrdinaryWordsAreNotMasked(t *testing.T) {
 	for _, text := range []string{
 		"secret-scan:\n  stage: lint\n",
@@ -212,7 +213,7 @@ func TestOrdinaryWordsAreNotMasked(t *testing.T) {
 		var secrets check.Secrets
 		secrets.LearnYAML([]byte(text))
 		if got, want := secrets.Replace("gpuop lint"), "gpuop lint"; got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
+			t.Errorf("after learning %q, gpuop lint is masked as %q, want %q", text, got, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 	Error
 )
 
-// ErrSeverity is returned for unknown severities.
+// ErrSeverity is returned for an unknown argument of --fail-on.
 var ErrSeverity = errors.New("unknown severity")
 
 // String returns "error", "warning", "note" or "ok".
@@ -81,7 +81,7 @@ type Finding struct {
 	Reason string `json:"reason"`
 	// Since is the time when the state began; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Evidence is the observation that proves the finding. Without it, Reason may only say "likely".
+	// Evidence is the observation of the cluster that proves the finding. Findings about files and hosts have none.
 	Evidence Evidence `json:"evidence,omitzero"`
 	// Cause identifies the root cause; it may be empty. Findings with the same cause are merged.
 	Cause string `json:"-"`
@@ -100,8 +100,8 @@ func (f *Finding) Say(severity Severity, format string, args ...any) {
 
 // Evidence is an observation of an object.
 type Evidence struct {
-	// Kind is the kind of the observation, such as "event", "taint", "label", "status", "condition", "spec", "field",
-	// "setting", "list" or "answer".
+	// Kind is the kind of the observation, such as "event", "log", "taint", "label", "status", "condition", "spec",
+	// "field", "setting", "list" or "answer".
 	Kind string `json:"kind"`
 	// Object is the object as kind/name, or the resource that was listed.
 	Object string `json:"object"`
@@ -126,7 +126,7 @@ func (e Evidence) At(t time.Time) Evidence {
 type Report struct {
 	// Judged means that the report is about a cluster or a node. Such reports can show passed checks.
 	Judged bool `json:"-"`
-	// Start puts the finding to fix first before the others.
+	// Start makes WriteText begin with the finding to fix first.
 	Start bool `json:"-"`
 	// Title names the API server, the folder or the node.
 	Title string `json:"title,omitempty"`
@@ -148,8 +148,8 @@ func (r *Report) AtLeast(s Severity) bool {
 }
 
 // Sort sorts the findings and removes duplicates. Findings about files are sorted by file (in order of appearance),
-// line, column, severity, ID and subject. Findings about a cluster come before those about its nodes, which are sorted
-// by name. The findings about a node keep their order, which is the dependency order.
+// line, column, severity (highest first), ID, subject and reason. Findings about a cluster come before those about its
+// nodes, which are sorted by name. The findings about a node keep their order, which is the dependency order.
 func (r *Report) Sort() {
 	order := map[string]int{}
 	for _, f := range r.Findings {

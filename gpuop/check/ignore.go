@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ErrCheck is returned for unknown checks.
+// ErrCheck is returned for an unknown check ID.
 var ErrCheck = errors.New("unknown check")
 
 // Ignore selects the findings to ignore: all findings of a check, or only those about one subject.
@@ -17,7 +17,7 @@ type Ignore struct {
 	Subject string
 }
 
-// ParseIgnore parses ID or ID:SUBJECT.
+// ParseIgnore parses ID or ID:SUBJECT. Errors wrap ErrCheck.
 func ParseIgnore(text string) (Ignore, error) {
 	id, subject, _ := strings.Cut(text, ":")
 	c := Find(id)
@@ -73,7 +73,7 @@ func (r *Report) IgnoreComments(lines map[string][]string) {
 	})
 }
 
-// ShowLines sets the Text of each finding to its line of the file.
+// ShowLines sets the Text of each finding whose line is known to that line of its file.
 func (r *Report) ShowLines(lines map[string][]string) {
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Line >= 1 && f.Line <= len(lines[f.File]) {

@@ -23,13 +23,15 @@ var (
 	// variableName matches environment variables that end in an abbreviation for a secret, such as REGISTRY_PASS,
 	// DB_PWD or BASIC_AUTH.
 	variableName = regexp.MustCompile(`(?i)(?:[_-](?:pass|pwd|pw|auth|pat)|(?:^|[_-])tok)$`)
-	// aboutSecret matches the names of settings that refer to a secret. Their values are not secrets.
+	// aboutSecret matches the normalized names of settings about a secret, such as its file or its lifetime. Their
+	// values are not secrets.
 	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
 		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version|method|scan|scanner|scanning))$`)
+	// keepsKey matches names that end in "key" and are secrets, although aboutSecret matches them.
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
-// isSecretName reports whether a key, variable or flag with this name contains a secret. Only the last name of a path
+// isSecretName reports whether a key, variable or flag with this name holds a secret. Only the last name of a path
 // matters, except that tls.key is always a secret.
 func isSecretName(name string) bool {
 	if variableName.MatchString(name) {
@@ -49,8 +51,8 @@ const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
 // rest matches the rest of a command after its name.
 const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
 
-// place describes where a text can contain a secret. The last group of pattern is the secret. If there are two groups,
-// the first one must match the name of a secret.
+// place describes where a text can contain a secret. The last group of pattern matches the secret. If there are two
+// groups, the text of the first must be the name of a secret.
 type place struct {
 	// in limits the search to the parts of the text that it matches; nil means all of the text.
 	in *regexp.Regexp
@@ -59,7 +61,7 @@ type place struct {
 	pattern *regexp.Regexp
 }
 
-// secretWords are words that occur in the names of secrets.
+// secretWords lists words in lower case. The name of a secret contains at least one of them.
 var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat", "pw", "tok"}
 
 var places = []place{
@@ -72,7 +74,8 @@ var places = []place{
 		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
-	// registries without a scheme: user:password@registry.example.com/path; the digest of an image also follows @
+	// registries without a scheme: user:password@registry.example.com/path; the host needs a dot or a port, because
+	// image:tag@sha256:… contains no password
 	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
@@ -89,7 +92,7 @@ var places = []place{
 		`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\"[^"\n]*\\"|[^\s"',;|>&*!#{}\[\]()\\]+)`)},
 	// environment variables as Kubernetes writes them
 	{nil, secretWords, regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
-	// passwords of commands
+	// passwords in the arguments or the standard input of commands
 	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + rest), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
 	{nil, []string{"-u", "--user", "creds", "--proxy-user"}, regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*["']?[^\s:'"=/]+:([^\s'"]+)`)},
 	{regexp.MustCompile(`\bhttps?\b[ \t]` + rest), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
@@ -193,7 +196,8 @@ func isProse(text string, start, end int) bool {
 // maxDocument limits the size of the texts that LearnYAML parses, in bytes.
 const maxDocument = 8 << 20
 
-// LearnYAML adds the secrets in YAML or JSON documents, and those that Learn finds in their text.
+// LearnYAML adds the secrets in YAML or JSON documents, and those that Learn finds in their text. Documents after an
+// invalid one are only searched as text.
 func (s *Secrets) LearnYAML(data []byte) {
 	text := string(data)
 	s.Learn(text)
@@ -210,8 +214,9 @@ func (s *Secrets) LearnYAML(data []byte) {
 	}
 }
 
-// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, the values of keys, variables and flags with
-// the name of a secret, and what Learn finds in each string.
+// LearnTree adds the secrets in decoded YAML or JSON: the data of Secrets, the literals of Kustomize's
+// secretGenerators, the values of keys, variables and flags with the name of a secret, and what Learn finds in each
+// string.
 func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
@@ -243,11 +248,11 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
-// around lists keys whose values are not secret, although they are inside a secret.
+// around lists keys inside a secret whose values are not secret.
 var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
 
-// addAll adds the strings and numbers in a value, except those of keys that hold no secret. A string in base64 is also
-// added decoded.
+// addAll adds the strings and numbers in a value, except those below keys that hold no secret. If a string is base64,
+// the decoded text is added too.
 func (s *Secrets) addAll(value any, depth int) {
 	switch value := value.(type) {
 	case string:
@@ -286,7 +291,7 @@ func (s *Secrets) literals(generators any) {
 }
 
 // Add adds a secret. If it has several lines, each line of at least eight bytes is added too. Add ignores placeholders,
-// booleans, short numbers, a few ordinary words, and values of less than four bytes.
+// booleans, short numbers, a few ordinary words, and values of fewer than four bytes.
 func (s *Secrets) Add(value string) {
 	value = strings.TrimSpace(value)
 	if strings.Contains(value, "\n") {
@@ -360,7 +365,6 @@ func (r *Report) Mask(s Secrets) {
 	}
 }
 
-// jsonString matches a string of JSON.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // ReplaceJSON replaces the secrets in the strings of a JSON document with ***. Strings that equal keep, except for

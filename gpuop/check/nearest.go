@@ -9,20 +9,20 @@ import (
 
 var hyphens = strings.NewReplacer("-", "", "_", "")
 
-// folded removes differences of spelling, such as those between dcgm-exporter and dcgmExporter.
+// folded returns word in lower case without hyphens and underscores, so that dcgm-exporter equals dcgmExporter.
 func folded(word string) string { return strings.ToLower(hyphens.Replace(word)) }
 
-// Suggest returns "write X", where X is the known word nearest to word. If none is near, it returns otherwise.
-func Suggest(word string, known []string, otherwise string) string {
+// Suggest returns "write X", where X is the known word nearest to word. If no known word is near, it returns fallback.
+func Suggest(word string, known []string, fallback string) string {
 	if near := Nearest(word, known); near != "" {
 		return "write " + near
 	}
-	return otherwise
+	return fallback
 }
 
-// Nearest returns the candidate with the smallest edit distance from word, or "" if none is near. The distance is at
-// most a third of the word's length, or 1. Case, hyphens and underscores are ignored. Unlike text.Nearest, it does not
-// complete prefixes, because --fix writes the result.
+// Nearest returns the candidate with the smallest edit distance from word, or "" if none is near. A candidate is near
+// if the distance is at most a third of the word's length, or at most 1 for short words. Case, hyphens and underscores
+// are ignored. Unlike text.Nearest, it does not complete prefixes, because --fix writes the result.
 func Nearest(word string, candidates []string) string {
 	if slices.Contains(candidates, word) {
 		return word

@@ -39,7 +39,6 @@ func (f Finding) MarshalJSON() ([]byte, error) {
 	}{plain(f), f.Check.Source})
 }
 
-// object is a JSON object.
 type object = map[string]any
 
 // WriteSARIF writes the findings that are not OK as a SARIF 2.1.0 log.
@@ -84,7 +83,7 @@ func uriOf(name string) string {
 	return (&url.URL{Path: name}).EscapedPath()
 }
 
-// sentence returns all of the finding as one message: nodes, subject, reason, fix and source.
+// sentence formats the finding as one message: nodes, subject, reason, fix and source.
 func (f *Finding) sentence() string {
 	text := f.Reason
 	if f.Subject != "" {

@@ -36,12 +36,12 @@ func (s Style) severity(v Severity, word string) string {
 	return s.paint(codes[v], word)
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text for people to read.
 //
 // Each finding looks like a compiler's message: "place: severity: message [check]". The place is "file:line:column" or,
-// in a cluster, an object. It is followed by the line of the file with a caret, by the event or log that is the
-// evidence, and by the fix. Nodes with equal findings are listed together. Passed checks are only written if verbose is
-// set. An empty report writes nothing.
+// in a cluster, an object or nodes. The line of the file with a caret, the event or log that is the evidence, and the
+// fix are on separate lines below. Nodes with equal findings are listed together. Passed checks of a cluster are only
+// written if verbose is set. For an empty report, nothing is written.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
 	if !r.Judged {
@@ -66,7 +66,7 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	return out.Flush()
 }
 
-// filePlace returns the place of a finding in a file, or "" for a command.
+// filePlace returns the place of a finding in a file. It returns "" for a finding about the command line.
 func (f *Finding) filePlace() string {
 	switch {
 	case f.Line > 0 && f.Column > 0:
@@ -77,7 +77,8 @@ func (f *Finding) filePlace() string {
 	return f.File
 }
 
-// objectPlace returns what a finding is about: the object in its subject, else its nodes, else "cluster".
+// objectPlace returns what a finding is about: the object in its subject, else its merged nodes, else the argument
+// nodes, else "cluster".
 func (f *Finding) objectPlace(nodes string) string {
 	object, _ := f.object()
 	switch {
@@ -92,7 +93,7 @@ func (f *Finding) objectPlace(nodes string) string {
 }
 
 // object splits the subject into an object, such as ClusterPolicy/cluster-policy, and the part of the object that the
-// finding is about.
+// finding is about. If the subject does not name an object, part is the whole subject.
 func (f *Finding) object() (object, part string) {
 	object, part, _ = strings.Cut(f.Subject, " ")
 	kind, _, found := strings.Cut(object, "/")
@@ -163,9 +164,9 @@ func inWord(r rune) bool {
 	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// branch groups the findings of a file, of the cluster, or of all nodes that have the same findings.
+// branch groups the findings about the cluster, or the equal findings of one or more nodes.
 type branch struct {
-	nodes    []string // empty for files and for the cluster
+	nodes    []string // empty for the cluster
 	findings []Finding
 }
 
@@ -180,8 +181,8 @@ func (b branch) heading() string {
 	}
 }
 
-// branches groups the sorted findings by file or by node. Nodes with equal findings share a branch. The cluster comes
-// first, then the nodes with the worst findings.
+// branches groups the sorted findings by node. Nodes with equal findings share a branch. The cluster comes first, then
+// the nodes with the worst findings.
 func (r *Report) branches() []branch {
 	var all []branch
 	known := map[string]int{} // maps the text of the findings to an index in all
@@ -218,7 +219,7 @@ func alike(findings []Finding) string {
 	node := findings[0].Node
 	for _, f := range findings {
 		if f.Evidence.Time, f.Node = (time.Time{}), ""; f.Evidence.Kind != "event" {
-			f.Evidence = Evidence{} // only events keep nodes apart
+			f.Evidence = Evidence{} // nodes may differ in evidence other than events
 		}
 		fmt.Fprintf(&key, "%+v\n", f)
 	}
@@ -244,7 +245,7 @@ func (r *Report) Summary() string {
 	if count["ok"] > 0 {
 		parts = append(parts, fmt.Sprintf("%d passed", count["ok"]))
 	}
-	if len(parts) == 0 && r.Judged {
+	if len(parts) == 0 && r.Judged && r.Ignored == 0 {
 		return "nothing was checked"
 	}
 	if len(parts) == 0 {

@@ -35,24 +35,27 @@ import (
 const (
 	// DefaultTimeout limits the wait for the server's first answer.
 	DefaultTimeout = 5 * time.Second
-	// pageTimeout limits a single page. It is long enough for 500 large pods over a slow connection.
+	// pageTimeout limits a single page, and the request of Label. It is long enough for 500 large pods over a slow
+	// connection.
 	pageTimeout = 30 * time.Second
-	// pluginTimeout limits a credential plugin of the kubeconfig, which may ask the user to log in.
+	// pluginTimeout is added to the timeout if the kubeconfig has a credential plugin, which may ask the user to log
+	// in.
 	pluginTimeout = 60 * time.Second
 )
 
 // Options select the API server, and how it is read.
 type Options struct {
-	// Kubeconfig is the path of a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, kubectl's rules
-	// apply: in a pod without a kubeconfig, the pod's service account is used.
+	// Kubeconfig is the path of a file that replaces KUBECONFIG and ~/.kube/config. If it is empty, gpuop looks where
+	// kubectl does: in KUBECONFIG, in ~/.kube/config, and finally at the pod's service account.
 	Kubeconfig string
 	// Context is a context of the kubeconfig; empty means the current one.
 	Context string
 	// Namespace is the operator's namespace; empty means to detect it.
 	Namespace string
-	// Timeout limits the wait for the server's first answer; 0 means DefaultTimeout.
+	// Timeout limits the wait for the server's first answer; 0 means DefaultTimeout. A credential plugin gets
+	// additional time.
 	Timeout time.Duration
-	// ManagedFields keeps the managedFields of objects other than nodes, pods and events.
+	// ManagedFields keeps managedFields and kubectl's last-applied annotation, except of nodes, pods, events and CRDs.
 	ManagedFields bool
 }
 
@@ -65,7 +68,7 @@ type Client struct {
 
 var silence = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
 
-// builtIns returns the kinds that the typed client decodes.
+// builtIns returns a scheme with the built-in kinds, which the client reads as protobuf.
 func builtIns() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
@@ -102,8 +105,8 @@ func Open(opt Options) (*Client, error) {
 	return client, nil
 }
 
-// load follows kubectl's order: --kubeconfig, the merged files of KUBECONFIG, ~/.kube/config, the pod's service
-// account.
+// load returns the configuration for connecting to the API server. It tries kubectl's sources in kubectl's order:
+// --kubeconfig, the merged files of KUBECONFIG, ~/.kube/config, the pod's service account.
 func load(opt Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = opt.Kubeconfig
@@ -112,8 +115,12 @@ func load(opt Options) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
 	}
-	if opt.Context != "" && raw.Contexts[opt.Context] == nil {
-		known := slices.Sorted(maps.Keys(raw.Contexts))
+	where := strings.Join(rules.GetLoadingPrecedence(), ", ")
+	known := slices.Sorted(maps.Keys(raw.Contexts))
+	switch {
+	case opt.Context != "" && len(known) == 0:
+		return nil, fmt.Errorf("%w: no kubeconfig with the context %q at %s: set --kubeconfig or KUBECONFIG", ErrInput, opt.Context, where)
+	case opt.Context != "" && raw.Contexts[opt.Context] == nil:
 		hint := ""
 		if near := check.Nearest(opt.Context, known); near != "" {
 			hint = fmt.Sprintf(", did you mean %q?", near)
@@ -123,10 +130,9 @@ func load(opt Options) (*rest.Config, error) {
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		where := strings.Join(rules.Precedence, ", ")
-		if len(raw.Contexts) > 0 {
+		if len(known) > 0 {
 			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: choose one with --context (available: %s)", ErrInput, where,
-				strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
+				strings.Join(known, ", "))
 		}
 		return nil, fmt.Errorf("%w: no kubeconfig at %s: set --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
 	case err != nil:
@@ -138,8 +144,8 @@ func load(opt Options) (*rest.Config, error) {
 // Server returns the server's address.
 func (c *Client) Server() string { return c.config.Host }
 
-// version requests the server's version, such as "v1.36.3". It is empty if the server does not report it. Errors wrap
-// ErrUnreachable.
+// version requests the server's version, such as "v1.36.3". It is empty if the server forbids the request or does not
+// serve /version. Errors wrap ErrUnreachable, except a cancellation.
 func (c *Client) version(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -182,7 +188,8 @@ func (c *Client) patience() time.Duration {
 	return c.opt.Timeout
 }
 
-// unreachable explains why the server did not answer. It returns a cancellation error unchanged.
+// unreachable turns the error of a request into one that wraps ErrUnreachable and explains the cause. It returns a
+// cancellation error unchanged.
 func (c *Client) unreachable(err error) error {
 	var (
 		network *net.OpError
@@ -229,14 +236,16 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 		return err
 	}
 	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager", "gpuop").Body(patch)
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	limited, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	err = request.Do(ctx).Error()
-	if err != nil && (!answered(err) || apierrors.IsUnauthorized(err)) {
+	err = request.Do(limited).Error()
+	switch {
+	case err == nil:
+		return nil
+	case !answered(err) && limited.Err() != nil && ctx.Err() == nil:
+		err = fmt.Errorf("%w: %s did not answer within %s", ErrUnreachable, c.Server(), pageTimeout)
+	case !answered(err) || apierrors.IsUnauthorized(err):
 		err = c.unreachable(err)
 	}
-	if err != nil {
-		return fmt.Errorf("label node %s: %w", node, err)
-	}
-	return nil
+	return fmt.Errorf("label node %s: %w", node, err)
 }

@@ -35,7 +35,7 @@ const maxLog = 256 << 10
 // get -o yaml or json.
 type Folder struct {
 	path, root string // root is path with symbolic links resolved
-	// ManagedFields keeps the managedFields of objects other than nodes, pods and events.
+	// ManagedFields keeps managedFields and kubectl's last-applied annotation, except of nodes, pods, events and CRDs.
 	ManagedFields bool
 }
 
@@ -75,9 +75,9 @@ type gathering struct {
 	bytes   int // total size of the files read so far
 	state   *State
 	trim    *trimmer
-	files   map[Kind]string // the first file with each kind
+	files   map[Kind]string // a file with each kind, or "" if no file has it
 	partial map[Kind]string // why the list of a kind is incomplete
-	broken  map[Kind]string // parse error of an invalid file, by the kind of its objects
+	broken  map[Kind]string // parse error of an invalid file, by the kind that its name indicates
 	seen    map[string]bool // the objects read so far, because two files may contain the same one
 	newest  time.Time       // newest time in the objects
 	// described are the warnings in the output of kubectl describe.
@@ -85,7 +85,8 @@ type gathering struct {
 	written   time.Time // newest modification time of the files
 }
 
-// walk reads the file at root, or all files below it in the order of their names.
+// walk reads the file at root, or the files below it in lexical order. It skips symbolic links and files that wanted
+// rejects.
 func (g *gathering) walk(ctx context.Context, root string) error {
 	return filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		switch {
@@ -152,7 +153,7 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 		g.state.DriverLogs[pod] += string(data[max(0, len(data)-maxLog):])
 		return nil
 	case ".descr":
-		switch { // must-gather.sh writes one file for each DaemonSet and pod
+		switch { // must-gather.sh writes one file for all nodes, and one for each DaemonSet and pod
 		case kind == Nodes:
 			g.describedNodes(name, data)
 		case strings.Contains(base, "_ds"):
@@ -260,7 +261,7 @@ func (g *gathering) take(object map[string]any, file string) error {
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 
-// saw records a time if it is the newest so far.
+// saw records a parsed time if it is the newest so far. It ignores times that could not be parsed.
 func (g *gathering) saw(t time.Time, err error) {
 	if err == nil && t.After(g.newest) {
 		g.newest = t
@@ -372,7 +373,8 @@ func (g *gathering) addDescribed() {
 	}
 }
 
-// finish drops kinds that were not requested, and records missing ones.
+// finish sets the time and the namespace, trims the pods, and adds the described events. It drops kinds that were not
+// requested, and records missing ones.
 func (g *gathering) finish(kinds []Kind) *State {
 	s := g.state
 	s.At = g.newest
@@ -420,8 +422,8 @@ func (g *gathering) finish(kinds []Kind) *State {
 	return s
 }
 
-// onlyNamespace returns the namespace that all objects are in, or "". A list with only one namespace is incomplete,
-// because every cluster has objects in kube-system too.
+// onlyNamespace returns the namespace that all objects are in. It returns "" for objects in several namespaces, and for
+// an empty list. A list with only one namespace is incomplete, because every cluster has objects in kube-system too.
 func onlyNamespace[T any](all []T, namespace func(*T) string) string {
 	one := ""
 	for i := range all {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// gathered are files under the names that must-gather.sh gives them.
+// gathered maps names of must-gather.sh's files to their contents.
 var gathered = map[string]string{
 	"cluster_policy.yaml": `apiVersion: nvidia.com/v1
 kind: ClusterPolicy
@@ -129,7 +129,7 @@ func TestMustGatherIsPartial(t *testing.T) {
 		t.Errorf("node = %+v, want the values of kubectl describe", n)
 	}
 	if !s.Nodes[1].Spec.Unschedulable {
-		t.Error("gpu-2 is not cordoned, want cordoned")
+		t.Error("gpu-2: unschedulable = false, want true")
 	}
 }
 
@@ -160,7 +160,7 @@ func TestIncompleteFolder(t *testing.T) {
 				return
 			}
 			if m == nil || m.Why != c.why || !strings.Contains(m.Detail, c.says) {
-				t.Errorf("got %+v, want %s, %q", m, c.why, c.says)
+				t.Errorf("missing = %+v, want %s with a detail that contains %q", m, c.why, c.says)
 			}
 			if i := slices.Index(all, c.kind); i == 0 && s.Nodes != nil {
 				t.Errorf("nodes from a broken list = %v, want none", s.Nodes)
@@ -180,7 +180,7 @@ func TestUnusableFolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := read(t, c.path, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {
-				t.Errorf("got %v, want %q", err, c.says)
+				t.Errorf("error = %v, want ErrInput with %q", err, c.says)
 			}
 		})
 	}
@@ -196,13 +196,13 @@ func FuzzFolder(f *testing.F) {
 			s, err := read(t, folder.Of(t, map[string]string{name: text}), all...)
 			if err != nil {
 				if !errors.Is(err, cluster.ErrInput) {
-					t.Fatalf("error %v does not wrap ErrInput", err)
+					t.Fatalf("error = %v, want one that wraps ErrInput", err)
 				}
 				continue
 			}
 			for _, k := range all {
 				if m := s.Lacks(k); m != nil && m.Detail == "" {
-					t.Fatalf("%s is missing without a reason", k)
+					t.Fatalf("%s: the detail of the missing kind is empty, want a reason", k)
 				}
 			}
 		}

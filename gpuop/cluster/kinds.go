@@ -35,7 +35,7 @@ type list struct {
 	accept     string         // Accept header; empty means the client's default
 	empty      runtime.Object // a page without items
 
-	// decode decodes an object from JSON. take trims an object, and adds it to the state.
+	// decode decodes an object from JSON. take trims an object and adds it to the state, unless no check needs it.
 	decode func([]byte) (runtime.Object, error)
 	take   func(*State, *trimmer, runtime.Object)
 	known  func(*State) bool // whether the state has the list
@@ -65,7 +65,8 @@ func listOf[T, K any](
 	}
 }
 
-// builtIn returns the list for a kind whose objects State stores as type T. trim reports whether to keep an object.
+// builtIn returns the list for a kind whose objects State stores as they are. trim trims an object in place, and
+// reports whether to keep it.
 func builtIn[T any](
 	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
 ) list {
@@ -75,7 +76,7 @@ func builtIn[T any](
 	})
 }
 
-// object trims the metadata of an object. All objects are kept.
+// object trims the metadata of an object. It always reports that the object is kept.
 func object[T any, P interface {
 	*T
 	metav1.Object
@@ -124,14 +125,14 @@ var lists = func() map[Kind]list {
 		change(&l)
 		all[k] = l
 	}
-	// read only the metadata, because a CRD can have 1 MiB; the schemas of the operator are read afterwards
+	// read only the metadata, because a CRD can be 1 MiB; the schemas of the operator's CRDs are read afterwards
 	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
 	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
 	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
 	return all
 }()
 
-// kindOf returns the Kind of an object's apiVersion and kind.
+// kindOf returns the Kind for an object's apiVersion and kind, or false if gpuop does not read such objects.
 func kindOf(apiVersion, kind string) (Kind, bool) {
 	group, _, found := strings.Cut(apiVersion, "/")
 	if found && group != "events.k8s.io" {
@@ -140,7 +141,7 @@ func kindOf(apiVersion, kind string) (Kind, bool) {
 	return find(func(l list) bool { return l.kind == kind })
 }
 
-// kindIn returns the Kind that a file name indicates.
+// kindIn returns the Kind that a file name without its extension indicates.
 func kindIn(file string) (Kind, bool) {
 	return find(func(l list) bool { return slices.Contains(strings.Fields(l.files), file) })
 }
@@ -154,5 +155,5 @@ func find(is func(list) bool) (Kind, bool) {
 	return "", false
 }
 
-// namespaced reports whether the list has only objects in the operator's namespace.
+// namespaced reports whether the API server is asked only for objects in the operator's namespace.
 func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }

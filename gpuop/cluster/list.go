@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// pageSize is the number of objects in a page; it equals kubectl's --chunk-size.
+	// pageSize is the number of objects in a page; it equals the default of kubectl's --chunk-size.
 	pageSize = 500
-	// largePage is the page size for large objects: the Secret of a Helm release can have 1 MiB.
+	// largePage is the page size for large objects: the Secret of a Helm release can be 1 MiB.
 	largePage = 25
 	// parallel limits how many kinds are listed at once.
 	parallel = 4
@@ -36,8 +36,9 @@ func (s *State) holds(k Kind) bool {
 }
 
 // Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that cannot be read
-// completely is nil in the state, and listed in Missing. The error wraps ErrUnreachable if no list request reaches the
-// server, or if the server rejects the credentials. If ctx is canceled, Read returns ctx.Err().
+// completely is nil in the state, and listed in Missing. The error wraps ErrUnreachable if /version gets no answer or
+// an invalid one, if the server rejects the credentials, or if a request gets no answer and no kind could be read. It
+// wraps ErrInput for an unknown kind. If ctx is canceled, Read returns ctx.Err().
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {
@@ -50,7 +51,7 @@ func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	}
 	s := &State{Title: c.Server(), At: time.Now(), Version: version, Namespace: c.opt.Namespace}
 	r := &reading{client: c, state: s, trim: newTrimmer(c.opt.ManagedFields)}
-	// the pods to keep depend on the nodes and on the operator's namespace
+	// the pods to keep depend on the nodes and on the operator's namespace; that namespace may only be known from a pod
 	phases := [3][]Kind{}
 	for _, k := range kinds {
 		phase := 0
@@ -87,7 +88,7 @@ type reading struct {
 
 	mu   sync.Mutex // guards the fields below and state.Missing
 	read int        // number of lists read
-	gone error      // the error that shows that the server is unreachable
+	gone error      // the first error of a request that got no answer from the server
 }
 
 func (r *reading) lists(ctx context.Context, kinds []Kind) error {
@@ -144,8 +145,8 @@ func (r *reading) isGone() error {
 	return r.gone
 }
 
-// pages lists all pages of a kind. After an error, the list is nil. If the server is known to be unreachable, pages
-// returns at once.
+// pages reads all pages of a kind into the state. After an error, the kind's list is nil. If another request found the
+// server unreachable, pages returns that error before it requests the next page.
 func (r *reading) pages(ctx context.Context, l list, namespace string) (err error) {
 	defer func() {
 		if err != nil {
@@ -217,7 +218,7 @@ func (c *Client) page(ctx context.Context, l list, namespace, token string, into
 	switch {
 	case err == nil || ctx.Err() != nil || answered(err):
 		return err
-	case errors.Is(err, context.DeadlineExceeded):
+	case limited.Err() != nil:
 		return fmt.Errorf("%s did not answer within %s", c.Server(), pageTimeout)
 	}
 	return errors.New(strings.TrimPrefix(c.unreachable(err).Error(), ErrUnreachable.Error()+": "))

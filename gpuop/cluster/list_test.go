@@ -83,7 +83,7 @@ func TestReadKeepsWhatChecksRead(t *testing.T) {
 		t.Errorf("environment of a user's pod = %v, want none", env)
 	}
 	if got.ConfigMaps == nil || got.NVIDIADrivers != nil {
-		t.Errorf("empty list = %v, list that is not served = %v; want empty and nil", got.ConfigMaps, got.NVIDIADrivers)
+		t.Errorf("ConfigMaps = %v, NVIDIADrivers = %v; want an empty list and nil", got.ConfigMaps, got.NVIDIADrivers)
 	}
 	if m := got.Lacks(cluster.NVIDIADrivers); m == nil || m.Why != cluster.Absent {
 		t.Errorf("NVIDIADrivers, which are not served: missing = %+v, want absent", m)
@@ -104,8 +104,11 @@ func TestReadAsksForPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Nodes) != 1201 || got.Nodes[1200].Name != "node-1200" {
-		t.Errorf("nodes = %d, want 1201, node-1200 last", len(got.Nodes))
+	if len(got.Nodes) != 1201 {
+		t.Fatalf("nodes = %d, want 1201", len(got.Nodes))
+	}
+	if last := got.Nodes[1200].Name; last != "node-1200" {
+		t.Errorf("last node = %q, want node-1200", last)
 	}
 	lists, pages := s.Lists()
 	if lists["/api/v1/nodes"] != 1 || pages["/api/v1/nodes"] != 3 || lists["/api/v1/namespaces"] != 1 {
@@ -150,7 +153,7 @@ func TestReadKeepsTheSchemasOfTheOperatorsCRDs(t *testing.T) {
 		t.Errorf("CRDs (-want +got):\n%s", diff)
 	}
 	if requests := strings.Join(s.Requests(), "\n"); !strings.Contains(requests, "fieldSelector=metadata.name%3Dclusterpolicies.nvidia.com") {
-		t.Errorf("requests, want one for the CRD clusterpolicies.nvidia.com alone:\n%s", requests)
+		t.Errorf("requests:\n%s\nwant one with fieldSelector=metadata.name=clusterpolicies.nvidia.com", requests)
 	}
 }
 
@@ -182,6 +185,7 @@ func TestBadKubeconfig(t *testing.T) {
 		want string
 	}{
 		"none":          {cluster.Options{}, "no kubeconfig at"},
+		"no contexts":   {cluster.Options{Context: "test"}, `no kubeconfig with the context "test" at `},
 		"absent file":   {cluster.Options{Kubeconfig: "/nowhere/config"}, "/nowhere/config"},
 		"wrong context": {cluster.Options{Kubeconfig: path, Context: "production"}, `no context "production" (available: test)`},
 		"near context":  {cluster.Options{Kubeconfig: path, Context: "tesst"}, `did you mean "test"?`},
@@ -189,7 +193,7 @@ func TestBadKubeconfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := cluster.Open(c.opt)
 			if !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("error = %v, want ErrInput with %q", err, c.want)
 			}
 		})
 	}
@@ -242,7 +246,7 @@ func TestUnreachable(t *testing.T) {
 			}
 			_, err = client.Read(t.Context(), cluster.Nodes)
 			if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("error = %v, want ErrUnreachable with %q", err, c.want)
 			}
 		})
 	}
@@ -291,7 +295,7 @@ func TestCredentialPlugins(t *testing.T) {
 		defer cancel()
 		_, err = client.Read(ctx, cluster.Nodes)
 		if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "credential plugin") {
-			t.Errorf("got %v, want unreachable because of the credential plugin", err)
+			t.Errorf("error = %v, want ErrUnreachable that names the credential plugin", err)
 		}
 	})
 }
@@ -301,7 +305,7 @@ func TestReadReturnsTheContextError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := open(t, s).Read(ctx, cluster.Nodes); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
+		t.Errorf("error = %v, want context.Canceled", err)
 	}
 }
 

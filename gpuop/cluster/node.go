@@ -9,8 +9,8 @@ import (
 
 // Policies returns the ClusterPolicies, the one in force first. The operator ignores the others. Since v26.7.0, the
 // oldest is in force; ties are broken by name (gpu-operator controllers/active_config.go, getSingletonClusterPolicy).
-// Up to v26.3, it was the first one that the operator saw, so policies in the state "ignored" come last. The objects
-// belong to the state.
+// Up to v26.3, it was the first one that the operator saw, so policies in the state "ignored" come last. The result
+// points into s.ClusterPolicies.
 func (s *State) Policies() []*unstructured.Unstructured {
 	all := make([]*unstructured.Unstructured, len(s.ClusterPolicies))
 	for i := range s.ClusterPolicies {

@@ -18,7 +18,8 @@ var ErrUnreachable = errors.New("cannot reach the cluster")
 // ErrInput means that the kubeconfig, context or folder is unusable. The exit code is 2.
 var ErrInput = errors.New("unusable input")
 
-// Kind is a kind of object. It is the resource as in RBAC, with its API group: "nodes", "daemonsets.apps".
+// Kind is a kind of object, written as its resource and API group in RBAC: "daemonsets.apps". Kinds of the core group
+// have no group: "nodes".
 type Kind string
 
 // These are the kinds that gpuop reads.
@@ -29,27 +30,27 @@ const (
 	ConfigMaps      Kind = "configmaps"
 	Namespaces      Kind = "namespaces"
 	Quotas          Kind = "resourcequotas"
-	Secrets         Kind = "secrets" // only Secrets of Helm releases
+	Secrets         Kind = "secrets" // from an API server, only those of Helm releases
 	CRDs            Kind = "customresourcedefinitions.apiextensions.k8s.io"
 	ClusterPolicies Kind = "clusterpolicies.nvidia.com"
 	NVIDIADrivers   Kind = "nvidiadrivers.nvidia.com"
 	GPUClusters     Kind = "gpuclusters.nvidia.com"
-	Events          Kind = "events" // only warnings in the operator's namespace
+	Events          Kind = "events" // only warnings
 )
 
-// Missing is a requested kind that could not be read, or not completely.
+// Missing says that the list of a kind is nil or incomplete, and why.
 type Missing struct {
 	Kind Kind
 	// Why is Forbidden, Absent, Unread, Failed or Partial.
 	Why Why
-	// Detail is one sentence: the server's message, or what the folder lacks.
+	// Detail is the server's message, the file's parse error, or what the folder lacks.
 	Detail string
 }
 
-// Why is the reason for a missing kind.
+// Why is the reason why the list of a kind is nil or incomplete.
 type Why string
 
-// These are the reasons for a missing kind.
+// These are the reasons for which a kind is missing.
 const (
 	Forbidden Why = "forbidden" // RBAC forbids the request; Detail names the verb, resource and user
 	Absent    Why = "absent"    // the cluster does not serve the resource because its CRD is not installed
@@ -75,8 +76,8 @@ func (s *State) Lacks(k Kind) *Missing {
 }
 
 // State holds the objects of a cluster. Lists that were not requested or could not be read are nil; empty lists are not
-// nil. Objects are trimmed. Their managedFields are kept only for drift, and for the times when labels of nodes and the
-// data of ConfigMaps were written. Callers may change the state.
+// nil. Objects are trimmed. Their managedFields are dropped, except those of ConfigMaps, the entries that own a node's
+// nvidia.com labels, and what Options.ManagedFields or Folder.ManagedFields keeps. Callers may change the state.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string
@@ -88,10 +89,11 @@ type State struct {
 	Namespace string
 
 	Nodes []corev1.Node
-	// Pods are those that request a GPU, run on a node with a GPU, belong to the operator, or are in Namespace.
+	// Pods are those that request an nvidia.com resource or a ResourceClaim, run on a GPU node, belong to the operator
+	// or NFD, or are in Namespace.
 	Pods       []corev1.Pod
 	DaemonSets []appsv1.DaemonSet
-	// ConfigMaps are those in Namespace.
+	// From an API server, ConfigMaps, Quotas, Secrets and Events are only those in Namespace.
 	ConfigMaps      []corev1.ConfigMap
 	Namespaces      []corev1.Namespace
 	Quotas          []corev1.ResourceQuota
@@ -100,13 +102,12 @@ type State struct {
 	ClusterPolicies []unstructured.Unstructured
 	NVIDIADrivers   []unstructured.Unstructured
 	GPUClusters     []unstructured.Unstructured
-	// Events are the warnings about objects in Namespace, in any order. By default, the API server keeps events for one
-	// hour.
+	// Events are warnings, in any order. By default, the API server keeps events for one hour.
 	Events []corev1.Event
-	// DriverLogs are the logs of driver pods by pod name. Only the folder of must-gather.sh has them.
+	// DriverLogs are the logs of driver pods by pod name. Only folders of must-gather.sh have them.
 	DriverLogs map[string]string
 
-	// Missing lists the requested kinds that could not be read, or not completely.
+	// Missing lists the requested kinds whose lists are nil or incomplete.
 	Missing []Missing
 }
 
@@ -129,7 +130,7 @@ func (s *State) CRD(name string) *CRD {
 
 // Source reads the state of a cluster.
 type Source interface {
-	// Read reads the kinds. It returns an error only if nothing could be read. The error wraps ErrUnreachable or
-	// ErrInput, or is ctx.Err().
+	// Read reads the kinds. Kinds that it cannot read are listed in State.Missing. Errors wrap ErrUnreachable or
+	// ErrInput, or are ctx.Err().
 	Read(ctx context.Context, kinds ...Kind) (*State, error)
 }

@@ -16,9 +16,9 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // trimmer removes the parts of objects that no check reads. Equal parts of pods are stored once.
 type trimmer struct {
-	managed bool
+	managed bool // managedFields are kept
 
-	// the fields below are for pods; learn sets them after the nodes are read
+	// the fields below are for pods; learn sets gpuNodes and namespace
 	gpuNodes  map[string]bool
 	namespace string
 	specs     map[string]*corev1.PodSpec
@@ -72,7 +72,8 @@ func (t *trimmer) node(n *corev1.Node) bool {
 	return true
 }
 
-// labelWriters returns the managedFields entries that own nvidia.com labels. Their times show the age of the labels.
+// labelWriters returns the managedFields entries that own nvidia.com labels or annotations, with only their times and
+// fields. The times show the age of the labels.
 func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, e := range all {
@@ -86,7 +87,7 @@ func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return kept
 }
 
-// event reports whether the event is a warning. It moves the time of the last occurrence to LastTimestamp.
+// event sets LastTimestamp to the time of the last occurrence. It keeps only warnings.
 func (t *trimmer) event(e *corev1.Event) bool {
 	switch {
 	case e.Series != nil && e.Series.LastObservedTime.After(e.LastTimestamp.Time):
@@ -98,7 +99,7 @@ func (t *trimmer) event(e *corev1.Event) bool {
 	return e.Type == corev1.EventTypeWarning
 }
 
-// configMap keeps managedFields, because the age of the data is checked.
+// configMap keeps managedFields, which show the age of the data. It drops binaryData.
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	written := c.ManagedFields
 	t.meta(c)
@@ -117,7 +118,7 @@ func (t *trimmer) crd(o *unstructured.Unstructured) (CRD, bool) {
 	return c, true
 }
 
-// operators reports whether the operator's chart installs the CRD.
+// operators reports whether the CRD defines one of OperatorKinds.
 func (c *CRD) operators() bool {
 	for _, k := range OperatorKinds {
 		if c.Name == string(k.Kind) {
@@ -150,8 +151,8 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	return true
 }
 
-// keeps reports whether a check may need the pod: it belongs to the operator, may use GPUs, or runs on a node with
-// GPUs.
+// keeps reports whether a check may need the pod: it is in the operator's namespace, belongs to the operator or NFD,
+// requests an nvidia.com resource or a ResourceClaim, or runs on a GPU node.
 func (t *trimmer) keeps(p *corev1.Pod) bool {
 	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
 }
@@ -186,7 +187,7 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	kept := corev1.PodStatus{Phase: s.Phase, Reason: s.Reason, Message: s.Message}
 	for _, c := range s.Conditions {
 		if c.Status != corev1.ConditionTrue || s.Phase != corev1.PodRunning || c.Type == corev1.PodReady {
-			kept.Conditions = append(kept.Conditions, c) // a true condition of a running pod adds nothing to Ready
+			kept.Conditions = append(kept.Conditions, c) // the other true conditions of a running pod are not needed
 		}
 	}
 	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
@@ -201,8 +202,8 @@ func status(s *corev1.PodStatus) corev1.PodStatus {
 	return kept
 }
 
-// sharedSpec returns one shared copy for all equal specs, to save memory. The caller clears NodeName first, so all pods
-// of a DaemonSet share a spec.
+// sharedSpec returns the same copy for all equal specs, to save memory. The specs have no NodeName, so all pods of a
+// DaemonSet share one.
 func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	key, err := s.Marshal()
 	if err != nil {
@@ -215,7 +216,7 @@ func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
 	return s
 }
 
-// sharedLabels returns an equal map that pods share.
+// sharedLabels returns a map equal to m. Pods with equal labels share it, to save memory.
 func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
 	key := fmt.Sprint(m) // fmt sorts the keys
 	known, found := t.labels[key]
@@ -290,7 +291,8 @@ func operatorPod(p *corev1.Pod) bool {
 		p.Labels["pod-template-generation"] != ""
 }
 
-// findNamespace detects the operator's namespace. If it finds none, Namespace stays empty.
+// findNamespace sets an empty Namespace from the status of a ClusterPolicy, an operand's DaemonSet or the operator's
+// pod. If there is none of these, Namespace stays empty.
 func (s *State) findNamespace() {
 	if s.Namespace != "" {
 		return
