@@ -442,24 +442,7 @@ func TestInterruptedCommandEnds(t *testing.T) {
 	}
 }
 
-func TestManyFlagsAreCheckedFast(t *testing.T) {
-	for _, flag := range []string{" --set foo.bar%d=1", " --set driver.enabled=true%.0d", " --set toolkit.env[%d].name=a"} {
-		var text strings.Builder
-		text.WriteString("helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0")
-		for i := range 5000 {
-			fmt.Fprintf(&text, flag, i)
-		}
-		begun := time.Now()
-		if code, _, errOut := call(text.String(), "lint", "-c", "-"); code == exitBadInput {
-			t.Fatal(errOut)
-		}
-		if took := time.Since(begun); took > time.Minute {
-			t.Errorf("lint of 5000 flags like %s took %s, want at most 1m", flag, took)
-		}
-	}
-}
-
-// Inputs that expand or nest without end are checked within a minute.
+// Inputs that expand or nest without end are checked. If one is not bounded, the test times out.
 func TestLintIsBounded(t *testing.T) {
 	const install = "helm install -n gpu-operator g nvidia/gpu-operator --version v26.7.0 "
 	for name, text := range map[string]string{
@@ -469,12 +452,30 @@ func TestLintIsBounded(t *testing.T) {
 		"conditions":              strings.Repeat("if ", 200_000) + install,
 		"a large script":          install + "\n" + strings.Repeat("# a comment\n", 100_000),
 	} {
-		begun := time.Now()
 		if code, out, _ := call(text, "lint", "-c", "-"); code == exitClean && name != "a variable that doubles" && name != "a large script" {
 			t.Errorf("%s: exit 0, want findings: %s", name, out)
 		}
-		if took := time.Since(begun); took > time.Minute {
-			t.Errorf("lint of %s took %s, want at most 1m", name, took)
+	}
+}
+
+// BenchmarkLintFlags lints commands with many flags. The time should grow in proportion to their number.
+func BenchmarkLintFlags(b *testing.B) {
+	for _, n := range []int{500, 5000} {
+		for name, flag := range map[string]string{
+			"unknown": " --set foo.bar%d=1", "repeated": " --set driver.enabled=true%.0d", "elements": " --set toolkit.env[%d].name=a",
+		} {
+			var text strings.Builder
+			text.WriteString("helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0")
+			for i := range n {
+				fmt.Fprintf(&text, flag, i)
+			}
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					if code, _, errOut := call(text.String(), "lint", "-c", "-"); code == exitBadInput {
+						b.Fatal(errOut)
+					}
+				}
+			})
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (e *env) predict(f *predictFlags) error {
 			return err
 		}
 	}
-	p := newPrediction(n, gpus, cmp.Or(f.strategy, n.Labels["nvidia.com/mig.strategy"], mig.StrategySingle))
+	p := newPrediction(n, gpus, cmp.Or(f.strategy, n.Labels[mig.StrategyLabel], mig.StrategySingle))
 	var found []check.Finding
 	if f.file != "" && !migConfigs.Match(data) {
 		found = p.share(n, gpus, data, f)

@@ -245,7 +245,7 @@ func (p *planner) predict(before, after []mig.GPU) {
 		}
 		return
 	}
-	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels["nvidia.com/mig.strategy"], mig.StrategySingle)
+	strategy := cmp.Or(p.text("mig.strategy"), p.kube.Labels[mig.StrategyLabel], mig.StrategySingle)
 	prediction := sharing.Predict(after, strategy, config)
 	for _, f := range prediction.Findings {
 		v := withoutPlace(f)

@@ -190,7 +190,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	}
 	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
 	if w.policy == nil {
-		strategy = cmp.Or(w.kube.Labels["nvidia.com/mig.strategy"], mig.StrategyNone)
+		strategy = cmp.Or(w.kube.Labels[mig.StrategyLabel], mig.StrategyNone)
 	}
 	want = &expectation{gpus: gpus}
 	if name := w.kube.Labels[LabelMIG]; name != "" && w.kube.Labels[labelCapable] != "false" {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,12 +49,10 @@ func TestAliasBombsAreOneFinding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
 			got := judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte(text)}}})
-			took := time.Since(start)
 			runtime.ReadMemStats(&after)
-			if used := after.TotalAlloc - before.TotalAlloc; took > 20*time.Second || used > 50<<20 {
-				t.Errorf("Lint took %s and %d MB, want at most 20 s and 50 MB", took, used>>20)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 50<<20 {
+				t.Errorf("Lint allocated %d MB, want at most 50 MB", used>>20)
 			}
 			bombs := 0
 			for _, f := range got.Report.Findings {

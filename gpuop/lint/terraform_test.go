@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,12 +79,10 @@ func TestTerraformBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
 			judge(t, lint.Options{Files: []lint.Input{{Name: "main.tf", Data: []byte(text)}}})
-			took := time.Since(start)
 			runtime.ReadMemStats(&after)
-			if used := after.TotalAlloc - before.TotalAlloc; took > 20*time.Second || used > 50<<20 {
-				t.Errorf("Lint took %s and %d MB, want at most 20 s and 50 MB", took, used>>20)
+			if used := after.TotalAlloc - before.TotalAlloc; used > 50<<20 {
+				t.Errorf("Lint allocated %d MB, want at most 50 MB", used>>20)
 			}
 		})
 	}

@@ -17,6 +17,9 @@ const (
 	StrategyMixed  = "mixed"
 )
 
+// StrategyLabel is the label in which GPU Feature Discovery publishes the strategy of a node.
+const StrategyLabel = "nvidia.com/mig.strategy"
+
 // WholeGPU is the extended resource of whole GPUs. Under the strategy "single", MIG devices use it as well.
 const WholeGPU = "nvidia.com/gpu"
 
@@ -102,7 +105,7 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 	}
 	p.wholeGPUs(gpus)
 	if strategy != StrategyNone {
-		p.Labels["nvidia.com/mig.strategy"] = strategy
+		p.Labels[StrategyLabel] = strategy
 	}
 	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
 	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(replication.Strategy == "mps" && p.enabled == 0)
