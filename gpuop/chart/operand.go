@@ -14,7 +14,8 @@ type Operand struct {
 	Settings string `json:"settings"`
 	// When lists the conditions under which the operator creates the operand. All must be true.
 	When []Condition `json:"when,omitempty"`
-	// Standard means that a setting which must be true for When counts as true if it is unset.
+	// Standard means that the operator creates the operand by default. Settings in When that must be true then count as
+	// true if they are unset.
 	Standard bool `json:"standard,omitempty"`
 	// Label is the part after "nvidia.com/gpu.deploy." of the label in the operand's node selector, such as "driver".
 	// Operands of v1.7 have none.
@@ -49,7 +50,7 @@ type Condition string
 const (
 	// Never is the condition of operands that the operator no longer supports.
 	Never Condition = "never"
-	// Openshift is true on OpenShift.
+	// Openshift is true if the cluster is OpenShift.
 	Openshift Condition = "openshift"
 	// RedHat is true if the operating system in the driver tag contains rhel or rhcos.
 	RedHat Condition = "redhat"

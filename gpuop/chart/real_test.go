@@ -23,7 +23,8 @@ func flatten(path chart.Path, v any, out map[string]any) {
 	}
 }
 
-// The table has the same leaves, defaults and fields as the chart of every release.
+// TestTableIsWhatTheChartsSay compares the table with the chart of every release. Both must have the same leaves,
+// defaults and fields, and Lookup must find every path that the templates read.
 func TestTableIsWhatTheChartsSay(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()

@@ -43,9 +43,9 @@ func (t *Table) With(r *Release) *Table {
 	case at > 0:
 		f.operands = t.releases[at-1].operands
 	}
-	out.releases = placed(t.releases, at, known, f)
+	out.releases = withEntry(t.releases, at, known, f)
 	for name, k := range t.keys {
-		out.keys[name] = &Key{Path: k.Path, table: out, at: placed(k.at, at, known, cell{})}
+		out.keys[name] = &Key{Path: k.Path, table: out, at: withEntry(k.at, at, known, cell{})}
 	}
 	leaves(nil, r.Values, func(path Path, value any) {
 		c := &out.key(path).at[at]
@@ -58,7 +58,7 @@ func (t *Table) With(r *Release) *Table {
 		for _, list := range groups {
 			for _, f := range list {
 				next := *f
-				next.at = placed(f.at, at, known, false)
+				next.at = withEntry(f.at, at, known, false)
 				out.putField(kind, &next)
 			}
 		}
@@ -72,15 +72,15 @@ func (t *Table) With(r *Release) *Table {
 	return out
 }
 
-// placed returns a copy of list in which list[at] is value. If known is true, value replaces the old entry; otherwise
-// it is inserted before that entry.
-func placed[T any](list []T, at int, known bool, value T) []T {
-	if known {
+// withEntry returns a copy of list whose entry at index i is value. If replace is true, value replaces the old entry;
+// otherwise it is inserted before that entry.
+func withEntry[T any](list []T, i int, replace bool, value T) []T {
+	if replace {
 		list = slices.Clone(list)
-		list[at] = value
+		list[i] = value
 		return list
 	}
-	return slices.Insert(slices.Clip(list), at, value)
+	return slices.Insert(slices.Clip(list), i, value)
 }
 
 // setField records that t.releases[at] has the field f.

@@ -28,7 +28,7 @@ const (
 	Any // unknown, for example because the default is null
 )
 
-// Use is how a template reads a path. If templates read it in several ways, the largest value is recorded.
+// Use is how a template reads a path. If templates read it in several ways, the largest Use is recorded.
 type Use uint8
 
 // Uses of a path.
@@ -71,7 +71,7 @@ func (k *Key) cell(v Version) cell {
 // In reports whether release v has the key in values.yaml or in a template.
 func (k *Key) In(v Version) bool { return k.cell(v).in() }
 
-// Listed reports whether values.yaml of release v has the key. Templates read some keys that it lacks.
+// Listed reports whether values.yaml of release v has the key. Templates read some keys that values.yaml lacks.
 func (k *Key) Listed(v Version) bool { return k.cell(v).listed }
 
 // Use returns how the templates of v read the key.
@@ -187,7 +187,7 @@ func Same(value, given any) bool {
 	return Text(value) == Text(given)
 }
 
-// Text formats a scalar as YAML. It returns "" for other values.
+// Text formats a string, boolean or number without quotes. It returns "" for other values.
 func Text(v any) string {
 	switch v := v.(type) {
 	case string, bool, int, int64, uint64:

@@ -92,8 +92,8 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
 }
 
-// Labeled returns the release in an object's Helm labels or, if it is unknown, the nearest older one. ok is false if
-// there is none.
+// Labeled returns the release that an object's Helm labels name or, if it is unknown, the nearest older one. ok is
+// false if there is none.
 func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
 	name := cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"))
 	v, _, err := t.Resolve(name)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Check is something that gpuop looks for. Each check is a package variable next to the code that reports it.
+// Check is something that gpuop looks for. Each check is a variable of the package that reports it.
 type Check struct {
 	// ID is the stable name in kebab case, such as "unknown-key".
 	ID string

@@ -48,14 +48,14 @@ func isSecretName(name string) bool {
 // shellValue matches an argument of a command, or the value after an equals sign.
 const shellValue = `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&]+)`
 
-// rest matches the rest of a command after its name.
-const rest = `(?:[^\n;|&\\]|\\\n|\\.)*`
+// arguments matches the arguments of a command.
+const arguments = `(?:[^\n;|&\\]|\\\n|\\.)*`
 
 // place describes where a text can contain a secret. The last group of pattern matches the secret. If there are two
 // groups, the text of the first must be the name of a secret.
 type place struct {
-	// in limits the search to the parts of the text that it matches; nil means all of the text.
-	in *regexp.Regexp
+	// scope matches the parts of the text to search; nil means all of the text.
+	scope *regexp.Regexp
 	// needs are words in lower case. The place is only searched if the text contains one of them.
 	needs   []string
 	pattern *regexp.Regexp
@@ -93,9 +93,9 @@ var places = []place{
 	// environment variables as Kubernetes writes them
 	{nil, secretWords, regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
 	// passwords in the arguments or the standard input of commands
-	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + rest), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
+	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + arguments), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
 	{nil, []string{"-u", "--user", "creds", "--proxy-user"}, regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*["']?[^\s:'"=/]+:([^\s'"]+)`)},
-	{regexp.MustCompile(`\bhttps?\b[ \t]` + rest), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
+	{regexp.MustCompile(`\bhttps?\b[ \t]` + arguments), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
 	{nil, []string{"pass:"}, regexp.MustCompile(`\bpass:` + shellValue)},
 	{nil, []string{"echo", "printf"}, regexp.MustCompile(`\b(?:echo|printf)(?:[ \t]+-[a-zA-Z]+|[ \t]+["']?%s(?:\\n)?["']?)*[ \t]+` + shellValue +
 		`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
@@ -103,9 +103,9 @@ var places = []place{
 	{nil, []string{"<<<"}, regexp.MustCompile(`\bread\b[^\n<;|&]*?[ \t]([A-Za-z_]\w*)[ \t]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
 	// kubectl create secret --from-literal, whatever the key is called
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + rest), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
 }
 
 // secretElement matches the name of an environment variable in Helm flags: driver.env[0].name=TOKEN.
@@ -119,8 +119,8 @@ func find(text string, visit func(start, end int)) {
 			continue
 		}
 		parts := [][]int{{0, len(text)}}
-		if p.in != nil {
-			parts = p.in.FindAllStringIndex(text, -1)
+		if p.scope != nil {
+			parts = p.scope.FindAllStringIndex(text, -1)
 		}
 		for _, part := range parts {
 			p.find(text[part[0]:part[1]], func(start, end int) { visit(part[0]+start, part[0]+end) })
@@ -248,8 +248,8 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
-// around lists keys inside a secret whose values are not secret.
-var around = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
+// harmlessKeys lists keys inside a secret whose values are not secret.
+var harmlessKeys = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
 
 // addAll adds the strings and numbers in a value, except those below keys that hold no secret. If a string is base64,
 // the decoded text is added too.
@@ -269,7 +269,7 @@ func (s *Secrets) addAll(value any, depth int) {
 		}
 	case map[string]any:
 		for name, inner := range value {
-			if !slices.Contains(around, strings.ToLower(name)) && !aboutSecret.MatchString(strings.ToLower(name)) && depth < 8 {
+			if !slices.Contains(harmlessKeys, strings.ToLower(name)) && !aboutSecret.MatchString(strings.ToLower(name)) && depth < 8 {
 				s.addAll(inner, depth+1)
 			}
 		}

@@ -243,7 +243,7 @@ func (g *gathering) take(object map[string]any, file string) error {
 		return err
 	}
 	for _, m := range dated.FindAllSubmatch(data, -1) {
-		g.saw(time.Parse(time.RFC3339, string(m[1])))
+		g.addTime(time.Parse(time.RFC3339, string(m[1])))
 	}
 	o, err := lists[k].decode(data)
 	if err != nil {
@@ -261,8 +261,8 @@ func (g *gathering) take(object map[string]any, file string) error {
 var dated = regexp.MustCompile(`"(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastUpdateTime|startTime|` +
 	`startedAt|finishedAt|time)":"([^"]+)"`)
 
-// saw records a parsed time if it is the newest so far. It ignores times that could not be parsed.
-func (g *gathering) saw(t time.Time, err error) {
+// addTime records a parsed time if it is the newest so far. It ignores times that could not be parsed.
+func (g *gathering) addTime(t time.Time, err error) {
 	if err == nil && t.After(g.newest) {
 		g.newest = t
 	}
@@ -299,7 +299,7 @@ func (g *gathering) describedNodes(name string, data []byte) {
 			var err error
 			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
 			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
-			g.saw(c.LastHeartbeatTime.Time, err)
+			g.addTime(c.LastHeartbeatTime.Time, err)
 			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
 			n.Status.Conditions = append(n.Status.Conditions, c)
 		}

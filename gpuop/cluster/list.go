@@ -179,7 +179,7 @@ func (r *reading) schemas(ctx context.Context) error {
 	l.accept = runtime.ContentTypeJSON
 	for i := range r.state.CRDs {
 		c := &r.state.CRDs[i]
-		if !c.operators() {
+		if !c.ofOperator() {
 			continue
 		}
 		l.parameters = map[string]string{"fieldSelector": "metadata.name=" + c.Name}

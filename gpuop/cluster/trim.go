@@ -111,15 +111,15 @@ func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 func (t *trimmer) crd(o *unstructured.Unstructured) (CRD, bool) {
 	c := CRD{Name: o.GetName()}
 	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-	if n := len(versions); n > 0 && c.operators() {
+	if n := len(versions); n > 0 && c.ofOperator() {
 		newest, _ := versions[n-1].(map[string]any)
 		c.Schema, _, _ = unstructured.NestedMap(newest, "schema", "openAPIV3Schema")
 	}
 	return c, true
 }
 
-// operators reports whether the CRD defines one of OperatorKinds.
-func (c *CRD) operators() bool {
+// ofOperator reports whether the CRD defines one of OperatorKinds.
+func (c *CRD) ofOperator() bool {
 	for _, k := range OperatorKinds {
 		if c.Name == string(k.Kind) {
 			return true
