@@ -112,7 +112,7 @@ type Options struct {
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Cycles in which the processes of a shared device reported more use than the device; their use was scaled down.",
+		Help: "Times that the processes of a shared device reported more use than the device, so that their use was scaled down.",
 	}, []string{"what"})
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_owners_dropped_total",

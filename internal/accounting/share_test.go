@@ -61,21 +61,21 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
 			alone(6, 2.5, 700, 0, 300),
 		},
-		"two claims that consume a quarter and three quarters, idle": {
+		"claims of a quarter and of three quarters of an idle GPU": {
 			[]moment{at(0, consumes(1, 0.25, 0.75), idle), at(1, consumes(1, 0.25, 0.75), idle)},
 			reported{
 				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 2.5, b: 7.5}, podEnergy: of{a: 250, b: 750},
 				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
-		"two pods share a claim, and no claim consumes half of the GPU": {
+		"two pods share a claim of a quarter, and three quarters are not claimed": {
 			[]moment{at(0, consumes(2, 0.25, 0.25), idle), at(1, consumes(2, 0.25, 0.25), idle)},
 			reported{
 				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 1.25, b: 1.25}, podEnergy: of{a: 125, b: 125},
 				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 750},
 			},
 		},
-		"claims that consume too much, or an unknown share": {
+		"claims of more than the whole GPU, then one of an unknown share": {
 			[]moment{at(0, consumes(1, 0.75, 0.75), idle), at(1, consumes(1, 0.75, 0.75), idle), at(2, consumes(1, 0.75, 0), idle)},
 			reported{
 				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 10, b: 10}, podEnergy: of{a: 1000, b: 1000},

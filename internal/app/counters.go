@@ -214,7 +214,7 @@ func startingPlan(
 	if noCluster {
 		log.Warn("Cannot read the counters ConfigMap outside of Kubernetes; using the counters file", "error", err)
 	} else {
-		log.Warn("Cannot read the counters ConfigMap; using the counters file until it can be read", "error", err)
+		log.Warn("Cannot read the counters ConfigMap; using the counters file until the ConfigMap can be read", "error", err)
 	}
 	fileOnly := *cfg
 	fileOnly.Metrics.ConfigMap = config.ConfigMapName{}

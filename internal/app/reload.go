@@ -47,11 +47,11 @@ func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context
 		apply: apply, log: log, requests: make(chan request),
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_config_last_reload_successful",
-			Help: "Whether the latest attempt to read the configuration succeeded.",
+			Help: "Whether the latest attempt to load the configuration succeeded.",
 		}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_config_last_reload_success_timestamp_seconds",
-			Help: "Unix time of the latest successful read of the configuration.",
+			Help: "Unix time of the latest successful load of the configuration.",
 		}),
 		hash: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_config_hash",
@@ -82,7 +82,7 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	case err := <-req.reply:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("the new configuration is not active yet: the reload is waiting for the driver: %w", ctx.Err())
+		return fmt.Errorf("the reload is still in progress; the new configuration is not active yet: %w", ctx.Err())
 	}
 }
 

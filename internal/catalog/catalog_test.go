@@ -99,7 +99,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 		last = int(e.ID)
 		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
 			if other, taken := owner[name]; taken && other != e.ID && e.BaseOf != other {
-				t.Errorf("name %s is used by %d and %d", name, other, e.ID)
+				t.Errorf("name %s is used by fields %d and %d, want one field", name, other, e.ID)
 			}
 			owner[name] = e.ID
 			if name == "" || len(name) > 100 {
@@ -210,7 +210,7 @@ func TestLookup(t *testing.T) {
 	} {
 		got, ok := catalog.Lookup(name)
 		if !ok || got.Entry.ID != want.id || got.Unit != want.unit || got.Scale != want.scale || got.Name != name {
-			t.Errorf("%s: ID %d in %q × %v (found: %t), want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
+			t.Errorf("%s: ID = %d, unit = %q, scale = %v (found: %t); want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
 		}
 	}
 	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {

@@ -169,7 +169,7 @@ var findings = [...]Finding{
 		Why:       diagMonitor},
 	6: {Code: "PENDING_PAGE_RETIREMENTS", Severity: SeverityReset, Category: "HARDWARE_MEMORY",
 		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_RETIRED_PENDING", Why: "reports the pending page again, and XID 63 until the engine restarts"},
+		By:        "DCGM_FI_DEV_RETIRED_PENDING", Why: "repeats the pending page, and XID 63 until the engine restarts"},
 	7: {Code: "RETIRED_PAGES_LIMIT", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: noRule},
 	8: {Code: "RETIRED_PAGES_DBE_LIMIT", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: noRule},
 	9: {Code: "CORRUPT_INFOROM", Severity: SeverityTriage, Category: "HARDWARE_OTHER", Why: noRule},

@@ -83,14 +83,14 @@ const (
 
 	// Reasons why a class differs from what the actions suggest.
 	watchHang     = "programs can cause it too"
-	oldBoard      = "the hardware is faulty; only GPUs before Ampere report these"
+	oldBoard      = "the hardware is faulty; only GPUs before Ampere report these XIDs"
 	gspFirst      = "the GPU cannot run work without its GSP; the memory is one hour, because a reset fixes most cases"
 	fatalLink     = "most of these errors end one job; after a fatal one, the recovery action drains the GPU"
 	boardStorage  = "the board's storage failed; running work does not need it"
 	linkOnPurpose = "software disabled the link, possibly on purpose"
 	repairWaits   = "the error is contained and is repaired at the next reset"
-	companion     = "the driver also reports 48, 63, 94, 95 or 140, and the class of that XID applies"
-	byAction      = "the recovery action has its own rule, and 154 is also reported when the action is complete"
+	companion     = "the driver also reports XID 48, 63, 94, 95 or 140; the class of that XID applies"
+	byAction      = "the recovery action has its own rule, and XID 154 is also reported when the action is complete"
 )
 
 // xids is indexed by XID.

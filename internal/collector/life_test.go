@@ -276,7 +276,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 					lines := log.String()
 					n := strings.Count(lines, " stack=")
 					if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
-						t.Errorf("%d log lines with a stack, want 1:\n%s", n, lines)
+						t.Errorf("log lines with a stack = %d, want 1 with the place of the panic:\n%s", n, lines)
 					}
 				}
 				w.fake.set(func() { c.end(w) })

@@ -88,7 +88,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_collect_failures_total",
-			Help: "Failed collection cycles, by stage and reason.",
+			Help: "Failures in collection cycles, by stage and reason.",
 		}, []string{"stage", "reason"}),
 		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_sessions_total",

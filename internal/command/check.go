@@ -32,8 +32,8 @@ With --source it also collects from that source for a few seconds, and prints
 how many values each metric has on this machine. The other flags are those of
 the exporter itself (dcgm-exporter --help).
 
-Exit code: 0 every line can be used; 1 a line cannot be used, or the source does
-not open; 2 the check could not be done.
+Exit code: 0 every line and query can be used; 1 a line or a query cannot, or
+the source does not open; 2 the check could not be done.
 `
 
 // Profiling fields have no value before their second sample, so check reads a few times. The intervals are short
@@ -227,7 +227,7 @@ func catalogVerdict(r counters.Request) string {
 	case levels.Has(gpu.KindNode):
 		return "collected, once per GPU"
 	case levels.Has(gpu.KindGPU) || levels.Has(gpu.KindGPUInstance):
-		return "collected if the GPU has it"
+		return "collected if the GPU has this field"
 	default:
 		return "collected on machines with " + kinds(levels)
 	}

@@ -49,9 +49,9 @@ func TestWithoutHardware(t *testing.T) {
 	wantOutput(t, w, `
 my.csv
 LINE  METRIC                        TYPE     UNIT     OF                 SAYS
-2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected if the GPU has it
+2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected if the GPU has this field
 3     -                             -        -        -                  NOT COLLECTED: unknown field "DCGM_FI_DEV_GPU_TMP": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_GPU_TEMP?
-4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected if the GPU has it
+4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected if the GPU has this field
 4     -                             -        -        -                  warning: type counter, although the value can go down, for "DCGM_FI_DEV_POWER_USAGE": expected type gauge
 5     DCGM_FI_DRIVER_VERSION        label    -        node               collected, once per GPU
 6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected if the GPU and the permissions allow profiling
@@ -92,8 +92,8 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 		t.Errorf("stderr = %q, want %q", got, want)
 	}
 	// Results from the catalog are still printed.
-	if !strings.Contains(w.Out.String(), "collected if the GPU has it") {
-		t.Errorf("output = %q, want that the field is collected if the GPU has it", &w.Out)
+	if !strings.Contains(w.Out.String(), "collected if the GPU has this field") {
+		t.Errorf("output = %q, want that the field is collected if the GPU has this field", &w.Out)
 	}
 }
 
@@ -118,7 +118,7 @@ collection:
 	wantOutput(t, w, `
 c.yaml
 LINE  METRIC                TYPE   UNIT     OF   SAYS
-4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has it
+4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has this field
 5     -                     -      -        -    NOT COLLECTED: unknown field "DCGM_FI_DEV_SM_CLOK": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_SM_CLOCK?
 6     -                     -      -        -    NOT COLLECTED: unknown type "gage": expected counter, gauge, label or untyped
 c.yaml:9: watch group "fast" matches none of the 1 requested fields
@@ -140,7 +140,7 @@ func TestSeveralFiles(t *testing.T) {
 	wantOutput(t, w, `
 standard input
 LINE  METRIC                TYPE   UNIT     OF   SAYS
-1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has it
+1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has this field
 1 metric, 0 labels, 0 lines not usable, 0 warnings.
 
 broken.yml:1: version "3": expected 1 or 2

@@ -42,6 +42,12 @@ const (
 // inContainer is the advice if the host may have a driver that the container does not see.
 const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) and NVIDIA_VISIBLE_DEVICES=all."
 
+// Advice if the driver does not work.
+const (
+	checkDriver = "check dmesg for XIDs, and run nvidia-smi."
+	fixAbove    = "Fix any failures above. If there are none, " + checkDriver
+)
+
 // row is the result of one check. A row that is not ok has advice.
 type row struct {
 	state                string // good, warn or fail
@@ -254,13 +260,13 @@ func (e *examination) engine(ctx context.Context) row {
 	case errors.Is(err, fs.ErrPermission):
 		r.advice = "Allow the process to use the socket."
 	case address.Transport == hostengine.Unix && errors.Is(err, fs.ErrNotExist):
-		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
+		r.advice = "Start nv-hostengine with --domain-socket. In a container, mount the socket's folder."
 	case address.Transport == hostengine.Unix && errors.Is(err, syscall.ECONNREFUSED):
 		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. In a container, mount the socket's folder, not the socket."
 	case address.Transport == hostengine.Unix:
 		r.advice = "Check that the path is the socket of nv-hostengine (--domain-socket)."
 	default:
-		r.advice = "Start nv-hostengine there with -b, so that it also listens outside loopback. Check the name, the port and network policies."
+		r.advice = "Start nv-hostengine on that machine with -b ALL, so that it also listens outside loopback. Check the name, the port and network policies."
 	}
 	return r
 }
@@ -352,14 +358,14 @@ func (e *examination) source(ctx context.Context) (r row) {
 	if err == nil {
 		return r
 	}
-	r = row{fail, "source", err.Error(), "Fix any failures above. If there are none, check dmesg for XIDs, and nvidia-smi."}
+	r = row{fail, "source", err.Error(), fixAbove}
 	switch {
 	case errors.Is(err, gpu.ErrVersion):
 		r.advice = "Install the same version of DCGM here and on the host engine's machine."
 	case errors.Is(err, gpu.ErrPermission):
 		r.advice = "Give the process access to the device files and sockets above."
 	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
-		r.advice = "The driver or the host engine does not answer. Check dmesg for XIDs, and nvidia-smi."
+		r.advice = "The driver or the host engine does not answer: " + checkDriver
 	case errors.Is(err, gpu.ErrUnavailable):
 		r.advice = "Fix any failures above first. A running exporter keeps retrying and will then find the GPU."
 	}
@@ -379,11 +385,11 @@ func opened(s *gpu.Snapshot) row {
 	r := row{good, "source", describe(s.Topology), ""}
 	switch {
 	case s.Health.Err != nil:
-		r.state, r.advice = fail, "The source opens, but it cannot be read: "+s.Health.Err.Error()+"."
+		r.state, r.found, r.advice = fail, r.found+"; the first read failed: "+s.Health.Err.Error(), fixAbove
 	case gpus == 0:
 		r.state, r.advice = warn, "No GPU is visible. "+inContainer
 	case lost > 0:
-		r.state, r.found = warn, fmt.Sprintf("%s, of which %d cannot be read", r.found, lost)
+		r.state, r.found = warn, r.found+"; "+plural(lost, "GPU")+" cannot be read"
 		r.advice = "Check dmesg for XIDs. A GPU that fell off the bus needs a reset or a reboot."
 	}
 	return r
@@ -402,7 +408,7 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	}
 	for i, u := range unmatched {
 		if i == maxIDs {
-			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match no device", len(unmatched)-i), "Fix these first."})
+			return append(rows, row{warn, "device ids", plural(len(unmatched)-i, "more id") + " not listed", "Fix the ids above first."})
 		}
 		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device", u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why})
 	}

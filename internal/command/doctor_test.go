@@ -367,7 +367,7 @@ func TestUnmatchedIDs(t *testing.T) {
 			got = append(got, r.State+" "+r.Found+": "+r.Advice)
 		}
 	}
-	if len(got) != 21 || got[20] != "warn 3 more match no device: Fix these first." {
+	if len(got) != 21 || got[20] != "warn 3 more ids not listed: Fix the ids above first." {
 		t.Errorf("rows = %d, want 21 with a summary: %q", len(got), got)
 	}
 	for _, want := range []string{
@@ -398,7 +398,7 @@ func TestDoctorsExitCode(t *testing.T) {
 		out  string // substring of the output
 	}{
 		{[]string{"--source=sim"}, simulate, command.OK, "ok    source          sim: 8 GPUs, 11 GPU instances, driver 570.124.06\n"},
-		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Fix any failures above. If there are none, check dmesg for XIDs, and nvidia-smi.\n"},
+		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Fix any failures above. If there are none, check dmesg for XIDs, and run nvidia-smi.\n"},
 		{[]string{"--source=x"}, nil, command.Unable, "expected auto, dcgm, nvml or sim"},
 		{[]string{"x"}, nil, command.Unable, `unexpected argument "x"`},
 	} {

@@ -33,7 +33,7 @@ func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 	}
 	for i, name := range unmatched {
 		if i == maxIDs {
-			return append(rows, row{warn, check, fmt.Sprintf("%d more match no GPU", len(unmatched)-i), "Rename or remove these first."})
+			return append(rows, row{warn, check, plural(len(unmatched)-i, "more file") + " not listed", "Rename or remove the files above first."})
 		}
 		rows = append(rows, row{warn, check, fmt.Sprintf("%s in %s matches no GPU", name, dir),
 			"Name it by GPU index (0), GPU instance (0.1), GPU-UUID, GPU-UUID.INSTANCE or MIG-UUID."})

@@ -150,19 +150,19 @@ func scrape(ctx context.Context, client *http.Client, url string) (string, error
 	if err != nil {
 		return "", err
 	}
-	series, ofGPUs := 0, 0
+	series, ofFields := 0, 0
 	for family, f := range families {
 		series += len(f.Metric)
 		if strings.HasPrefix(family, "DCGM_FI_") {
-			ofGPUs += len(f.Metric)
+			ofFields += len(f.Metric)
 		}
 	}
 	const collected = "dcgm_exporter_collect_success"
 	if f := families[collected]; f != nil && f.Metric[0].GetGauge().GetValue()+f.Metric[0].GetUntyped().GetValue() != 1 {
 		return "", fmt.Errorf("%s: %s is not 1: the last collection failed; run dcgm-exporter doctor", url, collected)
 	}
-	if ofGPUs == 0 {
-		return "", fmt.Errorf("%s: %d series, but none of a GPU; run dcgm-exporter doctor", url, series)
+	if ofFields == 0 {
+		return "", fmt.Errorf("%s: %d series, but none of a DCGM field; run dcgm-exporter doctor", url, series)
 	}
-	return fmt.Sprintf("%s: %d series in %d families, %d series of DCGM fields", url, series, len(families), ofGPUs), nil
+	return fmt.Sprintf("%s: %d series in %d families, %d series of DCGM fields", url, series, len(families), ofFields), nil
 }

@@ -39,7 +39,7 @@ func TestProbe(t *testing.T) {
 	}{
 		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series in 3 families, 3 series of DCGM fields"},
 		"from NVIDIA":        {200, []string{gpus}, nil, command.OK, "3 series in 2 families"},
-		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, but none of a GPU"},
+		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, but none of a DCGM field"},
 		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
 		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 series of DCGM fields"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},

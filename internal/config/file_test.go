@@ -47,7 +47,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("groups differ (-want +got):\n%s", diff)
 	}
 	if c.Collection.Interval != 30*time.Second || c.Metrics.FileNamed {
-		t.Errorf("interval = %s, file named = %t", c.Collection.Interval, c.Metrics.FileNamed)
+		t.Errorf("interval = %s, file named = %t; want 30s and false", c.Collection.Interval, c.Metrics.FileNamed)
 	}
 }
 

@@ -303,7 +303,7 @@ func TestOdd(t *testing.T) {
 			func(c *Config) any { return c.Labels.Hostname }, HostLabelBoth, nil},
 		{"strict with a chosen spelling", nil, []string{"--compatibility=strict", "--hostname-label=Hostname"},
 			func(c *Config) any { return c.Labels.Hostname }, HostLabelUpper, nil},
-		{"no host label, but its spelling", nil, []string{"-n", "--hostname-label=both"},
+		{"a spelling for a host label that is left out", nil, []string{"-n", "--hostname-label=both"},
 			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect together with --no-hostname."}},
 		{"copies with owner-labels=info", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
 			func(c *Config) any { return c.Kubernetes.VirtualGPUs }, false, []string{"--kubernetes-virtual-gpus has no effect together with --owner-labels."}},

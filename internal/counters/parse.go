@@ -132,7 +132,7 @@ func (p *parser) line(text string) {
 		return
 	}
 	if !ok {
-		p.report(Problem{Text: l.Type, What: "type that a single value cannot have", Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
+		p.report(Problem{Text: l.Type, What: "unsupported type", Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
 	}
 	if tooMany > 0 {
 		p.report(Problem{Text: text, What: plural(tooMany, "column") + " too many in", Warning: true,

@@ -102,7 +102,7 @@ func TestNewPlanShortestInterval(t *testing.T) {
 			},
 		})
 		if got := p.Fields[0].Interval; got != test.want {
-			t.Errorf("%s and %s: %s, want %s", test.first, test.second, got, test.want)
+			t.Errorf("%s and %s: interval = %s, want %s", test.first, test.second, got, test.want)
 		}
 	}
 }

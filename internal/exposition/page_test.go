@@ -83,7 +83,7 @@ func TestPagesNeverChange(t *testing.T) {
 		e.Encode(s)
 	}
 	if !bytes.Equal(held.Bytes(), before) {
-		t.Error("page changed while it was held")
+		t.Error("page changed while it was held, want it unchanged")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestReleasedPagesAreReused(t *testing.T) {
 		pages.Publish(e.Encode(s), 0)
 	}
 	if !bytes.Equal(held.Bytes(), before) {
-		t.Error("page changed while it was held")
+		t.Error("page changed while it was held, want it unchanged")
 	}
 	bytesOfHeld := held.Bytes()
 	held.Release()

@@ -289,7 +289,7 @@ func TestUnreadable(t *testing.T) {
 					t.Errorf("owners (-want +got):\n%s", diff)
 				}
 				if o.UseOf(0).Incomplete || !o.UseOf(1).Incomplete || o.UseOf(2).Incomplete {
-					t.Errorf("jobs unknown for GPU 0: %t, 1: %t, 2: %t; want only 1",
+					t.Errorf("jobs unknown for GPU 0: %t, 1: %t, 2: %t; want true only for GPU 1",
 						o.UseOf(0).Incomplete, o.UseOf(1).Incomplete, o.UseOf(2).Incomplete)
 				}
 			}
@@ -392,13 +392,13 @@ func TestChurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := check(); got != 1000+last {
-				t.Errorf("in the end job %d, want %d", got, 1000+last)
+				t.Errorf("job after the last write = %d, want %d", got, 1000+last)
 			}
 			return
 		default:
 			got := check()
 			if got < newest {
-				t.Fatalf("job %d was reported after job %d", got, newest)
+				t.Fatalf("job = %d after job %d, want no earlier job", got, newest)
 			}
 			newest = got
 		}

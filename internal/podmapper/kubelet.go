@@ -232,7 +232,7 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	}
 	switch code {
 	case codes.Unimplemented:
-		err = fmt.Errorf("%w: it does not serve PodResources v1 (Kubernetes 1.20 or later): %w", gpu.ErrVersion, err)
+		err = fmt.Errorf("%w: the kubelet does not serve PodResources v1 (Kubernetes 1.20 or later): %w", gpu.ErrVersion, err)
 	case codes.ResourceExhausted:
 		err = fmt.Errorf("%w (rate limit exceeded, or a reply of more than %d MiB)", err, maxReply>>20)
 	}

@@ -361,6 +361,6 @@ func TestNodeWithoutPods(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
 	w.Born(time.Now())
 	if o := w.attribute(); len(o.Uses) != len(w.topology.Devices) {
-		t.Errorf("rows with owners or unknown owners = %d, want %d", len(o.Uses), len(w.topology.Devices))
+		t.Errorf("rows known to be free = %d, want all %d", len(o.Uses), len(w.topology.Devices))
 	}
 }

@@ -79,23 +79,23 @@ func TestPods(t *testing.T) {
 		"a user's own containerd": {
 			"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod" + slice + ".slice:cri-containerd:" + id, nil,
 		},
-		"a job that creates cgroups":        {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
-		"a job that creates cgroups, v1":    {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
-		"a job on a virtual node":           {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
-		"a job of PBS":                      {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
-		"docker in a pod":                   {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
-		"a static pod":                      {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope", []string{static}},
-		"the pod's own group":               {"0::/kubepods/pod" + pod, []string{pod}},
-		"docker run":                        {"0::/system.slice/docker-" + id + ".scope", nil},
-		"a login":                           {"0::/user.slice/user-1000.slice/session-3.scope", nil},
-		"a slice that looks like a pod":     {"0::/app.slice/my-pod" + slice + ".slice/" + id, nil},
-		"a cgroup outside the kubelet's":    {"0::/system.slice/kubepods-pod" + slice + ".slice", nil},
-		"a QoS class outside the kubelet's": {"0::/burstable/pod" + pod, nil},
-		"no UID":                            {"0::/kubepods/burstable/pod-of-whales/" + id, nil},
-		"upper case":                        {"0::/kubepods/pod" + strings.ToUpper(pod), nil},
-		"the root":                          {"0::/\n", nil},
-		"an empty file":                     {"", nil},
-		"no colons":                         {"kubepods/pod" + pod, nil},
+		"a job that creates cgroups":     {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
+		"a job that creates cgroups, v1": {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
+		"a job on a virtual node":        {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
+		"a job of PBS":                   {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
+		"docker in a pod":                {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
+		"a static pod":                   {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope", []string{static}},
+		"the pod's own group":            {"0::/kubepods/pod" + pod, []string{pod}},
+		"docker run":                     {"0::/system.slice/docker-" + id + ".scope", nil},
+		"a login":                        {"0::/user.slice/user-1000.slice/session-3.scope", nil},
+		"a slice that looks like a pod":  {"0::/app.slice/my-pod" + slice + ".slice/" + id, nil},
+		"a cgroup of another slice":      {"0::/system.slice/kubepods-pod" + slice + ".slice", nil},
+		"a QoS class without a root":     {"0::/burstable/pod" + pod, nil},
+		"no UID":                         {"0::/kubepods/burstable/pod-of-whales/" + id, nil},
+		"upper case":                     {"0::/kubepods/pod" + strings.ToUpper(pod), nil},
+		"the root":                       {"0::/\n", nil},
+		"an empty file":                  {"", nil},
+		"no colons":                      {"kubepods/pod" + pod, nil},
 	} {
 		if diff := cmp.Diff(test.want, process.Pods(test.text)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -107,7 +107,7 @@ func TestPods(t *testing.T) {
 func TestIsPodUID(t *testing.T) {
 	for _, uid := range []string{pod, static} {
 		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
-			t.Errorf("IsPodUID(%s) = false, or it is true for a longer or shorter UID", uid)
+			t.Errorf("IsPodUID: want true for %s, and false if it is one character longer or shorter", uid)
 		}
 		for i := range uid {
 			for _, other := range []string{"g", "A", "-", "0"} {

@@ -286,6 +286,6 @@ func (c *Checker) unit(b *metricsql.BinaryOpExpr) string {
 	if most < 500 || most > 5000 {
 		return ""
 	}
-	return fmt.Sprintf("%s is in nanoseconds, so that increase(%s[%s]) / %s can be %.0f; divide by %.0fe9",
+	return fmt.Sprintf("%s is in nanoseconds, so increase(%s[%s]) / %s can reach %.0f instead of 1; divide by %.0fe9",
 		r.Name, r.Name, window, divisor.AppendString(nil), most, seconds)
 }

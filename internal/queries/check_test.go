@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 		"a misspelled metric": {`DCGM_FI_DEV_GPU_TMP > 90`, []string{"there is no metric DCGM_FI_DEV_GPU_TMP; did you mean DCGM_FI_DEV_GPU_TEMP?"}},
 		"nanoseconds": {`increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300000000 > 0.5`, []string{
 			`nothing collects DCGM_FI_DEV_POWER_VIOLATION; add the line "DCGM_FI_DEV_POWER_VIOLATION, counter" to the counters file`,
-			"DCGM_FI_DEV_POWER_VIOLATION is in nanoseconds, so that increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300000000 can be 1000; divide by 300e9"}},
+			"DCGM_FI_DEV_POWER_VIOLATION is in nanoseconds, so increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300000000 can reach 1000 instead of 1; divide by 300e9"}},
 		"nanoseconds, right": {`increase(DCGM_FI_DEV_POWER_VIOLATION[5m]) / 300e9 > 0.5`, []string{
 			`nothing collects DCGM_FI_DEV_POWER_VIOLATION; add the line "DCGM_FI_DEV_POWER_VIOLATION, counter" to the counters file`}},
 	} {
@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	if got := checker(t, etc.DefaultName, catalog.Classic).Check("sum(DCGM_FI_DEV_GPU_TEMP"); len(got) != 1 || !strings.HasPrefix(got[0], "not PromQL: ") {
-		t.Errorf("findings of a broken expression: %q, want that it is not PromQL", got)
+		t.Errorf("findings of a broken expression = %q, want one that begins with \"not PromQL: \"", got)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestRepeatedContainersAndDevicesCountOnce(t *testing.T) {
 	}
 	containers[9999].ID, ids[9999] = "def", deviceid.ParseVisible("1")
 	if got := distinct(containers); len(got) != 2 || got[0].ID != "abc" || got[1].ID != "def" {
-		t.Errorf("containers = %d, want abc and def", len(got))
+		t.Errorf("containers = %d, want 2: abc and def", len(got))
 	}
 	if got := distinctIDs(ids); len(got) != 2 || got[0] != ids[0] || got[1].Index != 1 {
 		t.Errorf("%d ids, want 2: %v", len(got), got)

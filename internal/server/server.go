@@ -146,8 +146,15 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	s.local.Store(allLoopback(listeners))
-	if (s.opt.Pprof || s.opt.Lifecycle) && !s.local.Load() && !s.web.facts().authenticates {
-		s.opt.Log.Warn("/-/reload and /debug/pprof/ reject every request: each " + unprotected)
+	if isOpen := !s.local.Load() && !s.web.facts().authenticates; isOpen {
+		for _, e := range []struct {
+			enabled bool
+			path    string
+		}{{s.opt.Lifecycle, "/-/reload"}, {s.opt.Pprof, "/debug/pprof/"}} {
+			if e.enabled {
+				s.opt.Log.Warn(e.path + " rejects every request: the endpoint " + unprotected)
+			}
+		}
 	}
 	limit := newConnections(maxConnections)
 	for i, l := range listeners {

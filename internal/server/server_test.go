@@ -209,7 +209,7 @@ func TestGzip(t *testing.T) {
 		t.Fatalf("Content-Encoding %q, want gzip", got)
 	}
 	if res.ContentLength >= int64(len(page)) {
-		t.Errorf("%d bytes, want fewer than %d", res.ContentLength, len(page))
+		t.Errorf("compressed page has %d bytes, want fewer than %d", res.ContentLength, len(page))
 	}
 	z, err := gzip.NewReader(res.Body)
 	if err != nil {

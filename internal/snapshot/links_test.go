@@ -20,7 +20,7 @@ func TestLinksDownAfterFallback(t *testing.T) {
 	}
 	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
 	if !plan.Links {
-		t.Fatal("plan does not request link states")
+		t.Fatal("plan requests link states: false, want true")
 	}
 	nvml := &gpu.Batch{Links: []gpu.LinkState{{Row: 0, Up: true}, {Row: 1}}}
 	passes := &gpu.Batch{Health: []gpu.HealthCheck{

@@ -123,7 +123,7 @@ func TestOddSettingsServe(t *testing.T) {
 				return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
 			},
 		},
-		"pprof on all addresses":    {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ reject every request"},
+		"pprof on all addresses":    {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ rejects every request"},
 		"a GPU that does not exist": {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
 	} {
 		t.Run(name, func(t *testing.T) {

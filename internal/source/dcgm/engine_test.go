@@ -51,8 +51,8 @@ func TestAddressReachesDCGM(t *testing.T) {
 			if got := e.Address(); got != want {
 				t.Errorf("connected to %q, want %q", got, want)
 			}
-			if len(read(t, s).Samples) != 2 {
-				t.Error("Read did not return one sample of each of the two GPUs")
+			if n := len(read(t, s).Samples); n != 2 {
+				t.Errorf("samples = %d, want one of each of the two GPUs", n)
 			}
 		})
 	}
@@ -227,7 +227,7 @@ func TestRefusedWatch(t *testing.T) {
 			open := e.Open()
 			// Fields of GPUs that several watches sample are read with an additional field group and group.
 			if open["watches"] != tt.watches || open["fieldgroups"] > tt.watches+1 || open["groups"] > tt.watches+1 {
-				t.Errorf("open handles = %v, want %d watches", open, tt.watches)
+				t.Errorf("open handles = %v, want %d watches, and at most %d groups and field groups", open, tt.watches, tt.watches+1)
 			}
 		})
 	}

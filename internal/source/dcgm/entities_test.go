@@ -150,7 +150,7 @@ func TestMissingModules(t *testing.T) {
 			}
 			for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindNVSwitch, gpu.KindNVLink, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX} {
 				if gone := slices.Contains(tt.gone, kind); gone != (rows[kind] == 0) {
-					t.Errorf("samples of kind %[2]v = %[1]d, want none", rows[kind], kind)
+					t.Errorf("samples of kind %v = %d, want none: %t", kind, rows[kind], gone)
 				}
 			}
 			if err := s.Err(); err != nil {

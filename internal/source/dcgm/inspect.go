@@ -130,7 +130,7 @@ func (i *inspector) identifyAgain(now time.Time) error {
 		return reopenOnly(err)
 	}
 	if len(i.unidentified) < len(before) {
-		i.changed("%d devices now report their identity", len(before)-len(i.unidentified))
+		i.changed("devices that now report their identity: %d", len(before)-len(i.unidentified))
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func TestTextOf(t *testing.T) {
 		want string
 	}{{0, 3, "one"}, {3, 3, "two"}, {6, 0, ""}, {4, 3, ""}, {7, 0, ""}, {0, math.MaxUint32, ""}} {
 		if got := r.textOf(&sample{kind: kindText, text: tt.text, bits: tt.len}); string(got) != tt.want {
-			t.Errorf("offset %d, length %d: %q, want %q", tt.text, tt.len, got, tt.want)
+			t.Errorf("offset %d, length %d: text = %q, want %q", tt.text, tt.len, got, tt.want)
 		}
 	}
 	if got := r.textOf(&sample{kind: kindInt, bits: 3}); got != nil {

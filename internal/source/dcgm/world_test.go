@@ -97,7 +97,7 @@ func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcg
 func checkClosed(t testing.TB, e *fakedcgm.Engine) {
 	t.Helper()
 	if open := e.Open(); len(open) > 0 {
-		t.Errorf("handles left open at the engine: %v", open)
+		t.Errorf("handles left open at the engine = %v, want none", open)
 	}
 }
 

@@ -143,7 +143,7 @@ func TestAddPositions(t *testing.T) {
 	}
 	located := merged.Topology()
 	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || merged.Topology() != located {
-		t.Errorf("NVML opened %d times, closed %d times; DCGM's own topology has start %v, want nil", driver.opened, driver.closed, before.Devices[2].Start)
+		t.Errorf("NVML opened %d times, closed %d times, want once each; start in DCGM's own topology = %v, want nil", driver.opened, driver.closed, before.Devices[2].Start)
 	}
 	driver.openErr = gpu.ErrUnavailable
 	merged.topology = nil

@@ -38,7 +38,7 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if shown < 110 || said < shown || said > 500 {
-		t.Errorf("Reads = true for %d of %d fields, want at most 500; %d have values, want at least 110 and no more than that", said, len(plan.Fields), shown)
+		t.Errorf("fields with values = %d, want at least 110; fields with Reads = true: %d of %d, want %[1]d to 500", shown, said, len(plan.Fields))
 	}
 }
 

@@ -101,7 +101,7 @@ func TestOldDriver(t *testing.T) {
 			},
 		},
 		{
-			"R418: no MIG, the first event and PCI calls",
+			"R418: no MIG, and only the first versions of the event and PCI calls",
 			[]string{
 				"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
 				"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",

@@ -328,7 +328,7 @@ func (s *Session) verify() error {
 	case ret != gonvml.SUCCESS:
 		return &driverError{"nvmlDeviceGetCount_v2", ret}
 	case count != s.count:
-		_ = s.end(fmt.Errorf("%w: number of GPUs changed to %d from %d", gpu.ErrTopology, count, s.count))
+		_ = s.end(fmt.Errorf("%w: number of GPUs changed from %d to %d", gpu.ErrTopology, s.count, count))
 	}
 	for _, d := range s.devices {
 		switch {

@@ -99,23 +99,23 @@ func (i instance) id() uint32 { return uint32(memorySlices/i.Size - 1 + i.start/
 // place finds positions for the named profiles on a board, in the given order if possible.
 func (b *board) place(names []string) ([]instance, error) {
 	if b.MIG == nil {
-		return nil, fmt.Errorf("a %s has no MIG", b.Name)
+		return nil, fmt.Errorf("%s has no MIG", b.Name)
 	}
 	layout := make([]instance, 0, len(names))
 	counts := map[string]int{}
 	for _, name := range names {
-		p, err := find(b.MIG, func(p *migProfile) string { return p.Name }, "a "+b.Name+" has no MIG profile", name)
+		p, err := find(b.MIG, func(p *migProfile) string { return p.Name }, b.Name+" has no MIG profile", name)
 		if err != nil {
 			return nil, err
 		}
 		counts[name]++
 		if p.Most > 0 && counts[name] > p.Most {
-			return nil, fmt.Errorf("a %s has room for %d of profile %s, not %d", b.Name, p.Most, name, counts[name])
+			return nil, fmt.Errorf("%s has room for %d of profile %s, not %d", b.Name, p.Most, name, counts[name])
 		}
 		layout = append(layout, instance{migProfile: p})
 	}
 	if !fit(layout, 0) {
-		return nil, fmt.Errorf("the MIG profiles %s do not fit on a %s together", strings.Join(names, ", "), b.Name)
+		return nil, fmt.Errorf("the MIG profiles %s do not fit together on one %s", strings.Join(names, ", "), b.Name)
 	}
 	return layout, nil
 }

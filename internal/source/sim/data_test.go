@@ -76,7 +76,7 @@ func TestNodesAreConsistent(t *testing.T) {
 			for _, s := range w.gpus[i].slots {
 				pods := slices.DeleteFunc(s.pods, func(p *worldPod) bool { return n.Pods[p.index].Host })
 				if shared && len(pods) > g.Replicas {
-					t.Errorf("%s: too many pods (%d) on GPU %d", name, len(pods), i)
+					t.Errorf("%s: pods on GPU %d = %d, want at most %d", name, i, len(pods), g.Replicas)
 				}
 			}
 		}

@@ -105,7 +105,7 @@ func parseRule(line []string) (r rule, err error) {
 	b, errB := strconv.ParseUint(last, 10, 16)
 	r = rule{first: gpu.FieldID(a), last: gpu.FieldID(b), on: ruleKinds[line[1]], unit: gpu.Unit(line[2])}
 	if errA != nil || errB != nil || r.on == 0 {
-		return r, errors.New("no range of fields, or no kind of entity")
+		return r, errors.New("expected a range of field ids and a kind of entity")
 	}
 	for name := range strings.SplitSeq(line[3], "+") {
 		met := ruleNeeds[name]

@@ -57,7 +57,7 @@ faults:
 		for i, row := range gpus {
 			warns := slices.Contains(findingsOf(r, row), "POWER CLOCK_THROTTLE_POWER warn")
 			if grew := now[i] > ago[i]; warns != grew {
-				t.Fatalf("GPU %d at %v: watch warns = %v, but counter grew = %v", row, at, warns, grew)
+				t.Fatalf("GPU %d at %v: watch warns = %t, counter grew in the last minute = %t; want the same", row, at, warns, grew)
 			} else if grew {
 				warned++
 			} else {
@@ -65,11 +65,11 @@ faults:
 			}
 		}
 		if at > 5*time.Minute+step && at < 6*time.Minute && now[3] == ago[3] {
-			t.Errorf("GPU 3 at %v: want a power violation", at)
+			t.Errorf("GPU 3 at %v: power violation did not grow in the last minute, want it to grow", at)
 		}
 	}
 	if warned == 0 || passed == 0 {
-		t.Errorf("reads that warn = %d, reads that pass = %d, want both", warned, passed)
+		t.Errorf("reads that warn = %d, reads that pass = %d, want at least one of each", warned, passed)
 	}
 }
 

@@ -162,7 +162,7 @@ func TestErrorsAreRare(t *testing.T) {
 	}
 	for id, n := range with {
 		if share := float64(n) / (8 * nodes); share > 0.25 {
-			t.Errorf("field %d is not 0 on a fraction of %v of all GPUs, want less", id, share)
+			t.Errorf("fraction of the GPUs on which field %d is not 0 = %v, want at most 0.25", id, share)
 		}
 	}
 	if len(with) != 3 {

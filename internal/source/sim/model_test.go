@@ -202,7 +202,7 @@ func TestValuesAreConsistent(t *testing.T) {
 					}
 					held := int64(v.num(row, clockReasons))&4 != 0
 					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
-						t.Errorf("power cap reported with a clock of %v MHz, want a lower clock", fast)
+						t.Errorf("clock while the power cap is reported = %v MHz, want at most %v MHz", fast, 1980*0.999)
 					}
 				}
 				compute, memory := map[int]float64{}, map[int]float64{}

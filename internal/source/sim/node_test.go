@@ -181,13 +181,13 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
 		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0": fault unbound needs a whole GPU, such as "3"`},
-		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`},
+		{`{fault: link-down, devices: ["0"]}`, `device "0": fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`},
 		{`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`, `unknown reported-by "kernal", did you mean "kernel"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `unknown reason of a throttle "gpu_idle", expected one of ` +
 			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, power_cap, sw_power_cap, sw_thermal, sync_boost`},
 		{`{fault: absent, fields: ["155"], reason: old}`, `unknown reason "old", expected one of needs_dcgm, needs_sys_admin, not_supported, permission, stale, unavailable`},
-		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs either the key "value" or the key "text"`},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: use the key "text" for strings and "value" for numbers`},
 		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: use the key "text" for strings and "value" for numbers`},
 		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`, `rate needs the key "value", which it increases`},
@@ -205,7 +205,7 @@ func TestBadScenarios(t *testing.T) {
 			`node single has no device "nvlink 0/18"`},
 		{`{fault: absent, fields: ["252"], devices: ["0/14"]}`, `node single has no device "0/14"`},
 		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,
-			`a H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
+			`H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
 	} {
 		s, err := sim.ParseScenario(strings.NewReader("faults:\n  - {fault: engine-down}\n  - "+test.yaml), "faults.yaml")
 		if err == nil {
@@ -217,8 +217,8 @@ func TestBadScenarios(t *testing.T) {
 		}
 	}
 	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
-		err.Error() != "sim: scenario.yaml:1: a T4 has no MIG" {
-		t.Errorf("New: error %v, want that a T4 has no MIG", err)
+		err.Error() != "sim: scenario.yaml:1: T4 has no MIG" {
+		t.Errorf("New: error %v, want that T4 has no MIG", err)
 	}
 }
 

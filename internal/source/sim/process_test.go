@@ -76,7 +76,7 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 		}
 	}
 	if furthest < 5 {
-		t.Errorf("momentary utilization differs from the mean by at most %v %%, want bursts like those of real GPUs", furthest)
+		t.Errorf("largest difference of momentary and mean utilization = %v %%, want at least 5 %% as on real GPUs", furthest)
 	}
 	if uid, err := source.PodOf(1); uid != nil || err != nil {
 		t.Errorf("PodOf(1) = %q, %v, want none", uid, err)

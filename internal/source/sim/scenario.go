@@ -263,9 +263,9 @@ func (f *fault) parseDevices() error {
 		}):
 			return fmt.Errorf("device %q does not have the health watch %s", name, strings.Join(f.Watches, ", "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
-			return fmt.Errorf("device %q, fault %s needs a switch such as \"nvswitch 1\" or a link such as \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf("device %q: fault %s needs a switch such as \"nvswitch 1\" or a link such as \"nvswitch 1/7\"", name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
-			return fmt.Errorf("device %q, fault %s needs a link such as \"nvlink 0/4\" or \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf("device %q: fault %s needs a link such as \"nvlink 0/4\" or \"nvswitch 1/7\"", name, f.Kind)
 		}
 		f.devices = append(f.devices, ref)
 	}
@@ -294,7 +294,7 @@ func (f *fault) parseFields() error {
 		return errors.New("value and rate must be finite numbers")
 	}
 	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
-		return errors.New("fault set needs one of the keys \"value\" and \"text\"")
+		return errors.New("fault set needs either the key \"value\" or the key \"text\"")
 	}
 	f.fields = map[gpu.FieldID]gpu.Unit{}
 	for _, name := range f.Fields {
