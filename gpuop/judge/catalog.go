@@ -62,7 +62,7 @@ var (
 		podAdmission)
 	nodeReady = check.New("node-ready", check.Error, "The node is not ready or is cordoned.", "Fix the node first.",
 		"Kubernetes documentation, node status")
-	NotRead = check.New("unread", check.Warning, "A resource could not be read.", "Grant the permission in the message.",
+	NotRead = check.New("unread", check.Warning, "A resource could not be read.", "Grant the permission or add the file, as the message says.",
 		"Kubernetes documentation, RBAC")
 )
 
@@ -70,7 +70,7 @@ var (
 var (
 	operatorPod = check.New("operator-pod", check.Error, "The operator's pod does not run, so nothing is installed.",
 		"Read its log.", policyControl)
-	clusterPolicy = check.New("cluster-policy", check.Error, "The ClusterPolicy is not ready, or the operator uses another one.",
+	clusterPolicy = check.New("cluster-policy", check.Error, "The ClusterPolicy is missing, not ready, or ignored by the operator.",
 		"Fix the operands in the message.", policyControl)
 	nvidiaDriver = check.New("nvidia-driver", check.Error, "An NVIDIADriver is not ready.", "Fix what its condition says.",
 		policyControl)
@@ -123,7 +123,7 @@ var (
 		"NVIDIA Multi-Instance GPU User Guide")
 	migClient = check.New("mig-client", check.Error, "A pod uses the GPUs without requesting one.",
 		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", reconfigure)
-	migCordon = check.New("mig-cordon", check.Note, "The node is not cordoned: a new pod may take a GPU.", "kubectl cordon it.",
+	migCordon = check.New("mig-cordon", check.Note, "The node is not cordoned: a new pod may take a GPU.", "Cordon the node.",
 		"Kubernetes documentation, node status")
 	migPredicted = check.New("mig-predicted", check.Warning, "Shows the resources that the node will have after the MIG change.",
 		"Compare them with what your pods request.", pluginLabels)

@@ -95,7 +95,7 @@ func (j *judge) newestOperator() *corev1.Pod {
 	return newest
 }
 
-// operator checks the pod of the operator.
+// operator checks the newest pod of the operator. A missing pod is an error if a ClusterPolicy or GPUCluster exists.
 func (j *judge) operator() {
 	if j.lacks(cluster.Pods) {
 		return
@@ -189,8 +189,9 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// gpuNodes checks that at least one node is labeled as a GPU node. Before an installation, the lack of labels is only a
-// warning.
+// gpuNodes checks that the cluster has GPU nodes. Before an installation, it warns if there are none. After an
+// installation, it also checks for labels of Node Feature Discovery. It warns if GPU nodes or labels are missing, and
+// reports an error if both are missing.
 func (j *judge) gpuNodes() {
 	if j.lacks(cluster.Nodes) {
 		return
@@ -217,7 +218,7 @@ func (j *judge) gpuNodes() {
 		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(j.Nodes))
 		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(check.Warning, "%d of %d nodes are labeled, but none has an NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
+		v.Say(check.Warning, "Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
 		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && j.by == verify:
 		v.Say(check.Warning, "no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
@@ -270,14 +271,13 @@ func (j *judge) devicePlugins() {
 			continue
 		}
 		found = true
-		name := d.Namespace + "/" + d.Name
+		name, on := d.Namespace+"/"+d.Name, check.Count(int(d.Status.DesiredNumberScheduled), "node")
 		f := check.Finding{
 			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
-			Reason: fmt.Sprintf("registers nvidia.com/gpu on %d nodes in addition to the operator's plugin: the kubelet uses "+
-				"the one that registered last", d.Status.DesiredNumberScheduled),
-			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + ", or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %d nodes", d.Spec.Template.Spec.Containers[at].Image,
-				d.Status.DesiredNumberScheduled),
+			Reason: fmt.Sprintf("registers nvidia.com/gpu on %s in addition to the operator's plugin: the kubelet uses "+
+				"the one that registered last", on),
+			Fix:      "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + "  # or helm upgrade … --set devicePlugin.enabled=false",
+			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %s", d.Spec.Template.Spec.Containers[at].Image, on),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !j.is("devicePlugin.enabled"):

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// sharingConfigs holds the device plugin's configs.
+// sharingConfigs holds the device plugin's ConfigMap and the configs in it.
 type sharingConfigs struct {
 	// name is the name of the ConfigMap; defaultName is the config of nodes without a label.
 	name, defaultName string
@@ -128,8 +128,9 @@ func (w *nodeJudge) migFile() *migFile {
 	return nil
 }
 
-// migConfig returns a MIG config by name. It looks in the file of the node's MIG manager or, without a file, in the
-// operator's defaults for the board. source says where it looked.
+// migConfig returns a MIG config by name. It looks in the file of the node's MIG manager. If the file is missing or
+// cannot be parsed, it looks in the operator's defaults for the board. source says where the config was looked for. It
+// is empty if the defaults do not have the config, or if the board is unknown.
 func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
 	if f := w.migFile(); f != nil && f.config != nil {
 		named, ok = f.config.Config(want)

@@ -42,7 +42,7 @@ func (j *judge) staleCRDs() {
 	}
 	switch {
 	case len(absent) > 0:
-		v.Reason = fmt.Sprintf("%s, which the operator of %s needs, is not installed", some(absent), j.Release)
+		v.Reason = fmt.Sprintf("not installed, but needed by the operator of %s: %s", j.Release, some(absent))
 	case j.by == preflight && len(j.ClusterPolicies) > 0 && j.is("operator.upgradeCRD"):
 		v.Severity, v.Cause, v.Fix = check.OK, "", ""
 		v.Reason = fmt.Sprintf("lacks fields of %s; helm upgrade adds them because operator.upgradeCRD=true", j.Release)
@@ -53,7 +53,7 @@ func (j *judge) staleCRDs() {
 }
 
 // unlisted returns the fields of kind that the release has below path and that schema lacks. If a field is missing, the
-// fields below it are not listed.
+// fields below it are not listed. A schema that preserves unknown fields lacks nothing.
 func (j *judge) unlisted(kind, path string, schema map[string]any) []string {
 	var out []string
 	if schema["x-kubernetes-preserve-unknown-fields"] == true {

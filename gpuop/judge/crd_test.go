@@ -69,7 +69,7 @@ func TestStaleCRDs(t *testing.T) {
 		"CRDs not installed": {change: func(_ *testing.T, s *cluster.State) {
 			s.NVIDIADrivers, s.CRDs = nil, s.CRDs[:1]
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Why: cluster.Absent})
-		}, options: options, severity: check.Error, reason: "nvidiadrivers.nvidia.com, which the operator of v26.7.0 needs, is not installed"},
+		}, options: options, severity: check.Error, reason: "not installed, but needed by the operator of v26.7.0: nvidiadrivers.nvidia.com"},
 		"CRDs without schemas": {change: func(_ *testing.T, s *cluster.State) {
 			for i := range s.CRDs {
 				s.CRDs[i].Schema = nil

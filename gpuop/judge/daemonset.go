@@ -23,7 +23,8 @@ func (j *judge) forContainers(component string) bool {
 	return i < len(j.components) && slices.Contains(j.components[i].Workloads, "container")
 }
 
-// enabled reports whether the ClusterPolicy enables a component. Without a ClusterPolicy, known is false.
+// enabled reports whether the ClusterPolicy enables a component. With driver.nvidiaDriverCRD.enabled, the driver is
+// enabled if an NVIDIADriver exists. Without a ClusterPolicy, known is false.
 func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	if j.policy == nil {
 		return false, false
@@ -36,7 +37,8 @@ func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	}), true
 }
 
-// daemonSets checks the DaemonSet of each operand, including those that are missing.
+// daemonSets checks the DaemonSets of the operands. A missing DaemonSet is an error if the ClusterPolicy
+// enables its operand and GPU nodes need it.
 func (j *judge) daemonSets() {
 	if j.lacks(cluster.DaemonSets) {
 		return
@@ -55,7 +57,7 @@ func (j *judge) daemonSets() {
 		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
 			continue
 		}
-		setting := "every release"
+		setting := "the chart"
 		if len(o.When) > 0 {
 			setting = o.When[0].Key()
 		}
@@ -64,7 +66,7 @@ func (j *judge) daemonSets() {
 			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: the operator "+
 				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
 			Fix:      j.operatorLog(),
-			Evidence: j.listed(cluster.DaemonSets, "none of %d DaemonSets selects %s%s", len(j.sets), deployPrefix, o.Label),
+			Evidence: j.listed(cluster.DaemonSets, "no DaemonSet selects %s%s; DaemonSets of operands: %d", deployPrefix, o.Label, len(j.sets)),
 		})
 	}
 	for _, set := range sets {
@@ -148,22 +150,18 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
-	// the first label whose value no node has is the cause
+	// report the first label whose selected value no node has
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
 		values := map[string]int{}
 		for _, n := range meant {
-			value, found := n.Labels[key]
-			if !found {
-				value = "absent"
-			}
-			values[value]++
+			values[shown(n.Labels, key)]++
 		}
-		if values[wanted[key]] > 0 {
+		if values[shown(wanted, key)] > 0 {
 			continue
 		}
 		var found []string
 		for _, value := range slices.Sorted(maps.Keys(values)) {
-			found = append(found, fmt.Sprintf("%q on %d", value, values[value]))
+			found = append(found, value+" on "+check.Count(values[value], "GPU node"))
 		}
 		v.Evidence = label(meant[0], key)
 		state, next := check.Error, "kubectl get nodes -L "+key
@@ -181,14 +179,15 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 			// pool. The node checks report missing drivers.
 			state, next = check.Note, ""
 		}
-		say(state, next, "it selects %s=%s, but GPU nodes have %s", key, wanted[key], some(found))
+		say(state, next, "it selects %s=%s, but the label is %s", key, wanted[key], some(found))
 		return
 	}
 	say(check.Error, describe, "no node has all labels of its nodeSelector: %s", join(wanted))
 }
 
-// meant reports whether a node should run a component. Operands for containers do not run on nodes for virtual
-// machines. The driver container does not run on nodes with a preinstalled driver.
+// meant reports whether a node should run a component. Nodes for virtual machines do not run the MIG manager or
+// operands for containers. Nodes with a preinstalled driver do not run the driver container. Any node may run the other
+// components.
 func (j *judge) meant(component string, n *corev1.Node) bool {
 	if !j.forContainers(component) && component != "mig-manager" {
 		return true
@@ -210,8 +209,8 @@ func matches(wanted, have map[string]string) bool {
 	return labels.SelectorFromSet(wanted).Matches(labels.Set(have))
 }
 
-// blocked finds the first taint of the node that the DaemonSet's pods do not tolerate. It describes the taint in v and
-// returns it as text. It returns "" if the pods tolerate all taints.
+// blocked returns the first permanent taint of the node that the DaemonSet's pods do not tolerate, or "". If there is
+// one, blocked makes v an error, with the taint as evidence and a fix.
 func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {

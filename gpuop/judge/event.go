@@ -44,7 +44,7 @@ var refusals = []symptom{
 		"kubectl get runtimeclasses; kubectl logs -n NAMESPACE -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s rejects the pods",
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"},
-	{"refused", regexp.MustCompile(`()`), "the API server rejects its pods",
+	{"refused", regexp.MustCompile(`()`), "the API server rejects the pods",
 		"kubectl get events -n NAMESPACE --field-selector reason=FailedCreate"},
 }
 
@@ -63,7 +63,8 @@ var sandboxes = []symptom{
 		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 
-// event returns the newest event about the named object that has one of the reasons, or nil.
+// event returns the newest event about the named object in the operator's namespace that has one of the reasons, or
+// nil.
 func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
 	for i := range j.Events {
@@ -107,7 +108,7 @@ func (j *judge) diagnoseText(text string, evidence check.Evidence, symptoms []sy
 	return nil
 }
 
-// explain writes the diagnosis to a finding.
+// explain makes a finding an error with the reason, fix, cause and evidence of the diagnosis.
 func (d *diagnosis) explain(v *check.Finding) {
 	v.Severity, v.Reason, v.Fix = check.Error, d.reason, d.next
 	v.Cause, v.Evidence = d.cause, d.evidence
@@ -122,7 +123,7 @@ func (j *judge) refused(set operandSet) *diagnosis {
 	return nil
 }
 
-// refusals adds a finding for each DaemonSet whose pods the API server rejects.
+// refusals adds a finding for each DaemonSet that lacks pods because the API server rejects them.
 func (j *judge) refusals() {
 	for _, set := range j.sets {
 		d := j.refused(set)

@@ -35,7 +35,8 @@ func unborn(s *cluster.State, message string) {
 	}
 }
 
-// sandboxless takes the sandboxes from a DaemonSet's pods. If message is not empty, it adds an event to each pod.
+// sandboxless resets a DaemonSet's pods to the state before they have a sandbox. If message is not empty, it adds an
+// event to each pod.
 func sandboxless(s *cluster.State, owner, message string) {
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		p := pod(s, owner, name)
@@ -55,8 +56,8 @@ const (
 	runtime = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nvidia" is configured`
 )
 
-// TestEventsNameTheCause expects one error that names the cause and has the event as evidence. No other error may name
-// a cause.
+// TestEventsNameTheCause expects one error for both nodes that names the cause and has the event as evidence. The first
+// line of the report must name the cause. No error may name a wrong cause.
 func TestEventsNameTheCause(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster.State)
@@ -128,7 +129,7 @@ func TestEventsNameTheCause(t *testing.T) {
 	}
 }
 
-// If a pod has no sandbox and no event says why, the reason must name only a probable cause.
+// TestMissingSandboxWithoutEvent expects a probable cause if a pod has no sandbox and no event says why.
 func TestMissingSandboxWithoutEvent(t *testing.T) {
 	s := healthy(t)
 	sandboxless(s, plugin, "")
@@ -203,7 +204,7 @@ func TestDriverLogs(t *testing.T) {
 			}
 		}
 		if len(found) != 1 || found[0].Severity != check.Error || found[0].Node != "gpu-1" || found[0].Evidence.Text != prefix+line || found[0].Fix == "" {
-			t.Errorf("%q: findings = %+v, want one that says %q", line, found, want)
+			t.Errorf("log line %q: findings = %+v, want one error on gpu-1 that says %q and has the line as evidence", line, found, want)
 		}
 	}
 }

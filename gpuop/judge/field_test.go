@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// scheduled sets the desired number of pods of each DaemonSet to the number of nodes that match its node selector, like
-// the DaemonSet controller.
+// scheduled acts like the DaemonSet controller. It sets the number of pods of each DaemonSet to the number of nodes
+// that match the node selector, and removes pods from other nodes.
 func scheduled(s *cluster.State) {
 	for i := range s.DaemonSets {
 		d, nodes := &s.DaemonSets[i], int32(0)
@@ -163,7 +163,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*testing.T, *cluster.State)
 		want   []row
-		not    []row // findings that must not exist; a zero state with words matches every state
+		not    []row // findings that must not exist; without a severity, words match findings of every severity
 	}{
 		"missing preinstalled driver": {func(_ *testing.T, s *cluster.State) {
 			own(s, "gpu-1")
@@ -329,7 +329,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("missing finding: check %s of %q, severity %s, with %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
+					t.Errorf("missing finding: check %s, node %q, severity %s, text %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
 				}
 			}
 			for _, not := range test.not {

@@ -7,9 +7,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// foldChain merges findings of the node, beginning at index from. Findings about operands that wait for the first
-// broken component are removed. The finding of that component is moved to the front, and says how many operands wait
-// for it.
+// foldChain merges findings about the node's operands, beginning at index from. The finding about the first broken
+// component is moved to the front. Findings about other components that wait are removed. The first finding names the
+// component that waits, or says how many wait.
 func (w *nodeJudge) foldChain(from int) {
 	root := w.firstBroken()
 	if root == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +55,6 @@ type Options struct {
 	Values map[string]any
 }
 
-// command is a command that runs checks.
 type command uint8
 
 const (
@@ -155,7 +155,7 @@ type judge struct {
 	Options
 	by       command
 	findings []check.Finding
-	// installed means that Release is exactly the version in the ClusterPolicy's labels.
+	// installed means that Release was read from the ClusterPolicy's labels and is exactly the version there.
 	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
 	policy *unstructured.Unstructured
@@ -230,7 +230,7 @@ func newJudge(s *cluster.State, o Options, by command) *judge {
 	return j
 }
 
-// operandSet is a DaemonSet of an operand.
+// operandSet is an operand's DaemonSet, with the component that it runs.
 type operandSet struct {
 	*appsv1.DaemonSet
 	component string
@@ -248,7 +248,7 @@ func componentOf(d *appsv1.DaemonSet) string {
 	return ""
 }
 
-// order returns the position of a component among the operands. Components of other releases are last.
+// order returns the position of a component among the operands. Components that the release does not have are last.
 func (j *judge) order(component string) int {
 	i := slices.IndexFunc(j.components, func(o chart.Operand) bool { return o.Label == component })
 	if i < 0 {
@@ -286,7 +286,7 @@ func (j *judge) get(path string) any {
 
 func (j *judge) is(path string) bool { b, _ := j.get(path).(bool); return b }
 
-// text returns a setting as text, or "" if it is not set.
+// text returns a setting as text, or "" if it is not set. It does not use the chart's default.
 func (j *judge) text(path string) string {
 	if v := j.set(path); v != nil {
 		return fmt.Sprint(v)
@@ -294,7 +294,7 @@ func (j *judge) text(path string) string {
 	return ""
 }
 
-// tolerations parses a setting that is a list of tolerations.
+// tolerations parses a setting that is a list of tolerations. Entries that cannot be parsed are skipped.
 func (j *judge) tolerations(path string) []corev1.Toleration {
 	list, _ := j.get(path).([]any)
 	var out []corev1.Toleration
@@ -314,8 +314,8 @@ func taintsOf(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
-// lacks reports whether a kind could not be read. An incomplete list counts as read. An incomplete list of pods or
-// DaemonSets must also have one of the operator's namespace.
+// lacks reports whether a kind could not be read, or is not served by the cluster. An incomplete list counts as read.
+// An incomplete list of pods or DaemonSets counts as read only if it has an object of the operator's namespace.
 func (j *judge) lacks(kind cluster.Kind) bool {
 	m := j.Lacks(kind)
 	switch {
@@ -337,7 +337,8 @@ func (j *judge) absent(kind cluster.Kind) bool {
 	return m != nil && m.Why == cluster.Absent
 }
 
-// unread adds a finding for each kind that the command needs and that could not be read.
+// unread adds the findings of Unread for the kinds that the command reads. It skips kinds that are missing from a
+// gathered folder but not needed, and incomplete lists that suffice for verify.
 func (j *judge) unread() {
 	for _, v := range Unread(j.State, kinds[j.by]) {
 		kind := cluster.Kind(v.Evidence.Object)
@@ -430,6 +431,18 @@ func label(n *corev1.Node, key string) check.Evidence {
 	return e
 }
 
+// shown describes the value of a label in a sentence: absent, empty, or the quoted value.
+func shown(labels map[string]string, key string) string {
+	switch value, found := labels[key]; {
+	case !found:
+		return "absent"
+	case value == "":
+		return "empty"
+	default:
+		return strconv.Quote(value)
+	}
+}
+
 // owners returns when each owner of a field last wrote to the object, according to managedFields.
 func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	var times []time.Time
@@ -441,9 +454,9 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 	return times
 }
 
-// labelWritten returns the latest time at which the value of a node label can have been set. It is zero if unknown. A
-// client that changes the value becomes its only owner, and clients that write the same value become owners too. So the
-// earliest write of an owner is the best estimate.
+// labelWritten returns the latest time at which a node label can have got its value, or zero if unknown. A client that
+// changes the value becomes the only owner of the label. Clients that write the same value later become owners too. So
+// the label has had its value since the earliest write of an owner, or for longer.
 func labelWritten(n *corev1.Node, label string) time.Time {
 	times := owners(n.ManagedFields, "metadata", "labels", label)
 	if len(times) == 0 {

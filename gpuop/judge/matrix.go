@@ -13,7 +13,8 @@ import (
 //go:embed matrix.txt
 var matrixText string
 
-// support is a line of NVIDIA's support matrix: an operating system and what it supports.
+// support is a line of NVIDIA's support matrix. It lists versions of an operating system for a release series, and the
+// versions of Kubernetes and the container runtimes that they support.
 type support struct {
 	series, id  string
 	versions    []string // "*" means any
@@ -21,7 +22,7 @@ type support struct {
 	runtimes    []string // nil means not documented
 }
 
-// matrix returns the embedded support matrix. A test parses every line.
+// matrix returns the embedded support matrix. It ignores errors, because a test checks every line.
 var matrix = sync.OnceValue(func() []support {
 	var rows []support
 	for line := range strings.Lines(matrixText) {
@@ -41,7 +42,7 @@ var matrix = sync.OnceValue(func() []support {
 	return rows
 })
 
-// minor returns the minor version of Kubernetes 1, such as 36 of "v1.36.3+rke2r1".
+// minor returns the minor version of Kubernetes or containerd 1.x, such as 36 for "v1.36.3+rke2r1".
 func minor(version string) (int, bool) {
 	rest, found := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
 	if !found {
@@ -62,6 +63,7 @@ func series(v chart.Version) []support {
 }
 
 // find looks up an operating system. named and versionNamed report whether the matrix lists the system and its version.
+// If only the version is missing, r is a row for other versions of the system.
 func find(rows []support, os system) (r support, named, versionNamed bool) {
 	for _, each := range rows {
 		if each.id != os.id {

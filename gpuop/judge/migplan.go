@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNode is returned if the cluster has no node of the given name, or if its nodes could not be read.
-var ErrNode = errors.New("no such node")
+var ErrNode = errors.New("node not found")
 
 // planner checks a change of a node's MIG config.
 type planner struct {
@@ -76,16 +76,17 @@ func (p *planner) report(state check.Severity, id *check.Check, subject, reason,
 	p.judge.add(v)
 }
 
-// manager checks that the node has a ready MIG manager, which reacts to changes of the label.
+// manager checks that the node's GPUs support MIG, and that a MIG manager is ready on the node. The MIG manager reacts
+// to changes of the label.
 func (p *planner) manager() {
 	const key = deployPrefix + "mig-manager"
 	if p.kube.Labels[labelCapable] == "false" {
 		p.report(check.Error, migCapable, labelCapable, "the node's GPUs do not support MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
-	if value := p.kube.Labels[key]; value != "true" {
-		p.report(check.Error, migManager, key, fmt.Sprintf("the label is %q, expected true: no MIG manager runs on the "+
-			"node, so changes of %s have no effect", value, LabelMIG),
+	if p.kube.Labels[key] != "true" {
+		p.report(check.Error, migManager, key, fmt.Sprintf("the label is %s, expected true: no MIG manager runs on the "+
+			"node, so changes of %s have no effect", shown(p.kube.Labels, key), LabelMIG),
 			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'")
 		return
 	}
@@ -108,7 +109,8 @@ func (p *planner) manager() {
 	p.add(v)
 }
 
-// state checks that no other change of the node is in progress.
+// state reports what prevents the change: a change in progress, a label that is the same already, a driver upgrade, or
+// a paused operand.
 func (p *planner) state() {
 	labels := p.kube.Labels
 	config, state := labels[LabelMIG], labels[labelMIGState]
@@ -154,7 +156,7 @@ func (p *planner) file() bool {
 		return false
 	}
 	if f.text == "" {
-		p.report(check.Error, migConfig, f.name, "it has no key "+mig.ConfigKey+", the only one that the MIG manager reads",
+		p.report(check.Error, migConfig, f.name, "it has no key "+mig.ConfigKey+", or the key is empty; the MIG manager reads only this key",
 			"kubectl get -n "+p.Namespace+" "+strings.ToLower(f.name)+" -o yaml")
 		return false
 	}
@@ -175,7 +177,7 @@ func (p *planner) file() bool {
 		return true
 	}
 	names := f.config.Names()
-	hint := "the file has the configs " + strings.Join(names, ", ")
+	hint := "the file has the configs " + cmp.Or(strings.Join(names, ", "), "(none)")
 	if near := check.Nearest(p.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
@@ -216,8 +218,8 @@ func (p *planner) partition() {
 	}
 }
 
-// gpus returns the node's GPUs. Under the strategy "single", the labels count MIG devices instead. The active config
-// then says how many devices a GPU has.
+// gpus returns the node's GPUs. If the strategy is "single" and the GPUs are in MIG mode, the labels count MIG devices
+// instead. The active config then says how many devices a GPU has.
 func (p *planner) gpus() ([]mig.GPU, error) {
 	gpus, err := node.GPUs(p.kube)
 	if err != nil || !strings.Contains(p.kube.Labels[labelProduct], "-MIG-") {
@@ -233,7 +235,7 @@ func (p *planner) gpus() ([]mig.GPU, error) {
 		"each GPU has", p.kube.Labels[mig.WholeGPU+".count"], config)
 }
 
-// predict reports the predicted resources. If the device plugin will not start, it reports why.
+// predict reports the predicted resources. If the sharing config is missing or rejected, it reports that instead.
 func (p *planner) predict(before, after []mig.GPU) {
 	_, config, starts, _ := p.chosen()
 	if !starts {
@@ -264,7 +266,8 @@ func (p *planner) predict(before, after []mig.GPU) {
 		amounts(prediction.Resources), amounts(now), strategy, mode), "")
 }
 
-// amounts formats device counts: "7 nvidia.com/mig-1g.10gb".
+// amounts formats the counts of GPUs and MIG devices, such as "7 nvidia.com/mig-1g.10gb". It returns "no device" if
+// there are none.
 func amounts(all map[string]int) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -310,7 +313,7 @@ func (p *planner) holders() {
 		default:
 			why := "the MIG manager evicts only pods of DaemonSets"
 			if daemon && !p.evictsClients() {
-				why = fmt.Sprintf("MIG manager %s does not evict other pods; %s and later do", p.text("migManager.version"), firstEvicting)
+				why = fmt.Sprintf("MIG manager %s evicts only operands; %s and later also evict other GPU clients", p.text("migManager.version"), firstEvicting)
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
@@ -322,7 +325,7 @@ func (p *planner) holders() {
 	}
 	if free {
 		p.add(check.Finding{
-			Check: migPod, Subject: "pods", Reason: "no pod uses the node's GPUs",
+			Check: migPod, Subject: "pods", Reason: "no pod prevents the change",
 			Evidence: p.listed(cluster.Pods, "%d pods on %s", len(p.pods[p.kube.Name]), p.kube.Name),
 		})
 	}

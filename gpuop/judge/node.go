@@ -82,7 +82,7 @@ func (w *nodeJudge) own(v check.Finding) check.Finding {
 	return v
 }
 
-// amount returns the quantity of a resource as Kubernetes prints it, or "".
+// amount returns the quantity of a resource as Kubernetes prints it, or "" if the list does not have the resource.
 func amount(list corev1.ResourceList, name string) string {
 	if q, ok := list[corev1.ResourceName(name)]; ok {
 		return q.String()
@@ -122,8 +122,8 @@ func (w *nodeJudge) ready() {
 	w.add(v)
 }
 
-// upgrading reports whether a driver upgrade of the node is in progress, beginning with the cordon. A failed upgrade is
-// included, because it resumes after the driver pod is fixed.
+// upgrading reports whether a driver upgrade of the node has started and not ended. A failed upgrade counts, because it
+// resumes after the driver pod is fixed. The state of a node that needs no driver pod is ignored.
 func (w *nodeJudge) upgrading() bool {
 	switch w.kube.Labels[labelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
@@ -146,8 +146,8 @@ func (w *nodeJudge) discovered() {
 	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
 		w.add(check.Finding{
 			Check: gpuPresent, Severity: check.Error, Subject: labelPresent,
-			Reason: fmt.Sprintf("the label is %q although Node Feature Discovery found a GPU: the operator has not labeled the node",
-				labels[labelPresent]),
+			Reason: fmt.Sprintf("the label is %s although Node Feature Discovery found a GPU: the operator has not labeled the node",
+				shown(labels, labelPresent)),
 			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
 		})
 	}
@@ -156,8 +156,9 @@ func (w *nodeJudge) discovered() {
 // useOfNodes lists the values of nvidia.com/gpu.workload.config.
 var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 
-// workload returns the workload type of a node: the value of its label or, if that is invalid, the default. Source:
-// gpu-operator controllers/state_manager.go, getWorkloadConfig.
+// workload returns the workload type of a node. If sandboxWorkloads.enabled is set, it is the value of the node's label
+// or, if that is invalid, sandboxWorkloads.defaultWorkload. Otherwise it is "container". Source: gpu-operator
+// controllers/state_manager.go, getWorkloadConfig.
 func (j *judge) workload(n *corev1.Node) string {
 	if j.is("sandboxWorkloads.enabled") {
 		standard, _ := j.get("sandboxWorkloads.defaultWorkload").(string)
@@ -170,7 +171,8 @@ func (j *judge) workload(n *corev1.Node) string {
 	return useOfNodes[0]
 }
 
-// forMachines reports whether the node runs virtual machines. Its device plugin names resources after the GPU model.
+// forMachines reports whether the node is for virtual machines. On such nodes, the device plugin names resources after
+// the GPU model.
 func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
 
 // upgrade checks the state of a driver upgrade.
@@ -360,7 +362,8 @@ func (w *nodeJudge) checkOperand(set operandSet, done map[string]bool) {
 	w.add(v)
 }
 
-// wantsContainers reports whether the node runs container workloads with the device plugin.
+// wantsContainers reports whether the node should run the operands for containers: a ClusterPolicy is in force, the
+// operator has labeled the node, and the node is not for virtual machines.
 func (w *nodeJudge) wantsContainers() bool {
 	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
 }
@@ -501,8 +504,9 @@ func isBroken(l operand) bool { return l.Severity == check.Error || l.Severity =
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
-// sandbox explains why a pod has no sandbox: a volume is missing, an event names the cause, or the container runtime
-// has no handler for the RuntimeClass. The toolkit installs that handler.
+// sandbox explains why a pod has no sandbox. It looks for a missing ConfigMap, for an event that names the cause, and
+// for a broken container-toolkit. If it finds none, the container runtime probably has no handler for the RuntimeClass.
+// The toolkit installs that handler.
 func (w *nodeJudge) sandbox(l *operand) {
 	for _, v := range l.pod.Spec.Volumes {
 		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
@@ -548,7 +552,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 		return
 	}
 	l.Fix += "; on the node, sudo gpuop node checks the runtime's configuration"
-	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, or has not been restarted since it was added", class)
+	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, or has not been restarted since the handler was added", class)
 	late := w.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case w.policy != nil && !w.is("toolkit.enabled"):
@@ -564,7 +568,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 // validatorPods maps init containers of the validator to the workload pods that they start and wait for.
 var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
 
-// validated explains why a validator waits, by the state of the workload pod that it has started.
+// validated explains why a validator waits: it reports the state of the newest workload pod that has not succeeded.
 func (w *nodeJudge) validated(l *operand) {
 	var newest *corev1.Pod
 	for _, p := range w.operandPods {
@@ -584,7 +588,7 @@ func (w *nodeJudge) validated(l *operand) {
 }
 
 // ownDriver inserts a finding about a missing driver at index first, if operands wait for the driver and no DaemonSet
-// installs it. The finding replaces one about the driver's deploy label.
+// installs it. If the driver's deploy label is the reason, the finding replaces those about the label.
 func (w *nodeJudge) ownDriver(first int) {
 	waits := slices.IndexFunc(w.operands, func(l operand) bool { return l.blames == "driver" && isBroken(l) })
 	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.operands, func(l operand) bool {
@@ -618,19 +622,19 @@ func (w *nodeJudge) ownDriver(first int) {
 	w.operands = slices.Insert(w.operands, 0, operand{component: "driver", podState: podState{Finding: v}})
 }
 
-// unlike describes the labels that the DaemonSet selects and the node lacks.
+// unlike describes the labels in the DaemonSet's nodeSelector that the node lacks or has with a different value.
 func (w *nodeJudge) unlike(set operandSet) string {
 	var terms []string
 	selector := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if have := w.kube.Labels[key]; have != selector[key] {
-			terms = append(terms, fmt.Sprintf("%s=%s, but the node has %q", key, selector[key], have))
+		if w.kube.Labels[key] != selector[key] {
+			terms = append(terms, fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(w.kube.Labels, key)))
 		}
 	}
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
-// firstBroken returns the broken operand that the others wait for, or nil.
+// firstBroken returns the broken operand that causes others to wait, or nil if no operand is broken.
 func (w *nodeJudge) firstBroken() *operand {
 	i := slices.IndexFunc(w.operands, isBroken)
 	if i < 0 {

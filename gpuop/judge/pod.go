@@ -18,7 +18,7 @@ type podState struct {
 	blames string
 	// in is the init container that has not completed, or "".
 	in string
-	// unstarted means that no container has run and that nothing indicates a sandbox.
+	// unstarted means that no container has run, and that the pod may have no sandbox.
 	unstarted bool
 }
 
@@ -79,7 +79,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.Say(check.Waiting, "the pod is %s%s", strings.ToLower(string(status.Phase)), because(status.Reason, status.Message))
+		s.Say(check.Waiting, "the pod is %s%s", strings.ToLower(cmp.Or(string(status.Phase), "unknown")), because(status.Reason, status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -88,7 +88,7 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		s.Since = c.LastTransitionTime.Time
 	}
 	if restarts > 0 {
-		s.Reason = fmt.Sprintf("the pod is ready after %d restarts", restarts)
+		s.Reason = "the pod is ready after " + check.Count(int(restarts), "restart")
 	}
 	return s
 }
@@ -146,7 +146,7 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.Say(check.Error, "container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount,
+		s.Say(check.Error, "container %s is in %s after %s%s%s", c.Name, c.State.Waiting.Reason, check.Count(int(c.RestartCount), "restart"),
 			because("", c.State.Waiting.Message), last)
 		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name),
@@ -183,7 +183,7 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) check.Evidence {
 	case state.Running != nil:
 		text = "running"
 	}
-	return check.Seen("status", "Pod/"+p.Name, "container %s, %d restarts: %s", c.Name, c.RestartCount, text)
+	return check.Seen("status", "Pod/"+p.Name, "container %s, %s: %s", c.Name, check.Count(int(c.RestartCount), "restart"), text)
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

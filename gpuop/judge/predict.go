@@ -123,11 +123,11 @@ func (w *nodeJudge) predicted(follows, missing bool) {
 			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
 		case missing, follows:
 			differs = differs || missing
-			continue // it has a finding already
+			continue // another finding explains the difference
 		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			v.Check, v.Severity = migNoDevices, check.Error
-			v.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d (%s)",
+			v.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d according to %s",
 				w.kube.Labels[LabelMIG], found, expected, want.by)
 			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
 		default:
@@ -186,7 +186,7 @@ func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
 	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
 		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
-		return nil, nil // configs has reported why
+		return nil, nil // configs or sharing has reported why
 	}
 	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
 	if w.policy == nil {
@@ -276,8 +276,8 @@ func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (af
 		slices.Sort(kinds)
 		return nil, fmt.Sprintf("the config %q creates %s, but gpu.product is %s", named.Name, strings.Join(kinds, ", "), shown)
 	case have%count != 0:
-		return nil, fmt.Sprintf("the config %q creates %d %s on each GPU, but gpu.count is %d, not a multiple of it",
-			named.Name, count, canonical, have)
+		return nil, fmt.Sprintf("the config %q creates %d %s on each GPU, but gpu.count is %d, not a multiple of %d",
+			named.Name, count, canonical, have, count)
 	}
 	return slices.Repeat(after, have/count), ""
 }

@@ -146,7 +146,7 @@ func (j *judge) driverOS() {
 			counts(byOS), first.Name, tag, check.Count(len(wrong), "node"))
 		v.Fix = driverForEachSystem(wrong...)
 	default:
-		v.Reason = fmt.Sprintf("all %d GPU nodes get the driver image for %s", drivers, tag)
+		v.Reason = fmt.Sprintf("%d GPU nodes get the driver image for %s", drivers, tag)
 		if drivers == 1 {
 			v.Reason = fmt.Sprintf("1 GPU node gets the driver image for %s", tag)
 		}
@@ -184,17 +184,18 @@ func runtimeOf(n *corev1.Node) string {
 }
 
 // containerRuntime checks for mixed container runtimes. The operator assumes one runtime for all nodes: containerd if
-// any GPU node has it, otherwise that of the last node. On OpenShift, it assumes CRI-O. Source: gpu-operator
+// any GPU node has it, otherwise the runtime of the last GPU node. On OpenShift, it assumes CRI-O. Source: gpu-operator
 // getRuntime.
 func (j *judge) containerRuntime() {
 	if len(j.gpu) == 0 {
 		return
 	}
-	chosen, by := "", map[string]int{}
+	chosen, toolkits, by := "", 0, map[string]int{}
 	for _, n := range j.gpu {
 		name := runtimeOf(n)
 		if j.runs("container-toolkit", n) {
 			by[cmp.Or(name, "unknown")]++
+			toolkits++
 		}
 		if chosen != "containerd" && slices.Contains([]string{"docker", "containerd", "cri-o"}, name) {
 			chosen = name
@@ -204,13 +205,14 @@ func (j *judge) containerRuntime() {
 		chosen = "cri-o"
 	}
 	chosen = cmp.Or(chosen, "containerd")
+	found := cmp.Or(counts(by), "no node runs the toolkit")
 	v := check.Finding{
 		Check: containerRuntime, Subject: "container runtimes",
-		Reason: fmt.Sprintf("the toolkit configures %s on all %d GPU nodes", chosen,
-			len(j.gpu)), Evidence: j.listed(cluster.Nodes, "%s", counts(by)),
+		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(toolkits, "GPU node")),
+		Evidence: j.listed(cluster.Nodes, "%s", found),
 	}
 	if !j.is("toolkit.enabled") {
-		v.Reason = counts(by) + "; toolkit.enabled=false: the nodes' runtimes are not changed"
+		v.Reason = found + "; toolkit.enabled=false: the nodes' runtimes are not changed"
 		v.Evidence = j.setting("toolkit.enabled")
 		j.add(v)
 		return
@@ -406,7 +408,7 @@ func (j *judge) quota() {
 			f.Say(check.Error, "%s of %s pods are used: operands on another node would be rejected", used.String(), hard.String())
 			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
-			f.Reason = "does not limit pods with the operands' priority"
+			f.Reason = "does not limit the number of pods"
 		default:
 			f.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
 		}
@@ -555,7 +557,7 @@ func (w *nodeJudge) supported() {
 	case os.id == "":
 		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "the node's status does not name it")
 	case !known && !w.is("driver.enabled"):
-		v.Say(check.Note, "%s is not in the support matrix of %s (%s); driver.enabled=false, so no driver image is needed", os, w.Release, named(systems))
+		v.Say(check.Note, "%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed", os, w.Release, named(systems))
 	case !known || !exact:
 		v.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, w.Release, named(systems))
 		v.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
@@ -581,7 +583,7 @@ func (w *nodeJudge) supported() {
 	w.add(v)
 }
 
-// cdiInRuntime is the first release in which the container runtime injects the GPUs.
+// cdiInRuntime is the first release in which the container runtime injects the GPUs through CDI.
 var cdiInRuntime, _ = chart.ParseVersion("v25.10.0")
 
 // cdi checks that the node's container runtime supports CDI if the operator uses it.
@@ -609,8 +611,9 @@ type tolerant struct {
 	discovers bool
 }
 
-// tolerants returns the operands and the NFD workers with their tolerations. If the operator is installed and no values
-// are given, those in the cluster are used; otherwise those that the chart would create.
+// tolerants returns the operands and the NFD worker with their tolerations. If a ClusterPolicy is in force, the
+// tolerations in the cluster are used, otherwise those in the values and the chart. The worker is left out if the chart
+// does not install it, or if the cluster has no worker or several.
 func (j *judge) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
 	all := []tolerant{{
@@ -632,7 +635,8 @@ func (j *judge) tolerants() []tolerant {
 	return all
 }
 
-// taints compares the node's taints with the tolerations of the operands and the NFD worker.
+// taints compares the node's taints with the tolerations of the operands and the NFD worker. It also notes if no taint
+// keeps other pods off the node.
 func (w *nodeJudge) taints() {
 	n, kept, ok := w.kube, false, true
 	for _, taint := range taintsOf(n) {
@@ -651,7 +655,7 @@ func (w *nodeJudge) taints() {
 			})
 		}
 	}
-	spec := check.Seen("spec", "Node/"+n.Name, "%d taints", len(n.Spec.Taints))
+	spec := check.Seen("spec", "Node/"+n.Name, "%s", check.Count(len(n.Spec.Taints), "taint"))
 	if ok {
 		reason := "has no taint that keeps pods away"
 		if kept {

@@ -102,8 +102,8 @@ func values(pairs ...any) map[string]any {
 	return root
 }
 
-// TestForbiddenPodsAreOneFinding has a namespace that forbids privileged pods and an event that says so. It expects one
-// error.
+// TestForbiddenPodsAreOneFinding expects one error if the namespace forbids privileged pods and an event says that a
+// pod was rejected. The error must have the event as evidence.
 func TestForbiddenPodsAreOneFinding(t *testing.T) {
 	s := planned(t)
 	d := daemonSet("gpu-operator", "nvidia-driver-daemonset", "driver")
@@ -118,11 +118,11 @@ func TestForbiddenPodsAreOneFinding(t *testing.T) {
 		}
 	}
 	if len(failed) != 1 || failed[0].Check.ID != "pod-security" || failed[0].Evidence.Kind != "event" {
-		t.Errorf("errors = %+v, want one of pod-security with its event", failed)
+		t.Errorf("errors = %+v, want one of the check pod-security with the event as evidence", failed)
 	}
 }
 
-// TestJudge changes a healthy cluster. It compares all findings that are not OK.
+// TestJudge changes a cluster without problems and runs Preflight. It compares all findings that are not OK.
 func TestJudge(t *testing.T) {
 	rhel := func(n *corev1.Node, version string) {
 		n.Labels["feature.node.kubernetes.io/system-os_release.ID"], n.Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "rhel", version

@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// gathered reads testdata/healthy once: two nodes with eight A100 each and every operand ready.
+// gathered reads testdata/healthy once. The cluster has two nodes with eight A100 GPUs each, and one without GPUs.
+// Every operand is ready.
 var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	folder, err := cluster.OpenFolder(filepath.Join("testdata", "healthy"))
 	if err != nil {
@@ -63,7 +64,8 @@ func healthy(t *testing.T) *cluster.State {
 		s.ClusterPolicies = append(s.ClusterPolicies, *read.ClusterPolicies[i].DeepCopy())
 	}
 	if len(s.Nodes) != 3 || len(s.Pods) != 15 || len(s.DaemonSets) != 8 || len(s.ClusterPolicies) != 1 || s.Namespace != "gpu-operator" {
-		t.Fatalf("testdata/healthy: %d nodes, %d pods, %d DaemonSets, %d policies in %s", len(s.Nodes), len(s.Pods), len(s.DaemonSets), len(s.ClusterPolicies), s.Namespace)
+		t.Fatalf("testdata/healthy: %d nodes, %d pods, %d DaemonSets, %d policies in namespace %s; want 3, 15, 8 and 1 in gpu-operator",
+			len(s.Nodes), len(s.Pods), len(s.DaemonSets), len(s.ClusterPolicies), s.Namespace)
 	}
 	return s
 }
@@ -118,7 +120,7 @@ func pod(s *cluster.State, owner, on string) *corev1.Pod {
 	return &s.Pods[i]
 }
 
-// inInit puts a pod into its named init container.
+// inInit changes a pod's status as if its named init container had the state and no later container had started.
 func inInit(p *corev1.Pod, name string, state corev1.ContainerState) {
 	after := false
 	for i := range p.Status.InitContainerStatuses {
@@ -215,7 +217,7 @@ func configMap(s *cluster.State, name string, data map[string]string, when time.
 
 const slicing = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 5\n"
 
-// shared makes both nodes share their GPUs five ways, as the ConfigMap specifies.
+// shared sets up time-slicing on both GPU nodes: five replicas of each GPU. when is the last write to the ConfigMap.
 func shared(t *testing.T, s *cluster.State, when time.Time) {
 	setting(t, s, "sharing", "devicePlugin", "config", "name")
 	setting(t, s, "any", "devicePlugin", "config", "default")
@@ -313,7 +315,7 @@ func TestVerifyOfHealthyClusters(t *testing.T) {
 			change(t, s)
 			rows := verified(t, s)
 			if i := slices.IndexFunc(rows, func(v check.Finding) bool { return !v.Since.IsZero() }); i >= 0 {
-				t.Errorf("finding of %s has a start time, so healthy nodes cannot share a finding", rows[i].Subject)
+				t.Errorf("%s: since = %s, want zero, so that healthy nodes share a finding", rows[i].Subject, rows[i].Since)
 			}
 			for _, v := range rows {
 				if v.Severity != check.OK {
@@ -330,7 +332,7 @@ func TestVerifyOfHealthyClusters(t *testing.T) {
 	}
 }
 
-// taintAll adds taints to a node, and lets the operands tolerate everything.
+// taintAll adds taints to gpu-1, and lets the pods of every DaemonSet tolerate everything.
 func taintAll(s *cluster.State) {
 	n := node(s, "gpu-1")
 	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoExecute"}, corev1.Taint{Key: "node.kubernetes.io/memory-pressure", Effect: "NoSchedule"}, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"})
@@ -579,7 +581,7 @@ func TestStates(t *testing.T) {
 				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, but GPU nodes have "" on 2`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
+		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, but the label is empty on 2 GPU nodes`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
 		"desired 0: paused": {func(_ *testing.T, s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
@@ -697,7 +699,7 @@ func TestStates(t *testing.T) {
 		"MIG success with one device missing, single": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
 			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
-		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, not a multiple of it"}}},
+		}, []row{{"mig-success-without-devices", "gpu-1", check.Error, "gpu.count is 55, not a multiple of 7"}}},
 		"MIG config of the node's ConfigMap": {func(t *testing.T, s *cluster.State) {
 			divided(t, s)
 			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
@@ -813,11 +815,11 @@ func TestStates(t *testing.T) {
 			rows := verified(t, s)
 			for _, want := range test.want {
 				if !want.in(rows) {
-					t.Errorf("missing finding: check %s of %q, severity %s, with %q", want.id, want.node, want.state, want.words)
+					t.Errorf("missing finding: check %s, node %q, severity %s, text %q", want.id, want.node, want.state, want.words)
 				}
 				// the healthy cluster must not have the finding
 				if want.state != check.OK && want.in(verified(t, healthy(t))) {
-					t.Errorf("the healthy cluster has the finding %v as well", want)
+					t.Errorf("the healthy cluster has the finding %+v, want it only after the change", want)
 				}
 			}
 			if name == "label written after the ConfigMap" && ((row{"stale-config", "gpu-1", check.Error, ""}).in(rows) || (row{"stale-config", "", check.Error, ""}).in(rows)) {
