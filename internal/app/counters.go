@@ -212,7 +212,7 @@ func startingPlan(
 		return plan, hash, false, err
 	}
 	if noCluster {
-		log.Warn("Cannot read the counters ConfigMap outside of Kubernetes; using the counters file", "error", err)
+		log.Warn("Cannot read the counters ConfigMap without access to Kubernetes; using the counters file", "error", err)
 	} else {
 		log.Warn("Cannot read the counters ConfigMap; using the counters file until the ConfigMap can be read", "error", err)
 	}

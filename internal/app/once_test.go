@@ -97,7 +97,7 @@ func TestLook(t *testing.T) {
 				start, seen := time.Now(), 0
 				err := app.Collect(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
 				if gpu.Reason(err) != tt.reason || seen != tt.seen {
-					t.Errorf("cycles = %d, error = %v; want %d, %q", seen, err, tt.seen, tt.reason)
+					t.Errorf("cycles = %d, error = %v; want %d and an error with the reason %q", seen, err, tt.seen, tt.reason)
 				}
 				if took := time.Since(start); took != tt.took { // fake clock of the bubble
 					t.Errorf("took %s, want %s", took, tt.took)

@@ -206,7 +206,7 @@ func (e *examination) nvml() row {
 	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
 		return row{good, "NVML", found[0], ""}
 	}
-	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. If it is in another directory, add that to LD_LIBRARY_PATH. " + inContainer}
+	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. If it is in another directory, add that directory to LD_LIBRARY_PATH. " + inContainer}
 }
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
@@ -221,7 +221,7 @@ func (e *examination) dcgm() row {
 		}
 	}
 	embedded := e.cfg.Source.Remote.IsEmbedded()
-	if e.cfg.Source.Kind == config.SourceDCGM || !embedded { // there is no fallback
+	if e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Fallback == config.FallbackNone || !embedded { // there is no fallback
 		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
 		if embedded {
 			r.advice += " Without DCGM use --source=nvml."
@@ -254,7 +254,7 @@ func (e *examination) engine(ctx context.Context) row {
 	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
 		return row{warn, "host engine", address.String() + " accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms",
-			"A unix socket takes less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
+			"Over a unix socket the delay is less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
 		return row{good, "host engine", address.String() + " accepts connections; the source check shows whether it answers", ""}
 	case errors.Is(err, fs.ErrPermission):

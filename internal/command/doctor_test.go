@@ -232,6 +232,8 @@ func TestOneThingIsWrong(t *testing.T) {
 			"warn DCGM: /usr/lib64/libdcgm.so.3 is not from DCGM 4", "Replace it"},
 		{"no DCGM, but it is required", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
+		{"no DCGM, and no fallback", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--fallback=none"},
+			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
 		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
 			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."},
 		{"another engine", surroundings{dial: answers("tcp 127.0.0.1:5555")}, nil,

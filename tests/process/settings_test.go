@@ -111,7 +111,7 @@ func TestOddSettingsServe(t *testing.T) {
 		says string
 	}{
 		"a ConfigMap without a cluster": {
-			args: []string{"-m", "monitoring:counters"}, says: "Cannot read the counters ConfigMap outside of Kubernetes; using the counters file",
+			args: []string{"-m", "monitoring:counters"}, says: "Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
 		},
 		"a switch followed by its value": {args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true", want: func(p page) bool {
 			return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0

@@ -98,7 +98,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, e
 	unreachable := err != nil && ctx.Err() == nil && !s.isListening(ctx)
 	s.noteMissing(ctx, err, unreachable)
 	if first := s.engine.end(err); first && (unreachable || isAbsent(err)) {
-		s.opt.Log.Error("No data: the host engine cannot be reached. Start nv-hostengine there "+
+		s.opt.Log.Error("No data: the host engine is unavailable. Start nv-hostengine on its machine "+
 			"(systemctl start nvidia-dcgm), install libdcgm here (datacenter-gpu-manager-4-core), correct "+
 			"--remote-hostengine-info, or allow NVML in its place with --fallback=nvml",
 			"engine", s.opt.Engine.String(), "not_ready_after", engineGrace, "error", err)

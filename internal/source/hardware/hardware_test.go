@@ -312,7 +312,7 @@ func TestAdviceAboutUnreachableEngine(t *testing.T) {
 	advice := func(when string, want int) {
 		t.Helper()
 		_, _ = s.Open(t.Context(), &gpu.Plan{})
-		if n := strings.Count(log.String(), "the host engine cannot be reached"); n != want {
+		if n := strings.Count(log.String(), "the host engine is unavailable"); n != want {
 			t.Errorf("%s: %d lines of advice, want %d", when, n, want)
 		}
 	}
