@@ -130,7 +130,7 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 	got := judge(t, lint.Options{Version: "v99.1.0", Files: []lint.Input{{Name: "v", Data: []byte("driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")}}})
 	if got.Report.AtLeast(check.Warning) || got.Report.Summary() != "3 notes" {
-		t.Errorf("findings for a newer release = %v, want only notes", brief(got.Report))
+		t.Errorf("findings for a newer release = %v, want 3 notes", brief(got.Report))
 	}
 	got = judge(t, lint.Options{Command: "helm install g gpu-operator-" + "v99.1.0.tgz -n gpu-operator --set driver.brandNew=1,mig.strategy=mixd"})
 	if !got.Report.AtLeast(check.Error) {
@@ -141,7 +141,8 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 }
 
-// Lint checks something in each published input, except in the listed ones. Corrected commands are linted again.
+// Lint checks at least one document or command in each published input, except in those that the test lists as skipped.
+// Corrected commands are linted again.
 func TestPublishedInputsAreRead(t *testing.T) {
 	for name, text := range published(t) {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ const (
 
 // Checks for documents.
 var (
-	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that does not exist here; its contents were not checked.",
+	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that cannot be read here; its contents were not checked.",
 		"Run gpuop lint where the file is.", check.Gpuop)
 	unknownKind = check.New("unknown-kind", check.Note, "gpuop does not check this kind of document.",
 		"See gpuop lint --help for the kinds that it checks.", check.CRDs)
@@ -52,7 +52,7 @@ var (
 	oldDefault = check.New("old-default", check.Error, "The value is the default of an older release and hides the new one.",
 		"Delete it.", check.ChartValues)
 	operandVersion = check.New("operand-version", check.Warning,
-		"The values set another version of a component than the one tested with the chart.", "Delete the setting, unless you need this version.",
+		"A component's version differs from the one that was tested with the chart.", "Delete the setting, unless you need this version.",
 		check.ChartValues)
 	precompiledVersion = check.New("precompiled-version", check.Error,
 		"Precompiled drivers are selected by branch, but driver.version is a full version.", "Set driver.version to a branch, such as 580.", operator)

@@ -44,8 +44,8 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 	return "", ""
 }
 
-// deadSettings reports settings that a switch disables. It ignores current defaults in a file, and former defaults in a
-// copy of a release's values.yaml.
+// deadSettings reports settings that a switch disables. It does not report current defaults in a file, or former
+// defaults in a copy of a release's values.yaml. In a list of mirrored images, it does not report images and versions.
 func (in *installation) deadSettings() {
 	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.isCopy(), in.mirrored()
 	for _, p := range in.Table.Parts(in.Version) {
@@ -83,8 +83,8 @@ func (in *installation) deadSettings() {
 	}
 }
 
-// mirrored reports whether a file has at least four image settings. Such a file is for a registry mirror, and lists all
-// operands whether they are enabled or not.
+// mirrored reports whether a file has at least four image settings. Such a file is probably for a registry mirror, and
+// lists all operands whether they are enabled or not.
 func (in *installation) mirrored() bool {
 	sources := 0
 	for _, s := range in.Settings {
@@ -95,7 +95,7 @@ func (in *installation) mirrored() bool {
 	return !in.flags && sources >= 4
 }
 
-// isImageSource reports whether a setting selects an image or how it is pulled.
+// isImageSource reports whether a setting is the repository, name, pull policy or pull secrets of an image.
 func isImageSource(s *model.Setting) bool {
 	return slices.Contains([]string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}, s.Path[len(s.Path)-1])
 }
@@ -121,8 +121,8 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	return in.Match(s).Status != chart.Unknown
 }
 
-// isCopy reports whether most settings of the file are former or current defaults, as in a copy of a release's
-// values.yaml.
+// isCopy reports whether the file looks like a copy of a release's values.yaml. A copy has more than 50 former or
+// current defaults, and they are the majority of its settings.
 func (in *installation) isCopy() bool {
 	defaults := 0
 	for _, s := range in.Settings {
@@ -133,7 +133,8 @@ func (in *installation) isCopy() bool {
 	return defaults > 50 && defaults > len(in.Settings)/2
 }
 
-// repeatsDefault reports whether the setting equals the default of the release.
+// repeatsDefault reports whether the setting equals the default of the release. In a custom resource, every list counts
+// as a default.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
 	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
@@ -190,7 +191,7 @@ func (in *installation) precompiledVersion() {
 		if s = in.Explicit("driver.usePrecompiled"); s == nil || in.correction(s).Drop {
 			return
 		}
-		reason = "driver.version is the chart's own " + version
+		reason = "but driver.version is " + version + " by default"
 	}
 	in.add(precompiledVersion, check.Error,
 		fmt.Sprintf("driver.usePrecompiled=true needs a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
@@ -198,7 +199,8 @@ func (in *installation) precompiledVersion() {
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
-// given returns the user's setting at a path. It returns nil if the setting is missing, empty or unknown.
+// given returns the user's setting at a path. It returns nil if the setting is missing or its value is empty or
+// unknown.
 func (in *installation) given(path string) *model.Setting {
 	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
 		return s
@@ -263,8 +265,8 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	}
 }
 
-// versions compares pinned versions of operands with those of the chart. Pins work, so they are kept. If a command
-// names another release than the checked one, a version that is the default of an older release is dropped.
+// versions reports pinned versions of operands that differ from the chart's. A pin works, so it is kept. In an upgrade,
+// a version that is the default of an older release is dropped.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
 		name := c + ".version"
@@ -307,7 +309,7 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the component's repository is neither NVIDIA's nor a mirror of NVIDIA's. Custom images have
+// ownImage reports whether the user sets a repository that is neither NVIDIA's nor a mirror of it. Custom images have
 // their own version numbers.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
@@ -319,7 +321,8 @@ func (in *installation) ownImage(component string) bool {
 	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
 }
 
-// oldDefaults reports former defaults that a later release replaced.
+// oldDefaults reports image repositories, image names and a ConfigMap of the MIG manager that are defaults of older
+// releases.
 func (in *installation) oldDefaults() {
 	for _, s := range in.Settings {
 		k, known := in.Table.Key(s.Path)
@@ -417,8 +420,8 @@ func (in *installation) globals(s *model.Setting) {
 	}
 }
 
-// types checks the type of each value. The expected type comes from the custom resource field that the value is copied
-// to. If there is none, it comes from the chart's key.
+// types checks the type of each value. A value is checked against the custom resource field that it is copied to, or
+// against the chart's key.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)
@@ -436,7 +439,8 @@ func (in *installation) types() {
 	}
 }
 
-// validate checks a setting against a field.
+// validate checks a setting against a field, and adds the findings. printed means that a template prints the value as
+// text.
 func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool) {
 	node := s.Node
 	if node == nil {
@@ -469,8 +473,8 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 	}
 }
 
-// textForSwitch reports the text "false" for a switch that a template tests. Templates treat every non-empty text as
-// true. Unquoted yes and no are not reported, because Helm reads them as booleans.
+// textForSwitch reports the text "false" for a switch that a template tests, because templates treat every non-empty
+// text as true. It returns whether it added a finding.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	text, isText := s.Value.(string)
 	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
@@ -489,7 +493,7 @@ func (r *run) resource(d *doc) {
 	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
 		Assumed: r.version == (chart.Version{}), Reader: d.reader}
 	if found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api; found != want && !(d.partial && found == "") {
-		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the %s has %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
+		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the apiVersion of a %s is %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.Value(schema.Spec, "spec", spec)
@@ -501,7 +505,7 @@ func (r *run) resource(d *doc) {
 	r.report(d, check.Together(v.Reader.Findings))
 }
 
-// rulesOf runs the rules for values on a custom resource. Its fields have the same names as the chart's keys.
+// rulesOf runs the rules for values on a custom resource, whose fields have the same names as the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	ofDriver := d.kind == kindNVIDIADriver
 	var prefix chart.Path

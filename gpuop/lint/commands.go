@@ -38,7 +38,7 @@ func (s *script) helm(c input.Command) {
 	}
 }
 
-// helmRepo checks helm repo add.
+// helmRepo records the repositories that a command adds, and reports the chart's old repository.
 func (s *script) helmRepo(words []input.Word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	judged := false
@@ -102,7 +102,7 @@ func (s *script) otherOperator(h *call, chart input.Word) string {
 	return operatorOf(references...)
 }
 
-// helmForm corrects escaped spaces, and notes words that cannot be expanded.
+// helmForm reports and corrects escaped spaces. It adds a note about each word that cannot be expanded.
 func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
@@ -121,7 +121,8 @@ func (s *script) helmForm(h *call) {
 // localPath matches a chart reference that is a local path.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
-// operatorChart checks an installation of the gpu-operator chart. local is nil if the chart is not in a folder.
+// operatorChart checks an installation of the gpu-operator chart. local is nil unless the chart is in a folder that was
+// read.
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	if f := h.flag("--namespace"); f != nil {
 		if s.namespace(f.value, "-n "+f.value.Value) {
@@ -172,8 +173,8 @@ func (s *script) reusedValues(h *call) {
 }
 
 // commandVersion sets the release to check against. A release selected by the user takes precedence, and the correction
-// adds it to the command. Otherwise the command's --version or chart reference decides, or the local chart's version.
-// If none is given, the newest release is used.
+// sets --version to it. Otherwise the command's --version or chart reference decides, or the local chart's version. If
+// none of them names a release, the newest one is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	named := s.version != (chart.Version{})
 	f := h.flag("--version")
@@ -222,7 +223,7 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		default:
 			data, err := s.open(s.file, name)
 			if err != nil {
-				s.addAt(f.value, fileMissing, check.Note, name, "the file does not exist here; skipped", "run gpuop lint where the file is")
+				s.addAt(f.value, fileMissing, check.Note, name, "cannot read this file here; skipped", "run gpuop lint where the file is")
 				continue
 			}
 			name = path.Clean(name)
@@ -328,8 +329,8 @@ func (s *script) label(h *call) (judged bool) {
 	return judged
 }
 
-// patched returns the operator's kind that a kubectl resource refers to, such as
-// clusterpolicies.nvidia.com/cluster-policy.
+// patched returns the operator's kind that a resource name of kubectl refers to, or kindUnknown. A name is, for
+// example, clusterpolicies.nvidia.com/cluster-policy.
 func patched(name string) kind {
 	name, _, _ = strings.Cut(strings.ToLower(name), "/")
 	for k, r := range resources {
@@ -352,7 +353,8 @@ func (s *script) kubectlPatch(h *call) {
 	}
 }
 
-// patch adds the documents in a patch. The patch is a partial object, or JSON Patch operations (RFC 6902).
+// patch adds the documents of a patch if their kind is patchable. The patch is a partial object, or JSON Patch
+// operations (RFC 6902).
 func (r *run) patch(d doc) {
 	add := func(root *yaml.Node) {
 		inner := d

@@ -69,8 +69,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 	return judged
 }
 
-// pluginValues checks the configs in values of the device plugin's own chart, which creates a ConfigMap of them. It
-// reports whether there are any. In that chart, no key is overridden by the operator.
+// pluginValues checks the configs in values of the device plugin's own chart. It reports whether there are any.
+// Findings about keys that the operator overrides are dropped, because that chart is installed without the operator.
 func (r *run) pluginValues(d *doc) (judged bool) {
 	var names []string
 	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
@@ -90,7 +90,7 @@ func (r *run) pluginValues(d *doc) (judged bool) {
 		r.add(d.file, check.Finding{
 			Check: badConfigMap, Severity: check.Error, Line: chosen.Line + d.line, Column: chosen.Column, Subject: "config.default",
 			Reason: fmt.Sprintf("config.map has no config %q: the config manager fails on every node without the label nvidia.com/device-plugin.config", chosen.Value),
-			Fix:    check.Suggest(chosen.Value, names, "the configs are "+strings.Join(names, ", ")),
+			Fix:    check.Suggest(chosen.Value, names, "use an existing config: "+strings.Join(names, ", ")),
 		})
 	}
 	return judged
@@ -120,8 +120,8 @@ func (r *run) migKey(key string, at check.Finding) {
 	}
 }
 
-// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data, from which the chart creates
-// ConfigMaps.
+// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data. The chart creates ConfigMaps
+// from these values.
 func (r *run) embeddedData(in *installation) {
 	if made := in.given("devicePlugin.config.name"); made != nil {
 		m := configMap{name: made.Text(), file: made.File}
@@ -172,7 +172,7 @@ func (r *run) configUses(in *installation, prefix string) {
 }
 
 // joinConfigs checks that the references match the ConfigMaps of the input. A missing ConfigMap may exist in the
-// cluster, so it is reported only if the same file has one with a similar name.
+// cluster, so it is reported only if a ConfigMap in the same file has a similar name.
 func (r *run) joinConfigs() {
 	for _, use := range r.uses {
 		var configs, beside []string
@@ -197,7 +197,7 @@ func (r *run) joinConfigs() {
 			if use.label {
 				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap in the input has a config %q: the config manager fails on the node", use.config)
 			}
-			f.Fix = check.Suggest(use.config, configs, "the configs are "+strings.Join(configs, ", "))
+			f.Fix = check.Suggest(use.config, configs, "use an existing config: "+strings.Join(configs, ", "))
 		}
 		r.add("", f)
 	}

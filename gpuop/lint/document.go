@@ -38,10 +38,9 @@ type doc struct {
 	holes, open bool
 }
 
-// kind is the kind of a document.
+// kind is the kind of a document, as Result.Kinds names it.
 type kind string
 
-// These are the kinds of documents.
 const (
 	kindValues        kind = "chart values"
 	kindClusterPolicy kind = "ClusterPolicy"
@@ -125,10 +124,10 @@ func (r *run) parseOne(d *doc) {
 	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
 	case noYAML && (d.holes || d.open):
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
-			Reason: "the script fills in parts of this document; skipped", Fix: "run the script up to here, and pipe its output to gpuop lint -"})
+			Reason: "the script fills in or appends parts of this document; skipped", Fix: "run the script up to here, and pipe its output to gpuop lint -"})
 	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note,
-			Reason: "not valid YAML before templating; skipped", Fix: "check the rendered result: helm template … | gpuop lint -"})
+			Reason: "not valid YAML: probably a template or another format; skipped", Fix: "if it is a template, check the rendered result: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
@@ -190,7 +189,7 @@ func ofOthers(api string) bool {
 	return found && check.Nearest(group, []string{"nvidia.com"}) == ""
 }
 
-// detect returns the kind of a document.
+// detect returns the kind of a document, or kindUnknown.
 func detect(t *chart.Table, root *yaml.Node) kind {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	switch {
@@ -234,7 +233,7 @@ var (
 	weakKeys   = []string{"nfd", "psa", "node-feature-discovery"}
 )
 
-// byKeys recognizes values and configs by their top-level keys.
+// byKeys recognizes chart values and device plugin configs by their top-level keys.
 func byKeys(t *chart.Table, root *yaml.Node) kind {
 	plugin, values, others, alone, near := 0, 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
@@ -292,8 +291,8 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...stri
 }
 
 // umbrella returns the values below the key gpu-operator in the values of a parent chart. The key may be repeated one
-// level below. umbrella returns nil if there are keys, but none that the operator's chart has, such as in a list of
-// versions.
+// level below. umbrella returns nil if there is no such mapping. It also returns nil if the mapping has keys but none
+// of the operator's chart, as in a list of versions.
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
@@ -429,8 +428,9 @@ func linesBefore(n *yaml.Node) int {
 	return n.Line
 }
 
-// embedded checks a text that is the value of a key. where names the key. It returns the kind of the text, and whether
-// it was checked. Invalid YAML that looks like a config is reported, and its kind is unknown.
+// embedded checks a text that is the value of a key, if it is a config of the device plugin or the MIG manager. where
+// names the key. It returns the kind of the text, and whether it was checked. Invalid YAML that looks like a config is
+// reported, and its kind is unknown.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root == nil {

@@ -21,7 +21,8 @@ import (
 var (
 	// aboutGPUs matches every text that can be for the operator. Other files are not parsed.
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|mig|dcgm|toolkit|driver|sharing`)
-	// ownWords matches texts that are for the operator: its kinds, its chart in another tool's file, and MIG configs.
+	// ownWords matches texts that are for the operator: its kinds, its chart in another tool's file, helm commands for
+	// its chart, and MIG configs.
 	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
 		`^mig-configs:|\bhelm3?\s[^\n]*gpu-operator`)
 	// topLevelKey matches the top-level keys of YAML.
@@ -102,7 +103,7 @@ func (r *run) isOwn(d *doc) bool {
 	return true
 }
 
-// isForeignPlugin reports whether all resources that a device plugin's config shares belong to another vendor.
+// isForeignPlugin reports whether a device plugin's config shares resources, and all of them belong to another vendor.
 func isForeignPlugin(root *yaml.Node) bool {
 	foreign := false
 	for _, way := range []string{"timeSlicing", "mps"} {
@@ -151,7 +152,8 @@ func (r *run) isOwnText(file string, data []byte) bool {
 // mayBeOwn reports whether a file in a searched directory is worth parsing.
 func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contains(data, []byte{0}) }
 
-// looksLikeScript reports whether a text is a script: it has commands that gpuop checks, and is not a YAML mapping.
+// looksLikeScript reports whether a text is a script. A script begins with #!, or it has commands that gpuop checks and
+// no top-level keys of YAML.
 func looksLikeScript(data []byte) bool {
 	if bytes.HasPrefix(data, []byte("#!")) {
 		return true

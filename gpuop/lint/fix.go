@@ -47,7 +47,8 @@ func (s *script) setFlag(f *flagUse, value string) {
 	s.replace(last, value)
 }
 
-// fixFlag rewrites a flag if any of its settings has a correction.
+// fixFlag rewrites a flag if any of its settings has a correction. It removes the flag if all its settings are dropped.
+// It skips --set-json, and values that contain variables.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
 	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })
@@ -122,7 +123,8 @@ func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	return edits, rest
 }
 
-// groupRename returns an edit that renames a group, if all settings of the group get the new name.
+// groupRename returns an edit that renames a group. ok is true if all settings of the group get the new name, and the
+// new group has no settings yet.
 func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename

@@ -26,7 +26,7 @@ func TestFixDropsWhatALaterFlagSetsAgain(t *testing.T) {
 		"toolkit.enabled=true,toolkit.enabled=false": "toolkit.enabled=false",
 	} {
 		if got := judge(t, lint.Options{Command: install + given + "\n", Fix: true}).Corrected; got != install+want+"\n" {
-			t.Errorf("%q becomes %q, want %q", given, got, want)
+			t.Errorf("correction of %q = %q, want %q", given, got, want)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestFixWritesValuesOfFlags(t *testing.T) {
 	} {
 		got := judge(t, lint.Options{Command: given, Fix: true}).Corrected
 		if got != want {
-			t.Errorf("%q becomes %q, want %q", given, got, want)
+			t.Errorf("correction of %q = %q, want %q", given, got, want)
 		}
 	}
 }
@@ -79,10 +79,10 @@ func TestFixKeepsPins(t *testing.T) {
 	} {
 		got := judge(t, lint.Options{Command: strings.Replace(command, "%s", tt.pin, 1), Version: tt.version})
 		if !slices.ContainsFunc(brief(got.Report), func(s string) bool { return strings.HasPrefix(s, tt.severity+" operand-version toolkit.version") }) {
-			t.Errorf("%s for %q: %v, want severity %s", tt.pin, tt.version, brief(got.Report), tt.severity)
+			t.Errorf("pin %s, version %q: findings = %v, want toolkit.version with severity %s", tt.pin, tt.version, brief(got.Report), tt.severity)
 		}
 		if kept := strings.Contains(got.Corrected, "toolkit.version="+tt.pin); kept != tt.kept {
-			t.Errorf("%s for %q: kept = %t, want %t:\n%s", tt.pin, tt.version, kept, tt.kept, got.Corrected)
+			t.Errorf("pin %s, version %q: kept = %t, want %t; corrected command:\n%s", tt.pin, tt.version, kept, tt.kept, got.Corrected)
 		}
 	}
 }

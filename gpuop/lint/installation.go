@@ -41,15 +41,15 @@ var rules = []rule{
 	{ofAll, (*installation).versions},
 }
 
-// installation is the settings for one release of the chart, with the findings about them.
+// installation holds the settings for one release of the chart, and the findings about them.
 type installation struct {
 	model.Values
 	mistakes []mistake
 	// corrections maps a setting to its correction.
 	corrections map[*model.Setting]*correction
-	// flags means that the settings come from a command's flags, not from a file.
+	// flags means that the settings come from a command: from its flags and its values files.
 	flags bool
-	// moreFlags means that the command has further flags, whose content is unknown.
+	// moreFlags means that the command contains words such as $HELM_OPTIONS, which may expand to further flags.
 	moreFlags bool
 	// upgraded means that the command names a release other than the one being checked. Its settings may be copies of
 	// the named release's defaults.
@@ -59,7 +59,8 @@ type installation struct {
 	assumed bool
 	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart.
 	chartMissing bool
-	// modified means that the chart is a modified copy, which may have other templates.
+	// modified means that the values are in the folder of a local copy of the chart. Its templates may differ from
+	// NVIDIA's.
 	modified bool
 	// keep means that a values file is edited. Settings without effect are kept, and former default images are
 	// replaced.
@@ -102,14 +103,14 @@ func (in *installation) foldCopy() {
 	})
 	if len(in.mistakes) < before {
 		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
-			Reason: fmt.Sprintf("the file contains the defaults of %s; %d of them differ from the defaults of %s", release, before-len(in.mistakes), in.Version),
+			Reason: fmt.Sprintf("the file contains the defaults of %s, which cause %s for %s", release, check.Count(before-len(in.mistakes), "finding"), in.Version),
 			Fix:    fmt.Sprintf("to check them for their release, add --version %s; to upgrade, use gpuop values migrate --from %s", release, release)}})
 	}
 }
 
 // copyOf returns the release whose values.yaml the file copies. A copy has at least 50 settings, and nine in ten of
 // them equal that release's defaults. If several releases match equally, the checked release or else the newest one
-// wins. If none matches, copyOf returns the zero Version.
+// wins. copyOf returns the zero Version if no release matches, and for commands and custom resources.
 func (in *installation) copyOf() (best chart.Version) {
 	if in.flags || in.isResource() || len(in.Settings) < 50 {
 		return best
@@ -161,8 +162,8 @@ func (in *installation) set(s *model.Setting, value string) { in.correct(s).Valu
 type mistake struct {
 	check.Finding
 	settings []*model.Setting
-	// names is the length of the path up to the wrong name. All settings begin with that path. It is 0 if the finding
-	// is not about a name.
+	// names is the number of names in the path up to and including the wrong one. All settings begin with these names.
+	// It is 0 if the finding is not about a name.
 	names int
 }
 
@@ -183,11 +184,11 @@ func (in *installation) add(id *check.Check, severity check.Severity, reason, fi
 // releaseDependent lists the checks whose result depends on the release.
 var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
-// repeated lists the checks that often warn about several settings for the same reason.
+// repeated lists the checks whose warnings are merged if they are in the same file and have the same reason and fix.
 var repeated = []*check.Check{keyGone, deadSetting}
 
 // findings returns the findings. Errors that depend on an assumed release or on a chart that was not read become
-// warnings. For a command, findings that differ only in the setting are merged.
+// warnings. Findings with the same cause are merged. For a command, so are findings that differ only in the setting.
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
@@ -206,7 +207,7 @@ func (in *installation) findings() []check.Finding {
 		}
 		out = append(out, m.Finding)
 	}
-	slices.SortStableFunc(out, func(a, b check.Finding) int { return cmp.Compare(a.Line, b.Line) }) // merged findings are at the first
+	slices.SortStableFunc(out, func(a, b check.Finding) int { return cmp.Compare(a.Line, b.Line) }) // a merged finding has the line of the first one
 	return check.Together(out)
 }
 
@@ -244,7 +245,8 @@ func (in *installation) keys() {
 	}
 }
 
-// key checks the path of a setting, and corrects it. The finding has no check if the path is valid.
+// key checks the path of a setting. A key of an earlier or later release is also corrected. The returned finding has no
+// check if there is nothing to report.
 func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	f := check.Finding{Severity: check.Error}
 	switch v.Status {
@@ -267,7 +269,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		}
 	case chart.Misspelled:
 		f.Check, f.Severity, f.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
-		f.Reason = fmt.Sprintf("did you mean %s? this adds a second entry", suggestion(s, v))
+		f.Reason = fmt.Sprintf("the chart has %s; this name adds a second entry", suggestion(s, v))
 	case chart.BelowList:
 		f.Check, f.Reason = fields.WrongType, "found a group of keys, expected a list"
 	case chart.TooDeep:
@@ -307,8 +309,8 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	return v.Nearest
 }
 
-// otherRelease checks a key that only earlier or later releases have. If the key has a successor with the same meaning,
-// the correction renames the key.
+// otherRelease reports a key that only earlier or later releases have. The correction renames the key if it has a
+// successor with the same meaning that is not set. Otherwise it drops the key.
 func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check.Check, state check.Severity, reason, fix string) {
 	advice := chart.Advice(s.Path)
 	state = check.Error
@@ -382,7 +384,8 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	}
 }
 
-// duplicateFlags reports flags that set the same key again. In files, the YAML reader reports duplicate keys.
+// duplicateFlags reports flags that set the same key to different values. In files, the YAML reader reports duplicate
+// keys.
 func (in *installation) duplicateFlags() {
 	last := map[string]*model.Setting{}
 	for _, s := range in.Settings {

@@ -1,9 +1,9 @@
-// Package lint checks what a user is about to apply. It detects the kind of each input: values of the gpu-operator
-// chart, helm and kubectl commands, the operator's custom resources, configs of the device plugin and MIG manager, and
-// pod manifests.
+// Package lint checks what a user is about to apply. It detects the kind of each input, such as values of the
+// gpu-operator chart, helm and kubectl commands, the operator's custom resources, configs of the device plugin and MIG
+// manager, or pod manifests.
 //
-// The result is a list of findings with line numbers and, for commands, the corrected command. Package input parses
-// scripts, Terraform and other files that contain values. Package chart has the facts about the chart.
+// The result is a list of findings and, if requested, the corrected command. Package input parses scripts, Terraform
+// and other files that contain values. Package chart has the facts about the chart.
 //
 // The package contacts no cluster, and reads files only through Options.Read. No input makes it panic.
 package lint
@@ -49,7 +49,8 @@ type Options struct {
 	Files []Input
 	// Command is a shell command to check. It may be empty.
 	Command string
-	// Read reads a file that another file refers to. If it is nil, such files are not read.
+	// Read reads the file called name, which file refers to. It also reads Chart.yaml and kustomization.yaml next to a
+	// file. If it is nil, Lint reads no files.
 	Read func(file, name string) ([]byte, error)
 	// Fix requests Result.Corrected.
 	Fix bool
@@ -58,9 +59,9 @@ type Options struct {
 // Result is the result of Lint.
 type Result struct {
 	Report check.Report `json:"report"`
-	// Kinds are the detected kinds of the inputs, in order.
+	// Kinds describe the documents and commands that were found, such as "pod", in order.
 	Kinds []string `json:"kinds"`
-	// Judged counts the inputs, commands and documents that were checked.
+	// Judged counts the documents and commands that were checked.
 	Judged int `json:"judged"`
 	// Unjudged lists the inputs in which nothing was checked.
 	Unjudged []string `json:"unjudged,omitempty"`
@@ -90,7 +91,7 @@ type run struct {
 	// newer means that the release is newer than all releases in the table.
 	newer bool
 	read  func(file, name string) ([]byte, error)
-	// found has the files that were found in a searched directory. lines has the lines of all files.
+	// found tells whether a file was found in a searched directory. lines has the lines of each file that was parsed.
 	found map[string]bool
 	lines map[string][]string
 	// asValues has the files that another input uses as the operator's values.
@@ -98,7 +99,8 @@ type run struct {
 	documents []*doc
 	// secrets are values that no output may contain.
 	secrets check.Secrets
-	// configMaps are the ConfigMaps of the inputs, with their device-plugin configs. uses are the references to them.
+	// configMaps are the ConfigMaps in the inputs, and those that the chart creates from values. uses are the
+	// references to them.
 	configMaps []configMap
 	uses       []configUse
 	units      []unit
@@ -153,7 +155,7 @@ func Lint(o Options) (*Result, error) {
 	return result, nil
 }
 
-// finish fills in the result.
+// finish fills in the result. It masks secrets in the findings, and drops findings that a comment ignores.
 func (r *run) finish(inputs []Input, result *Result) {
 	judged := map[string]bool{}
 	for _, u := range r.units {
@@ -188,13 +190,13 @@ func (r *run) unit(file, kind string, judged bool) {
 	r.units = append(r.units, unit{file, kind, judged})
 }
 
-// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table. The new release
-// may differ from the table there.
+// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table. The newer release
+// may have the key or value that these checks report.
 var notesWhenNewer = []*check.Check{
 	fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue, operandVersion,
 }
 
-// add adds findings about a file.
+// add adds findings. A finding without a File gets file.
 func (r *run) add(file string, findings ...check.Finding) {
 	for _, f := range findings {
 		f.File = cmp.Or(f.File, file)
@@ -205,8 +207,8 @@ func (r *run) add(file string, findings ...check.Finding) {
 	}
 }
 
-// report adds findings about a document, with line numbers of its file. If a script may append to the document, they
-// become notes. A finding about a value that another program fills in is replaced by the note filledIn.
+// report adds findings about a document, with line numbers of its file. If a script may append to the document, all
+// findings become notes. A finding about a value that another program fills in is replaced by the note filledIn.
 func (r *run) report(d *doc, findings []check.Finding) {
 	var filled []*yaml.Node
 	if len(findings) > 0 {
@@ -233,8 +235,8 @@ func (r *run) report(d *doc, findings []check.Finding) {
 	}
 }
 
-// indentation returns by how much a line of a document inside another file is indented in that file. The finding's line
-// is relative to the document.
+// indentation returns by how much a document inside another file is indented at the line of a finding. It returns 0 if
+// that is unknown. f.Line counts from the start of the document.
 func (r *run) indentation(d *doc, f check.Finding) int {
 	inner, outer := strings.Split(string(d.data), "\n"), r.lines[d.file]
 	if f.Column == 0 || d.line == 0 || f.Line > len(inner) || f.Line+d.line > len(outer) {
@@ -247,7 +249,7 @@ func (r *run) indentation(d *doc, f check.Finding) int {
 	return len(before)
 }
 
-// installation runs the rules on an installation, and adds the findings. It also checks embedded configs.
+// installation runs the rules on an installation, and adds the findings. It also checks configs embedded in the values.
 func (r *run) installation(in *installation, file string) {
 	in.runRules()
 	r.configUses(in, "")
@@ -290,7 +292,7 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 }
 
 // resolveNode returns the release that the user named or, without one, the release that a node names. assumed is true
-// if another program fills in the node, or if the node does not name a release.
+// if another program fills in the node, or if its text is not a known release.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
 	if r.version != (chart.Version{}) {
 		return r.version, false
@@ -311,15 +313,15 @@ func (r *run) orLatest() chart.Version {
 	return r.table.Latest()
 }
 
-// assumed formats a remark about an assumed release.
-func assumed(is bool) string {
-	if is {
+// assumed returns the remark that follows an assumed release in the output, or "" for a release that is certain.
+func assumed(isAssumed bool) string {
+	if isAssumed {
 		return ", assumed; set the release with --version"
 	}
 	return ""
 }
 
-// readRelative reads a file whose path is relative to another file.
+// readRelative reads a file. A relative path is relative to the folder of another file. shown is the path for findings.
 func (r *run) readRelative(file, name string) (data []byte, shown string, err error) {
 	if !path.IsAbs(name) {
 		name = path.Join(path.Dir(file), name)

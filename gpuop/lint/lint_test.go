@@ -52,8 +52,8 @@ func installCommand(t testing.TB) string {
 	return string(data)
 }
 
-// testdata/install.sh is a faulty install command from a published article. The letters in the rows, from (a) on,
-// identify its mistakes.
+// TestInstallCommandOfTheArticle lints a faulty install command from a published article, testdata/install.sh. Each row
+// names a mistake of the article and the finding for it.
 func TestInstallCommandOfTheArticle(t *testing.T) {
 	type rows []struct{ row, want string }
 	for _, tt := range []struct {
@@ -94,7 +94,7 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 			for _, r := range tt.rows {
 				want = append(want, r.want)
 				if !slices.Contains(got, r.want) {
-					t.Errorf("%s: no finding %q", r.row, r.want)
+					t.Errorf("%s: findings = %q, want %q among them", r.row, got, r.want)
 				}
 			}
 			slices.Sort(want)
@@ -106,7 +106,8 @@ func TestInstallCommandOfTheArticle(t *testing.T) {
 	}
 }
 
-// --fix corrects the article's command. Findings with several possible corrections remain.
+// TestInstallCommandIsCorrected lints the command of the article after --fix. Only validator.image is still reported,
+// because it has several possible corrections.
 func TestInstallCommandIsCorrected(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
 		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
@@ -117,7 +118,7 @@ func TestInstallCommandIsCorrected(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff([]string{"below-a-value validator.image"}, left); diff != "" {
-			t.Errorf("for %q (-want +got):\n%s\n%s", version, diff, corrected)
+			t.Errorf("version %q: findings after --fix (-want +got):\n%s\ncorrected command:\n%s", version, diff, corrected)
 		}
 		if version == "latest" {
 			for _, want := range []string{"--version v26.7.0", "mig.strategy=mixed", "driver.enabled=false", "dcgmExporter.repository=registry.example.com:5000/nvidia/k8s"} {
@@ -339,7 +340,7 @@ func TestValuesFilesOfACommand(t *testing.T) {
 	}
 }
 
-// within checks invariants of every result. Lines are inside the text, and findings have a check and a reason.
+// within checks that a result is consistent: lines are inside the text, and findings have a check and a reason.
 func within(t *testing.T, text string, result *lint.Result) {
 	t.Helper()
 	// YAML has five kinds of line break, and a lone carriage return is one of them

@@ -27,7 +27,7 @@ import (
 // The tests in this file compare gpuop with other programs: the API server's library, Helm's packages, bash, and the
 // types of Kubernetes.
 
-// apiServer validates objects with the CRDs of v26.7.0, like an API server with strict field validation.
+// apiServer returns a validator with the CRDs of v26.7.0. It rejects unknown fields, like strict field validation.
 func apiServer(t *testing.T) *charts.Definitions {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
@@ -58,13 +58,13 @@ func refused(r check.Report) []string {
 	return out
 }
 
-// A resource that the API server accepts has no errors. One that it rejects has at least one.
+// gpuop must report errors for a resource if, and only if, the API server rejects it.
 func TestResourcesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: "
 	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: gpu-cluster}\nspec: "
 	for _, text := range []string{
-		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default
+		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // the CRD has a default for spec.default
 		driver + "{driverType: gpu, image: driver, default: yes}", driver + "{driverType: gpu, image: driver, default: \"true\"}",
 		driver + "{image: driver}", driver + "{driverType: gpu}", driver + "{driverType: vgpu, image: driver, kernelModuleType: opn}",
 		driver + "{driverType: gpu, image: driver, tolerations: {key: a}}", driver + "{driverType: gpu, image: driver, env: [{name: A, value: true}]}",
@@ -211,7 +211,7 @@ func TestSetAsHelm(t *testing.T) {
 	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
 	values, err := strvals.Parse(flags)
 	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
-		t.Fatalf("Helm parsed the flags as %v, %v; want one toleration", values, err)
+		t.Fatalf("Helm: values = %v, error = %v; want one toleration", values, err)
 	}
 	if got := judge(t, lint.Options{Command: "helm template g nvidia/gpu-operator --set '" + flags + "'"}); len(got.Report.Findings) > 0 {
 		t.Errorf("findings = %v, want none", brief(got.Report))
@@ -296,7 +296,7 @@ func TestScriptsAsBash(t *testing.T) {
 	}
 }
 
-// The default config of mig-parted has no errors.
+// gpuop reports no errors in mig-parted's own default config.
 func TestFilesOfNVIDIA(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// Each mistake in planted.txt is found by its check and at its line.
+// TestPlantedMistakes lints each case in planted.txt. gpuop must report the listed check at the listed line. Cases
+// marked "none" are mistakes that gpuop does not find; at most two are allowed.
 func TestPlantedMistakes(t *testing.T) {
 	data, err := os.ReadFile("testdata/planted.txt")
 	if err != nil {

@@ -46,7 +46,7 @@ func TestSettingsThatOtherOperandsRead(t *testing.T) {
 		}
 		for flag := range strings.FieldsSeq(test.flags) {
 			if key, _, _ := strings.Cut(flag, "="); test.dead == "" && !strings.Contains(result.Corrected, flag) {
-				t.Errorf("%s: --fix removed %s", test.flags, key)
+				t.Errorf("%s: --fix removed %s, want it kept:\n%s", test.flags, key, result.Corrected)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestFixKeepsUnknownKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(result.Corrected, "--set "+flag) || len(result.Report.Findings) == 0 {
-			t.Errorf("%s: %d findings, corrected to %s; want a finding and no change", command, len(result.Report.Findings), result.Corrected)
+			t.Errorf("%s: findings = %d, corrected command = %s; want at least one finding and an unchanged command", command, len(result.Report.Findings), result.Corrected)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The defaults and rendered manifests of a release have no findings for that release.
+// The defaults and rendered manifests of a release have no findings when they are checked against that release.
 func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {

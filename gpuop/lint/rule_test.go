@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
-// Each check of values has an input that triggers it.
+// TestChecksOfValuesAreReported runs all rules on each text, for several releases, as a file and as flags. Each check
+// of values must be reported at least once.
 func TestChecksOfValuesAreReported(t *testing.T) {
 	texts := []string{
 		"cdi: {default: true}\nnodeSelector: {a: b}\ndriver: {image: {tag: x}, usePrecompiled: true, version: 580.1.2, imagePullPolicy: never}\n",

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// rulesBelow collects the CEL rules of a CRD.
+// rulesBelow adds the messages of the CEL rules in a CRD to out.
 func rulesBelow(n any, kind string, out map[string]bool) {
 	switch n := n.(type) {
 	case []any:
@@ -38,8 +38,8 @@ func rulesBelow(n any, kind string, out map[string]bool) {
 	}
 }
 
-// The list has the CEL rules in the CRDs of all releases. gpuop checks the one about nodeSelector. For the others, the
-// API server's messages are clear enough. A new rule fails this test.
+// TestRulesOfTheDefinitions lists the CEL rules in the CRDs of all releases, so that a new rule fails it. Of these,
+// gpuop checks the rule about nodeSelector. For the other rules, the API server's messages are clear enough.
 func TestRulesOfTheDefinitions(t *testing.T) {
 	dir := charts.Data(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
@@ -74,7 +74,7 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// Without CRDs, gpuop reports the errors that the API server reports with the CRDs of v26.7.0.
+// gpuop, which has no CRDs, must report an error if, and only if, an API server with the CRDs of v26.7.0 does.
 func TestRulesWithoutDefinitions(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"

@@ -55,7 +55,8 @@ var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
 
 var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 
-// program returns the program that a command runs, or "". It removes wrappers such as sudo.
+// program returns "helm" or "kubectl", whichever the command runs, or "" for other programs. It removes wrappers such
+// as sudo.
 func program(c *input.Command) string {
 	for len(c.Words) > 1 {
 		first := c.Words[0].Value
@@ -112,7 +113,7 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.addAt(w, lookalike, check.Error, found, "not an ASCII character: a web page probably replaced it, and the shell does not interpret it", "write "+input.Quote(value))
+			s.addAt(w, lookalike, check.Error, found, "typographic character, probably from a web page: the shell does not read it as a dash or quote", "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)
@@ -168,7 +169,8 @@ type flagTable struct {
 	takes map[string]bool
 }
 
-// flagsOf parses lists of long flag names, each with an optional short name after a comma.
+// flagsOf parses lists of long flag names, each with an optional short name after a comma. values lists the flags that
+// take a value.
 func flagsOf(values, bools string) flagTable {
 	t := flagTable{long: map[string]string{}, takes: map[string]bool{}}
 	for i, table := range []string{values, bools} {

@@ -11,7 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
-// The inputs look like published ones, with values that are made up.
+// TestPublishedShapes compares the findings for inputs that are shaped like published ones. The values in them are made
+// up.
 func TestPublishedShapes(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, text, command string
@@ -266,7 +267,7 @@ func TestPublishedShapes(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if got := result.Judged > 0; got != tt.judged {
-				t.Errorf("judged: %v, want %v", got, tt.judged)
+				t.Errorf("checked something = %t, want %t", got, tt.judged)
 			}
 		})
 	}
@@ -294,11 +295,11 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 		t.Errorf("unjudged (-want +got):\n%s", diff)
 	}
 	if want := "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"; result.Corrected != want {
-		t.Errorf("corrected: %q, want %q", result.Corrected, want)
+		t.Errorf("corrected command = %q, want %q", result.Corrected, want)
 	}
 }
 
-// Only the files for the operator are checked in a folder.
+// In a searched folder, gpuop checks only the files that are for the operator.
 func TestFilesOfAFolder(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
 	result := judge(t, lint.Options{Files: []lint.Input{
@@ -356,7 +357,7 @@ func TestUsedValuesAreCheckedOnce(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if len(result.Unjudged) > 0 {
-				t.Errorf("unjudged: %v, want none", result.Unjudged)
+				t.Errorf("unjudged inputs = %v, want none", result.Unjudged)
 			}
 		})
 	}
@@ -371,15 +372,15 @@ func TestColumnsInsideABlock(t *testing.T) {
 	} {
 		result := judge(t, o)
 		if len(result.Report.Findings) != 1 {
-			t.Fatalf("%s: %v, want one finding", name, brief(result.Report))
+			t.Fatalf("%s: findings = %v, want one", name, brief(result.Report))
 		}
 		if got, want := result.Report.Findings[0].Column, 21; got != want {
-			t.Errorf("%s: column %d, want %d", name, got, want)
+			t.Errorf("%s: column = %d, want %d", name, got, want)
 		}
 	}
 }
 
-// --fix leaves variables and unreadable parts as they are.
+// --fix leaves variables, placeholders and values that it cannot parse as they are.
 func TestFixKeepsWhatIsNotKnown(t *testing.T) {
 	for _, command := range []string{
 		"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
@@ -409,7 +410,7 @@ func TestAnswersToUnknownKeys(t *testing.T) {
 	} {
 		result := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set " + key + "=a"})
 		if rows := result.Report.Findings; len(rows) != 1 || !strings.HasPrefix(rows[0].Fix, want) {
-			t.Errorf("%s: %+v, want %q", key, rows, want)
+			t.Errorf("%s: findings = %+v, want one with a fix that begins with %q", key, rows, want)
 		}
 	}
 }

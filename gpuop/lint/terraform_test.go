@@ -55,7 +55,7 @@ func TestTerraform(t *testing.T) {
 	}
 }
 
-// The size of nested locals, nested loops and wide formats is limited, like that of YAML aliases.
+// Lint must use at most 50 MB for Terraform that expands to large values: nested locals, nested loops or wide formats.
 func TestTerraformBombs(t *testing.T) {
 	growing := "locals {\n a0 = \"xxxxxxxx\"\n l0 = [\"x\"]\n"
 	for i := 1; i < 8; i++ {

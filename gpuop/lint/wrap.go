@@ -82,7 +82,7 @@ func notRead(d *doc, at *yaml.Node, what string) {
 	d.reader.Add(input.Skipped, check.Note, at, what, "these values are in another file or object; skipped", "lint that file too")
 }
 
-// parameter parses a dotted name with a value, as in --set.
+// parameter adds the setting for a dotted name and its value, as in --set.
 func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text bool, use input.ChartUse) {
 	if name == nil || value == nil || value.Kind == yaml.MappingNode {
 		return
@@ -112,8 +112,8 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// ociVersion returns the image tag of the Flux OCIRepository with this name. If no input contains it, the returned node
-// has UnknownTag.
+// ociVersion returns the image tag of the Flux OCIRepository with this name. If no input contains it, or it has no tag,
+// the returned node has UnknownTag.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = input.UnknownTag
@@ -247,8 +247,8 @@ type localChart struct {
 	alias string
 }
 
-// chartIn reads the Chart.yaml in a folder that is relative to a file. It returns nil if there is none. A chart with
-// the operator's name and an unknown version is a fork, and not the operator's.
+// chartIn reads the Chart.yaml in a folder that is relative to a file. It returns nil if there is none. A chart named
+// gpu-operator with an unknown version counts as another chart, except for versions with -devel.
 func (r *run) chartIn(from, folder string) *localChart {
 	root, file := r.rootBeside(from, path.Join(folder, "Chart.yaml"))
 	if root == nil {
