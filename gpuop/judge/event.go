@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// diagnosis explains why pods are not created or do not start, according to an event.
+// diagnosis explains why pods are not created or do not start, according to an event or a log.
 type diagnosis struct {
 	// cause is the same for all events with the same root cause.
 	cause, reason, next string

@@ -59,7 +59,7 @@ func machines(t *testing.T, s *cluster.State, workload string) {
 	scheduled(s)
 }
 
-// own labels nodes as having a preinstalled driver, as the driver manager does.
+// own labels nodes as having a preinstalled driver, as the driver manager does, and removes their driver pods.
 func own(s *cluster.State, names ...string) {
 	for _, name := range names {
 		label(node(s, name), "nvidia.com/gpu.deploy.driver", "pre-installed")

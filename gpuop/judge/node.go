@@ -262,7 +262,7 @@ func (w *nodeJudge) mig() {
 	case state == "success":
 		v.Reason, v.Fix = fmt.Sprintf("the MIG manager has applied %q", config), ""
 	case state == "failed":
-		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit, or a GPU is not covered", config)
+		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit the GPUs, or it leaves a GPU out", config)
 	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
 		v.Say(check.Error, "the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
 			"probably given up without changing the state", config, age, migPatience)

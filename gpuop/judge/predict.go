@@ -85,7 +85,7 @@ func (w *nodeJudge) stale() {
 	w.add(v)
 }
 
-// expectation is the prediction for a node.
+// expectation holds the predicted labels and resources of a node, and what the prediction is based on.
 type expectation struct {
 	sharing.Prediction
 	// gpus are the GPUs that the prediction assumes.

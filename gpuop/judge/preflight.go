@@ -246,7 +246,7 @@ func (j *judge) runs(component string, n *corev1.Node) bool {
 	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
 }
 
-// gke reports whether the cluster is GKE.
+// gke reports whether a node has the provider ID and the node pool label of GKE.
 func (j *judge) gke() bool {
 	return slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool {
 		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
@@ -300,7 +300,7 @@ func (j *judge) workers() {
 	case len(all) > 0:
 		v.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
 	case known:
-		v.Say(check.Note, "nfd.enabled=false and no NFD worker is installed; nodes are labeled anyway")
+		v.Say(check.Note, "nfd.enabled=false and no NFD worker is installed, but GPU nodes are labeled already")
 	default:
 		v.Say(check.Error, "nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
 		v.Fix = "helm upgrade … --set nfd.enabled=true"
@@ -405,12 +405,12 @@ func (j *judge) quota() {
 		f.Evidence = check.Seen("status", f.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			f.Say(check.Error, "%s of %s pods are used: operands on another node would be rejected", used.String(), hard.String())
+			f.Say(check.Error, "%s of %s allowed pods exist: further operand pods would be rejected", used.String(), hard.String())
 			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			f.Reason = "does not limit the number of pods"
 		default:
-			f.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
+			f.Reason = fmt.Sprintf("%s of %s allowed pods exist", used.String(), hard.String())
 		}
 		j.add(f)
 	}

@@ -823,7 +823,7 @@ func TestStates(t *testing.T) {
 				}
 			}
 			if name == "label written after the ConfigMap" && ((row{"stale-config", "gpu-1", check.Error, ""}).in(rows) || (row{"stale-config", "", check.Error, ""}).in(rows)) {
-				t.Error("stale-config reported, but the config manager read the ConfigMap again when the label changed")
+				t.Error("gpu-1 has a finding of stale-config, want none: the config manager reads the ConfigMap again when the label changes")
 			}
 			if t.Failed() {
 				t.Log("\n" + text(rows))
