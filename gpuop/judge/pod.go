@@ -93,7 +93,8 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	return s
 }
 
-// notStarted reports whether an init container has never run and has no problem, such as an image that cannot be pulled.
+// notStarted reports whether an init container has never run and has no problem, such as an image that cannot be
+// pulled.
 func notStarted(c *corev1.ContainerStatus) bool {
 	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil && c.RestartCount == 0 &&
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
