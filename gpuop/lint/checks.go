@@ -476,12 +476,7 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 // textForSwitch reports the text "false" for a switch that a template tests, because templates treat every non-empty
 // text as true. It returns whether it added a finding.
 func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
-	text, isText := s.Value.(string)
-	quoted := s.Node == nil && !s.Typed || s.Node != nil && s.Node.Style != 0
-	if !isText || !quoted && schema.OldBool(text) && s.Node != nil {
-		return false
-	}
-	if text != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
+	if s.Value != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false
 	}
 	in.add(fields.WrongType, check.Error, `found the text "false", expected the boolean: Helm treats any non-empty text as true, so the setting stays enabled`, "write false without quotes", s)
