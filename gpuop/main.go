@@ -39,7 +39,8 @@ func programVersion() string {
 	return "(unknown)"
 }
 
-// terminal reports whether f can show color: f is a character device, and NO_COLOR is not set (https://no-color.org).
+// terminal reports whether f can show color: f is a character device, NO_COLOR is not set (https://no-color.org), and
+// TERM is not "dumb".
 func terminal(f *os.File) bool {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false

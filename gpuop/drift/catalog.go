@@ -5,12 +5,12 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 const releaseStates = "Helm: release states, pkg/release"
 
 var (
-	releaseState = check.New("drift-release", check.Error, "The Helm release is pending, failed or superseded.",
+	releaseState = check.New("drift-release", check.Error, "The last revision of the Helm release is not deployed: it is pending or failed, for example.",
 		"Roll it back, or run helm again.", releaseStates)
 	noRelease = check.New("drift-no-release", check.Warning, "There is no Helm release to compare with.",
 		"Set its namespace with -n, or compare in Argo CD.", releaseStates)
 	unreadableRelease = check.New("drift-release-unreadable", check.Warning, "The Helm release could not be read.",
-		"Grant get for its Secret.", releaseStates)
+		"Check the data of the Secret that the message names.", releaseStates)
 	otherValue = check.New("drift-value", check.Error, "The release and the file have different values.",
 		"Run helm upgrade with the file.", releaseStates)
 	extraValue = check.New("drift-value-extra", check.Warning, "The release has a value that is not in the file.",

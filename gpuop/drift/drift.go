@@ -24,14 +24,14 @@ type Options struct {
 // Kinds returns the kinds of objects that Compare needs. They must have managedFields.
 func Kinds() []cluster.Kind { return []cluster.Kind{cluster.Secrets, cluster.ClusterPolicies} }
 
-// helmTimeout is helm's default timeout. An operation that is pending for longer was interrupted.
+// helmTimeout is helm's default timeout. An operation that is pending for longer was probably interrupted.
 const helmTimeout = 5 * time.Minute
 
 type comparison struct {
 	*cluster.State
 	Options
 	findings []check.Finding
-	// controller owns the installation; the zero value means none.
+	// controller manages the installation. The zero value means that no controller was found.
 	controller controller
 }
 
@@ -80,7 +80,8 @@ func (c *comparison) learn(releases []history) {
 	}
 }
 
-// add adds a finding with its evidence. Since is the time of the evidence, except for OK findings and for lists.
+// add adds a finding with its evidence. Since is the time of the evidence. It is unset for OK findings and for evidence
+// that is a list.
 func (c *comparison) add(seen check.Evidence, state check.Severity, id *check.Check, subject, reason, next string) {
 	v := check.Finding{Check: id, Severity: state, Subject: subject, Reason: reason, Fix: next, Evidence: seen}
 	if state != check.OK && seen.Kind != "list" {

@@ -34,7 +34,7 @@ type Release struct {
 	helm.Release
 	// policies are the ClusterPolicies in the manifest.
 	policies []unstructured.Unstructured
-	// Writer is the field manager of the Secret: helm, or a controller.
+	// Writer is the field manager that last wrote the Secret: helm, or a controller.
 	Writer Owner
 }
 
@@ -87,7 +87,6 @@ func decode(encoded []byte) (*Release, error) {
 // id names the revision: "gpu-operator revision 3".
 func (r *Release) id() string { return fmt.Sprintf("%s revision %d", r.Name, r.Version) }
 
-// revision returns the revision's number as text.
 func (r *Release) revision() string { return strconv.Itoa(r.Version) }
 
 // chartVersion returns the chart's version as written in Chart.yaml.
@@ -112,8 +111,8 @@ func (r *Release) value(table *chart.Table, path chart.Path) (any, bool) {
 	return r.fallback(table, path)
 }
 
-// fallback returns the default at a path. A release does not contain the defaults of subcharts, so those come from the
-// table.
+// fallback returns the default at a path. A release does not contain the defaults of subcharts, so fallback looks for
+// missing defaults in the table.
 func (r *Release) fallback(table *chart.Table, path chart.Path) (any, bool) {
 	if v, _, err := unstructured.NestedFieldNoCopy(r.Chart.Values, path...); v != nil && err == nil {
 		return v, true
@@ -158,7 +157,7 @@ func histories(secrets []corev1.Secret) (out []history, broken []error) {
 
 func (h history) last() *Release { return h[len(h)-1] }
 
-// base returns the revision to compare with: the newest deployed one or, without one, the last.
+// base returns the revision to compare with: the newest deployed revision, or the last revision if none is deployed.
 func (h history) base() *Release {
 	for _, r := range slices.Backward(h) {
 		if r.Info.Status == helm.StatusDeployed {

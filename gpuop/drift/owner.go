@@ -100,5 +100,5 @@ func (c controller) finding() check.Finding {
 
 // change returns the fix for a value that the controller sets.
 func (c controller) change() string {
-	return "change the values of " + c.kind + " " + c.name + " where they are kept"
+	return "change the values of " + c.kind + " " + c.name + " in its source, for example in Git"
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 )
 
-// policy compares the ClusterPolicy in the manifest with the one in the cluster.
+// policy compares the ClusterPolicy in the manifest with the ClusterPolicy of the same name in the cluster.
 func (c *comparison) policy(r *Release) {
 	if c.unread(cluster.ClusterPolicies) {
 		return
@@ -42,7 +42,7 @@ func (c *comparison) policy(r *Release) {
 	}
 }
 
-// fieldDiff compares an object in the manifest with the one in the cluster.
+// fieldDiff compares an object in the manifest with the same object in the cluster.
 type fieldDiff struct {
 	*comparison
 	release *Release
@@ -73,7 +73,7 @@ func (d *fieldDiff) walk(path []string, want, have map[string]any) {
 	}
 }
 
-// field reports a field that differs.
+// field reports a field that differs, unless the difference is a default.
 func (d *fieldDiff) field(path []string, want, have any) {
 	fields := d.live.GetManagedFields()
 	owner, name := OwnerOf(fields, path...), chart.Path(path)
@@ -101,8 +101,9 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
-// defaulted reports whether the manifest may lack a field that the cluster has. It is true if a deployment tool owns
-// the field, or if the API server sets its default. If the release is unknown, defaulted assumes a default.
+// defaulted reports whether the manifest may lack a field that the cluster has. It is true if a deployment tool or the
+// release's writer owns the field. If the owner is unknown, it is true if the CRD has a default for the field. If gpuop
+// does not know the release's CRD either, defaulted assumes a default.
 func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	if owner.Manager != "" {
 		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
@@ -115,8 +116,9 @@ func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 	return found && f.Default
 }
 
-// revert returns the command that restores a field. helm upgrade would not restore it: for custom resources, Helm only
-// applies the differences between the old and the new manifest.
+// revert returns the command that restores a field: kubectl patch, or kubectl edit if the patch is long or secret. helm
+// upgrade would not restore the field: for custom resources, Helm only applies the differences between the old and the
+// new manifest.
 func (d *fieldDiff) revert(path []string, want any) string {
 	patch := want
 	if empty(want) {

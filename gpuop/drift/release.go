@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// release checks one release: its status, its values, and its ClusterPolicy.
+// release checks a release: its status, its values if values are intended, and its ClusterPolicy.
 func (c *comparison) release(h history) {
 	c.status(h)
 	if c.Intended != nil {
@@ -49,7 +49,7 @@ func (c *comparison) status(h history) {
 	}
 }
 
-// upgrade returns the command that applies the intended values.
+// upgrade returns the command that applies the intended values. For a Flux HelmRelease, it says where to change them.
 func (c *comparison) upgrade(r *Release) string {
 	if c.controller.kind == "HelmRelease" {
 		return c.controller.change()

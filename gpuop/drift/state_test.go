@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
 )
 
-// load reads a file written by kubectl get -o yaml --show-managed-fields. State.At is one hour after the newest
-// creation time.
+// load reads a file written by kubectl get -o yaml --show-managed-fields. State.At is one hour after the last time in
+// the managedFields of the Secrets.
 func load(t *testing.T, name string) *cluster.State {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))

@@ -23,7 +23,7 @@ var words string
 type Entry struct {
 	// Kind is the kind of the word, such as label, annotation, state, resource, key, event or component.
 	Kind string `json:"kind"`
-	// Words are the word and its other spellings, the most common first.
+	// Words are the spellings of the word. The spelling that was looked up comes first.
 	Words []string `json:"words"`
 	// Meaning explains the word in a few sentences.
 	Meaning string `json:"meaning"`
@@ -43,8 +43,9 @@ type Entry struct {
 // ErrUnknown is returned for unknown words.
 var ErrUnknown = errors.New("unknown word")
 
-// Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys, it explains the
-// keys below it. With the prefix .Values, only keys are looked up. Errors wrap ErrUnknown and suggest similar words.
+// Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys without an entry
+// of its own, it explains every key in the group. With the prefix .Values, only keys are looked up. Errors wrap
+// ErrUnknown and suggest similar words, if any.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := find(word)
 	if c := check.Find(word); c != nil {

@@ -22,7 +22,7 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			lines++
 			if n := strings.Count(line, " | "); n != 5 {
-				t.Errorf("%d columns, want 6: %s", n+1, line)
+				t.Errorf("columns = %d, want 6: %s", n+1, line)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func TestFindSpecialises(t *testing.T) {
 	} {
 		entries := find(word)
 		if len(entries) == 0 || entries[0].Kind != want.kind || entries[0].Words[0] != word || !strings.Contains(entries[0].Meaning, want.meaning) {
-			t.Errorf("%q: %+v, want kind %s and the meaning %q", word, entries, want.kind, want.meaning)
+			t.Errorf("find(%q) = %+v, want kind %s and the meaning %q", word, entries, want.kind, want.meaning)
 		}
 	}
 	if got := find("NVIDIA-A100-SXM4-80GB-SHARED"); len(got) != 2 || got[1].Kind != "state" {
@@ -149,7 +149,7 @@ func TestNearest(t *testing.T) {
 			t.Errorf("find(%q) = %+v, want no entries", word, got)
 		}
 		if near := nearest(word); len(near) == 0 || near[0] != want && word != "1g.11gb" || len(near) > 3 {
-			t.Errorf("%q: nearest %q, want %q first", word, near, want)
+			t.Errorf("nearest(%q) = %q, want at most 3 words with %q first", word, near, want)
 		}
 	}
 	if near := nearest("qqqqqqqqqq"); len(near) > 0 {
@@ -186,7 +186,7 @@ func Example_find() {
 func TestKeysOfTheChart(t *testing.T) {
 	list, err := Lookup(chart.Load(), "cdi.enabled")
 	if want := "[false from v23.3.0 true from v25.10.0]"; err != nil || len(list) != 1 || fmt.Sprint(list[0].Defaults) != want {
-		t.Fatalf("Lookup(cdi.enabled) = %+v, %v; want the defaults %s", list, err, want)
+		t.Fatalf("Lookup(cdi.enabled) = %+v, error = %v, want the defaults %s", list, err, want)
 	}
 	if list, err := Lookup(chart.Load(), ".Values.driver.upgradePolicy"); err != nil || len(list) < 10 {
 		t.Errorf("keys below driver.upgradePolicy = %d, error = %v, want at least 10 keys", len(list), err)
@@ -196,7 +196,7 @@ func TestKeysOfTheChart(t *testing.T) {
 	}
 	c := check.New("test-check", check.Note, "Means this.", "Do that.", "source")
 	if list, err := Lookup(chart.Load(), c.ID); err != nil || list[0].Meaning != "Means this. Do that." {
-		t.Errorf("Lookup(%s) = %+v, %v, want the title and help of the check", c.ID, list, err)
+		t.Errorf("Lookup(%s) = %+v, error = %v, want the title and help of the check", c.ID, list, err)
 	}
 	// the releases that added and removed keys of the chart
 	for _, row := range []struct{ path, since, until string }{
@@ -210,7 +210,7 @@ func TestKeysOfTheChart(t *testing.T) {
 			want += ", last in " + row.until
 		}
 		if list, err := Lookup(chart.Load(), row.path); err != nil || list[len(list)-1].Since != want {
-			t.Errorf("%s: %+v, %v, want %s", row.path, list, err, want)
+			t.Errorf("Lookup(%s) = %+v, error = %v, want since = %q", row.path, list, err, want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
 	Findings []check.Finding
-	// Unknown is the reason of findings about unknown keys. Empty means a general one.
+	// Unknown is the reason of findings about unknown keys. If it is empty, a general reason is used.
 	Unknown string
 }
 
@@ -59,7 +59,8 @@ func tooLarge(root *yaml.Node) bool {
 
 var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
 
-// Document parses the file and returns the mapping at its root. If there is none, it adds a finding and returns nil.
+// Document parses the file and returns the mapping at its root. If the file cannot be parsed or has no such mapping,
+// Document adds a finding and returns nil.
 func (r *Reader) Document(data []byte) *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -96,7 +97,8 @@ func (r *Reader) syntax(data []byte, err error) {
 	r.Add(Syntax, check.Error, &yaml.Node{Line: e.Line}, "", e.Msg, "")
 }
 
-// Resolve returns the node that an alias refers to. An alias to itself, which YAML allows, becomes an empty node.
+// Resolve returns the node that an alias refers to. It follows up to 16 aliases and then returns a null node, because
+// YAML allows an alias that refers to itself.
 func Resolve(n *yaml.Node) *yaml.Node {
 	for range 16 {
 		if n == nil || n.Kind != yaml.AliasNode {
@@ -139,7 +141,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, expected a string", "")
 		case at >= 0 && i < own:
 			r.Add(Duplicate, check.Error, key, join(path, key.Value),
-				fmt.Sprintf("duplicate key, first set on line %d; only the last value is used", fields[at].Key.Line), "keep one")
+				fmt.Sprintf("duplicate key, also set on line %d; only the last value is used", fields[at].Key.Line), "keep one")
 			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
 		case at >= 0:
 		case len(known) > 0 && !slices.Contains(known, key.Value):
@@ -218,7 +220,8 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	return false
 }
 
-// Unquote suggests removing the quotes around a string. It returns "" if the unquoted text has none of the tags.
+// Unquote suggests removing the quotes around a string. It returns "" if the node is not a string, or if the unquoted
+// text has none of the tags.
 func Unquote(n *yaml.Node, tags ...string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		return ""

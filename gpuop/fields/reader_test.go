@@ -81,12 +81,12 @@ func TestScalars(t *testing.T) {
 			got = "text"
 		}
 		if diff := cmp.Diff(want, append([]string{got}, summary(r.Findings)...)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", value, diff)
+			t.Errorf("%q: type and findings (-want +got):\n%s", value, diff)
 		}
 	}
 }
 
-// Every file yields a root or an error, and every finding has a position inside the file.
+// FuzzDocument expects a root or an error for every file, and every finding on a line of the file.
 func FuzzDocument(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\nb: *a\n"))
 	f.Add([]byte("a:\n  ...\n"))

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrEdit is returned for texts that cannot be edited. They have no keys, they have unusual line breaks, or an alias
-// refers to the edited part.
+// ErrEdit is returned for texts that cannot be edited: the root is not a mapping, a line break is unusual, or the
+// edited text would not be valid YAML, for example because an alias refers to a removed anchor.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
 // Edit changes the setting at a path.
@@ -85,10 +85,13 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%w: an edited setting has an anchor that other settings use; replace the aliases with values", ErrEdit)
+		return nil, fmt.Errorf("%w: it is not valid YAML, or aliases refer to an edited setting; replace the aliases with values", ErrEdit)
 	}
-	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode || otherBreaks.Match(data) {
-		return nil, fmt.Errorf("%w: no keys, or line breaks other than line feeds", ErrEdit)
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%w: it has no keys", ErrEdit)
+	}
+	if otherBreaks.Match(data) {
+		return nil, fmt.Errorf("%w: it has line breaks that only YAML recognizes; replace them with line feeds", ErrEdit)
 	}
 	d := &document{data: data, root: doc.Content[0]}
 	for at := 0; at < len(data); {
@@ -160,7 +163,8 @@ func (d *document) splice(start, end int, text string) {
 	d.data = slices.Concat(before, []byte(text), d.data[end:])
 }
 
-// rewrite formats the innermost block entry of the chain again, after its tree was changed.
+// rewrite formats the innermost block entry of the chain again, after its tree was changed. If the root is a flow
+// mapping, it formats the whole document.
 func (d *document) rewrite(chain []entry) {
 	at := slices.IndexFunc(chain, entry.inBrackets)
 	switch {
@@ -195,7 +199,8 @@ func (d *document) rename(chain []entry, name string) {
 	d.splice(start, end, strings.Replace(string(d.data[start:end]), last.key.Value, name, 1))
 }
 
-// remove removes the last entry of the chain, with all parent groups that contain nothing else. Comment lines are kept.
+// remove removes the last entry of the chain, with all parent groups that contain nothing else. Comment lines in a
+// removed block group are kept.
 func (d *document) remove(chain []entry) {
 	for len(chain) > 1 && len(chain[len(chain)-1].parent.Content) == 2 {
 		chain = chain[:len(chain)-1]

@@ -48,7 +48,7 @@ func TestEverythingElseStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.after, string(got)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("text (-want +got):\n%s", diff)
 			}
 			outer := tt.edit
 			outer.Path = outer.Path[1:]

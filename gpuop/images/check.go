@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Answer is whether a registry has an image.
+// Answer says whether a registry has an image.
 type Answer string
 
 // Answers of a registry.

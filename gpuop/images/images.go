@@ -86,8 +86,8 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0 the chart can
-// create a ClusterPolicy, a GPUCluster or neither, and an NVIDIADriver can replace the driver of the ClusterPolicy.
+// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0, the chart's
+// ClusterPolicy and GPUCluster are optional, and an NVIDIADriver can replace the driver of the ClusterPolicy.
 func (v view) deployed(part string) bool {
 	const policy = "clusterPolicy.deployCR"
 	if _, known := v.table.Default(v.version, policy); !known {
@@ -109,7 +109,8 @@ func (v view) deployed(part string) bool {
 	return v.on(policy)
 }
 
-// runs returns the sections of the settings whose images are pulled.
+// runs returns the sections whose images the enabled operands use. Components omits those that the chart does not
+// deploy.
 func (v view) runs(nodes Nodes) map[string]bool {
 	all := func(list []chart.Condition, absent bool) bool {
 		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
@@ -193,13 +194,17 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 	return out, nil
 }
 
-// images returns the images of a component. The driver has an image for each operating system, <version>-<os>.
-// Precompiled drivers have one for each kernel too, <branch>-<kernel>-<os>.
+// images returns the images of a component. Some components, such as the driver, have an image for each operating
+// system: <version>-<os>. A precompiled driver has an image for each kernel too: <branch>-<kernel>-<os>.
 func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {
 	case c.Version == "":
-		return []Image{{c.Operand, base, "the chart sets no version: set " + c.Operand + ".version"}}
+		key := c.Operand + ".version"
+		if c.Operand == "nfd" {
+			key = "node-feature-discovery.image.tag"
+		}
+		return []Image{{c.Operand, base, "neither the values nor the chart set a version: set " + key}}
 	case strings.HasPrefix(c.Version, "sha256:"):
 		return []Image{{c.Operand, base + "@" + c.Version, ""}}
 	}

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 		"registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
 	}
 	if diff := cmp.Diff(want, list(t, "latest", images.Nodes{Systems: []string{"ubuntu24.04", "rhel9.6"}}), anyOrder); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("images (-want +got):\n%s", diff)
 	}
 }
 
@@ -79,13 +79,14 @@ func TestWhatRunsIsListed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, list(t, tt.version, tt.nodes, tt.settings...), anyOrder); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("images (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A precompiled driver needs a branch as its version. No image exists for a full version, such as the chart's default.
+// TestPrecompiledWantsABranch expects a note on the driver's image if driver.version is a full version, such as the
+// chart's default. Precompiled images are tagged with a branch.
 func TestPrecompiledWantsABranch(t *testing.T) {
 	table := chart.Load()
 	for version, noted := range map[string]bool{"": true, "570.86.15": true, "570": false} {
@@ -99,7 +100,7 @@ func TestPrecompiledWantsABranch(t *testing.T) {
 		}
 		for _, i := range list {
 			if wants := strings.Contains(i.Note, "needs a driver branch"); wants != (noted && i.Operand == "driver") {
-				t.Errorf("version %q: %+v", version, i)
+				t.Errorf("driver.version %q: note of %s = %q, want a note about the driver branch: %v", version, i.Name, i.Note, noted && i.Operand == "driver")
 			}
 		}
 	}
@@ -109,8 +110,33 @@ func TestNodesThatCannotBe(t *testing.T) {
 	table := chart.Load()
 	for _, n := range []images.Nodes{{Systems: []string{"windows"}}, {Systems: []string{"Ubuntu 24.04"}}, {Kernels: []string{"new"}}} {
 		if _, err := images.List(table, table.Latest(), nil, n, false); !errors.Is(err, images.ErrNodes) {
-			t.Errorf("%v: %v, want ErrNodes", n, err)
+			t.Errorf("nodes %+v: error = %v, want ErrNodes", n, err)
 		}
+	}
+}
+
+// TestMissingVersion lists the images of a chart that sets no versions. The note must name the key that sets the version.
+func TestMissingVersion(t *testing.T) {
+	v, err := chart.ParseVersion("v99.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := chart.Load().With(&chart.Release{Version: v, Values: map[string]any{
+		"driver":                 map[string]any{"enabled": true, "repository": "nvcr.io/nvidia", "image": "driver"},
+		"nfd":                    map[string]any{"enabled": true},
+		"node-feature-discovery": map[string]any{"image": map[string]any{"repository": "registry.k8s.io/nfd/node-feature-discovery"}},
+	}, Reads: map[string]chart.Use{"driver.image": chart.Printed}})
+	found, err := images.List(table, v, nil, images.Nodes{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, i := range found {
+		_, got[i.Operand], _ = strings.Cut(i.Note, ": set ")
+	}
+	want := map[string]string{"driver": "driver.version", "nfd": "node-feature-discovery.image.tag"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys in the notes (-want +got):\n%s", diff)
 	}
 }
 

@@ -115,7 +115,7 @@ func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
 	if spec.on("toolkit.enabled", true) {
 		add("toolkit")
 	}
-	// before v22.9.0, the operator runs them unconditionally
+	// before v22.9.0, the operator runs these operands unconditionally
 	for _, part := range []string{"devicePlugin", "gfd", "dcgmExporter"} {
 		if !since("v22.9.0") || spec.on(part+".enabled", true) {
 			add(part)
@@ -217,8 +217,8 @@ func cases() map[string]map[string]any {
 	}
 }
 
-// compareImages compares the list of each installation with the images that the operator pulls. spec returns the
-// ClusterPolicy for values.
+// compareImages compares the images that gpuop lists with those that the operator pulls, for each case and three
+// operating systems. spec returns the spec of the ClusterPolicy for values.
 func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *testing.T, values tree) tree) {
 	table := chart.Load()
 	for name, set := range cases() {
@@ -245,7 +245,7 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 					}
 				}
 				if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(have))); diff != "" {
-					t.Errorf("%s (-operator +gpuop):\n%s", system, diff)
+					t.Errorf("%s: images (-operator +gpuop):\n%s", system, diff)
 				}
 			}
 		})
@@ -287,7 +287,8 @@ func readYAML(t *testing.T, path ...string) (out map[string]any) {
 	return out
 }
 
-// valuesOf returns the chart's defaults. Those of Node Feature Discovery are below its name.
+// valuesOf returns the chart's default values. It adds the defaults of Node Feature Discovery, a subchart, under the
+// key node-feature-discovery.
 func valuesOf(t *testing.T, data string, v chart.Version) tree {
 	t.Helper()
 	values := tree(readYAML(t, data, v.String(), "values.yaml"))
@@ -398,6 +399,6 @@ func rendered(t *testing.T, c *helmchart.Chart, values tree) tree {
 			return object.Spec
 		}
 	}
-	t.Fatal("no ClusterPolicy")
+	t.Fatal("found no ClusterPolicy in the rendered manifests")
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// ChartUse describes a chart that a file of another tool installs, such as a Flux HelmRelease.
+// ChartUse describes a chart that a file of another tool installs, for example a Flux HelmRelease.
 type ChartUse struct {
 	// Where names the place in the file. Chart is the chart's name or a reference to it.
 	Where, Chart string
@@ -114,7 +114,7 @@ func nodeAt(n *yaml.Node, path string) *yaml.Node {
 	return fields.Get(n, strings.Split(path, ".")...)
 }
 
-// Uses returns the charts that the file installs.
+// Uses returns the charts that the file installs, including charts other than gpu-operator.
 func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
 	var out []ChartUse
 	for place := range strings.FieldsSeq(c.at) {
@@ -192,8 +192,8 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. The version is
-// empty except for archives.
+// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. Only the name of
+// an archive has a version.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))
 	if m := archive.FindStringSubmatch(name); m != nil {
@@ -299,8 +299,8 @@ func tasks(list *yaml.Node, out []Task) []Task {
 	return out
 }
 
-// commandOf returns the command of a task, rewritten so that a shell reads it as Ansible does. It returns nil if there
-// is none.
+// commandOf returns the command of a task, rewritten so that a shell reads it as Ansible does. It returns nil if the
+// task has no command.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	if inner := fields.Get(n, "cmd"); inner != nil {
 		n = fields.Resolve(inner)

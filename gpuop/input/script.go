@@ -101,8 +101,8 @@ var (
 // templated matches a statement of Jinja, which makes the lines below it conditional.
 var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
-// skipReason returns why a script is not parsed, or "". A text is skipped if all its commands follow a prompt, because
-// it also contains output.
+// skipReason returns why a script is not parsed, or "". It rejects a text in which all helm and kubectl commands follow
+// a prompt, because such a text also contains output.
 func skipReason(text string) string {
 	reason := tooComplex(text)
 	switch {
@@ -129,8 +129,8 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
-		// an unterminated quote or here-document is an error; anything else gets a note, because bash accepts most of
-		// it
+		// an unterminated quote or here-document is an error if the script has commands that gpuop checks; anything
+		// else gets a note, because bash accepts most of it
 		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
@@ -150,7 +150,7 @@ type variable struct {
 	expand.Variable
 	// words are the elements of an array.
 	words []Word
-	// unknown means that the value depends on a branch, on input or on a command.
+	// unknown means that the value cannot be determined, for example because it depends on input or a command.
 	unknown bool
 }
 
@@ -163,8 +163,8 @@ type scriptReader struct {
 	// assigned counts the assignments to each name. If there are several, the value is uncertain.
 	assigned map[string]int
 	branched bool // whether the current node is in a branch
-	// from maps a statement to the one whose output is piped into it. written maps a statement to the text that it
-	// writes.
+	// from maps a statement to the statement whose output it reads from a pipe. written maps a statement to the text
+	// that it writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
 	written map[*syntax.Stmt]*Document
 }
@@ -221,7 +221,8 @@ func (s *scriptReader) output(stmt *syntax.Stmt) *Document {
 	return s.written[stmt]
 }
 
-// statement records a simple command, the text that it reads and the text that it writes.
+// statement records a simple command, the text that it reads and the text that it writes. A command that begins with a
+// hyphen is not recorded: its words are probably flags of the command above.
 func (s *scriptReader) statement(stmt *syntax.Stmt) {
 	call, ok := stmt.Cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 {
@@ -449,7 +450,8 @@ func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 	return out, known
 }
 
-// literal expands parts to one text. Unknown parts are kept as written, and known is false.
+// literal expands parts to one text. Unknown parts are kept as written, and known is false. If the expansion fails or
+// is too long, literal returns "" and false.
 func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = s.holes(parts)
 	text, err := expand.Literal(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
@@ -459,7 +461,8 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	return strings.ReplaceAll(text, unescape, ""), known
 }
 
-// words expands a word as the shell does. If a part is unknown, it returns one word that is dynamic.
+// words expands a word as the shell does. A word that refers to an array becomes the elements of the array. A word with
+// an unknown part or braces is not split, and an unknown part makes it dynamic.
 func (s *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
@@ -615,7 +618,7 @@ var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|fo
 // tooComplex returns the reason why a script or Terraform file is not checked, or "".
 func tooComplex(source string) string {
 	if len(source) > maxSource {
-		return fmt.Sprintf("larger than %d MiB; skipped", maxSource>>20)
+		return fmt.Sprintf("the text is larger than %d MiB; skipped", maxSource>>20)
 	}
 	depth := 0
 	for _, m := range nested.FindAllString(source, -1) {

@@ -37,7 +37,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 				got = append(got, r)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" || len(s.Findings) > 0 {
-				t.Errorf("findings %v (-want +got):\n%s", s.Findings, diff)
+				t.Errorf("findings = %v, want none; commands (-want +got):\n%s", s.Findings, diff)
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a b'c")
 	f.Add("$x `y` \\")
-	f.Add("\x01") // the character that masks placeholders
+	f.Add("\x01") // a control character
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.ContainsAny(s, "\x00\r") || s == "" || strings.ToValidUTF8(s, "") != s {
 			return

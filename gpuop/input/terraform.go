@@ -150,7 +150,7 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 var joining = []string{"compact", "concat", "flatten"}
 
 // values returns the elements of the argument "values": YAML texts, yamlencode calls and files. For a conditional, it
-// returns those of both branches.
+// returns the elements of both branches.
 func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
@@ -279,7 +279,7 @@ func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
 	}
 }
 
-// encode stores value in n as a YAML text.
+// encode stores value in n as a YAML text. It leaves n unchanged if the value is unknown.
 func (f *TerraformFile) encode(n, value *yaml.Node) {
 	value.Style |= yaml.FlowStyle
 	if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {

@@ -38,7 +38,7 @@ type Setting struct {
 	Line, Column int
 	// Source is the assignment as written in the flag; empty for a file.
 	Source string
-	// Typed means that numbers, booleans and null are parsed, as by --set. It is false for --set-string.
+	// Typed means that numbers, booleans and null are parsed, as by --set. It is false for --set-string and for files.
 	Typed bool
 	// Unknown means that the shell or another program fills in the value.
 	Unknown bool
@@ -62,7 +62,7 @@ var ListIndex = regexp.MustCompile(`\[[0-9]+\]`)
 // Text returns the value as YAML, or "" for a list or group.
 func (s *Setting) Text() string { return chart.Text(s.Value) }
 
-// Assignment formats the setting as a --set argument. A non-nil path or value replaces the setting's own.
+// Assignment formats a setting from a flag as a --set argument. A non-nil path or value replaces the setting's own.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	if path == nil && value == nil {
 		return s.Source
@@ -81,14 +81,14 @@ func (s *Setting) Assignment(path chart.Path, value *string) string {
 	return name + written
 }
 
-// Flatten returns the settings in a mapping. path is the path of the mapping, and shift is the number of lines in the
-// file before its document.
+// Flatten returns the settings in a mapping. path is the path of the mapping. shift is the number of lines in the file
+// before the YAML document.
 func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *yaml.Node) (out []*Setting) {
 	nodes := 0
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 		if nodes++; nodes == MaxNodes+1 {
-			reader.Add(tooLarge, check.Error, at, "", "the document has too many values; the rest was skipped", "")
+			reader.Add(tooLarge, check.Error, at, "", fmt.Sprintf("the document has more than %d values; the rest was skipped", MaxNodes), "")
 		}
 		n = fields.Resolve(n)
 		switch {
@@ -157,7 +157,7 @@ func (v *Values) Named(name string) []*Setting {
 	return v.byName[name]
 }
 
-// Explicit returns the user's setting that is in effect at the path, or nil.
+// Explicit returns the last setting that the user makes at the path, or nil.
 func (v *Values) Explicit(path string) *Setting {
 	all := v.Named(path)
 	if len(all) == 0 {
@@ -193,7 +193,7 @@ func (v *Values) Below(group string, except ...string) []*Setting {
 const OperatorNamespace = "gpu-operator"
 
 // Settings returns the settings of a values file, followed by those of --set arguments. data may be empty. The findings
-// are parse errors.
+// are errors: a text cannot be parsed, or the file is not a values file.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check.Finding) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
@@ -211,7 +211,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 		reader.Findings[i].File = name
 	}
 	for _, s := range sets {
-		settings, err := ParseSet(s)
+		settings, err := parseSet(s)
 		if err != nil {
 			reader.Findings = append(reader.Findings, check.Finding{Check: SetSyntax, Severity: check.Error, Subject: "--set " + s, Reason: err.Error()})
 		}
@@ -237,13 +237,18 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, otherKind string) {
 
 // ParseSet parses a --set argument as Helm does. After an error, it returns the settings parsed so far.
 func ParseSet(s string) ([]chart.Setting, error) {
+	out, err := parseSet(s)
+	if err != nil {
+		err = fmt.Errorf("--set %s: %w", s, err)
+	}
+	return out, err
+}
+
+func parseSet(s string) ([]chart.Setting, error) {
 	var out []chart.Setting
 	assignments, err := Assignments(s, true)
 	for _, a := range assignments {
 		out = append(out, chart.Setting{Path: a.Path, Value: a.Value})
-	}
-	if err != nil {
-		err = fmt.Errorf("--set %s: %w", s, err)
 	}
 	return out, err
 }

@@ -18,9 +18,9 @@ import (
 // ErrNoGPUs is returned if the labels do not describe the node's GPUs.
 var ErrNoGPUs = errors.New("the labels do not show which GPUs the node has")
 
-// GPUs returns the node's GPUs according to its labels, without the suffixes of sharing and MIG. The labels show how
-// many MIG devices exist, but not on which GPU. GPUs puts them all on the first GPU in MIG mode, which is enough to
-// predict labels and resources. Errors wrap ErrNoGPUs.
+// GPUs returns the node's GPUs according to its labels. Product names do not have the suffixes that sharing and MIG
+// add. The labels show how many MIG devices exist, but not on which GPU. GPUs puts them all on the first GPU, which is
+// enough to predict labels and resources. Errors wrap ErrNoGPUs.
 func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
 	product := label("product")
@@ -128,8 +128,8 @@ func Check(n *corev1.Node) []check.Finding {
 	return findings
 }
 
-// OperandTolerations returns the operands' tolerations for the list in daemonsets.tolerations. With an empty list, the
-// operands keep those of their manifests. Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in
+// OperandTolerations returns the operands' tolerations for the list in daemonsets.tolerations. If the list is empty,
+// the operands keep the tolerations of their manifests. Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in
 // controllers/object_controls.go, and assets/.
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	if len(list) == 0 {

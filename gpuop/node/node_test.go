@@ -42,7 +42,8 @@ pods: 110
 ...
 `
 
-// A node with the operator's labels but without a GPU resource has a finding.
+// TestSeedDump expects an error for the missing GPU resource and a warning for the missing labels. GPUs must fail,
+// because the labels do not describe any GPU.
 func TestSeedDump(t *testing.T) {
 	n, err := Parse([]byte(seedDump))
 	if err != nil {
@@ -59,7 +60,7 @@ func TestSeedDump(t *testing.T) {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
 	if _, err := GPUs(n); !errors.Is(err, ErrNoGPUs) {
-		t.Errorf("GPUs: %v, want ErrNoGPUs", err)
+		t.Errorf("GPUs: error = %v, want ErrNoGPUs", err)
 	}
 }
 
@@ -146,19 +147,20 @@ func TestCheck(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, text := range []string{"", "a: b", "- 1", `{"kind": "Pod"}`, `{"kind": "List", "items": []}`, "Name: x\n"} {
 		if n, err := Parse([]byte(text)); !errors.Is(err, ErrNode) {
-			t.Errorf("%q: %+v, %v, want ErrNode", text, n, err)
+			t.Errorf("Parse(%q) = %+v, error = %v, want ErrNode", text, n, err)
 		}
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
 	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
-		t.Errorf("list with one node: %+v, %v, want a node with 2 GPUs", n, err)
+		t.Errorf("list with one node: node = %+v, error = %v, want a node with 2 GPUs", n, err)
 	}
 	if n, err := Parse([]byte("metadata: {labels: {a: b}}\n")); err != nil || n.Labels["a"] != "b" {
-		t.Errorf("partial Node: %+v, %v, want the label a=b", n, err)
+		t.Errorf("partial Node: node = %+v, error = %v, want the label a=b", n, err)
 	}
 }
 
-// If the first GPU is not in MIG mode, the predicted gpu.count is the number of GPUs.
+// FuzzParse expects that all errors wrap ErrNode or ErrNoGPUs. If the first GPU is not in MIG mode, the predicted
+// gpu.count must be the number of GPUs.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(seedDump))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))
@@ -167,7 +169,7 @@ func FuzzParse(f *testing.F) {
 		n, err := Parse(data)
 		if err != nil {
 			if !errors.Is(err, ErrNode) {
-				t.Fatalf("%v does not wrap ErrNode", err)
+				t.Fatalf("Parse: error = %v, want ErrNode", err)
 			}
 			return
 		}
@@ -175,7 +177,7 @@ func FuzzParse(f *testing.F) {
 		gpus, err := GPUs(n)
 		if err != nil {
 			if !errors.Is(err, ErrNoGPUs) {
-				t.Fatalf("%v does not wrap ErrNoGPUs", err)
+				t.Fatalf("GPUs: error = %v, want ErrNoGPUs", err)
 			}
 			return
 		}

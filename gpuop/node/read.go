@@ -16,8 +16,8 @@ var ErrNode = errors.New("not a Node")
 
 var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)
 
-// Stays reports whether a taint is permanent. Kubernetes sets and removes the other taints as the node's condition
-// changes.
+// Stays reports whether a taint is permanent. Kubernetes sets and removes the taints below node.kubernetes.io/ and
+// node.cloudprovider.kubernetes.io/ as the node's condition changes.
 func Stays(t corev1.Taint) bool {
 	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }
@@ -52,7 +52,7 @@ func Parse(data []byte) (*corev1.Node, error) {
 // sections.
 var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
 
-// Described parses the text of kubectl describe node. It returns false for other texts.
+// Described parses the text of kubectl describe node. It returns false if the text has no name, Labels or Capacity.
 func Described(data []byte) (*corev1.Node, bool) {
 	n := &corev1.Node{}
 	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{}, corev1.ResourceList{}

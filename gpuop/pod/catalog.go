@@ -8,7 +8,7 @@ const scheduling = "Kubernetes documentation: schedule GPUs, device plugins"
 var (
 	noSpec = check.New("no-pod-spec", check.Error, "The object has no pod spec.", "Add its spec.", scheduling)
 
-	gpuInteger = check.New("gpu-integer", check.Error, "The number of GPUs is not an integer: a pod cannot request part of a GPU.",
+	gpuInteger = check.New("gpu-integer", check.Error, "The number of GPUs is empty or not an integer: a pod cannot request part of a GPU.",
 		"Request 1, and share the GPU with time-slicing, MPS or MIG.", scheduling)
 	gpuLimits = check.New("gpu-limits", check.Error,
 		"A GPU is requested without an equal limit: the API server rejects the pod.", "Put it under limits.", scheduling)

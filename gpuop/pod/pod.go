@@ -42,7 +42,7 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 func Check(root *yaml.Node) []check.Finding {
 	r := &checker{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "indent containers by two spaces, below spec")
+		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "put containers below spec, indented by two spaces")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
@@ -56,7 +56,7 @@ func Check(root *yaml.Node) []check.Finding {
 
 type checker struct{ fields.Reader }
 
-// container checks the resources of a container.
+// container checks the GPU resources of a container, and NVIDIA_VISIBLE_DEVICES if the container requests a GPU.
 func (r *checker) container(where string, c *yaml.Node) {
 	requested := false
 	if name := fields.Text(c, "name"); name != "" {
@@ -105,11 +105,12 @@ func (r *checker) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
 		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU", "write a whole number")
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
-		fix := "write a whole number"
-		if _, err := resource.ParseQuantity(f.Value.Value); err == nil {
+		reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
+		if q, err := resource.ParseQuantity(f.Value.Value); err == nil && q.Sign() > 0 {
+			reason += ": a pod cannot request part of a GPU"
 			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop node predict, gpuop mig)"
 		}
-		r.Add(gpuInteger, check.Error, f.Value, subject, "found "+fields.Describe(f.Value)+", expected an integer: a pod cannot request part of a GPU", fix)
+		r.Add(gpuInteger, check.Error, f.Value, subject, reason, fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
 		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
@@ -119,9 +120,9 @@ func (r *checker) resource(subject string, f fields.Field) {
 // otherPlugins lists resources of HAMi's device plugin, which uses NVIDIA's domain.
 var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
 
-// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. Names that
-// resemble no known name are accepted, because KubeVirt, vGPU and the network operator define others, such as
-// nvidia.com/GRID_T4-1Q and nvidia.com/roce.
+// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. A name that
+// resembles no known name is accepted, unless it begins with nvidia.com/mig-. KubeVirt, vGPU and the network operator
+// define such names, for example nvidia.com/GRID_T4-1Q and nvidia.com/roce.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
 	short, _ := strings.CutPrefix(base, prefix)

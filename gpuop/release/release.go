@@ -38,7 +38,7 @@ func Open(name string) (*chart.Release, error) {
 	return r, nil
 }
 
-// read reads a chart. A chart from the source tree has no release version: its version is taken from name.
+// read reads a chart. A chart from the source tree has no release version, so its versions are taken from name.
 func read(c *helm.Chart, name string) (*chart.Release, error) {
 	d := c.Metadata
 	if d.Name != "gpu-operator" {
@@ -48,7 +48,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
-			return nil, fmt.Errorf("version %q in Chart.yaml is not a release", d.Version)
+			return nil, fmt.Errorf("version %q in Chart.yaml is not a release; name the folder or archive after the release, such as gpu-operator-v26.7.0", d.Version)
 		}
 		r.AppVersion = r.Version.String()
 	}
@@ -70,7 +70,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	return r, err
 }
 
-// coalesce merges values over those of a subchart as Helm does: null removes a default.
+// coalesce merges over into under, as Helm merges a chart's values into those of a subchart. null removes a default.
 func coalesce(over, under map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 )
 
-// small is a small chart with every kind of entry that the package reads.
+// small is a chart with every kind of entry that the package reads.
 var small = map[string]string{
 	"Chart.yaml":  "name: gpu-operator\nversion: v27.1.0\nappVersion: v27.1.0\n",
 	"values.yaml": "driver:\n  enabled: true\n  version: 700.1.1\n  repository: nvcr.io/nvidia\n  image: driver\nnode-feature-discovery:\n  worker: {tolerations: [{key: a}]}\n",
@@ -108,7 +108,7 @@ func TestFolderAndArchiveAreEqual(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(chart.Version{}, chart.Field{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("%s: release (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -125,13 +125,13 @@ func TestNotAChart(t *testing.T) {
 		}
 	}
 	if _, err := release.Open(dir); !errors.Is(err, release.ErrChart) {
-		t.Errorf("a folder without a chart: %v, want ErrChart", err)
+		t.Errorf("a folder without a chart: error = %v, want ErrChart", err)
 	}
 	other := write(t, t.TempDir())
 	if err := os.WriteFile(filepath.Join(other, "Chart.yaml"), []byte("name: network-operator\nversion: 1.0.0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := release.Open(other); !errors.Is(err, release.ErrChart) {
-		t.Errorf("another chart: %v, want ErrChart", err)
+		t.Errorf("another chart: error = %v, want ErrChart", err)
 	}
 }

@@ -50,7 +50,7 @@ func (s *scope) inner(dot []string) *scope {
 	return &scope{dot, maps.Clone(s.variables)}
 }
 
-// note records that a template uses the value at a path.
+// note records how a template uses the value at a path from the root. Only values of the chart are recorded.
 func (t *templateReader) note(chain []string, use chart.Use) {
 	if len(chain) < 2 || chain[0] != "Values" {
 		return
@@ -142,7 +142,7 @@ func (t *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) 
 	}
 }
 
-// chain returns the path from the root that a node refers to, or nil.
+// chain returns the path from the root that a node refers to, or nil if the path is unknown.
 func (s *scope) chain(n parse.Node) []string {
 	join := func(head, tail []string) []string {
 		if head == nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// Validator validates YAML against the fields of a custom resource. It also validates values of the chart. Most of them
-// are copied into a ClusterPolicy with their YAML type; a value that a template prints as text loses its type.
+// Validator validates YAML against the fields of a custom resource. It also validates the chart's values. Most values
+// keep their YAML type when the chart copies them into a ClusterPolicy. A value that a template prints as text loses
+// its type.
 type Validator struct {
 	Table   *chart.Table
 	Version chart.Version
@@ -30,7 +31,7 @@ type Validator struct {
 	Printed bool
 	// Reader collects the findings.
 	Reader *fields.Reader
-	// Near is the valid word nearest to an invalid scalar. Value sets it.
+	// Near is the valid word nearest to an invalid scalar, or "". Value sets it.
 	Near string
 }
 
@@ -42,7 +43,7 @@ func (v *Validator) Add(id *check.Check, at *yaml.Node, subject, reason, fix str
 	v.Reader.Add(id, check.Error, at, subject, reason, fix)
 }
 
-// wrong reports a value of the wrong type.
+// wrong reports a value that is not of the field's type. want describes the valid values.
 func (v *Validator) wrong(id *check.Check, n *yaml.Node, where, want, fix string) {
 	reason := "found " + fields.Describe(n) + ", want " + want
 	if !v.Printed {
@@ -109,9 +110,9 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	}
 	switch {
 	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a patch for the object that the chart creates
-		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "missing: the API server rejects a new "+v.Kind+" without it", "")
+		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "required but missing: the API server rejects a new "+v.Kind, "")
 	case len(missing) > 0:
-		v.Add(MissingField, n, strings.Join(missing, ", "), "missing: the API server rejects the "+v.Kind+" without it", "")
+		v.Add(MissingField, n, strings.Join(missing, ", "), "required but missing: the API server rejects the "+v.Kind, "")
 	}
 }
 
@@ -152,7 +153,7 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	v.Reader.Findings = append(v.Reader.Findings, found)
 }
 
-// scalarTypes lists the YAML tags that each type accepts.
+// scalarTypes lists the YAML tags that each type accepts, and describes its values for messages.
 var scalarTypes = map[string]struct {
 	tags []string
 	want string
@@ -208,7 +209,7 @@ func bounds(f *chart.Field) string {
 	return fmt.Sprintf("%v to %v", *f.Min, *f.Max)
 }
 
-// retyped suggests the value in the field's type. It returns "" if there is no such value.
+// retyped suggests how to write the value so that it has the field's type. It returns "" if it has no suggestion.
 func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""
@@ -228,7 +229,8 @@ func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string 
 
 var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
 
-// OldBool reports whether an unquoted word is a boolean in YAML 1.1, which Kubernetes and Helm read.
+// OldBool reports whether an unquoted word is a boolean in YAML 1.1 but not in YAML 1.2. Kubernetes and Helm read YAML
+// 1.1.
 func OldBool(word string) bool { return oldBools.MatchString(word) }
 
 func alternatives(words []string) string {
@@ -237,6 +239,9 @@ func alternatives(words []string) string {
 		if quoted[i] = w; w == "" {
 			quoted[i] = `""`
 		}
+	}
+	if len(words) == 1 {
+		return quoted[0]
 	}
 	return strings.Join(quoted[:len(words)-1], ", ") + " or " + quoted[len(words)-1]
 }

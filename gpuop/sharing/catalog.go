@@ -22,7 +22,7 @@ var (
 	Overridden = check.New("sharing-dead", check.Warning, "The operator overrides the key with an environment variable.",
 		"Set it in the operator's values.", "gpu-operator controllers/object_controls.go")
 	otherChoice = check.New("sharing-choice", check.Warning,
-		"The node gets a different config than the file suggests, or none.", "Set the default, or label the node.",
+		"The node selects no config, or one that the ConfigMap does not have.", "Set the default or the node's label to a config of the ConfigMap.",
 		"k8s-device-plugin cmd/config-manager/main.go")
 	tooManyClients = check.New("sharing-clients", check.Error,
 		"The number of replicas exceeds the limit of MPS clients, so the MPS control daemon does not start.",

@@ -192,7 +192,7 @@ var device = regexp.MustCompile(`^([0-9]+(:[0-9]+)?|(GPU|MIG)-` + uuid + `|MIG-G
 
 const uuid = `[[:xdigit:]]{8}(-[[:xdigit:]]{4}){3}-[[:xdigit:]]{12}`
 
-// devices checks which devices are shared: all, a number of devices, or a list.
+// devices checks a value that selects the devices to share: all, a number of devices, or a list.
 func (p *parser) devices(n *yaml.Node, path string) {
 	count, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.SequenceNode && (n.Tag != "!!str" || n.Value != "all") && (n.Tag != "!!int" || err != nil || count < 1) {

@@ -24,7 +24,7 @@ type Limits struct {
 // Prediction has the predicted resources, labels and MPS limits of a node.
 type Prediction struct {
 	mig.Prediction
-	// Limits has an entry for each GPU model under MPS; otherwise it is empty.
+	// Limits has an entry for each GPU model that MPS shares. It is empty without MPS.
 	Limits []Limits
 }
 
@@ -52,7 +52,8 @@ func (p *Prediction) add(id *check.Check, s check.Severity, subject, reason, fix
 	p.Findings = append(p.Findings, check.Finding{Check: id, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// mps sets the limits of n clients for each model of GPU.
+// mps adds the limits of each GPU model for n clients per GPU. It reports a configuration with which MPS does not
+// start.
 func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	if migStrategy == mig.StrategyMixed {
 		p.add(mpsOnMIG, check.Error, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin does not start", "set mig.strategy=single or none")

@@ -45,8 +45,8 @@ type NamedConfig struct {
 	Config *Config
 }
 
-// ParseAny parses a device-plugin config, or a ConfigMap with several. A config that is not in a ConfigMap gets the
-// given name. Lines of findings refer to data.
+// ParseAny parses a device-plugin config, or a ConfigMap with several configs. A config that is not in a ConfigMap gets
+// the given name. The line numbers of findings refer to data.
 func ParseAny(data []byte, name string) ([]NamedConfig, []check.Finding) {
 	var doc struct {
 		Kind string               `yaml:"kind"`

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-// seedFile is a complete config, as published in articles.
+// seedFile is a config as published in articles. Most flags in it have the device plugin's default.
 const seedFile = `version: v1
 flags:
   migStrategy: "none"
@@ -258,7 +258,8 @@ func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 	}
 }
 
-// Parse rejects a file if NVIDIA's library rejects it. Otherwise both read the same resources and replicas.
+// FuzzParse expects Parse to report an error if NVIDIA's library rejects a file. For other files, both must read the
+// same resources and replicas.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		seedFile,
@@ -277,7 +278,7 @@ func FuzzParse(f *testing.F) {
 		var library spec.Config
 		err := yaml.Unmarshal(data, &library)
 		if err != nil && !slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error }) {
-			t.Fatalf("accepted, but NVIDIA's library rejects it: %v", err)
+			t.Fatalf("Parse reports no error, but NVIDIA's library rejects the file: %v", err)
 		}
 		unsure := func(f check.Finding) bool { // JSON keeps only one of several keys that are equal or differ only in case
 			return f.Check == fields.Duplicate || f.Check == fields.UnknownKey && strings.HasPrefix(f.Fix, "write ")
@@ -306,7 +307,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if diff := cmp.Diff(want, c.Replication().ByResource); diff != "" {
-			t.Fatalf("(-library +parsed):\n%s", diff)
+			t.Fatalf("replicas (-library +parsed):\n%s", diff)
 		}
 		// the node must advertise the number of GPUs times the replicas
 		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)

@@ -33,7 +33,7 @@ func write(head string, values []chart.Setting) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// put sets the value at a path of a mapping. It creates missing groups.
+// put sets the value at a path of a mapping. It creates missing groups. why becomes the comment above the value's key.
 func put(n *yaml.Node, path chart.Path, value any, why string) error {
 	at := 0
 	for at < len(n.Content) && n.Content[at].Value != path[0] {

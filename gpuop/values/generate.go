@@ -55,7 +55,8 @@ type Plan struct {
 // ExporterImage is this project's exporter image without a tag.
 const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 
-// reference matches an image and splits it as the operator joins it: repository, name, and tag or digest.
+// reference matches an image reference. Its groups are the repository, the name, and the tag or digest. The operator
+// joins them again.
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
 // Platforms returns the name and description of each platform.
@@ -102,8 +103,9 @@ type generator struct {
 	words []string
 }
 
-// Generate returns the plan for a request. Errors wrap ErrUnknown (unknown name), ErrExcludes (features that exclude
-// each other), ErrVersion (not available in the release), ErrMissing (a required option) or ErrImage.
+// Generate returns the plan for a request. Errors wrap ErrUnknown (an unknown name or invalid argument), ErrExcludes
+// (features that exclude each other), ErrVersion (not available in the release), ErrMissing (a required option or
+// argument is missing) or ErrImage.
 func Generate(r Request) (*Plan, error) {
 	p, err := choose("platform", r.Platform, choices().Platforms)
 	if err != nil {
@@ -169,11 +171,11 @@ func (g *generator) feature(word string) error {
 	n, err := strconv.Atoi(argument)
 	switch {
 	case hasArgument && f.Argument == "":
-		return fmt.Errorf("%w: %s takes no value, found %q", ErrUnknown, name, argument)
+		return fmt.Errorf("%w value %q: %s takes no value", ErrUnknown, argument, name)
 	case f.Needed && argument == "":
-		return fmt.Errorf("%w: want %s=%s", ErrMissing, name, f.Argument)
+		return fmt.Errorf("%w argument: write %s=%s", ErrMissing, name, f.Argument)
 	case f.With != nil && !known:
-		return fmt.Errorf("%w: %s=%s, expected %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
+		return fmt.Errorf("%w value: found %s=%s, expected %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
 		want := "at least 2"
 		if f.Most > 0 {
@@ -185,7 +187,8 @@ func (g *generator) feature(word string) error {
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))
 }
 
-// add adds the values and steps of an addition to the plan. Those whose conditions are false are skipped.
+// add adds the values and steps of an addition to the plan, if their conditions hold. It fails if the choice needs a
+// registry and the request has none.
 func (g *generator) add(c choice, a addition) error {
 	if c.Registry != "" && g.Registry == "" {
 		return fmt.Errorf("%w: %s needs --registry: %s", ErrMissing, c.Name, c.Registry)
@@ -215,7 +218,7 @@ func (g *generator) add(c choice, a addition) error {
 	return nil
 }
 
-// set sets a value, and replaces an earlier one for the same path.
+// set appends a value to the plan. It removes an earlier value for the same path.
 func (g *generator) set(path string, value any, why string) {
 	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }), chart.Set(path, value, why))
 }
@@ -249,7 +252,7 @@ func (g *generator) mirror() {
 	}
 }
 
-// pullSecret sets the registry's Secret at the path.
+// pullSecret sets the list at the path to the secret, if the request has a pull secret and the release has the key.
 func (g *generator) pullSecret(path string, secret any) {
 	if g.PullSecret != "" && g.has(path) {
 		g.set(path, []any{secret}, "")

@@ -24,14 +24,14 @@ type Migration struct {
 	Changes []Change      `json:"changes"`
 	// YAML is the new values file. It keeps comments, blank lines and order.
 	YAML string `json:"values"`
-	// Report has the problems that the user must decide.
+	// Report has the findings that remain. The user must decide about them.
 	Report check.Report `json:"-"`
 }
 
 // Change is a line of the list of changes.
 type Change struct {
-	// Kind is dropped, renamed, set, begins (the old release ignored the setting) or default (a default that the file
-	// does not set has changed).
+	// Kind is dropped, renamed, set (to a new value), begins (the old release ignored the setting) or default (a
+	// default that the file does not set has changed).
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`
@@ -44,9 +44,9 @@ var ErrNoValues = errors.New("not a values file of the chart")
 // ErrDowngrade is returned if the target release is older than the file's.
 var ErrDowngrade = errors.New("downgrade")
 
-// Migrate rewrites a values file for another release. A file that has no values is only checked, and YAML is empty. If
-// the target is older and downgrade is not set, Migrate returns ErrDowngrade, because CRDs and defaults of the newer
-// release stay in the cluster.
+// Migrate rewrites a values file for another release. A file that is not a YAML mapping is only checked, and YAML is
+// empty. If the target is older and downgrade is not set, Migrate returns ErrDowngrade, because CRDs and defaults of
+// the newer release stay in the cluster.
 func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
 	if to.Before(from) && !downgrade {
 		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)

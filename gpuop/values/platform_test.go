@@ -10,7 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// Every key in choices.yaml must be known. A misspelled one would be missing from plans without an error.
+// TestChoicesAreUnderstood expects that choices.yaml uses only known fields, keys of the chart and features. A
+// misspelled name would be missing from plans without an error.
 func TestChoicesAreUnderstood(t *testing.T) {
 	strict := yaml.NewDecoder(bytes.NewReader(choicesText))
 	strict.KnownFields(true)
@@ -26,7 +27,7 @@ func TestChoicesAreUnderstood(t *testing.T) {
 	}
 	named := func(name string) {
 		if name != "" && !slices.ContainsFunc(read.Features, func(f choice) bool { return f.Name == name }) {
-			t.Errorf("feature %s is missing from the list", name)
+			t.Errorf("choices.yaml refers to the feature %q, but does not define it", name)
 		}
 	}
 	var all []addition

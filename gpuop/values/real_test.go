@@ -236,7 +236,7 @@ func hasBelow(have map[string]any, path string) bool {
 	return false
 }
 
-// The list must have every default that changed. A new major version of the driver must be pointed out.
+// The list of changes must have every changed default. The entry of driver.version must mention the new major version.
 func TestMigrationListsChangedDefaults(t *testing.T) {
 	dir := charts.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
@@ -273,7 +273,7 @@ func TestMigrationListsChangedDefaults(t *testing.T) {
 		t.Errorf("changed defaults in the list = %d, want 18", own)
 	}
 	if text := got["default driver.version"]; !strings.Contains(text, "major version") {
-		t.Errorf("driver.version: %q, want the change of the major version", text)
+		t.Errorf("text of driver.version = %q, want it to mention the major version", text)
 	}
 }
 
@@ -310,7 +310,7 @@ ourOwn: {x: 1}
 		Driver  map[string]any
 	}
 	if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil || after.Toolkit.Enabled != nil || after.Driver["toolkit"] == nil {
-		t.Errorf("unknown key driver.toolkit.enabled must not move (%v):\n%s", err, m.YAML)
+		t.Errorf("unknown key driver.toolkit.enabled was moved or removed, want no change; error = %v:\n%s", err, m.YAML)
 	}
 	if m.ChangesEffect() {
 		t.Errorf("ChangesEffect = true, want false: %v", m.Changes)
@@ -337,7 +337,7 @@ func TestMigrationChangesNothingElse(t *testing.T) {
 		}
 		m, err := values.Migrate(chart.Load(), "values.yaml", data, v, v, false)
 		if err != nil || m.YAML != string(data) || len(m.Changes) > 0 {
-			t.Errorf("%s: error = %v, changes = %v, want none of both (-want +got):\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
+			t.Errorf("%s: error = %v, changes = %v, want neither; values (-want +got):\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// requests returns requests for every platform, without a feature and with each one.
+// requests returns requests for every platform, without features and with each single feature.
 func requests(v chart.Version) []values.Request {
 	var out []values.Request
 	for _, p := range values.Platforms() {
@@ -54,7 +54,8 @@ func policyOf(t *testing.T, manifests []byte) map[string]any {
 // chartsOwn lists values that the chart itself uses. They are not fields of the ClusterPolicy.
 var chartsOwn = []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"}
 
-// over merges a plan's values into the spec that the chart renders by default. Values and spec use the same names.
+// over merges a plan's values into the spec that the chart renders by default. Values and spec use the same names. The
+// keys create and data are skipped, because only the chart uses them.
 func over(spec, plan map[string]any) map[string]any {
 	out := maps.Clone(spec)
 	if out == nil {
@@ -87,7 +88,7 @@ func withoutNull(m map[string]any) map[string]any {
 	return out
 }
 
-// Every plan is valid under its release's CRDs.
+// The test validates the ClusterPolicy of every plan against the release's CRDs, in a sample of releases.
 func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	dir := charts.Data(t)
 	releases, plans := charts.Sample(chart.Load().Versions(), 5), 0
@@ -227,7 +228,7 @@ func withoutComments(text []byte) []byte {
 	return bytes.Join(out, nil)
 }
 
-// The values of each release are migrated to the newest release. They must render with its chart.
+// The values of each release are migrated to the newest release. They must render with the newest chart.
 func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 	dir := charts.Whole(t)
 	helm := helmTool(t)

@@ -43,8 +43,8 @@ func definitions(t *testing.T) *charts.Definitions {
 	return set
 }
 
-// policy returns the ClusterPolicy that the chart renders from values, as far as both use the same names. It leaves out
-// groups that only the chart uses, and adds required ones.
+// policy approximates the ClusterPolicy that the chart renders from values, because most names are the same in both. It
+// removes groups that only the chart uses, and adds groups that the ClusterPolicy requires.
 func policy(t *testing.T, data []byte) map[string]any {
 	t.Helper()
 	spec := map[string]any{}
@@ -73,7 +73,8 @@ func policy(t *testing.T, data []byte) map[string]any {
 	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
 }
 
-// example returns a feature as a user writes it. Where a version is required, it is 580.105.08.
+// example returns a feature as a user writes it: without an optional argument, and with the version 580.105.08 if a
+// version is required.
 func example(feature string) string {
 	word, _, _ := strings.Cut(feature, "[")
 	return strings.ReplaceAll(word, "=version", "=580.105.08")
@@ -181,7 +182,7 @@ func TestOlderReleasesGetTheirOwnKeys(t *testing.T) {
 		plan.Values[i].Origin = ""
 	}
 	if diff := cmp.Diff(want, plan.Values); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("values (-want +got):\n%s", diff)
 	}
 }
 
@@ -300,11 +301,12 @@ func TestMigrateUmbrella(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  driver:\n    toolkit:\n      enabled: false\n"; m.YAML != want {
-		t.Errorf("got\n%s\nwant\n%s", m.YAML, want)
+		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
 	}
 }
 
-// A file that holds values inside another object is rejected. Its own fields would be mistaken for keys of the chart.
+// A file that holds values inside another object is rejected. The object's own fields could be mistaken for keys of the
+// chart.
 func TestMigrateRefusesOtherFiles(t *testing.T) {
 	table := chart.Load()
 	for _, text := range []string{
