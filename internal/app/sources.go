@@ -134,10 +134,15 @@ func hardwareOptions(cfg *config.Config) hardware.Options {
 	if c.DCGMLog {
 		opt.EngineLog = c.DCGMLogLevel
 	}
-	if c.Kind == config.SourceAuto {
-		opt.Fallback = c.Fallback == config.FallbackNVML || c.Fallback == config.FallbackAuto && hardware.IsLocal(c.Remote)
-	}
+	opt.Fallback = FallsBackToNVML(cfg)
 	return opt
+}
+
+// FallsBackToNVML reports whether NVML is read while DCGM is unavailable.
+func FallsBackToNVML(cfg *config.Config) bool {
+	c := cfg.Source
+	return c.Kind == config.SourceAuto &&
+		(c.Fallback == config.FallbackNVML || c.Fallback == config.FallbackAuto && hardware.IsLocal(c.Remote))
 }
 
 func (s *sources) simulate(cfg *config.Config) (Backend, error) {

@@ -220,10 +220,9 @@ func (e *examination) dcgm() row {
 			r.found, r.advice = file+" is not from DCGM 4", "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
 		}
 	}
-	embedded := e.cfg.Source.Remote.IsEmbedded()
-	if e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Fallback == config.FallbackNone || !embedded { // there is no fallback
+	if !app.FallsBackToNVML(e.cfg) {
 		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
-		if embedded {
+		if e.cfg.Source.Remote.IsEmbedded() {
 			r.advice += " Without DCGM use --source=nvml."
 		}
 	}
