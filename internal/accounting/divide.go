@@ -61,7 +61,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 }
 
-// sharedEntity returns the entity of a row if it is divided by its processes, or nil if it is not.
+// sharedEntity returns the entity of a row if it has several owners, or nil.
 func (s *session) sharedEntity(row int) *sharedDevice {
 	if i, ok := s.at[row]; ok && s.entities[i].shared {
 		return &s.entities[i]

@@ -527,8 +527,8 @@ func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
 	}
 }
 
-// An account lasts as long as its owner, even if nothing changes. If an owner returns after its account was dropped,
-// it is still charged for its use.
+// An account is kept as long as its owner holds the device, even if nothing changes. If an owner returns after its
+// account was dropped, its use is counted again.
 func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	const a, b = "GPU-0/ ns/b", "GPU-0/ ns/c"
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 2, 1, 2)

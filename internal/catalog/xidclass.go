@@ -2,7 +2,7 @@ package catalog
 
 import "time"
 
-// An AlertSeverity is the weight of an alert. Every XID has the severity of its class.
+// An AlertSeverity is the severity label of an alert. An XID has the severity of its class.
 type AlertSeverity string
 
 // The severities. A critical XID drains the GPU, a warning puts it under watch, and the others leave the verdict alone.

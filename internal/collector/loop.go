@@ -186,7 +186,7 @@ func (l *Loop) adopt(session Session, cause string) {
 	}
 }
 
-// processRows reports for each row of a session whether processes are requested. It returns nil if they are not.
+// processRows reports for each row whether its processes should be read. It returns nil if the plan needs no processes.
 func processRows(s Session, plan *gpu.Plan) []bool {
 	if !plan.Processes {
 		return nil

@@ -35,8 +35,8 @@ func (p *phase) next(interval, age time.Duration) time.Duration {
 }
 
 // ageOf returns the age of the oldest sample among the fields that the engine samples as often as they are read. It
-// ignores profiling fields, which have their own phase. It also ignores samples older than an interval, because their
-// field does not change.
+// ignores text fields, fields with AllSamples, and profiling fields, which have their own phase. It also ignores
+// samples clearly older than an interval, because their field does not change.
 func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	var oldest time.Duration
 	interval := plan.ReadInterval()

@@ -52,7 +52,7 @@ type Rewriter struct {
 
 	// Strict mode only:
 	topology *gpu.Topology
-	gpus     []wholeGPU // of the topology: GPUs that are hidden or have instances
+	gpus     []wholeGPU // GPUs of the topology that are hidden or have instances
 	hidden   []bool     // by row of the topology
 	columns  []gpu.Column
 	values   [][]gpu.Value // by column

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// gpusAt returns GPUs by UUID, on consecutive buses.
+// gpusAt returns a topology of GPUs with these UUIDs, on consecutive PCI buses.
 func gpusAt(uuids ...string) *gpu.Topology {
 	var list []gpu.Device
 	for i, uuid := range uuids {

@@ -69,7 +69,7 @@ func (e *engine) sample(at time.Time, masks ...int64) {
 	})
 }
 
-// end closes the session.
+// end ends the session with err.
 func (e *engine) end(err error) {
 	e.do(func() {
 		e.session.err = err

@@ -44,7 +44,7 @@ func listOf(mask []uint64) string {
 // A Path is the PCIe path between two GPUs, from near to far (nvmlGpuTopologyLevel_t).
 type Path uint8
 
-// The paths. Their String is the abbreviation of "nvidia-smi topo -m".
+// The paths. String returns the abbreviation that "nvidia-smi topo -m" uses.
 const (
 	PathUnknown    Path = iota
 	PathBoard           // "PSB": two GPUs of one board

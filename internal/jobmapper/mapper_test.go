@@ -192,7 +192,7 @@ func TestSameUntilItChanges(t *testing.T) {
 	}
 }
 
-// A settled file is not read again. The test makes it unreadable to show this.
+// A settled file is read again only when it changes. The test replaces the cached jobs to show that they are used.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")

@@ -220,7 +220,7 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
 	}
 	if code == codes.Unavailable {
-		k.start = start{} // the next answer comes from another kubelet
+		k.start = start{} // the next answer may come from a restarted kubelet
 		k.start.seen(k.now())
 		// Reconnect at once instead of using gRPC's backoff, which grows to two minutes.
 		k.close()

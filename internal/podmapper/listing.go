@@ -75,7 +75,7 @@ func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
 	was := m.podInfo[key]
 	info, ok := m.opt.Pod(alloc.Namespace, alloc.Pod)
 	if !ok {
-		return m.isSucceeded(key) || !m.stale && was.UID != "" && was.Hash == ""
+		return m.hasSuccessor(key) || !m.stale && was.UID != "" && was.Hash == ""
 	}
 	if another := m.isAnother(key, &info); another || m.stale {
 		return another && info.UID == was.UID
@@ -83,8 +83,9 @@ func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
 	return info.Finished || info.Created.After(last) || was.UID != "" && info.UID != was.UID
 }
 
-// isSucceeded reports whether the newest log folder belongs to a later pod of the same name.
-func (m *Mapper) isSucceeded(key podName) bool {
+// hasSuccessor reports whether the newest log folder of the pod's name has another UID, so that it belongs to a later
+// pod.
+func (m *Mapper) hasSuccessor(key podName) bool {
 	uid, was := m.logs.folders[key].uid, m.inputs.uids[key]
 	return uid != "" && was != "" && uid != was
 }

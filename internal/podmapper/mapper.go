@@ -82,7 +82,7 @@ type Options struct {
 	// not exist; "" disables it.
 	LogFolder string
 
-	// Pod returns a pod of this node, if it is known. A nil Pod knows no pods.
+	// Pod returns a pod of this node, if it is known. Nil means that no pod is known.
 	Pod func(namespace, name string) (PodInfo, bool)
 	// Stale reports whether the API server has stopped answering, and since when Pod has had no news. Nil means that it
 	// answers.

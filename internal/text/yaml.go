@@ -125,8 +125,8 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	return keys
 }
 
-// addPlaces adds a value of a type and all places below it. It reports empty values and merge keys, which the YAML
-// package accepts. It does not follow aliases.
+// addPlaces adds n, which is decoded into t, and all keys and values below it. It reports empty values and merge keys,
+// which the YAML package accepts. It does not follow aliases.
 func (e *yamlErrors) addPlaces(n *yaml.Node, path string, t reflect.Type) {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -140,9 +140,9 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 // processNameSize is the maximum length of a process name: TASK_COMM_LEN without the terminating zero.
 const processNameSize = 15
 
-// FuzzProcessName checks that no kernel line that begins with a process name is an XID or SXID. A process
-// chooses its name, and text later in the line such as the name of the file it crashed in. The kernel chooses
-// the text that follows the name.
+// FuzzProcessName checks that no kernel line that begins with a process name is parsed as an XID or SXID. A process
+// controls its name and some later text, such as the name of the file it crashed in. The kernel writes the text between
+// them.
 func FuzzProcessName(f *testing.F) {
 	kernels := []string{
 		"[4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in ", "[7]: bad frame in setup: ", "[7] general protection fault ip:1 sp:2 error:0 in ",

@@ -101,8 +101,8 @@ func TestFaultsAreNotNewValues(t *testing.T) {
 	}
 }
 
-// Samples of a remote engine are dated by the first Read that has them, whatever the engine's clock. They keep that
-// date, and no date is in the future. If the plan has only XIDs, the engine's clock is used.
+// The newest sample of a remote engine is dated by the first Read that has it, regardless of the engine's clock.
+// Samples keep their dates, and none is in the future. If the plan has only XIDs, the engine's clock is used.
 func TestDatesOfRemoteEngine(t *testing.T) {
 	for name, skew := range map[string]int64{"behind": -3600e6, "right": 0, "ahead": 86400e6} {
 		t.Run(name, func(t *testing.T) {

@@ -89,8 +89,8 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	return nil // serve a page with the XIDs of the lost GPUs
 }
 
-// readDevices appends the values of all GPUs. A GPU that cannot be read has a fault. It returns how many GPUs could be
-// read, and why the last of the others could not be read. An error ends the Read.
+// readDevices appends the values of all GPUs, and a fault for each one that cannot be read. It returns the number of
+// GPUs that were read, and the last error of those that were not. If err is not nil, the Read ends.
 func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) (alive int, dead, err error) {
 	for i, d := range s.devices {
 		d.alive = false

@@ -166,7 +166,8 @@ var levelNames = map[string]int{
 	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped,
 }
 
-// parseValue returns the generator for a value: a word with arguments, or a name.
+// parseValue returns the generator for a value, which is a key of makers or "text" with arguments, or a key of numbers
+// or texts.
 func parseValue(value string) (g generator, err error) {
 	word, rest, _ := strings.Cut(value, " ")
 	var levels []int
@@ -343,7 +344,6 @@ func (v *view) inFabric() bool {
 	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.node.Rack > 0)
 }
 
-// sum returns the sum of levels.
 func (v *view) sum(levels []int) (sum float64) {
 	for _, l := range levels {
 		sum += v.track.now[l]

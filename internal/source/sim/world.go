@@ -121,7 +121,7 @@ type reasonChange struct {
 // mostReasonChanges limits the number of recorded changes.
 const mostReasonChanges = 256
 
-// A relayout is a MIG repartition at a time.
+// A relayout is a scheduled MIG repartition of one GPU.
 type relayout struct {
 	at          int64
 	gpu         uint32
