@@ -73,7 +73,7 @@ func TestEditsAreNamedWithTheirOwner(t *testing.T) {
 		i := slices.IndexFunc(findings, func(v check.Finding) bool { return v.Subject == subject })
 		for _, w := range words {
 			if !strings.Contains(findings[i].Reason, w) {
-				t.Errorf("%s: reason %q does not contain %q", subject, findings[i].Reason, w)
+				t.Errorf("%s: reason = %q, want it to contain %q", subject, findings[i].Reason, w)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func TestFolderAndArchiveAreEqual(t *testing.T) {
 	for name, path := range map[string]string{"folder": dir, "archive": file, "folder with a packed subchart": partly} {
 		got, err := release.Open(path)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: error = %v, want none", name, err)
 			continue
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(chart.Version{}, chart.Field{})); diff != "" {

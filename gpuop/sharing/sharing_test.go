@@ -171,7 +171,7 @@ func TestKeys(t *testing.T) {
 	check = func(path string, keys map[string]key) {
 		for name, k := range keys {
 			if !slices.Contains([]string{"", "bool", "text", "name", "duration", "devices", "channels", "resources", "resource", "replicas"}, k.Type) {
-				t.Errorf("%s.%s: unsupported type %q", path, name, k.Type)
+				t.Errorf("%s.%s: type = %q, want a type that the parser supports", path, name, k.Type)
 			}
 			check(path+"."+name, k.Keys)
 			check(path+"."+name, k.List)

@@ -21,7 +21,7 @@ func TestImageIsSplitAsTheOperatorJoinsIt(t *testing.T) {
 	} {
 		plan, err := values.Generate(values.Request{Platform: "generic", Features: []string{"exporter"}, Version: release(t, "v26.7.0"), Exporter: tt.image})
 		if err != nil {
-			t.Errorf("%s: %v", tt.image, err)
+			t.Errorf("image %s: error = %v, want none", tt.image, err)
 			continue
 		}
 		var got []any
@@ -33,7 +33,7 @@ func TestImageIsSplitAsTheOperatorJoinsIt(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.image, diff)
+			t.Errorf("image %s: repository, image and version (-want +got):\n%s", tt.image, diff)
 		}
 	}
 	for _, image := range []string{"", "exporter", "ghcr.io/x/exporter", "https://ghcr.io/x/exporter:1", "ghcr.io/x/exporter:1 2"} {

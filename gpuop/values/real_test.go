@@ -212,7 +212,7 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("findings lack migManager.version, which equals a default: %v", m.Report.Findings)
+	t.Errorf("findings = %v, want one about migManager.version, which equals a default of v23.9", m.Report.Findings)
 }
 
 // A renamed group is merged into an existing group with the new name.

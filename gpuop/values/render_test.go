@@ -43,7 +43,7 @@ func policyOf(t *testing.T, manifests []byte) map[string]any {
 	for {
 		var object map[string]any
 		if err := decoder.Decode(&object); err != nil {
-			t.Fatalf("no ClusterPolicy: %v", err)
+			t.Fatalf("found no ClusterPolicy in the manifests: %v", err)
 		}
 		if object["kind"] == "ClusterPolicy" {
 			return object
@@ -120,7 +120,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 				continue
 			}
 			if err != nil {
-				t.Fatalf("%s %s %v: %v", v, r.Platform, r.Features, err)
+				t.Fatalf("%s %s %v: Generate: error = %v, want none", v, r.Platform, r.Features, err)
 			}
 			text, err := plan.YAML("values.yaml")
 			if err != nil {
@@ -141,10 +141,10 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 			object["spec"] = over(spec, own)
 			problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", object)
 			if !known {
-				t.Fatalf("%s: no definition of ClusterPolicy", v)
+				t.Fatalf("%s: the CRDs do not define ClusterPolicy", v)
 			}
 			for _, f := range problems {
-				t.Errorf("%s %s %v: %s: %s", v, r.Platform, r.Features, f.Subject, f.Reason)
+				t.Errorf("%s %s %v: the CRD rejects the ClusterPolicy: %s: %s", v, r.Platform, r.Features, f.Subject, f.Reason)
 			}
 			plans++
 		}
@@ -200,7 +200,7 @@ func TestPlansRenderWithTheRealCharts(t *testing.T) {
 					continue
 				}
 				if err != nil {
-					t.Fatalf("%s %v: %v", r.Platform, r.Features, err)
+					t.Fatalf("%s %v: Generate: error = %v, want none", r.Platform, r.Features, err)
 				}
 				text, err := plan.YAML("values.yaml")
 				if err != nil {

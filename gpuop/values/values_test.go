@@ -121,15 +121,15 @@ func TestEveryPlatformWithEveryFeature(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, f := range judged.Report.Findings {
-					t.Errorf("%s %s: %s\n%s", f.Severity.String(), f.Subject, f.Reason, text)
+					t.Errorf("finding %s %s: %s, want none in the values:\n%s", f.Severity.String(), f.Subject, f.Reason, text)
 				}
 				if set != nil {
 					problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", policy(t, text))
 					if !known {
-						t.Error("no definition of ClusterPolicy")
+						t.Error("the CRDs do not define ClusterPolicy")
 					}
 					for _, f := range problems {
-						t.Errorf("ClusterPolicy %s: %s\n%s", f.Subject, f.Reason, text)
+						t.Errorf("the CRD rejects the ClusterPolicy: %s: %s; values:\n%s", f.Subject, f.Reason, text)
 					}
 				}
 			})
