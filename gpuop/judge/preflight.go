@@ -389,8 +389,7 @@ func (j *judge) quota() {
 	if j.gke() && !covered {
 		v.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
 			"it, and %s has none", j.Namespace)
-		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass # " +
-			"with scopeSelector system-node-critical, system-cluster-critical"
+		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass"
 	}
 	if v.Severity != check.OK || len(of) == 0 {
 		j.add(v)
