@@ -17,7 +17,7 @@ type Options struct {
 	Intended map[string]any
 	// From names the files and flags for messages. Flags repeats them as arguments of helm: "-f values.yaml --set a=b".
 	From, Flags string
-	// Hidden are the secrets of the input. Compare adds those of the releases and of the ClusterPolicies.
+	// Hidden are the secrets of the input. Compare adds the secrets of the releases and of the ClusterPolicies.
 	Hidden *check.Secrets
 }
 

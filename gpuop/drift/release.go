@@ -58,7 +58,7 @@ func (c *comparison) upgrade(r *Release) string {
 		r.Name, r.Namespace, r.chartVersion(), c.Flags))
 }
 
-// values compares the intended values with those of the release.
+// values compares the intended values with the values of the release.
 func (c *comparison) values(r *Release) {
 	agreed := 0
 	leaves(c.Intended, nil, func(path chart.Path, want any) {

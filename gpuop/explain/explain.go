@@ -27,8 +27,8 @@ type Entry struct {
 	Words []string `json:"words"`
 	// Meaning explains the word in a few sentences.
 	Meaning string `json:"meaning"`
-	// Writer names the component that sets the label, state or resource. Reader names the one that acts on it. Both may
-	// be empty.
+	// Writer names the component that sets the label, state or resource. Reader names the component that acts on it.
+	// Both may be empty.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
 	// Source says where this is documented: a page, a source file or a tool.

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrEdit is returned for texts that cannot be edited: the root is not a mapping, a line break is unusual, or the
-// edited text would not be valid YAML, for example because an alias refers to a removed anchor.
+// ErrEdit is returned for a text that has a root other than a mapping, has unusual line breaks, or is not valid YAML.
+// An edit leaves invalid YAML if it removes an anchor that aliases use.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
 // Edit changes the setting at a path.

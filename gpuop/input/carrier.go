@@ -97,7 +97,7 @@ const (
 	Fleet    = "fleet.yaml"
 )
 
-// valueKeys lists the keys under which supported tools take chart values. Each tool ignores the keys of the others.
+// valueKeys lists the keys under which supported tools take chart values. Each tool ignores the keys of other tools.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
 
 // repositoryKeys are the keys that tools use for the chart's repository.

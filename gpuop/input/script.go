@@ -129,8 +129,8 @@ func ParseScript(text string, line int) *Script {
 	}
 	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
 	if err := r.parse(s.Text); err != nil {
-		// an unterminated quote or here-document is an error if the script has commands that gpuop checks; anything
-		// else gets a note, because bash accepts most of it
+		// If the script has commands that gpuop checks, an unterminated quote or here-document is an error. Anything
+		// else gets a note, because bash accepts most of it.
 		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
 		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}

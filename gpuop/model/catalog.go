@@ -2,7 +2,7 @@ package model
 
 import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
-// Checks for values files and --set arguments, in addition to those of package fields.
+// These checks are for values files and --set arguments. Package fields has more.
 var (
 	SetSyntax = check.New("set-syntax", check.Error, "Helm cannot parse the argument of --set.",
 		"Correct it as the message says.", check.HelmInstall)

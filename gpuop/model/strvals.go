@@ -66,7 +66,7 @@ func Assignments(s string, typed bool) ([]Assignment, error) {
 }
 
 // nextAssignment splits s at the first comma that separates assignments. list is the position of the first list index
-// in the name, and equals is the position of the equals sign. Each is -1 if there is none.
+// in the name, or -1. equals is the position of the equals sign, or -1.
 func nextAssignment(s string) (text, rest string, list, equals int) {
 	list, equals = -1, -1
 	inList := false

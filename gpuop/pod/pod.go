@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// Specs finds the pod specs below an object's spec by their shape: a mapping with a list of containers, the first of
-// which has an image or resources.
+// Specs finds the pod specs below an object's spec by their shape: a mapping with a list of containers. The first
+// container must have an image or resources.
 func Specs(root *yaml.Node) (out []*yaml.Node) {
 	left := 20_000
 	var below func(n *yaml.Node, depth int)

@@ -2,7 +2,7 @@ package schema
 
 import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
-// Checks of a Validator, in addition to those of package fields.
+// Validator reports these checks and the checks of package fields.
 var (
 	MissingField = check.New("missing-field", check.Error, "A required field is missing: the API server rejects the object.",
 		"Add the field.", check.CRDs)

@@ -81,7 +81,8 @@ func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	}
 }
 
-// below returns the child fields: those of an object, or the one that describes the elements of an array or map.
+// below returns the child fields of an object. For an array or map, it returns the one field that describes the
+// elements.
 func (v *Validator) below(f *chart.Field) []*chart.Field {
 	return v.Table.Fields(v.Version, v.Kind, f.Path)
 }

@@ -4,7 +4,7 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 
 const pluginConfig = "k8s-device-plugin api/config/v1"
 
-// Checks for the device plugin's configs, in addition to those of package fields.
+// These checks are for the device plugin's configs. Package fields has more.
 var (
 	badValue = check.New("sharing-value", check.Error, "The device plugin does not accept this value.",
 		"Use one of the listed values.", pluginConfig)

@@ -48,7 +48,7 @@ func summary(findings []check.Finding) []string {
 	return out
 }
 
-// The cases cover every field, including those of newer plugin releases, and the known mistakes.
+// TestParseFindings has cases for every field, including the fields of newer plugin releases, and for known mistakes.
 func TestParseFindings(t *testing.T) {
 	slicing := func(lines ...string) string {
 		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"

@@ -103,9 +103,9 @@ type generator struct {
 	words []string
 }
 
-// Generate returns the plan for a request. Errors wrap ErrUnknown (an unknown name or invalid argument), ErrExcludes
-// (features that exclude each other), ErrVersion (not available in the release), ErrMissing (a required option or
-// argument is missing) or ErrImage.
+// Generate returns the plan for a request. Errors wrap ErrUnknown for an unknown name or invalid argument, and
+// ErrExcludes for features that exclude each other. They wrap ErrVersion if the release lacks a value, ErrMissing if a
+// required option or argument is missing, and ErrImage for an unusable image.
 func Generate(r Request) (*Plan, error) {
 	p, err := choose("platform", r.Platform, choices().Platforms)
 	if err != nil {

@@ -30,8 +30,8 @@ type Migration struct {
 
 // Change is a line of the list of changes.
 type Change struct {
-	// Kind is dropped, renamed, set (to a new value), begins (the old release ignored the setting) or default (a
-	// default that the file does not set has changed).
+	// Kind is dropped, renamed, set, begins or default. "set" means a new value. "begins" means that the old release
+	// ignored the setting. "default" means that a default has changed and the file does not set the value.
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`

@@ -43,8 +43,8 @@ type addition struct {
 	}
 }
 
-// condition restricts when a value or step is added. Has is a key that the release must have, Lacks is one that it must
-// not have, and Without is a feature that must not be requested. Empty fields do not restrict.
+// condition restricts when a value or step is added. The release must have the key Has and lack the key Lacks. The
+// feature Without must not be requested. Empty fields do not restrict.
 type condition struct{ Has, Lacks, Without string }
 
 // Step is a command to run in addition to helm, or a manifest to apply.
