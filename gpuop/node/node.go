@@ -116,7 +116,7 @@ func Check(n *corev1.Node) []check.Finding {
 		if state == "failed" {
 			severity = check.Error
 		}
-		add(MIGState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
+		add(MIGState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q", state, n.Labels["nvidia.com/mig.config"]),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {

@@ -33,7 +33,10 @@ func Choose(names []string, label, defaultName string) (name string, ok bool, pr
 	default:
 		f.Severity = check.Error
 		f.Reason = fmt.Sprintf("the ConfigMap has no config %q: the config manager fails, and the device plugin does not start", wanted)
-		f.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
+		f.Fix = "add the config to the ConfigMap"
+		if len(names) > 0 {
+			f.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
+		}
 	}
 	return "", wanted == "", &f
 }

@@ -17,6 +17,7 @@ import (
 // Errors of Generate.
 var (
 	ErrUnknown  = errors.New("unknown")
+	ErrInvalid  = errors.New("invalid")
 	ErrExcludes = errors.New("cannot be combined")
 	ErrVersion  = errors.New("not in this release")
 	ErrMissing  = errors.New("missing")
@@ -103,9 +104,9 @@ type generator struct {
 	words []string
 }
 
-// Generate returns the plan for a request. Errors wrap ErrUnknown for an unknown name or invalid argument, and
-// ErrExcludes for features that exclude each other. They wrap ErrVersion if the release lacks a value, ErrMissing if a
-// required option or argument is missing, and ErrImage for an unusable image.
+// Generate returns the plan for a request. Errors wrap ErrUnknown for an unknown name, ErrInvalid for an invalid
+// argument, and ErrExcludes for features that exclude each other. They wrap ErrVersion if the release lacks a value,
+// ErrMissing if a required option or argument is missing, and ErrImage for an unusable image.
 func Generate(r Request) (*Plan, error) {
 	p, err := choose("platform", r.Platform, choices().Platforms)
 	if err != nil {
@@ -171,17 +172,17 @@ func (g *generator) feature(word string) error {
 	n, err := strconv.Atoi(argument)
 	switch {
 	case hasArgument && f.Argument == "":
-		return fmt.Errorf("%w value %q: %s takes no value", ErrUnknown, argument, name)
+		return fmt.Errorf("%w value %q: %s takes no value", ErrInvalid, argument, name)
 	case f.Needed && argument == "":
 		return fmt.Errorf("%w argument: write %s=%s", ErrMissing, name, f.Argument)
 	case f.With != nil && !known:
-		return fmt.Errorf("%w value: found %s=%s, expected %s or %s=%s", ErrUnknown, name, argument, name, name, f.Argument)
+		return fmt.Errorf("%w value: found %s=%s, expected %s or %s=%s", ErrInvalid, name, argument, name, name, f.Argument)
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
 		want := "at least 2"
 		if f.Most > 0 {
 			want = fmt.Sprintf("2 to %d", f.Most)
 		}
-		return fmt.Errorf("%w number of replicas: %s=%s, expected %s", ErrUnknown, name, argument, want)
+		return fmt.Errorf("%w number of replicas: %s=%s, expected %s", ErrInvalid, name, argument, want)
 	}
 	g.words = append([]string{"{argument}", argument}, g.words...)
 	return cmp.Or(g.add(f, f.addition), g.add(f, with))

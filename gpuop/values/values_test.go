@@ -148,9 +148,9 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"unknown platform", values.Request{Platform: "eksx"}, values.ErrUnknown},
 		{"unknown feature", values.Request{Platform: "eks", Features: []string{"timeslicing"}}, values.ErrUnknown},
-		{"too few replicas", values.Request{Platform: "eks", Features: []string{"time-slicing=1"}}, values.ErrUnknown},
-		{"too many MPS clients", values.Request{Platform: "eks", Features: []string{"mps=49"}}, values.ErrUnknown},
-		{"a value for a feature that takes none", values.Request{Platform: "generic", Features: []string{"gds=yes"}}, values.ErrUnknown},
+		{"too few replicas", values.Request{Platform: "eks", Features: []string{"time-slicing=1"}}, values.ErrInvalid},
+		{"too many MPS clients", values.Request{Platform: "eks", Features: []string{"mps=49"}}, values.ErrInvalid},
+		{"a value for a feature that takes none", values.Request{Platform: "generic", Features: []string{"gds=yes"}}, values.ErrInvalid},
 		{"two MIG strategies", values.Request{Platform: "generic", Features: []string{"mig-single", "mig-mixed"}}, values.ErrExcludes},
 		{"MPS and time-slicing", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
 		{"MPS with MIG devices", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
