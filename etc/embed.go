@@ -39,8 +39,8 @@ var fleetCounters []byte
 // Default returns the content of default-counters.csv.
 func Default() []byte { return bytes.Clone(defaultCounters) }
 
-// File returns the shipped file with a name, and whether it exists.
-func File(name string) ([]byte, bool) {
+// File returns the content of the shipped file with this name. ok is false if no shipped file has the name.
+func File(name string) (content []byte, ok bool) {
 	switch name {
 	case DefaultName:
 		return bytes.Clone(defaultCounters), true
@@ -60,8 +60,8 @@ func File(name string) ([]byte, bool) {
 // Names are the short names of the files that a counters file can include.
 var Names = []string{"default", "health", "fleet"}
 
-// Named returns the file of a short name, and whether there is one.
-func Named(short string) ([]byte, bool) {
+// Named returns the content of the shipped file with this short name. ok is false if the name is not in Names.
+func Named(short string) (content []byte, ok bool) {
 	if !slices.Contains(Names, short) {
 		return nil, false
 	}

@@ -78,7 +78,7 @@ func mustFile(t *testing.T, name string) []byte {
 	return data
 }
 
-// switchOn uncomments the lines that are commented out.
+// switchOn uncomments the lines of fields and families. Other comments stay.
 func switchOn(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -89,8 +89,8 @@ func switchOn(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each shipped file has the same names and types as NVIDIA's file of that name. NVIDIA's file is parsed with a plain
-// CSV reader.
+// Each file that NVIDIA also ships has the same names and types as NVIDIA's. NVIDIA's file is parsed with a plain CSV
+// reader.
 func TestShippedFilesMatchNVIDIA(t *testing.T) {
 	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {

@@ -63,7 +63,7 @@ func xidGroup() (string, error) {
 		return "", err
 	}
 	data := struct {
-		Short  string // matches the XIDs of classes with a memory of less than an hour
+		Short  string // regular expression of the XIDs that stay active for less than an hour
 		Alerts map[string]alert
 	}{codes(forgotten), map[string]alert{}}
 	for _, class := range catalog.XIDClasses() {

@@ -1,5 +1,5 @@
-// Command gen writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release, and a
-// clone of the operator's repository. docs/gpuop/dev/recipes.md describes how to use it.
+// Command operator writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release,
+// and a clone of the operator's repository. docs/gpuop/dev/recipes.md describes how to use it.
 package main
 
 import (

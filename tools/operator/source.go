@@ -141,7 +141,8 @@ func (s *source) text(e ast.Expr) string {
 	return ""
 }
 
-// field returns the JSON name and the type of a struct field.
+// field returns the JSON name and the type of a struct field, or "" and "" if there is no such field. It also searches
+// embedded structs.
 func (s *source) field(of, name string) (json, is string) {
 	t := s.structs[of]
 	if t == nil {

@@ -39,7 +39,8 @@ type writer struct {
 	versions []chart.Version
 }
 
-// spans returns the releases for which in returns true, as ranges.
+// spans returns the releases for which in returns true, as ranges. A range that includes the newest release has no end:
+// "v22.9.0-".
 func (w writer) spans(in func(chart.Version) bool) string {
 	var spans []string
 	for i := 0; i < len(w.versions); i++ {
