@@ -165,7 +165,8 @@ func kustomize(folder, base string) (tree, error) {
 	return out, nil
 }
 
-// component adds the objects and patches of a component. They turn the objects in plain into those in with.
+// component adds the objects and patches of a component. plain has the objects that the chart renders without the
+// component, and with has those that it renders with the component.
 func (f tree) component(one component, plain, with map[string]map[string]any) error {
 	folder := filepath.Join("components", one.name)
 	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}

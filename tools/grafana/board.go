@@ -15,7 +15,6 @@ import (
 // tag is the tag of every dashboard. Links between dashboards select dashboards by it.
 const tag = "gpu-telemetry"
 
-// A board is a dashboard.
 type board struct {
 	file, title, about string
 	from               string // default time range: from this time until now
