@@ -113,10 +113,11 @@ func xids(keep func(catalog.XIDClass) bool) []int64 {
 	return catalog.XIDsOf(slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })...)
 }
 
-// xidTable returns the table of XIDs in the runbooks. It adds the reasons of classes that the actions do not explain.
+// xidTable returns the table of XIDs in the runbooks. Below it is a list of reasons for XIDs whose class does not follow
+// from their actions.
 func xidTable() string {
 	var b strings.Builder
-	var reasons []string // the reasons are in the order of the table
+	var reasons []string // without duplicates, in the order of the table
 	codesOf := map[string][]string{}
 	b.WriteString("| XID | meaning | class | severity | verdict | memory | first | then | alert | source |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")

@@ -35,8 +35,8 @@ func eachRow(path string, columns int, f func(row []string) error) error {
 	}
 }
 
-// applyFacts adds the hand-written facts in facts.csv. A row that matches no field is an error, so that outdated rows
-// are noticed.
+// applyFacts applies the hand-written facts in facts.csv. An empty cell changes nothing, and "-" clears a property. A
+// row that matches no field is an error, so that outdated rows are noticed.
 func applyFacts(fields []*field, path string) error {
 	return eachRow(path, 9, func(row []string) error {
 		low, high, err := idRange(row[0])
@@ -66,7 +66,7 @@ func applyFacts(fields []*field, path string) error {
 	})
 }
 
-// applyNames adds names that are newer than the header in go-dcgm.
+// applyNames adds base-unit names that are newer than the header in go-dcgm.
 func applyNames(fields []*field, path string) error {
 	return eachRow(path, 2, func(row []string) error {
 		id, err := strconv.Atoi(row[0])

@@ -88,7 +88,7 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 	return out, nil
 }
 
-// bare removes the labels and annotations of Helm, and the namespace.
+// bare removes the namespace and Helm's labels from every metadata in v.
 func bare(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -48,7 +48,8 @@ func run() error {
 	return files.replace(base, "values.yaml", "namespace.yaml")
 }
 
-// replace replaces the files of a folder by those in f. The hand-written files in kept are not changed.
+// replace writes the files in f to a folder and deletes all other files there. The hand-written files in kept are not
+// changed.
 func (f tree) replace(folder string, kept ...string) error {
 	for _, k := range kept {
 		f[k] = nil

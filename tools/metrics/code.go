@@ -151,7 +151,7 @@ func (w *writer) operations() string {
 	return page
 }
 
-// walkCode visits every node of the exporter's code, except tests.
+// walkCode visits every node of the Go files in internal, except tests.
 func (w *writer) walkCode(visit func(ast.Node)) {
 	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
