@@ -7,7 +7,7 @@ const (
 	validator      = "gpu-operator cmd/nvidia-validator/main.go"
 )
 
-// Checks for nodes, in dependency order.
+// Checks for nodes.
 var (
 	firstBroken = check.New("first-broken-link", check.Error, "Names the first broken component of the node; the later ones depend on it.",
 		"Fix this component first.", "gpu-operator assets/")

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// cdiSpec is the part of a CDI specification that refers to files of the node.
+// cdiSpec holds the kind of a CDI specification and the paths that it names on the node.
 type cdiSpec struct {
 	Kind           string
 	ContainerEdits cdiEdits
@@ -25,7 +25,7 @@ type cdiEdits struct {
 	Hooks       []struct{ Path string }
 }
 
-// cdi checks that the files and devices in CDI specifications exist.
+// cdi checks that the files and devices named in NVIDIA's CDI specifications exist.
 func (n *inspection) cdi() {
 	before := len(n.findings)
 	for _, file := range n.glob("/etc/cdi/*", "/run/cdi/*") {

@@ -34,14 +34,16 @@ type wanted struct {
 
 var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
 
-// frontend lists the names of the GPUs' major number in /proc/devices. They differ between driver branches.
+// frontend lists the names under which /proc/devices can list the GPUs' major number. The name depends on the driver
+// branch.
 var frontend = []string{"nvidia-frontend", "nvidia", "nvidiactl"}
 
-// devices checks that the device nodes exist and have the kernel's current device numbers.
+// devices checks that the device nodes exist and have the kernel's current device numbers. It also reports GPUs on the
+// PCI bus that the driver does not see.
 func (n *inspection) devices() (check.Severity, string, string) {
 	const next, gpus = "sudo nvidia-modprobe -u -c 0", "/proc/driver/nvidia/gpus"
 	if n.version == "" {
-		return check.OK, "", "" // driverModule reports it
+		return check.OK, "", "" // driverModule reports the missing version
 	}
 	majors, err := n.majors()
 	if err != nil {
@@ -82,11 +84,11 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	case len(missing) > 0:
 		return check.Error, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module", "sudo rm the node, then " + next
+		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module, or not created by the driver", "sudo rm the node, then " + next
 	case known < n.count && !n.vfio:
 		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: a missing GPU has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %d GPUs exist and match the kernel", known), ""
+		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %s exist and match the kernel", check.Count(known, "GPU")), ""
 	}
 }
 
@@ -107,7 +109,8 @@ func (w wanted) differs(info fs.FileInfo, majors map[string]uint32) []string {
 
 func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
 
-// fabric checks that the fabric manager runs if the GPUs are connected by NVSwitches.
+// fabric checks that the fabric manager runs if the node has NVSwitches. It skips nodes whose GPUs are all bound to a
+// driver for virtual machines.
 func (n *inspection) fabric() (check.Severity, string, string) {
 	if n.switches == 0 || n.vfio {
 		return check.OK, "", ""

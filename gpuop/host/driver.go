@@ -16,10 +16,10 @@ const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector s
 // libcuda matches the driver's library, whose name ends in the driver's version.
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
-// libraryDirs are the directories of the driver's libraries, below its root.
+// libraryDirs are the directories of the driver's libraries, below the driver's root.
 var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
 
-// libraryIn returns the version of the driver's libraries below base, or "".
+// libraryIn returns the version of the first libcuda library found below base, or "".
 func (n *inspection) libraryIn(base string) string {
 	for _, dir := range libraryDirs {
 		for _, file := range n.glob(path.Join(base, dir, "libcuda.so.*")) {
@@ -31,8 +31,8 @@ func (n *inspection) libraryIn(base string) string {
 	return ""
 }
 
-// libraries checks that the driver's libraries exist and have the version of the loaded kernel module. If the versions
-// differ, every CUDA program fails.
+// libraries checks that only one set of driver libraries exists, and that its version is that of the loaded kernel
+// module. If the versions differ, every CUDA program fails.
 func (n *inspection) libraries() (check.Severity, string, string) {
 	// driver-ready may name another root, from hostPaths.driverInstallDir
 	roots := []string{"/", driverDir}
@@ -46,7 +46,7 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
 	switch {
 	case first < 0 && n.version == "":
-		return check.OK, "", "" // driverModule reports it
+		return check.OK, "", "" // driverModule reports that no module is loaded
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
 		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
 	case first < 0:

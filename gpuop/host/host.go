@@ -15,8 +15,8 @@ import (
 // ErrRoot is returned by Inspect if the folder cannot be read or does not look like a node's root file system.
 var ErrRoot = errors.New("no root of a node")
 
-// Inspect checks a node by its root file system, which is mounted at a folder or copied to it. at is the time of the
-// report. The node's name is from /etc/hostname. Errors wrap ErrRoot.
+// Inspect checks the node whose root file system is mounted at folder, or was copied there. at is the time of the
+// report. The node's name is read from /etc/hostname; without the file, it is folder. Errors wrap ErrRoot.
 func Inspect(folder string, at time.Time) (check.Report, error) {
 	return inspect(root{path: folder, stat: os.Stat}, at)
 }
@@ -28,7 +28,7 @@ type step struct {
 	run     func(*inspection) (state check.Severity, reason, next string)
 }
 
-// checks lists the first checks, in dependency order. inspect then runs those that can add several findings.
+// checks lists the first checks, in dependency order. inspect then runs the checks that can add several findings.
 var checks = []step{
 	{gpuOnPCI, "GPUs on PCI", (*inspection).gpus},
 	{nouveauLoaded, "nouveau", (*inspection).nouveau},
@@ -49,7 +49,7 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	if !r.hasAny(known...) {
 		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: specify the folder with the node's root file system", ErrRoot, r.path, known)
 	}
-	hostname, _ := r.read("/etc/hostname") // without it, the folder names the node
+	hostname, _ := r.read("/etc/hostname") // without the file, the root's path names the node
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
 	for _, c := range checks {
 		if state, reason, next := c.run(n); reason != "" {
@@ -90,7 +90,7 @@ func unread(err error) (state check.Severity, reason, next string) {
 }
 
 // addFirstBroken inserts a finding that names the first broken component, because later failures may follow from it. If
-// nothing is broken, the finding says so.
+// nothing is broken, the finding says so, and names the first component that was not checked.
 func (n *inspection) addFirstBroken() {
 	at := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Error })
 	f := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}

@@ -20,8 +20,8 @@ import (
 
 var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// healthy returns a node with two GPUs and a preinstalled driver: path → content. "→" is a link, "dev" a character
-// device.
+// healthy returns the files of a node with two GPUs and a preinstalled driver. The keys are paths, the values are
+// contents. "→target" is a symbolic link, and "dev 1:3" is a character device with these numbers.
 func healthy() map[string]string {
 	files := map[string]string{
 		"/etc/hostname":               "gpu-1\n",
@@ -91,7 +91,8 @@ containerEdits:
 `
 }
 
-// change returns the files with some replaced; the content "-" removes a path and all below it.
+// change returns a copy of files in which pairs of a path and a content are replaced or added. The content "-" removes
+// a path and everything below it.
 func change(files map[string]string, pairs ...string) map[string]string {
 	files = maps.Clone(files)
 	for i := 0; i < len(pairs); i += 2 {
@@ -269,7 +270,7 @@ func TestWhyNotLoaded(t *testing.T) {
 		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
 		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
 		if got := tree.Findings[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
-			t.Errorf("%s: reason = %q, want it to contain %q", name, got, tc.want)
+			t.Errorf("%s: reason = %q, want it to contain %q and not \"headers\"", name, got, tc.want)
 		}
 	}
 }
@@ -286,7 +287,7 @@ func TestSecureBoot(t *testing.T) {
 		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
 		got := tree.Findings[i]
 		if strings.Contains(got.Reason, "Secure Boot is on") != tc.want || strings.Contains(got.Fix, "mokutil") != tc.want {
-			t.Errorf("%s: %q, fix %q, want Secure Boot: %t", name, got.Reason, got.Fix, tc.want)
+			t.Errorf("%s: reason = %q, fix = %q, want Secure Boot mentioned: %t", name, got.Reason, got.Fix, tc.want)
 		}
 	}
 }
@@ -304,7 +305,7 @@ func TestAge(t *testing.T) {
 	}
 	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "validation-driver" })
 	if !tree.Findings[i].Since.Equal(since) {
-		t.Errorf("since %s, want %s", tree.Findings[i].Since, since)
+		t.Errorf("Since = %s, want %s", tree.Findings[i].Since, since)
 	}
 }
 
@@ -321,7 +322,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	}
 }
 
-// A file without read permission is Unknown, and the finding says how to get access.
+// A check that cannot read its file is Unknown, and the finding says how to get access.
 func TestPermission(t *testing.T) {
 	if os.Geteuid() == 0 {
 		// Tests may run as root, which can read every file. A directory is unreadable even for root.
@@ -352,7 +353,7 @@ func TestNoRoot(t *testing.T) {
 	}
 	for _, path := range []string{file, file + "-missing", t.TempDir()} {
 		if _, err := Inspect(path, at); !errors.Is(err, ErrRoot) {
-			t.Errorf("%s: %v, want ErrRoot", path, err)
+			t.Errorf("Inspect(%q): error = %v, want ErrRoot", path, err)
 		}
 	}
 }
@@ -371,13 +372,13 @@ func FuzzFiles(f *testing.F) {
 		}
 		tree := inspectFiles(t, change(healthy(), name, content))
 		if len(tree.Findings) < 5 || tree.Findings[0].Check.ID != "first-broken-link" {
-			t.Fatalf("report = %+v, want first-broken-link first", tree)
+			t.Fatalf("report = %+v, want at least 5 findings with first-broken-link first", tree)
 		}
 	})
 }
 
-// The fix for k3s, RKE2 and MicroK8s does not name the configuration file that they generate, because a restart
-// overwrites it.
+// For k3s, RKE2 and MicroK8s, the fix names a restart or the template. It does not name the generated configuration
+// file, because a restart overwrites that file.
 func TestNextStepOfABundledContainerd(t *testing.T) {
 	const without = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for config, want := range map[string]string{

@@ -68,7 +68,7 @@ func (n *inspection) nouveau() (check.Severity, string, string) {
 // nvrm matches the first line of /proc/driver/nvidia/version.
 var nvrm = regexp.MustCompile(`NVRM version:\s*NVIDIA UNIX (Open )?.*?Kernel Module.*?\s(\d{3,4}\.\d+(?:\.\d+)?)\b`)
 
-// driver checks that NVIDIA's kernel module is loaded.
+// driver checks that NVIDIA's kernel module is loaded, and sets n.version.
 func (n *inspection) driver() (check.Severity, string, string) {
 	const file = "/proc/driver/nvidia/version"
 	text, err := n.read(file)
@@ -102,7 +102,8 @@ func (n *inspection) secureBoot() bool {
 	return err == nil && len(value) == 5 && value[4] == 1
 }
 
-// module matches NVIDIA's kernel module in modules.dep. A distribution's package or DKMS installs it there.
+// module matches the line of NVIDIA's kernel module in modules.dep. The module is listed there if a distribution's
+// package or DKMS has installed it.
 var module = regexp.MustCompile(`(?m)^(\S*/)?nvidia\.ko[.:]`)
 
 // whyNotLoaded explains why the kernel module is not loaded.

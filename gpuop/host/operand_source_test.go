@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// The names of the validation files are those that the newest release's validator writes.
+// The operands' file names equal those in the source of the newest release's validator.
 func TestFilesAreTheValidators(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// These are the contents that cmd/nvidia-validator and the startup probe of gpu-operator v26.7.0 write.
+// The contents are those written by cmd/nvidia-validator and the driver's startup probe of gpu-operator v26.7.0.
 const (
 	hostDriver = "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n"
 	gds        = "GDRCOPY_ENABLED: false\nGDS_ENABLED: true\nGPU_DIRECT_RDMA_ENABLED: false\n"
 )
 
-// In want, + marks an operand that is ready, ! one that is ready with a warning, and - one that should be ready.
+// In want, + marks an operand that is ready, ! one that is ready with a warning, and - one that is required but
+// missing.
 func TestValidations(t *testing.T) {
 	signs := map[check.Severity]string{check.OK: "+", check.Warning: "!", check.Error: "-"}
 	for name, tc := range map[string]struct {
@@ -48,7 +49,7 @@ func TestValidations(t *testing.T) {
 			words = append(words, signs[f.Severity]+strings.TrimPrefix(f.Check.ID, "validation-"))
 		}
 		if got := strings.Join(words, " "); got != tc.want {
-			t.Errorf("%s: %s, want %s", name, got, tc.want)
+			t.Errorf("%s: operands = %s, want %s", name, got, tc.want)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // root is a node's root file system, mounted at any path.
 type root struct {
 	path string
-	// stat is os.Stat, except in tests, which may not create device nodes.
+	// stat is os.Stat. Tests replace it, because creating device nodes needs privileges.
 	stat func(string) (fs.FileInfo, error)
 }
 
@@ -43,7 +43,7 @@ func (r root) read(name string) (string, error) {
 	return string(data), renamed(err, name)
 }
 
-// names returns the sorted names in a directory.
+// names returns the sorted names of a directory's entries.
 func (r root) names(dir string) ([]string, error) {
 	full, err := r.resolve(dir)
 	if err != nil {
@@ -87,7 +87,8 @@ func (r root) link(name string) string {
 	return filepath.Base(target)
 }
 
-// glob returns the files that match, as paths on the node. Only the last element of a pattern may have wildcards.
+// glob returns the files that match any of the patterns, as paths on the node. Only the last element of a pattern may
+// have wildcards. A directory that cannot be read has no matches.
 func (r root) glob(patterns ...string) []string {
 	var found []string
 	for _, p := range patterns {
@@ -111,8 +112,8 @@ func device(info fs.FileInfo) (major, minor uint32, ok bool) {
 	return unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)), true
 }
 
-// renamed replaces the path in a file system error by the path on the node, because users do not know where the root is
-// mounted.
+// renamed replaces the path in a file system error with the path on the node. The mount point of the root would confuse
+// users.
 func renamed(err error, name string) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -121,7 +122,7 @@ func renamed(err error, name string) error {
 	return err
 }
 
-// absent reports whether err means that a file does not exist. A file that may not be read is not absent.
+// absent reports whether err means that a file does not exist. A file without read permission is not absent.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

@@ -31,10 +31,11 @@ type configured struct {
 	runtimes map[string]handled
 }
 
-// kubeRuntime is a container runtime of a Kubernetes distribution.
+// kubeRuntime describes a container runtime that a kubelet can use: containerd, CRI-O, or the containerd that is
+// bundled with a Kubernetes distribution.
 type kubeRuntime struct {
 	name, socket, config string
-	// next is the fix for distributions that configure their own containerd.
+	// next is the fix if the handler is missing from a bundled containerd. It is empty for containerd and CRI-O.
 	next string
 }
 
@@ -50,8 +51,9 @@ var kubeRuntimes = []kubeRuntime{
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
 
-// runtimes checks the configuration of the kubelet's container runtime. It is the one that the kubelet's configuration
-// names or, if that names none, the first one with a configuration or a socket.
+// runtimes checks the configuration of the kubelet's container runtime. This is the first runtime whose socket the
+// kubelet's configuration names and whose configuration folder exists. If there is none, it is the first runtime with a
+// configuration or a socket.
 func (n *inspection) runtimes() {
 	flags, _ := n.read("/var/lib/kubelet/kubeadm-flags.env") // the kubelet may have no flags
 	config, _ := n.read("/var/lib/kubelet/config.yaml")
@@ -98,7 +100,8 @@ func (n *inspection) runtimes() {
 	}
 }
 
-// checkRuntime checks that the RuntimeClass nvidia has a handler and that the handler's binary exists.
+// checkRuntime checks that the RuntimeClass nvidia has a handler. If the path of the handler's binary is absolute, it
+// also checks that the binary exists.
 func (n *inspection) checkRuntime(r kubeRuntime, c configured) (state check.Severity, reason, next string) {
 	h, found := c.runtimes[handler]
 	_, err := n.info(h.binary)
@@ -121,8 +124,8 @@ func (n *inspection) checkRuntime(r kubeRuntime, c configured) (state check.Seve
 	return check.OK, fmt.Sprintf("the RuntimeClass %s has a handler in %s", handler, h.file), ""
 }
 
-// devChar checks the links in /dev/char. systemd resolves devices there when it updates a pod's cgroup; without the
-// links, running containers lose their GPUs.
+// devChar checks that /dev/char has a link to the GPUs' control device, as a sample of the links to all device nodes.
+// systemd resolves devices there when it updates a pod's cgroup; without the links, running containers lose their GPUs.
 func (n *inspection) devChar() {
 	if n.version == "" || !n.has("/dev/char") {
 		return
@@ -138,7 +141,8 @@ func (n *inspection) devChar() {
 }
 
 // configuration reads a container runtime's main configuration file and its drop-ins. If the main file is missing, the
-// error wraps fs.ErrNotExist; CRI-O does not need the file.
+// error wraps fs.ErrNotExist; CRI-O does not need the file. configuration also reports a drop-in of the toolkit that
+// containerd's main file does not import.
 func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 	c := configured{runtimes: map[string]handled{}}
 	tree, err := n.tree(r.config)
@@ -198,7 +202,7 @@ func (c *configured) add(file string, tree map[string]any) {
 	}
 }
 
-// tree parses a TOML file. The error names the file and line.
+// tree parses a TOML file. A syntax error names the file and line.
 func (n *inspection) tree(file string) (tree map[string]any, err error) {
 	text, err := n.read(file)
 	if err != nil {

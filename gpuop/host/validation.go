@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// validationDir is the directory of the operator's validator.
+	// validationDir is the directory in which the operator's validator writes its files.
 	validationDir = "/run/nvidia/validations"
 	// driverDir is the root of the operator's driver container, unless hostPaths.driverInstallDir is set.
 	driverDir = "/run/nvidia/driver"
-	// hostDriverFile exists instead of driver-ready if the driver is installed on the host, up to v24.3.
+	// hostDriverFile was written instead of driver-ready up to v24.3, if the driver was installed on the host.
 	hostDriverFile = "host-driver-ready"
 )
 
@@ -27,10 +27,10 @@ type operand struct {
 	check *check.Check
 	// name is the operand's name, such as "driver".
 	name string
-	// workload is the value of nvidia.com/gpu.workload.config with which the operand is always validated. flag is the
-	// key in .driver-ctr-ready that enables it. Both are empty if the operand is always enabled.
+	// workload is the value of nvidia.com/gpu.workload.config for which the operand is always validated. flag is the
+	// key in .driver-ctr-ready that enables the operand. If both are empty, a missing file is never reported.
 	workload, flag string
-	// other is the file that the validator writes if the driver or vGPU manager is installed on the host.
+	// other is the file that the validator writes instead if the driver or vGPU manager is installed on the host.
 	other string
 	// missing says what fails while the operand is not ready.
 	missing string
@@ -38,7 +38,7 @@ type operand struct {
 
 func (o operand) file() string { return o.name + "-ready" }
 
-// operands lists the operands in order of dependence.
+// operands lists the operands in dependency order.
 var operands = []operand{
 	{name: "mofed", check: newValidation("mofed", "The network driver is not ready.", "Read the MOFED pod's log."),
 		missing: "the driver container waits for the network driver"},
@@ -72,8 +72,8 @@ var operands = []operand{
 // early reports whether an operand is validated before the container runtime is needed.
 func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
 
-// pods returns the kubectl command that prints the log of the operand's validation container.
-func (o operand) pods() string {
+// logCommand returns the kubectl command that prints the log of the operand's validation container.
+func (o operand) logCommand() string {
 	app, container := "nvidia-operator-validator", o.name
 	if strings.HasPrefix(o.workload, "vm-") {
 		app = "nvidia-sandbox-validator"
@@ -84,14 +84,15 @@ func (o operand) pods() string {
 	return fmt.Sprintf("kubectl logs -n gpu-operator -l app=%s -c %s-validation", app, container)
 }
 
-// validations is the content of the validator's files.
+// validations holds what the validator's files say about the node.
 type validations struct {
 	// workload is the node's workload type; "container" if unknown.
 	workload string
-	// driverRoot is where the driver was found; empty if unknown. host means that it is installed on the host.
+	// driverRoot is where the driver was found; empty if unknown. host means that the driver is installed on the host.
 	driverRoot string
 	host       bool
-	// container means that the operator's driver container has reported ready. flags is its configuration.
+	// container means that the operator's driver container has reported ready. flags says which optional drivers the
+	// container enables, such as GDS_ENABLED.
 	container bool
 	flags     map[string]bool
 }
@@ -162,16 +163,16 @@ func (n *inspection) validated(early bool) {
 				// other roots come from hostPaths.driverInstallDir, for clouds that install the driver in their own
 				// folder
 				f.Severity = check.Warning
-				f.Reason = "it refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
+				f.Reason = "driver-ready refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
 				f.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case !absent(err):
 			f.Severity, f.Reason, f.Fix = unread(err)
 		case o.workload == v.workload:
-			f.Severity, f.Reason, f.Fix = check.Error, o.file()+" is missing: "+o.missing, o.pods()
+			f.Severity, f.Reason, f.Fix = check.Error, o.file()+" is missing: "+o.missing, o.logCommand()
 		case v.flags[o.flag]:
-			f.Severity, f.Fix = check.Error, o.pods()
-			f.Reason = fmt.Sprintf("%s is missing, and .driver-ctr-ready says %s: true: %s", o.file(), o.flag, o.missing)
+			f.Severity, f.Fix = check.Error, o.logCommand()
+			f.Reason = fmt.Sprintf("%s is missing, but .driver-ctr-ready enables %s: %s", o.file(), o.flag, o.missing)
 		default:
 			continue // nothing shows that the node needs the operand
 		}

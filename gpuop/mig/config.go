@@ -74,7 +74,7 @@ func (c *Config) Names() []string {
 
 // ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
 // is unreadable, what the MIG manager rejects and what no board can hold. The config has everything that could be
-// parsed; it is nil only if the file is not a mapping. Findings have lines but no file.
+// parsed. It is nil only if the file cannot be parsed as a YAML mapping. Findings have lines but no file.
 func ParseConfig(data []byte) (*Config, []check.Finding) {
 	p := parser{fields.Reader{Unknown: "unknown key: the MIG manager rejects the file"}}
 	var c *Config
@@ -99,7 +99,7 @@ func ParseConfig(data []byte) (*Config, []check.Finding) {
 
 type parser struct{ fields.Reader }
 
-// mapping returns the fields of a mapping, and reports missing ones.
+// mapping returns the fields of a mapping. It reports required fields that are missing, and unknown fields.
 func (p *parser) mapping(n *yaml.Node, path string, optional []string, required ...string) []fields.Field {
 	found := p.Mapping(n, path, append(required, optional...)...)
 	for _, name := range required {
@@ -217,7 +217,8 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 	return r
 }
 
-// profile checks a profile name as the MIG manager parses it.
+// profile reports whether a profile name has the form that the MIG manager accepts. It adds a finding if the form is
+// wrong or no known board has the profile.
 func (p *parser) profile(n *yaml.Node, path string) bool {
 	known := Profiles()
 	fix := check.Suggest(n.Value, known, "")
@@ -250,8 +251,8 @@ func (e Entry) candidates() []Board {
 	})
 }
 
-// fit reports an entry that a board of its filter cannot hold. Without a filter, it reports an entry that no board can
-// hold.
+// fit reports an entry with a device-filter if it does not fit on one of the boards in the filter. It reports an entry
+// without a filter if it fits on no board.
 func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	boards := e.candidates()
 	var refusals []error
@@ -269,8 +270,8 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	}
 }
 
-// coverage warns about a config that lists a GPU twice, or skips an index. With such a config, mig-parted never reports
-// success.
+// coverage warns if a config lists a GPU again in an entry without device-filter. It also warns about a gap in the
+// indices, unless an entry has devices: all. With such a config, mig-parted never reports success.
 func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {
@@ -286,7 +287,7 @@ func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	for i := range len(named) {
 		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
 			p.Add(Coverage, check.Warning, key, path, fmt.Sprintf("the config has no entry for GPU %d; the change never completes unless every GPU is covered", i),
-				"add an entry for the others, for example devices: [0] with mig-enabled: false")
+				fmt.Sprintf("add an entry for it, for example devices: [%d] with mig-enabled: false", i))
 			return
 		}
 	}

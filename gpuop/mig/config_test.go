@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// NVIDIA's 81 default configs are all parsed, and fit every board that they name.
+// All 81 default configs of NVIDIA are parsed. Each entry equals the result of Default, and fits every board to which
+// it may apply.
 func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {
@@ -126,7 +127,7 @@ func TestParseConfigFindings(t *testing.T) {
 	}
 }
 
-// Every text yields a config or an error.
+// For any text, ParseConfig returns a config or a finding of severity error.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("version: v1\nmig-configs:\n  a:\n    - device-filter: [\"0x20B010DE\"]\n      devices: [0, 1]\n      mig-enabled: true\n      mig-devices: {\"1g.5gb+me\": 1, 3g.20gb: 1}\n  \"true\":\n    - devices: all\n      mig-enabled: false\n"))
 	f.Add([]byte("version: v1\nx: &x\n  <<: *x\nmig-configs: {y: [*x]}"))

@@ -60,10 +60,10 @@ type Board struct {
 	// Family and ComputeCapability are derived from the architecture, as in GPU Feature Discovery.
 	Family            string `json:"-"`
 	ComputeCapability string `json:"-"`
-	// Profiles are sorted from small to large.
+	// Profiles are sorted from small to large. GPUs without MIG have none.
 	Profiles []Profile `json:"profiles"`
-	// Evidence is "attested" if a driver printed the placements. It is "assumed" if they follow the pattern of similar
-	// boards.
+	// Evidence is "attested" if a driver printed the placements, or if NVIDIA's simulated device has them. It is
+	// "assumed" if they follow the pattern of similar boards.
 	Evidence string `json:"evidence"`
 	Source   string `json:"source"`
 }
@@ -103,7 +103,7 @@ func Boards() []Board {
 	return all[:slices.IndexFunc(all, func(b Board) bool { return len(b.Profiles) == 0 })]
 }
 
-// normal normalizes the name of a board: lower case, words joined by single hyphens, no vendor.
+// normal normalizes a board's name: lower case, words joined by single hyphens, without the prefix "nvidia-".
 func normal(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == '-' || r == '/' }), "-")
@@ -123,7 +123,8 @@ func FindBoard(word string) (Board, error) {
 	return b, err
 }
 
-// FindGPU finds a GPU, with or without MIG. It accepts the same names as FindBoard, and keeps a given product label.
+// FindGPU finds a GPU, with or without MIG. It accepts the same names as FindBoard. If word is the product label of a
+// GPU with MIG, it becomes the GPU's Product. Otherwise Product is the board's typical label.
 func FindGPU(word string) (GPU, error) {
 	b, err := find(word)
 	if err != nil {

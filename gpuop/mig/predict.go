@@ -69,8 +69,8 @@ type Prediction struct {
 	// Labels are the predicted labels that depend on the configuration. Labels that depend only on the driver or the
 	// machine are not included.
 	Labels map[string]string
-	// Resources maps extended resources to their capacity. A resource that the device plugin no longer advertises stays
-	// at 0 until the kubelet restarts.
+	// Resources maps extended resources to their capacity. A resource that sharing has renamed is listed with 0: it
+	// stays on the node until the kubelet restarts.
 	Resources map[string]int
 	// Findings are problems to expect.
 	Findings []check.Finding
@@ -143,8 +143,8 @@ func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fi
 	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
-// wholeGPUs sets the nvidia.com/gpu.* labels, which describe only one GPU model: that of a GPU that is not in MIG mode,
-// if there is one. If all GPUs are in MIG mode, replicas is 0.
+// wholeGPUs sets the nvidia.com/gpu.* labels. They describe only one GPU model: that of the last GPU that is not in MIG
+// mode or, if all are, of the first GPU. In the second case, replicas is 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
 	described := p.first
 	counts := map[string]int{}

@@ -119,11 +119,10 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// fromDriver matches labels whose values depend on the driver or the machine, so they are not predicted.
+// fromDriver matches the labels that the test does not compare. Their values depend on the driver or the machine.
 var fromDriver = regexp.MustCompile(`nvidia\.com/(cuda\.|gfd\.timestamp|gpu\.(machine|mode)$)|\.(memory|engines\.[a-z]+|multiprocessors)$`)
 
-// Every label in GPU Feature Discovery's own tests is predicted or comes from the driver. Predicted values have the
-// expected form.
+// Every other label in GPU Feature Discovery's own tests is predicted, with a value of the expected form.
 func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	for file, gpus := range map[string][]GPU{
 		"expected-output.txt":            node(t, "A100-40GB", ""),
@@ -161,14 +160,15 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 					}
 				}
 				if !found {
-					t.Errorf("predicted labels lack %s", pattern)
+					t.Errorf("no predicted label matches %s", pattern)
 				}
 			}
 		})
 	}
 }
 
-// An entry has no effect if its device-filter matches no GPU. Apply must report every GPU that no entry covers.
+// Apply sets the instances of each GPU, and reports entries that do not fit, GPUs that do not exist and GPUs that no
+// entry covers. An entry has no effect if its device-filter matches no GPU.
 func TestApply(t *testing.T) {
 	c, findings := ParseConfig([]byte(`version: v1
 mig-configs:
@@ -213,12 +213,12 @@ mig-configs:
 		}
 		slices.Sort(got[len(gpus):])
 		if len(got) != len(tc.want) {
-			t.Errorf("%s on %s: %q, want %q", tc.config, tc.board, got, tc.want)
+			t.Errorf("%s on %s: instances and findings = %q, want %q", tc.config, tc.board, got, tc.want)
 			continue
 		}
 		for i := range got {
 			if !strings.HasPrefix(got[i], tc.want[i]) {
-				t.Errorf("%s on %s: %q, want %q", tc.config, tc.board, got[i], tc.want[i])
+				t.Errorf("%s on %s: instances or finding = %q, want the prefix %q", tc.config, tc.board, got[i], tc.want[i])
 			}
 		}
 	}

@@ -18,8 +18,8 @@ type name struct {
 	attribute          string
 }
 
-// driverName matches the driver's spelling. "+me" adds the extra media engines, "+me.all" adds all of them, "-me"
-// removes media engines, "+gfx" adds graphics.
+// driverName matches the driver's spelling. The suffix +me adds the extra media engines, +me.all adds all media
+// engines, -me removes the media engines, and +gfx adds graphics.
 var driverName = regexp.MustCompile(`^([1-9]\d{0,3})g\.([1-9]\d{0,3})gb(\+me\.all|\+me|-me|\+gfx)?$`)
 
 // parseName parses the driver's spelling of a GPU instance profile.
@@ -73,7 +73,7 @@ var Profiles = sync.OnceValue(func() []string {
 	return slices.Compact(names)
 })
 
-// ErrUnknownConfig is returned if the operator has no default config of that name for the board.
+// ErrUnknownConfig is returned by Default if the operator has no default config of that name for the board.
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
 // Default returns the operator's default config of the given name for a board: all-disabled, all-enabled, all-balanced,
@@ -102,8 +102,8 @@ func Default(b Board, config string) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 }
 
-// balanced returns the devices of all-balanced: two instances of the 1g profile, and one each of the standard 2g and 3g
-// profiles that the board has.
+// balanced returns the devices of all-balanced: two instances of the standard 1g profile, and one instance of each
+// standard 2g and 3g profile that the board has.
 func balanced(b Board) Request {
 	r := Request{}
 	for _, p := range b.Profiles {

@@ -92,8 +92,8 @@ func Fit(b Board, r Request) (Layout, error) {
 	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
 }
 
-// place searches for a layout, and returns nil if there is none. Instances of a profile are placed in descending order, so
-// that no layout is tried twice.
+// place searches for a layout, and returns nil if there is none. Instances with the same profile are placed in
+// descending order of start, so that no layout is tried twice.
 func place(b Board, r Request) Layout {
 	var wanted []Profile
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
@@ -128,8 +128,8 @@ func fits(b Board, r Request) bool {
 	return obstacle(b, r) == "" && place(b, r) != nil
 }
 
-// obstacle explains why the board cannot hold the request, without a search for a layout. It returns "" if only the
-// search can tell.
+// obstacle says why the board cannot hold the request, as far as this is clear without a search. Otherwise it returns
+// "".
 func obstacle(b Board, r Request) string {
 	compute, memory, media := 0, 0, 0
 	var shares []string // users do not expect that a 3g instance takes four memory slices

@@ -32,7 +32,8 @@ func request(t *testing.T, words ...string) Request {
 	return r
 }
 
-// NVIDIA's offline validator is wrong about some of these requests.
+// Fit accepts exactly the requests that a GPU can hold, and names the reason for the others. NVIDIA's offline validator
+// is wrong about some of these requests.
 func TestFitWhereUpstreamIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		board, request string
@@ -72,7 +73,7 @@ func TestRefusalNamesTheReason(t *testing.T) {
 	}
 }
 
-// An A100-40GB has exactly twelve maximal combinations of instances.
+// On an A100-40GB, exactly twelve combinations of standard instances are maximal.
 func TestMaximalSetsOfA100(t *testing.T) {
 	var got []string
 	for _, r := range Maximal(board(t, "A100-40GB")) {
@@ -94,7 +95,7 @@ func TestMaximalSetsOfA100(t *testing.T) {
 	}
 }
 
-// Max of each profile in the table equals the number of instances that the search can place.
+// Max of each profile in boards.yaml equals the largest number of instances that the search can place.
 func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	for _, b := range Boards() {
 		for _, p := range b.Profiles {
@@ -116,7 +117,7 @@ func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 	}
 }
 
-// oracle tries every combination of starts, without any order or pruning.
+// oracle reports whether the request fits. It tries every combination of starts, without any order or pruning.
 func oracle(b Board, r Request) bool {
 	var wanted []Profile
 	compute, exclusive := 0, 0
@@ -167,8 +168,8 @@ func oracle(b Board, r Request) bool {
 	}
 }
 
-// A brute-force oracle agrees on random requests. A layout never overlaps, uses only allowed starts, and has exactly
-// the requested instances.
+// Fit and a brute-force search agree on random requests. Each layout has exactly the requested instances, at allowed
+// starts and without overlap.
 func TestSearchAgreesWithBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	boards := Boards()
@@ -181,7 +182,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		}
 		layout, err := Fit(b, r)
 		if want := oracle(b, r); (err == nil) != want {
-			t.Fatalf("%s: %s: search = %v, brute force = %t", b.Name, r, err, want)
+			t.Fatalf("%s: %s: error of Fit = %v, brute-force search fits = %t", b.Name, r, err, want)
 		}
 		if err != nil {
 			continue
@@ -203,7 +204,7 @@ func soundLayout(t *testing.T, b Board, l Layout, r Request) {
 		held[i.Profile]++
 		compute += p.Compute
 		if i.Start < end || i.Size != p.Memory || i.Start+i.Size > b.MemorySlices || !slices.Contains(p.Starts, i.Start) {
-			t.Fatalf("%s: %v overlaps or has an invalid start", b.Name, l)
+			t.Fatalf("%s: an instance in %v overlaps, has a wrong size or has an invalid start", b.Name, l)
 		}
 		end = i.Start + i.Size
 	}
@@ -237,7 +238,7 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// The geometry in boards.yaml equals the collected facts. The test needs the shared material.
+// The geometry in boards.yaml equals the facts collected in mig-geometry.json.
 func TestTableEqualsTheCollectedFacts(t *testing.T) {
 	data, err := os.ReadFile(material.Path(t, "data/mig-geometry.json"))
 	if err != nil {
@@ -326,7 +327,7 @@ func TestFindGPU(t *testing.T) {
 	}
 	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40", "banana": "such as T4"} {
 		if _, err := FindGPU(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%q: %v, want an error with %q", word, err, hint)
+			t.Errorf("FindGPU(%q): error = %v, want %q", word, err, hint)
 		}
 	}
 }
@@ -353,6 +354,6 @@ func TestStreamingMultiprocessors(t *testing.T) {
 		}
 	}
 	if _, err := FindBoard("RTX PRO 5000"); err == nil || !strings.Contains(err.Error(), "Supported GPUs") {
-		t.Errorf("error = %v, want the page that names the board", err)
+		t.Errorf("error = %v, want it to name the page \"Supported GPUs\"", err)
 	}
 }
