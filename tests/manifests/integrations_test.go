@@ -20,8 +20,8 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// TestScrapersAcceptTheSnippets checks that Prometheus' own parser accepts the documented scrape configurations.
-func TestScrapersAcceptTheSnippets(t *testing.T) {
+// TestPrometheusAcceptsSnippets checks that Prometheus' own parser accepts the documented scrape configurations.
+func TestPrometheusAcceptsSnippets(t *testing.T) {
 	promtool := prom.Promtool(t)
 	for _, name := range []string{
 		"prometheus.yml", "prometheus-kubernetes.yml", "prometheus-recorded.yml", "vmagent.yml",
