@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// TestSharedCases runs gpuop on small inputs from public repositories that it once got wrong. The output must match the
-// regular expression "want", and must not match the one called "not".
+// TestSharedCases runs gpuop on small inputs from public repositories that gpuop once got wrong. The output must match
+// the regular expression want, and must not match the one in not.
 func TestSharedCases(t *testing.T) {
 	root := material.Path(t, "cases/gpuop")
 	healthy, err := filepath.Abs(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
@@ -97,7 +97,7 @@ func TestSkippedInputs(t *testing.T) {
 	} {
 		code, _, errOut := call("", append([]string{"lint"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errOut, c.note) {
-			t.Errorf("lint %s: exit %d, want %d with %q:\n%s", c.args, code, c.code, c.note, errOut)
+			t.Errorf("lint %s: exit %d, want %d and standard error with %q:\n%s", c.args, code, c.code, c.note, errOut)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestCopyOfOldValues(t *testing.T) {
 	}
 }
 
-// valuesOf returns the values.yaml of a release.
+// valuesOf returns the default values of a release as YAML.
 func valuesOf(t *testing.T, release string) string {
 	t.Helper()
 	table := chart.Load()

@@ -21,7 +21,7 @@ func TestOutMustNotBeAnInput(t *testing.T) {
 	for _, out := range []string{file, link, filepath.Join(dir, ".", "values.yaml")} {
 		code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", out)
 		if code != 2 || !strings.Contains(errOut, "would overwrite the input") {
-			t.Errorf("--out %s: exit %d, %q; want 2 and the name of the input", out, code, errOut)
+			t.Errorf("--out %s: exit %d, standard error %q; want 2 and \"would overwrite the input\"", out, code, errOut)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
 			t.Fatalf("input file after the call = %q, error %v; want %q", got, err, text)
@@ -61,7 +61,8 @@ func TestUnknownReleases(t *testing.T) {
 	}
 }
 
-// If the release is unknown, a note of lint names the release that it assumes. If none was given, the summary names it.
+// If the given release is unknown, lint names the release that it checks against instead. If no release is given, the
+// summary names the newest one as assumed.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	const values = "driver: {rdma: {enabled: true}}\n"
 	for release, want := range map[string]string{

@@ -12,8 +12,8 @@ import (
 )
 
 // BenchmarkCluster measures gpuop from start to exit, with a cluster of 5,000 GPU nodes. The API server runs in this
-// process, and sends nodes and pods as protobuf, like kube-apiserver. The wall time includes the server; cpu-s is the
-// user and system time of gpuop alone.
+// process, and sends nodes and pods as protobuf, like kube-apiserver. The wall time includes the server; cpu-s includes
+// only the user and system time of gpuop.
 func BenchmarkCluster(b *testing.B) {
 	const nodes = 5000
 	program := filepath.Join(b.TempDir(), "gpuop")

@@ -59,12 +59,12 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	}
 }
 
-// A chart archive or folder determines the release, so --fix adds no --version.
+// If the chart is a local archive or folder, --fix adds no --version, because the chart determines the release.
 func TestFixLeavesLocalChartsAlone(t *testing.T) {
 	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
 		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
 		if !strings.Contains(out, name) || strings.Contains(out, "--version") {
-			t.Errorf("%s: %q, want no --version", name, out)
+			t.Errorf("lint --fix with the chart %s: output = %q, want the chart and no --version", name, out)
 		}
 	}
 }

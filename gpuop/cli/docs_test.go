@@ -39,7 +39,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// Every console block in the documentation equals the output of the program.
+// Every console block in the documentation equals the output of the program, and every command has a console block.
 func TestConsoleBlocksMatchOutput(t *testing.T) {
 	shown := map[string]bool{}
 	for name, text := range pages(t) {
@@ -119,7 +119,7 @@ func TestChecksPage(t *testing.T) {
 	golden(t, filepath.Join("..", "..", "..", "docs", "gpuop", "checks.md"), b.String())
 }
 
-// words splits a command line of the documentation.
+// words splits a command line in the documentation into arguments.
 func words(line string) []string {
 	var args []string
 	for _, word := range shellWord.FindAllString(line, -1) {

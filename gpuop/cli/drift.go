@@ -59,7 +59,7 @@ func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error
 	return e.answer(answer{Report: clusterReport(s, drift.Compare(s, opt))})
 }
 
-// intended merges values files and --set arguments as Helm does.
+// intended returns the options for drift, with the values of the files and of --set merged as Helm merges them.
 func (e *env) intended(files, sets []string) (drift.Options, error) {
 	opt := drift.Options{Table: e.table, Hidden: &e.secrets}
 	var names, flags []string

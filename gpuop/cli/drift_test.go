@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// gatheredDrift returns the arguments for a gathered cluster: the output of kubectl get -o yaml --show-managed-fields,
-// and the values that were installed.
+// gatheredDrift returns the arguments for a cluster in the testdata of package drift, and for the values that were
+// installed. The cluster is the output of kubectl get -o yaml --show-managed-fields.
 func gatheredDrift(name string) []string {
 	dir := filepath.Join("..", "drift", "testdata")
 	return []string{"drift", "--from", filepath.Join(dir, name+".yaml"), "-f", filepath.Join(dir, "values.yaml")}
@@ -47,7 +47,7 @@ func TestDriftRefuses(t *testing.T) {
 	}
 }
 
-// kubeconfig writes a kubeconfig for the server.
+// kubeconfig writes a kubeconfig for the server, and returns its path.
 func kubeconfig(t *testing.T, server string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -28,7 +28,7 @@ the releases that have it, and its default. .Values.driver lists the keys below 
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			entries, err := explain.Lookup(e.table, strings.Join(args, " "))
-			if err != nil && len(args) > 1 { // the arguments may be several words to explain, and not one phrase
+			if err != nil && len(args) > 1 { // several arguments may be several words to explain, not a phrase
 				var found []explain.Entry
 				for _, word := range args {
 					each, unknown := explain.Lookup(e.table, word)
@@ -50,7 +50,7 @@ the releases that have it, and its default. .Values.driver lists the keys below 
 	}
 }
 
-// writeEntries writes entries. Consecutive entries with the same meaning are written together.
+// writeEntries writes entries. If consecutive entries have the same meaning, it is written only once.
 func writeEntries(w io.Writer, style check.Style, entries []explain.Entry) {
 	for i, entry := range entries {
 		same := i > 0 && entry.Meaning == entries[i-1].Meaning
@@ -74,7 +74,8 @@ func writeEntries(w io.Writer, style check.Style, entries []explain.Entry) {
 	}
 }
 
-// wrap writes text, wrapped at word boundaries. first is the prefix of the first line, and other that of the rest.
+// wrap writes text, wrapped at word boundaries. first is the prefix of the first line, and other that of the later
+// lines.
 func wrap(w io.Writer, first, other, text string) {
 	for _, line := range check.Fold(text, 108-utf8.RuneCountInString(other)) {
 		fmt.Fprintln(w, first+line)

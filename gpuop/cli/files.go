@@ -17,7 +17,8 @@ import (
 const (
 	// maxInput limits the size of one file, in bytes. A Kubernetes object is at most 1.5 MiB.
 	maxInput = 8 << 20
-	// maxInputs limits the total size of all files, in bytes.
+	// maxInputs limits the total size of the inputs in bytes. The files that inputs refer to have the same limit of
+	// their own.
 	maxInputs = 64 << 20
 )
 
@@ -34,7 +35,7 @@ func inputName(path string) string {
 	return path
 }
 
-// read returns the content of a file, or of standard input for "-", and learns its secrets.
+// read returns the content of a file, or of standard input for "-". It adds the secrets in the content to e.secrets.
 func (e *env) read(path string) ([]byte, error) {
 	data, err := e.load(path)
 	e.secrets.LearnYAML(data)
@@ -56,7 +57,8 @@ func (e *env) load(path string) ([]byte, error) {
 	return e.content(path, f, &e.total)
 }
 
-// content reads an input of at most maxInput bytes, and adds its size to total.
+// content reads an input and adds its size to total. It returns an error if the size exceeds maxInput or total exceeds
+// maxInputs.
 func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
 	*total += len(data)
@@ -71,10 +73,10 @@ func (e *env) content(name string, in io.Reader, total *int) ([]byte, error) {
 	return data, nil
 }
 
-// fileReader returns a function that reads a file to which an input refers. The file must be in the input's folder: its
-// entry in folders, else the folder that contains the input. For standard input and the command, that is the working
-// directory. This keeps an untrusted input from making gpuop print other files of the machine. script is the file name
-// of the command, or empty.
+// fileReader returns a function that reads a file to which an input refers. The file must be below the input's folder,
+// so that an untrusted input cannot make gpuop print other files of the machine. The folder is the input's entry in
+// folders, or else the directory of the input. For standard input and --command, it is the working directory. script
+// names the input from which the command was read; empty if there is no command.
 func (e *env) fileReader(script string, folders map[string]string) func(file, name string) ([]byte, error) {
 	return func(file, name string) ([]byte, error) {
 		if file == lint.CommandName {
@@ -108,8 +110,8 @@ func (e *env) fileReader(script string, folders map[string]string) func(file, na
 	}
 }
 
-// placesBelow resolves a name relative to the working directory and relative to the folder. It returns the resulting
-// paths that are inside the folder.
+// placesBelow resolves a name relative to the working directory and relative to the folder. It returns the results that
+// are inside the folder, as paths relative to the folder.
 func placesBelow(folder, name string) []string {
 	base, _ := filepath.Abs(folder) // both are empty if the working directory was removed
 	at, _ := filepath.Abs(name)

@@ -39,7 +39,7 @@ func TestIgnoredFindings(t *testing.T) {
 		code, out, errOut := call(c.values, args...)
 		var result struct{ Summary string }
 		if err := json.Unmarshal([]byte(out), &result); err != nil || code != c.code || result.Summary != c.summary {
-			t.Errorf("%q --ignore %q: exit %d, %v, summary %q, want %d and %q\n%s", c.values, c.ignore, code, err, result.Summary, c.code, c.summary, errOut)
+			t.Errorf("%q --ignore %q: exit %d, error %v, summary %q; want exit %d and summary %q\n%s", c.values, c.ignore, code, err, result.Summary, c.code, c.summary, errOut)
 		}
 	}
 	const script = "# gpuop:ignore unknown-key\nhelm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
@@ -47,7 +47,7 @@ func TestIgnoredFindings(t *testing.T) {
 		t.Errorf("script with a comment: exit %d, want 0 and 1 ignored\n%s", code, out)
 	}
 	if code, _, errOut := call(values, "lint", "-", "--ignore", "unknwn-key"); code != 2 || !strings.Contains(errOut, "write unknown-key") {
-		t.Errorf("--ignore unknwn-key: exit %d, %q; want 2 and the suggestion unknown-key", code, errOut)
+		t.Errorf("--ignore unknwn-key: exit %d, standard error %q; want 2 and the suggestion unknown-key", code, errOut)
 	}
 }
 
@@ -61,6 +61,6 @@ func TestExplainKnowsSymptoms(t *testing.T) {
 		}
 	}
 	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
-		t.Errorf("explain XID 999: exit %d, %q; want 2 and an error that names it", code, errOut)
+		t.Errorf("explain XID 999: exit %d, standard error %q; want 2 and an error that names XID 999", code, errOut)
 	}
 }

@@ -76,8 +76,8 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 	return cmd
 }
 
-// imagesAnswer lists the images. If several images have the same uncertainty, they share one note. If the values could
-// not be read, no images are listed, because a list based on the defaults could be wrong.
+// imagesAnswer lists the images. Images that are uncertain for the same reason share one note. If there is a finding of
+// severity error, no images are listed, because the list could be wrong.
 func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answer {
 	a := answer{Document: true, Quiet: true, Report: check.Report{Findings: findings}}
 	if a.Report.AtLeast(check.Error) {
@@ -103,7 +103,7 @@ func imagesAnswer(list []images.Image, findings []check.Finding, long bool) answ
 	return a
 }
 
-// writeImage writes an image on a line of its own. If long is set, its operand is written before it.
+// writeImage writes an image on a line of its own. If long is set, the operand is written before the image.
 func writeImage(w io.Writer, i images.Image, long bool) error {
 	if long {
 		fmt.Fprintf(w, "%-24s ", i.Operand)
@@ -125,7 +125,7 @@ func (a *answer) checkImages(list []images.Checked, long bool) {
 			})
 		case images.Unknown:
 			a.Fail = true
-			if i.Note == "" { // otherwise a note says why
+			if i.Note == "" { // otherwise the note says why
 				a.Report.Add(check.Finding{Check: imageUnchecked, Severity: check.Unknown, Subject: i.Name, Reason: i.Why})
 			}
 		}

@@ -50,12 +50,13 @@ type lintFlags struct {
 	options     lint.Options
 	fix         bool
 	showSecrets bool
-	// script is the text of the command that --fix corrects.
+	// script is the name of the input from which the command was read: lint.CommandName or, with --fix, a script.
 	script string
-	// groups lists the names of the inputs that each argument stands for. inputs has the arguments.
+	// inputs has the arguments; --command counts as one. groups has the names of the files that each argument stands
+	// for.
 	groups [][]string
 	inputs []string
-	// folders maps an input to the folder in which it was found.
+	// folders maps a file that was found in a directory to the argument that names the directory.
 	folders map[string]string
 	// unread has the findings about inputs that could not be read.
 	unread []check.Finding
@@ -103,8 +104,8 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 }
 
 // reportUnchecked reports the inputs in which nothing was checked. A directory counts as one input. If no input was
-// checked and no other finding fails the command, it returns an error. Otherwise it prints a note and returns answered.
-// An error other than errFindings is returned unchanged.
+// checked and no other finding fails the command, it returns an error. Otherwise it returns answered, and prints a note
+// if any input was skipped. An error other than errFindings is returned unchanged.
 func (e *env) reportUnchecked(o *lintFlags, result *lint.Result, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
@@ -143,7 +144,8 @@ type lintData struct {
 	Corrected string   `json:"corrected,omitempty"`
 }
 
-// kinds returns a function that writes the kinds of the inputs. Equal kinds share a line that counts them.
+// kinds returns a function that writes the kinds of the inputs. Equal kinds are counted together. If the inputs have no
+// findings, the function also writes the summary.
 func kinds(result *lint.Result) func(io.Writer, check.Style) error {
 	return func(w io.Writer, style check.Style) error {
 		number := map[string]int{}
@@ -221,7 +223,7 @@ func (e *env) sources(o *lintFlags, args []string) error {
 		for _, path := range paths {
 			name, found := inputName(path), path != arg
 			names = append(names, name)
-			data, err := e.load(path) // lint learns the secrets of the files that it checks
+			data, err := e.load(path) // lint.Lint returns the secrets of the files that it checks
 			switch script := extension(path) == ".sh"; {
 			case errors.Is(err, fs.ErrNotExist) && !found:
 				return err

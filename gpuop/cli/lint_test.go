@@ -277,8 +277,8 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 	}
 }
 
-// In a folder, the templates of Helmfile, Ansible and Terraform are recognized by the extension of the file that they
-// generate.
+// In a folder, lint checks the templates of Helmfile, Ansible and Terraform by the extension before that of the
+// template, such as .yaml in values.yaml.j2. It skips other templates.
 func TestFolderWithTemplates(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -331,7 +331,7 @@ func TestFolderWithScripts(t *testing.T) {
 		}
 	}
 	if code, _, stderr := call("", "lint", "--fix", dir); code != 2 || !strings.Contains(stderr, "one script at a time") {
-		t.Errorf("--fix: exit %d, %q; want 2 and one script at a time", code, stderr)
+		t.Errorf("--fix: exit %d, standard error %q; want 2 and \"one script at a time\"", code, stderr)
 	}
 	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
 		t.Errorf("lint Chart.yaml: exit %d, want 2: %s", code, stderr)
@@ -442,7 +442,8 @@ func TestInterruptedCommandEnds(t *testing.T) {
 	}
 }
 
-// Inputs that expand or nest without end are checked. If one is not bounded, the test times out.
+// lint ends on inputs that expand or nest deeply, and on a large script. If its work is not bounded, the test times
+// out.
 func TestLintIsBounded(t *testing.T) {
 	const install = "helm install -n gpu-operator g nvidia/gpu-operator --version v26.7.0 "
 	for name, text := range map[string]string{
@@ -480,7 +481,7 @@ func BenchmarkLintFlags(b *testing.B) {
 	}
 }
 
-// BenchmarkLintFolder lints a folder with 1,000 files of the kinds that people publish.
+// BenchmarkLintFolder lints a folder with 1,000 copies of published files.
 func BenchmarkLintFolder(b *testing.B) {
 	published, dir := material.Path(b, "data/published-inputs"), b.TempDir()
 	entries, err := os.ReadDir(published)

@@ -7,7 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// maskRendered masks the secrets in a rendered answer. A document with KeepSecrets is unchanged.
+// maskRendered masks the secrets in a rendered answer. With KeepSecrets, the document keeps them. In JSON, everything
+// except the document is then still masked.
 func (e *env) maskRendered(out *bytes.Buffer, a *answer) error {
 	var masked []byte
 	switch {
@@ -50,7 +51,7 @@ type maskedError struct {
 func (e maskedError) Error() string { return e.text }
 func (e maskedError) Unwrap() error { return e.error }
 
-// maskError returns an error with the secrets in its text masked. It wraps err.
+// maskError wraps err in an error whose text has the secrets masked. It returns nil if err is nil.
 func (e *env) maskError(err error) error {
 	if err == nil {
 		return nil

@@ -23,7 +23,7 @@ the MIG manager, use gpuop lint.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGApplyCommand(e),
-		moved("predict", "gpuop node predict"))
+		replacedCommand("predict", "gpuop node predict"))
 	return cmd
 }
 
@@ -150,7 +150,8 @@ fits.`,
 	return cmd
 }
 
-// assumed notes that the placements of a board are derived from similar boards, and not from the output of a driver.
+// assumed returns a report with a note if the placements of a board are derived from similar boards. If a driver has
+// printed the placements, the report is empty.
 func assumed(b mig.Board) check.Report {
 	if b.Evidence == "attested" {
 		return check.Report{}

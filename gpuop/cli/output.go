@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// formats returns the output formats of a command. SARIF is only for commands that check files.
+// formats returns the output formats of a command. Only lint has SARIF.
 func formats(command string) []string {
 	if command == "lint" {
 		return []string{"text", "json", "sarif"}
@@ -27,7 +27,7 @@ func (e *env) verboseFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "also show checks that pass")
 }
 
-// check validates the common flags of a command.
+// check validates the common flags of a command, and parses --ignore into e.ignored.
 func (e *env) check(command string) error {
 	if known := formats(command); !slices.Contains(known, e.format) {
 		return fmt.Errorf("%w: unknown output format %q, expected %s", errUsage, e.format, strings.Join(known, ", "))
@@ -47,14 +47,14 @@ func (e *env) check(command string) error {
 	return nil
 }
 
-// answer is what a command returns.
+// answer is the result of a command.
 type answer struct {
 	// Text writes the result for people. It is nil if the findings are the whole result.
 	Text func(w io.Writer, style check.Style) error
 	// Document means that Text writes a file for another program, such as values. The file has no colors, and the
 	// findings are written to standard error.
 	Document bool
-	// KeepSecrets leaves the secrets in a document, because it is the user's own file.
+	// KeepSecrets leaves the secrets in the document that Text writes, because users apply the document as it is.
 	KeepSecrets bool
 	// Data is the result for -o json.
 	Data any

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// If a resource is listed twice, the device plugin uses the larger number of replicas. The MIG strategy comes from the
-// node's label unless --strategy is set.
+// If a resource is listed twice, node predict uses the larger number of replicas, like the device plugin. The MIG
+// strategy comes from the node's label unless --strategy is set.
 func TestPredictMatchesTheDevicePlugin(t *testing.T) {
 	dir := t.TempDir()
 	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")
@@ -61,7 +61,7 @@ func TestSimilarBoards(t *testing.T) {
 
 func TestVGPUNeedsADriverVersion(t *testing.T) {
 	if code, _, errOut := call("", "values", "gen", "generic", "vgpu", "--registry", "registry.example.com/vgpu"); code != 2 || !strings.Contains(errOut, "vgpu=version") {
-		t.Errorf("vgpu without a version: exit %d, %q; want 2 and vgpu=version", code, errOut)
+		t.Errorf("vgpu without a version: exit %d, standard error %q; want 2 and vgpu=version", code, errOut)
 	}
 	code, out, errOut := call("", "values", "gen", "generic", "vgpu=580.105.08", "--registry", "registry.example.com/vgpu", "--pull-secret", "key")
 	if code != 0 || !strings.Contains(out, "version: 580.105.08") {

@@ -58,7 +58,7 @@ sharing config that is not in a ConfigMap is named after its file.`,
 type prediction struct {
 	Node   string `json:"node,omitempty"`
 	Config string `json:"config"`
-	// Effective means that the config is in effect on the node.
+	// Effective is false if the node selects no sharing config, or one that the file does not have.
 	Effective   bool              `json:"effective"`
 	MIGStrategy string            `json:"migStrategy"`
 	Sharing     string            `json:"sharing"`
@@ -109,7 +109,8 @@ func (e *env) predict(f *predictFlags) error {
 	return e.answer(a)
 }
 
-// newPrediction returns a prediction in which nothing changes.
+// newPrediction returns a prediction that has only the state before the change. This is the state of the Node or, if
+// the Node lists no GPU resources, the state of gpus without sharing.
 func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction {
 	p := &prediction{Node: n.Name, MIGStrategy: strategy, Sharing: "none", headline: gpuLine(gpus)}
 	if n.Name != "" {
@@ -122,8 +123,8 @@ func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction 
 	return p
 }
 
-// becomes sets the state of the node after the change.
-func (p *prediction) becomes(after mig.Prediction) {
+// setAfter sets the state of the node after the change, and compares it with the state before.
+func (p *prediction) setAfter(after mig.Prediction) {
 	if p.noPlugin {
 		after.Resources = map[string]int{}
 	}
@@ -161,7 +162,7 @@ func (p *prediction) share(n *corev1.Node, gpus []mig.GPU, data []byte, f *predi
 	}
 	after := sharing.Predict(gpus, p.MIGStrategy, config)
 	p.noPlugin, p.Sharing, p.Limits, p.about = !starts, config.Strategy(), after.Limits, " ("+config.Strategy()+")"
-	p.becomes(after.Prediction)
+	p.setAfter(after.Prediction)
 	return append(found, after.Findings...)
 }
 
@@ -199,12 +200,11 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 	after := mig.Predict(gpus, p.MIGStrategy, mig.Replication{})
 	p.Effective = true
 	p.about += ", mig.strategy=" + p.MIGStrategy
-	p.becomes(after)
+	p.setAfter(after)
 	return append(inFile(append(found, refused...), f.file), after.Findings...), nil
 }
 
-// inFile sets File in each finding to the name of the input. An empty path means that the findings are not about a
-// file.
+// inFile sets File in each finding to the name of the input at path. If path is empty, it clears File.
 func inFile(findings []check.Finding, path string) []check.Finding {
 	for i := range findings {
 		findings[i].File = inputName(path)
@@ -269,7 +269,8 @@ func writeChanges[V comparable](w io.Writer, style check.Style, before, after ma
 	return table(w, lines)
 }
 
-// read returns the given Node, its GPUs, and the findings about it. Without a Node, n is empty.
+// read returns the Node of --node, its GPUs, and the findings about the Node. --gpu overrides the GPUs of the Node.
+// Without --node, n is an empty Node.
 func (f *predictFlags) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
 	n = &corev1.Node{}
 	if f.count < 1 || f.count > 256 {

@@ -38,7 +38,7 @@ func TestPreflightGoldens(t *testing.T) {
 	}
 }
 
-// Each error is one line on standard error, with the exit code of its kind.
+// Each fault prints one line on standard error. The exit code is 3 if the cluster cannot be reached, and 2 otherwise.
 func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))

@@ -16,10 +16,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 )
 
-// These are the exit codes.
+// These are the exit codes of Run.
 const (
 	exitClean    = 0 // no finding reaches --fail-on
-	exitFindings = 1 // a finding reaches --fail-on
+	exitFindings = 1 // a finding reaches --fail-on, or the answer sets Fail
 	exitBadInput = 2 // invalid flags or input
 	exitNoAnswer = 3 // the cluster does not answer
 )
@@ -48,15 +48,16 @@ type env struct {
 	ignored []check.Ignore
 	verbose bool // passed checks are shown too
 	charts  []string
-	inputs  []string // the files read so far
+	inputs  []string // the files and folders read so far
 	total   int      // total size of the files in bytes
 	// referenced is the total size of the files that inputs refer to, in bytes.
 	referenced int
-	// secrets are the passwords and tokens in the files that were read. They are masked in all output.
+	// secrets are the passwords and tokens in the arguments and in the files that were read. They are masked in all
+	// output.
 	secrets check.Secrets
 	// table has the facts about the chart, including the releases of --chart.
 	table *chart.Table
-	// chartVersion is the release of the last --chart.
+	// chartVersion is the release of the last --chart; empty without --chart.
 	chartVersion string
 }
 
@@ -144,7 +145,7 @@ to check; 3 the cluster does not answer.`,
 	}
 	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newMIGCommand(e), newExplainCommand(e))
 	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e))
-	root.AddCommand(moved("share", "gpuop node predict"))
+	root.AddCommand(replacedCommand("share", "gpuop node predict"))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
@@ -163,21 +164,21 @@ func (e *env) learn() error {
 	return nil
 }
 
-// moved returns a hidden command that fails with an error naming its successor.
-func moved(name, successor string) *cobra.Command {
+// replacedCommand returns a hidden command that fails with an error naming its successor.
+func replacedCommand(name, successor string) *cobra.Command {
 	run := func(cmd *cobra.Command, _ []string) error {
 		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
 	}
 	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: run}
 }
 
-// exactly is like cobra.ExactArgs. Its error message names the arguments.
+// exactly is like cobra.ExactArgs, but the error says which arguments are expected.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {
 			return nil
 		}
-		return fmt.Errorf("%w: expected %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
+		return fmt.Errorf("%w: expected %s, got %s (see %s --help)", errUsage, what, check.Count(len(args), "argument"), cmd.CommandPath())
 	}
 }
 

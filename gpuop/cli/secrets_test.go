@@ -16,7 +16,8 @@ import (
 
 const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
 
-// plantedScripts are scripts with a secret. Each has a mistake that makes lint print the command.
+// plantedScripts are appended to installCommand, with a secret in place of %s. The misspelled key in installCommand
+// makes lint print the command.
 var plantedScripts = []string{
 	"--set driver.licensingConfig.clientSecret=%s",
 	"--set toolkit.password=%s",
@@ -58,7 +59,7 @@ var plantedScripts = []string{
 	"\ngit clone https://x-access-token:%s@github.com/a/b",
 }
 
-// plantedValues are values with a secret. Each has a mistake that lint reports.
+// plantedValues are values with a secret in place of %s. The test adds a misspelled key, which lint reports.
 var plantedValues = []string{
 	"driver: {licensingConfig: {clientSecret: %s}}",
 	"validator: {secret: %s}",
@@ -92,7 +93,7 @@ var plantedValues = []string{
 	"toolkit:\n  repository: u:%s@registry:5000/a",
 }
 
-// No command prints a secret of its input, in any format.
+// lint, images and drift print no secret of their input, in any format.
 func TestOutputContainsNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -170,7 +171,7 @@ func TestSecretsOutsideFindings(t *testing.T) {
 	}
 }
 
-// drift prints no secret of the values, the Helm release or the ClusterPolicy.
+// drift prints no secret of the values, --set, the Helm release or the ClusterPolicy.
 func TestDriftShowsNoSecret(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
 	if err != nil {
@@ -218,7 +219,7 @@ func TestDriftShowsNoSecret(t *testing.T) {
 	}
 }
 
-// withConfig replaces the values of the Helm release in a Secret as kubectl writes it.
+// withConfig replaces the values in a Helm release. text and the result are the release as encoded in a Secret.
 func withConfig(t *testing.T, text string, values map[string]any) string {
 	t.Helper()
 	helm, err := base64.StdEncoding.DecodeString(text)

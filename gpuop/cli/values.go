@@ -90,7 +90,8 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// imageTag returns the tag of this project's images for a version of gpuop. It is empty for development builds.
+// imageTag returns the tag of this project's images for a version of gpuop. It returns "" for pre-releases and
+// development builds.
 func imageTag(version string) string {
 	if strings.ContainsAny(version, "()-+") {
 		return ""
@@ -106,7 +107,7 @@ func literal(text []byte) func(io.Writer, check.Style) error {
 	}
 }
 
-// release resolves the name of a release. It returns chart.ErrVersion if the table does not have the release.
+// release resolves the name of a release. If the table does not have the release, the error wraps chart.ErrVersion.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {

@@ -77,8 +77,8 @@ be reached.`,
 	return cmd
 }
 
-// ofNode keeps the findings about the named node, and those about kinds that could not be read. Without a name, it
-// keeps all findings.
+// ofNode keeps the findings about the named node, and those about kinds that could not be read. If none is left although
+// the nodes were read, it returns an error that says whether the node exists. Without a name, it keeps all findings.
 func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Finding, error) {
 	if name == "" {
 		return findings, nil

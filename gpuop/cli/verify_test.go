@@ -55,8 +55,8 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// serve starts an API server with the objects in testdata/healthy of package judge. change can edit each object. It is
-// called for every request, so the cluster can change over time.
+// serve starts an API server with the objects in testdata/healthy of package judge. For each request, change is called
+// with a copy of each object and can edit it, so the cluster can change over time.
 func serve(t *testing.T, change func(kind string, object map[string]any)) *apiserver.Server {
 	t.Helper()
 	s := &apiserver.Server{}

@@ -23,9 +23,9 @@ const lookEvery = 5 * time.Second
 // look reads the cluster once. done means that there is nothing to wait for.
 type look func(ctx context.Context) (findings []check.Finding, done bool, err error)
 
-// until calls look until it is done or fails, until the timeout (errDeadline), or until ctx ends. It writes a line to
-// out for each change of a finding that is waiting or an error. The pause between two calls is every, or twice the
-// duration of the last call if that is longer.
+// until calls look until look is done or fails, the timeout expires (errDeadline), or ctx ends. It writes a line to out
+// for each finding of severity waiting or error that is new, changed or gone. The pause after a call is every, or twice
+// the duration of the call if that is longer.
 func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -64,7 +64,7 @@ func unsettled(findings []check.Finding) []check.Finding {
 	})
 }
 
-// show writes the changes since before. It returns the argument before of the next call.
+// show writes a line for each finding that is new, changed or gone. before is the result of the previous call.
 func show(out io.Writer, before map[string]check.Finding, findings []check.Finding) map[string]check.Finding {
 	now := time.Now().UTC()
 	clock := now.Format("15:04:05Z")
@@ -93,8 +93,8 @@ func show(out io.Writer, before map[string]check.Finding, findings []check.Findi
 	return present
 }
 
-// waited calls look until every finding is resolved, and returns the last report. If the wait ends early, the last
-// finding says why.
+// waited calls look until no finding is waiting or an error, and returns the last report. If the timeout expires or ctx
+// is canceled after the first report, it adds a finding that says so.
 func (e *env) waited(
 	ctx context.Context, deadline time.Duration, again string, look func(context.Context) (check.Report, error),
 ) (check.Report, error) {

@@ -81,14 +81,14 @@ func TestWaitingEnds(t *testing.T) {
 				begun := time.Now()
 				err := until(ctx, io.Discard, lookEvery, time.Minute, test.look)
 				if !errors.Is(err, test.want) || time.Since(begun) != test.took {
-					t.Errorf("%v after %s, want %v after %s", err, time.Since(begun), test.want, test.took)
+					t.Errorf("until returned %v after %s, want %v after %s", err, time.Since(begun), test.want, test.took)
 				}
 			})
 		})
 	}
 }
 
-// slowly returns a look function that reports done on the nth call. Each call takes the duration each.
+// slowly returns a look function that takes the duration each, and reports done on the nth call.
 func slowly(n int, each time.Duration) look {
 	looks := 0
 	return func(ctx context.Context) ([]check.Finding, bool, error) {
