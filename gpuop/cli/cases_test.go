@@ -71,7 +71,8 @@ func TestScriptOnStandardInput(t *testing.T) {
 	}
 }
 
-// If a file of another kind is skipped, the exit code depends on the other files.
+// A file that is not about the operator is skipped with a note, and the exit code depends on the other files. If there
+// are no others, the exit code is 2.
 func TestSkippedInputs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -101,7 +101,7 @@ func TestDocumentedNamesExist(t *testing.T) {
 	}
 }
 
-// docs/gpuop/checks.md must match the registered checks.
+// docs/gpuop/checks.md lists the registered checks, and their IDs are unique.
 func TestChecksPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Checks\n\n`gpuop explain ID` prints an entry of this list. The severity is the highest of a check's findings.\n\n" +

@@ -192,7 +192,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		var known bool
 		if named, known = config.Config(f.config); !known {
 			return nil, fmt.Errorf("%s: %w %q: it has %s",
-				inputName(f.file), mig.ErrUnknownConfig, f.config, strings.Join(config.Names(), ", "))
+				inputName(f.file), mig.ErrUnknownConfig, f.config, cmp.Or(strings.Join(config.Names(), ", "), "no config"))
 		}
 		p.about = " of " + inputName(f.file)
 	}

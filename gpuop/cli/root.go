@@ -49,8 +49,8 @@ type env struct {
 	verbose bool // passed checks are shown too
 	charts  []string
 	inputs  []string // the files and folders read so far
-	total   int      // total size of the files in bytes
-	// referenced is the total size of the files that inputs refer to, in bytes.
+	total   int      // total size of the inputs in bytes
+	// referenced is the total size in bytes of the files to which the inputs refer.
 	referenced int
 	// secrets are the passwords and tokens in the arguments and in the files that were read. They are masked in all
 	// output.

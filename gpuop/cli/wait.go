@@ -17,7 +17,7 @@ import (
 // errDeadline is returned by until after its timeout.
 var errDeadline = errors.New("timed out")
 
-// lookEvery is the minimum interval between reads of the cluster.
+// lookEvery is the minimum pause between two reads of the cluster.
 const lookEvery = 5 * time.Second
 
 // look reads the cluster once. done means that there is nothing to wait for.

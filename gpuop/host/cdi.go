@@ -89,7 +89,7 @@ func (n *inspection) checkSpec(file string, spec cdiSpec) (state check.Severity,
 		if more := len(gone) - 3; more > 0 {
 			gone = append(gone[:3], fmt.Sprintf("%d more", more))
 		}
-		return check.Error, what + " names " + strings.Join(gone, ", ") + ": no longer on the node, so containers with these devices cannot start; " +
+		return check.Error, what + " refers to " + strings.Join(gone, ", ") + ": no longer on the node, so containers with these devices cannot start; " +
 			"the driver or the MIG geometry has changed since the file was written", again
 	case len(spec.Devices) == 0:
 		return check.Warning, what + ": it was generated while the driver had no GPU", again

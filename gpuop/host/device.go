@@ -84,7 +84,7 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	case len(missing) > 0:
 		return check.Error, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module, or not created by the driver", "sudo rm the node, then " + next
+		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module, or not created by the driver", "remove these device nodes with rm, then run " + next
 	case known < n.count && !n.vfio:
 		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: a missing GPU has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:

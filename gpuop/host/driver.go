@@ -50,7 +50,7 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
 		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
 	case first < 0:
-		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " + driverDir + ": the driver container's root is not mounted",
+		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " + driverDir + ": the driver's libraries are not installed, or the driver container's root is not mounted",
 			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
 	}
 	at, found := roots[first], versions[first]

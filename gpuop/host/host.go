@@ -81,7 +81,7 @@ func (n *inspection) add(id *check.Check, s check.Severity, subject, reason, nex
 	n.findings = append(n.findings, check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
-// unread returns the result of a check that could not read a file.
+// unread returns the result of a check that could not read a file. For a missing permission, next says how to get it.
 func unread(err error) (state check.Severity, reason, next string) {
 	if errors.Is(err, fs.ErrPermission) {
 		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"

@@ -91,8 +91,8 @@ containerEdits:
 `
 }
 
-// change returns a copy of files in which pairs of a path and a content are replaced or added. The content "-" removes
-// a path and everything below it.
+// change returns a copy of files with other contents. pairs alternates paths and contents. The content "-" removes a
+// path and everything below it.
 func change(files map[string]string, pairs ...string) map[string]string {
 	files = maps.Clone(files)
 	for i := 0; i < len(pairs); i += 2 {
@@ -328,7 +328,7 @@ func TestPermission(t *testing.T) {
 		// Tests may run as root, which can read every file. A directory is unreadable even for root.
 		tree := inspectFiles(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
 		if findings, _ := notOK(tree); !slices.Contains(findings, "warning device-nodes device nodes") {
-			t.Errorf("findings = %v, want a warning of device-nodes", findings)
+			t.Errorf("findings = %v, want a warning from the check device-nodes", findings)
 		}
 		return
 	}

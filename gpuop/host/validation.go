@@ -160,8 +160,8 @@ func (n *inspection) validated(early bool) {
 		case err == nil:
 			f.Since, f.Reason = info.ModTime(), "the validator has passed "+o.name
 			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
-				// other roots come from hostPaths.driverInstallDir, for clouds that install the driver in their own
-				// folder
+				// at another root (hostPaths.driverInstallDir), a cloud provider has installed the driver without a
+				// driver container
 				f.Severity = check.Warning
 				f.Reason = "driver-ready refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
 				f.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"

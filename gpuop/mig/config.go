@@ -54,7 +54,7 @@ func ConfigMaps(node, custom string) []string {
 	return []string{node + "-mig-config", "default-mig-parted-config"}
 }
 
-// Config returns the config of that name.
+// Config returns the config of the given name, and whether the file has it.
 func (c *Config) Config(name string) (NamedConfig, bool) {
 	i := slices.IndexFunc(c.Configs, func(n NamedConfig) bool { return n.Name == name })
 	if i < 0 {
@@ -116,7 +116,7 @@ func (p *parser) named(f fields.Field) NamedConfig {
 	n := NamedConfig{Name: f.Name, Line: f.Key.Line}
 	path := "mig-configs." + f.Name
 	if !isLabelValue(f.Name) {
-		fix := "letters, digits, '.', '_' and '-', at most 63"
+		fix := "use only letters, digits, '.', '_' and '-', at most 63 characters"
 		if plain := strings.ReplaceAll(f.Name, "+", "."); isLabelValue(plain) {
 			fix = "write " + plain
 		}

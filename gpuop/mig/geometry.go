@@ -68,7 +68,7 @@ type Board struct {
 	Source   string `json:"source"`
 }
 
-// Profile returns the board's profile of that name.
+// Profile returns the profile of the given name, and whether the board has it.
 func (b Board) Profile(name string) (Profile, bool) {
 	i := slices.Index(b.names(), name)
 	if i < 0 {

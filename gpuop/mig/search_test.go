@@ -212,7 +212,7 @@ func soundLayout(t *testing.T, b Board, l Layout, r Request) {
 		t.Fatalf("%s: layout differs from the request (-want +got):\n%s", b.Name, diff)
 	}
 	if compute > b.ComputeSlices {
-		t.Fatalf("%s: %v needs %d compute slices, more than the board has", b.Name, l, compute)
+		t.Fatalf("%s: %v needs %d compute slices, want at most %d", b.Name, l, compute, b.ComputeSlices)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestTableEqualsTheCollectedFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rows) != len(Boards()) {
-		t.Fatalf("boards in the data = %d, in the table = %d", len(rows), len(Boards()))
+		t.Fatalf("boards in mig-geometry.json = %d, in boards.yaml = %d, want equal numbers", len(rows), len(Boards()))
 	}
 	for _, row := range rows {
 		b := board(t, row.Board)
