@@ -67,8 +67,8 @@ func severities(t *testing.T) map[string]string {
 	return all
 }
 
-// Every alert reaches the receiver of its severity, grouped by host and GPU. Alerts of other programs stay at the root
-// route.
+// TestRoutes checks that each alert in deployment/rules goes to the receiver of its severity, and that its group labels
+// are those of the cluster, the host and the GPU. Any other alert stays at the root route.
 func TestRoutes(t *testing.T) {
 	root := dispatch.NewRoute(load(t).Route, nil)
 	receivers := map[string]string{"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-owners"}
@@ -99,8 +99,8 @@ func (f firing) SlurpAndSubscribe(string) ([]*alert.Alert, provider.AlertIterato
 	return f.alerts, provider.NewAlertIterator(make(chan *provider.Alert), make(chan struct{}), nil)
 }
 
-// notified returns the notifications that the alerts cause. Each has the receiver, the group, and the alerts that are
-// not inhibited.
+// notified returns a line for each notification that the alerts cause: "RECEIVER NODE/GPU: ALERTS". It omits inhibited
+// alerts.
 func notified(t *testing.T, c *config.Config, alerts []model.LabelSet) []string {
 	t.Helper()
 	var f firing
@@ -135,12 +135,13 @@ func notified(t *testing.T, c *config.Config, alerts []model.LabelSet) []string 
 	return list
 }
 
-// One fault notifies one receiver about one GPU or node. Faults of other GPUs and nodes are not inhibited.
+// Each case lists firing alerts and the notifications that they cause. The consequences of a fault are inhibited on the
+// same GPU or node, but not on others.
 func TestOneFaultIsOneNotification(t *testing.T) {
 	c, severity := load(t), severities(t)
 	for _, tt := range []struct {
 		name   string
-		alerts []string // alert, node, GPU
+		alerts []string // each is "ALERT NODE GPU", or "ALERT NODE" for an alert about a node
 		want   []string
 	}{
 		{"a memory fault", []string{

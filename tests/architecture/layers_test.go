@@ -11,8 +11,8 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
-// layers lists the exporter's packages from the bottom up. A package imports only lower layers, so packages in one
-// layer never import each other. gpuop has no layers.
+// layers lists the exporter's packages from the bottom up. A package imports only lower layers. It may also import
+// packages below its own entry, but no other entry of its layer. gpuop has no layers.
 var layers = []struct {
 	packages []string
 	why      string
@@ -69,7 +69,7 @@ type pkg struct {
 // listed caches the result of packages.
 var listed []pkg
 
-// packages lists the module's packages for linux with cgo.
+// packages lists the packages of the module, with the build tag generate. It ignores the imports of test files.
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	if listed != nil {
@@ -102,8 +102,8 @@ func within(path string, folders []string) bool {
 	})
 }
 
-// layerOf returns the layer of a package, and the innermost package in layers that contains it. The layer is -1 for
-// packages outside the layers.
+// layerOf returns the index of the layer of a package, or -1 if it is in none. innermost is the longest entry of layers
+// that contains the package.
 func layerOf(path string) (layer int, innermost string) {
 	layer = -1
 	for i, l := range layers {
@@ -147,8 +147,7 @@ type stage struct {
 	input    string // package of an earlier stage whose types this stage uses, or ""
 }
 
-// flow lists the stages of the data flow. A stage after the collector imports no package of an earlier stage except its
-// input.
+// flow lists the stages of the data flow. A stage imports no package of an earlier stage except its input.
 var flow = []stage{
 	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, ""},
 	{[]string{"internal/collector"}, ""},
@@ -176,7 +175,7 @@ func TestStagesImportOnlyTheirInput(t *testing.T) {
 
 func TestProgramsDoNotShareCode(t *testing.T) {
 	operator := []string{"gpuop"}
-	// these packages depend on neither program
+	// packages that both programs may import
 	shared := []string{"internal/text"}
 	for _, p := range packages(t) {
 		for _, imp := range p.Imports {

@@ -17,7 +17,8 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// TestLinks checks that every relative link in a Markdown file leads to a file, and to a heading if it has a fragment.
+// TestLinks checks the relative links in Markdown files outside testdata. Each must lead to a file, and to a heading of
+// the file if the link has a fragment.
 func TestLinks(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md").Output()

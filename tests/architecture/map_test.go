@@ -12,8 +12,8 @@ import (
 // mapRow matches a row of the map in docs/architecture.md: layer, folder, purpose.
 var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$")
 
-// TestMapMatchesPackages checks that the map lists every package of the exporter once, with the layer of the import rule, and
-// each folder outside the layers.
+// TestMapMatchesPackages checks the map in docs/architecture.md. It must list each package of the exporter once, with
+// its layer, and each folder outside the layers.
 func TestMapMatchesPackages(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {

@@ -20,7 +20,7 @@ type source struct {
 
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
-// sources returns the Go files of the repository, except generated ones.
+// sources parses the Go files of the repository. It skips generated files, testdata, bin and hidden folders.
 func sources(t *testing.T) (all []source) {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -51,7 +51,8 @@ func sources(t *testing.T) (all []source) {
 	return all
 }
 
-// called returns the package and the name of the package-level function that a node calls.
+// called returns the package and the name of the function that n calls. The package is "" for an unqualified name. Both
+// are "" if n is a method call or no call.
 func called(n ast.Node) (pkg, name string) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -68,15 +69,15 @@ func called(n ast.Node) (pkg, name string) {
 	return "", ""
 }
 
-// waits maps files whose tests may wait for a clock that they do not control to the reason.
+// waits lists files whose tests may wait in real time, with the reason.
 var waits = map[string]string{
 	"internal/source/dcgm/world_test.go":   "libdcgm and the test library sample by the system clock",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
 	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
 }
 
-// TestSourceRules checks that nothing below main exits the process, nothing runs at init, no test sleeps, and the
-// encoder appends instead of calling fmt.
+// TestSourceRules checks rules for all code. Only main may exit the process, and func init is not allowed. Tests do not
+// wait in real time, except those in waits. The encoder does not call fmt. Every package has a package comment.
 func TestSourceRules(t *testing.T) {
 	documented, waiting := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {

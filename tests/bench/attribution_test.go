@@ -40,8 +40,8 @@ func dense(tb testing.TB) *sim.Source {
 	return source
 }
 
-// requested returns a plan with 76 numeric fields: those that attribution needs, and more fields of every instance. The
-// meaning of the fields does not affect the cost.
+// requested returns a plan with 76 numeric fields: those that attribution needs, and other fields of GPUs and
+// instances. The meaning of the other fields does not affect the cost.
 func requested() *gpu.Plan {
 	// cycles follow each other without a pause, and samples never become stale
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
@@ -70,13 +70,13 @@ func requested() *gpu.Plan {
 	return p
 }
 
-// stepped is a Loop that runs a cycle when it is told to.
+// stepped runs a Loop that starts a cycle only when it receives from turn.
 type stepped struct {
 	turn   chan struct{} // starts a cycle
 	done   chan struct{} // receives a value after a page is published
 	ended  chan error
-	lines  int // lines of the latest page
-	shares int // number of lines about pods on the latest page
+	lines  int // number of lines on the last page, set when the Loop ends
+	shares int // number of dcgm_pod_gpu_* series on the last page
 }
 
 // newStepped starts a Loop on the dense node. The Loop waits for turn after every page.
@@ -121,7 +121,7 @@ func (s *stepped) cycle() time.Duration {
 }
 
 // BenchmarkOwners measures a cycle of the dense node from Read to page, with and without attribution. The two
-// alternate, so that other load on the machine affects both. The result is the ratio of the medians.
+// alternate, so that other load on the machine affects both. It reports both medians and their ratio.
 func BenchmarkOwners(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

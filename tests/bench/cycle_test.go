@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// plan returns a plan with numeric fields for every GPU instance. If there are too few instance fields, it adds GPU
-// fields for instances. The meaning of the fields does not affect the cost.
+// plan returns a plan with the given number of numeric fields. They are fields of GPUs, but the plan requests them for
+// GPU instances. The meaning of the fields does not affect the cost.
 func plan(fields int) *gpu.Plan {
 	// cycles follow each other without a pause, and samples never become stale
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
@@ -46,8 +46,8 @@ func plan(fields int) *gpu.Plan {
 	return p
 }
 
-// cycles runs the loop for some warm-up cycles, and then for n cycles. It calls before once after the warm-up, and each
-// after each of the n cycles. It returns the number of lines on the last page.
+// cycles runs 20 warm-up cycles and then n cycles of a loop. It calls before once after the warm-up. It calls each, if
+// it is not nil, after each of the n cycles. It returns the number of lines on the last page.
 func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) (series int) {
 	tb.Helper()
 	const warm = 20
@@ -173,7 +173,7 @@ func resident(tb testing.TB) float64 {
 }
 
 // TestSteadyMemory checks the memory limits of the design, which do not depend on the machine. A cycle allocates at
-// most 64 KiB, and the process uses less than 60 MiB.
+// most 64 KiB, and the process uses at most 60 MiB.
 func TestSteadyMemory(t *testing.T) {
 	for _, s := range sources() {
 		t.Run(s.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ const (
 
 func gpuOf(share int) int { return share % crowdGPUs }
 
-// shuffled returns pods in random order, as a kubelet does.
+// shuffled is a reply that lists the pods in a new random order each time, as a kubelet may.
 func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	return func(context.Context, *kubelet.Server) (*v1.ListPodResourcesResponse, error) {
 		next := make([]*v1.PodResources, len(pods))
@@ -39,9 +39,9 @@ func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	}
 }
 
-// BenchmarkAttributionOfAProcess measures how much CPU time attribution costs in a cycle of the whole program. Two
-// programs, with and without --kubernetes, run side by side with the NVML test library and a kubelet with 110 pods. The
-// environment variable EXPORTERS may list other programs to measure, separated by commas.
+// BenchmarkAttributionOfAProcess measures how much CPU time attribution costs in a cycle of the whole program. The
+// program runs twice at the same time, with and without --kubernetes, with the NVML test library and a kubelet with 110
+// pods. If the environment variable EXPORTERS is set, it lists the programs to measure instead, separated by commas.
 func BenchmarkAttributionOfAProcess(b *testing.B) {
 	dir := b.TempDir()
 	_, err := nvml.Build(dir)

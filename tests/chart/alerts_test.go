@@ -64,7 +64,8 @@ func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	}
 }
 
-// The values below "alerts" change only the alerts.
+// TestAlertValues sets the values below "alerts", and compares all alerts with the shipped ones. Invalid values must be
+// errors.
 func TestAlertValues(t *testing.T) {
 	c := load(t, folder)
 	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))

@@ -34,8 +34,8 @@ const maxLines = 90
 // varies matches the parts of a rendering that differ each time: certificates, and hashes with a salt.
 var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64}`)
 
-// TestRendered renders the values of testdata/*.values.yaml, which together set every value of the chart. The output
-// must match the golden files, and the exporter must accept its settings.
+// TestRendered renders the values of testdata/*.values.yaml. The output must match the golden files, and the exporter
+// must accept its settings.
 func TestRendered(t *testing.T) {
 	c := load(t, folder)
 	files, err := filepath.Glob("testdata/*.values.yaml")
@@ -160,7 +160,7 @@ func check(t *testing.T, values string, r *rendering) {
 	}
 }
 
-// rights returns the rules as "GROUP/RESOURCE VERB".
+// rights returns the permissions of all roles, sorted, as "GROUP/RESOURCE VERB" or "GROUP/RESOURCE/NAME VERB".
 func rights(t *testing.T, r *rendering) []string {
 	t.Helper()
 	var out []string

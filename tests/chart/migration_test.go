@@ -102,7 +102,7 @@ func isServed(page string, r *counters.Request) bool {
 	return strings.Contains(page, "\n"+r.Name+"{")
 }
 
-// isLacking reports whether a page says that no entity has the field.
+// isLacking reports whether a page says that the hardware does not support the field, or has no entity for it.
 func isLacking(page, field string) bool {
 	series := `dcgm_exporter_field_unavailable\{field="` + field + `",reason="(not_supported|no_entity)"\}`
 	return regexp.MustCompile(series).MatchString(page)
@@ -151,7 +151,8 @@ func migrated(t *testing.T, r *rendering, node string) string {
 	return out.String()
 }
 
-// mount writes the files of a ConfigMap that the container mounts below /etc/dcgm-exporter.
+// mount writes the files of a ConfigMap volume to path. It ignores other volumes, and mounts outside
+// /etc/dcgm-exporter.
 func mount(t *testing.T, r *rendering, pod *core.PodSpec, m *core.VolumeMount, path string) {
 	t.Helper()
 	i := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == m.Name })

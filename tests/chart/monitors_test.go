@@ -8,7 +8,8 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// relabeled returns the target labels of relabelings. Regular expressions of dropped labels follow a minus sign.
+// relabeled formats relabelings: "TARGET<SOURCE" for a target label with its sources, and "-REGEX" for an action
+// without a target, such as labeldrop.
 func relabeled(configs []monitoring.RelabelConfig) string {
 	var steps []string
 	for _, c := range configs {
@@ -24,8 +25,9 @@ func relabeled(configs []monitoring.RelabelConfig) string {
 	return strings.Join(steps, " ")
 }
 
-// Every target has a node label, even if the values add relabelings. With honorLabels, the labels namespace, pod and
-// container of the target are dropped. Otherwise idle GPUs would get those of the exporter's pod.
+// TestMonitorsRelabel checks the relabelings of both monitors. Every target has a node label, even if the values add
+// relabelings. With honorLabels, the target's labels namespace, pod and container are dropped. If they were kept,
+// series of idle GPUs would have the labels of the exporter's pod.
 func TestMonitorsRelabel(t *testing.T) {
 	const node, honored = "node<__meta_kubernetes_pod_node_name", " exporter_pod<pod"
 	c := load(t, folder)

@@ -42,7 +42,7 @@ func load(t testing.TB, folder string) *helm.Chart {
 	return c
 }
 
-// A rendering is what Helm would send to a cluster.
+// A rendering holds the objects and the notes that Helm renders.
 type rendering struct {
 	docs  []string
 	notes string

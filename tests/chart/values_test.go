@@ -58,18 +58,18 @@ func TestValues(t *testing.T) {
 		{values: "basicAuth: {users: {ann: 12345678901234567890}}", refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"}, // the error must not contain the password
 		{values: "podLabels: {a: 12345678901234567890}", refused: "1.2345678901234567e+19"},
 
-		// Values of a parent chart are ignored. If an older release of NVIDIA's chart selects NVIDIA's image without a
-		// tag, the image gets that chart's tag. The notes name keys that have no effect.
+		// Values of a parent chart are ignored. If the values select NVIDIA's image without a tag, as those of NVIDIA's
+		// chart may, the image gets the tag of that chart. The notes name keys that have no effect.
 		{values: "global: {imageRegistry: x}\nenabled: true"},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true", has: []string{
 			"nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", "mapPodsMetrics has no effect"}},
-		// NVIDIA's image exits if its counters file names a family of this exporter.
+		// NVIDIA's image exits if its counters file names a family of this exporter, so the chart adds none.
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter, tag: 4.5.3-4.8.2-distroless}",
 			has: []string{"DCGM_FI_DEV_GPU_TEMP"}, lacks: health},
 		{values: "counters: fleet\nimage: {repository: mirror.example/nvidia/k8s/dcgm-exporter}", lacks: health},
 
-		// By default, the chart adds the counters that alerts need. With --compatibility=strict or a custom counters
-		// file, it adds none.
+		// By default, the chart adds the counters that alerts need. It adds none in strict mode or with a custom
+		// counters file. "counters: fleet" adds them in strict mode too.
 		{values: "", has: []string{health}, lacks: fleet},
 		{values: "counters: default", lacks: health},
 		{values: "counters: fleet", has: []string{health, fleet}},
@@ -129,8 +129,8 @@ func TestValues(t *testing.T) {
 		{values: "prometheusRule: {enabled: true}", has: []string{"files/alertmanager.yml"}},
 		{values: "{}", lacks: "files/alertmanager.yml"},
 
-		// The Prometheus Operator drops a monitor whose scrape timeout exceeds its interval. It says so only in its own
-		// log.
+		// The Prometheus Operator drops a monitor whose scrape timeout exceeds its interval, and only logs it. The
+		// chart lowers the timeout instead, and its notes say so.
 		{values: "serviceMonitor: {interval: 5s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 5s", slowNote}},
 		{values: "serviceMonitor: {interval: 15s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},
 		{values: "serviceMonitor: {interval: 10s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},

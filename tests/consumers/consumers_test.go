@@ -75,7 +75,7 @@ var remedies = []remedy{
 	{name: "`--kubernetes-virtual-gpus`", arg: "--kubernetes-virtual-gpus"},
 }
 
-// withLines selects a counters file with the default lines, and a line for each metric in the recorded data.
+// withLines selects the counters file that moreLines returns.
 const withLines = "--collectors=lines.csv"
 
 // rig builds the world for each kind of node and setting once.
@@ -116,8 +116,9 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	return r.worlds[of]
 }
 
-// answered reports whether the queries of a use return a result for each owner or device of the node. plain is the
-// world without remedies.
+// answered reports whether the world answers all queries of a use. A query must have a result for each owner or device
+// of the node, and none for another owner. Results must add up to the values of the devices if the use says so. If the
+// use is per name, each name must have a series. plain is the world without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
@@ -139,7 +140,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 			}
 			delete(got, key)
 		}
-		for key := range got { // drop the results for pods that hold no device
+		for key := range got { // a result for an owner that holds no device is wrong
 			if u.Per == "owner" && strings.Trim(key, " ") != "" {
 				return false
 			}
@@ -151,7 +152,7 @@ func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	return true
 }
 
-// filled returns the query with the labels of each owner filled in.
+// filled returns the query once for each pod, with the labels of the pod filled in. It lists equal queries once.
 func (w *world) filled(query string) (list []string) {
 	for _, o := range w.kind.owners {
 		if o["pod"] == "" {
@@ -234,8 +235,8 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 	return all
 }
 
-// needs returns the smallest set of remedies with which a use works for a kind of node. Ties go to earlier remedies. ok
-// is false if no set works.
+// needs returns the smallest set of remedies with which a use works for a kind of node. Ties go to earlier remedies.
+// The second result is false if no set of at most two remedies works.
 func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	plain := r.world(k, u.Scrape)
 	if plain.answered(r.t, u, plain) {
@@ -256,7 +257,7 @@ func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
 	return nil, false
 }
 
-// modes are the scrape modes that the second table compares.
+// modes lists the exporter settings that the second table compares.
 var modes = []struct{ name, arg string }{
 	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
 	{"`--vocabulary=current`", "--vocabulary=current"}, {"`--vocabulary=both`", "--vocabulary=both"},
@@ -294,8 +295,8 @@ func TestConsumers(t *testing.T) {
 	written(t, "modes", found.String())
 }
 
-// If pods share a MIG instance, the driver does not report which process uses it. OpenCost's bill still adds up to the
-// value of the instance.
+// If pods share a MIG instance, the driver does not report which process uses it. With the recording rules, OpenCost's
+// bill still adds up to the value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
 	k := kind{"replicas of an instance", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]

@@ -31,7 +31,8 @@ func gpuOf(values map[string]float64) *world {
 	return w
 }
 
-// recorded returns the latest values that the rules recorded, by name.
+// recorded evaluates the rules and returns the values of the nvidia_smi_* series, by name. A name with several series
+// fails the test.
 func (w *world) recorded(t *testing.T) map[string]float64 {
 	t.Helper()
 	w.record(t, smiRules)
@@ -90,8 +91,8 @@ func TestFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// Some fields have the same value on every published machine. Each of them has its own series nevertheless, and so has
-// each bit of the clock event reasons.
+// TestFromNVIDIASMI cannot tell some fields apart, because they have the same value on every page in nvidia-smi.yaml.
+// This test sets one field, or one bit of the clock event reasons, at a time, and checks which series shows it.
 func TestStatesFromNVIDIASMI(t *testing.T) {
 	for field, name := range map[string]string{
 		"RETIRED_PENDING": "retired_pages_pending", "ROW_REMAP_PENDING": "remapped_rows_pending",
@@ -124,8 +125,8 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	}
 }
 
-// No published page has instances, events and some other series. They are checked on a simulated node, with the labels
-// of nvidia_gpu_exporter.
+// TestInstancesFromNVIDIASMI checks series that no page in nvidia-smi.yaml has, such as those of MIG instances and
+// XIDs. It compares them with the series of a simulated node.
 func TestInstancesFromNVIDIASMI(t *testing.T) {
 	k := &kind{"an XID", kinds[3].node, kinds[3].owners, `faults: [{fault: xid, at: 1m, devices: ["0"], xids: [79]}]`}
 	w := newRig(t).world(k, "honored", remedy{arg: withLines, rules: smiRules})

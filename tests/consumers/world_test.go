@@ -31,7 +31,7 @@ const (
 	compat         = "../../deployment/rules/compat/"
 	nodeName       = "node-1"
 	scrapeInterval = 30 * time.Second
-	scrapes        = 14 // the queries have ranges of five minutes
+	scrapes        = 14 // enough to cover the five-minute range of the queries
 )
 
 // owner is a holder of a device, given by its labels: a container of a pod, or a job.
@@ -118,8 +118,8 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 	return list, times
 }
 
-// moreLines returns the default counters file with more lines. There is one for each metric that the data file or a
-// rule file selects and the default file lacks.
+// moreLines returns the default counters file with a line for each further DCGM metric that queries.yaml or a rule file
+// names. It skips names that have another name in the classic vocabulary.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
 	files, err := filepath.Glob(compat + "*.yml")
@@ -142,14 +142,15 @@ func moreLines(t *testing.T) []byte {
 	return []byte(content)
 }
 
-// These are the exporter's own pod and its target.
+// labels of the exporter's pod, and of the target
 var (
 	exporterPod = map[string]string{"namespace": "gpu", "pod": "dcgm-exporter-x", "container": "exporter"}
 	target      = map[string]string{"job": "dcgm-exporter", "instance": "10.0.0.1:9400", "node": nodeName}
 )
 
-// scrape returns the world after the pages were scraped in the given way. It also has the series of kube-state-metrics
-// that queries join.
+// scrape returns the world after the pages were scraped. If way is "renamed", the labels of the exporter's pod replace
+// those of owners, which are renamed to exported_*. The world also has the series of kube-state-metrics that queries
+// join.
 func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
 	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
 	for i, page := range pages {

@@ -169,7 +169,7 @@ func (f Fixture) topology(t *testing.T) {
 // isOfGPU reports whether an entity is a GPU or belongs to one.
 func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
-// problems returns what a device lacks for its labels.
+// problems lists the labels that a device lacks, and a parent of the wrong kind.
 func problems(d *gpu.Device) []string {
 	var list []string
 	bad := func(when bool, what string) {
@@ -203,7 +203,8 @@ func labelsOf(d *gpu.Device) string {
 	}
 }
 
-// pairs checks that each connection between GPUs is reported once, if it was requested.
+// pairs checks the connections between GPUs that a topology reports. Each is between two GPUs in row order and is
+// reported once. There are none if they were not requested.
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
@@ -268,7 +269,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 }
 
-// check reports every violation of the contract in a batch.
+// check reports violations of the contract in a batch.
 func (f Fixture) check(t *testing.T, top *gpu.Topology, req gpu.ReadRequest, b *gpu.Batch) {
 	t.Helper()
 	cells := map[cell]bool{}
@@ -364,7 +365,7 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	bad(ahead > time.Minute, "sample is %v in the future", ahead)
 }
 
-// trailed is the set of trail samples that a session has returned.
+// trailed is the set of trail samples that a session has returned, without their values.
 type trailed map[gpu.Sample]bool
 
 // checkTrails reports violations of the contract in the trails of b. Only fields with AllSamples may have trails. A
@@ -412,8 +413,8 @@ const (
 )
 
 // trails runs a random history of samples, Reads and sessions. The trails of a session have each sample since it was
-// opened, once and in order. They may start with the newest sample before that. A source that also samples at each Read
-// may report equal values in between.
+// opened, once and in order. They may begin with earlier samples. Repeated equal values are ignored, because a source
+// may also sample at each Read.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	src := f.New(t)
@@ -488,13 +489,13 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 }
 
 // xids checks that each session reports each XID once. Sessions that are open at the same time report the same XIDs
-// with the same IDs. Opening or closing a session repeats no XID.
+// with the same IDs. Opening or closing a session repeats no XID in the other session.
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
 	gpuRow := slices.IndexFunc(first.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	var b gpu.Batch
-	// wait reads until the session has returned atLeast XIDs, and then twice more
+	// wait reads until the session has returned atLeast XIDs, and then once more
 	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
 		t.Helper()
 		end := time.Now().Add(deadline)
@@ -641,7 +642,7 @@ func (f Fixture) killing(t *testing.T) {
 	f.ends(t, s, f.Kill, gpu.ErrLost)
 }
 
-// ends calls happen, reads until the session ends, and checks the error.
+// ends calls the function happen, reads until the session ends, and checks the error and the open handles.
 func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
 	t.Helper()
 	var b gpu.Batch

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// shipped returns a shipped counters file.
+// shipped returns the content of a shipped counters file.
 func shipped(t *testing.T, name string) []byte {
 	t.Helper()
 	return []byte(read(t, filepath.Join(root, "etc", name+"-counters.csv")))
@@ -57,8 +57,8 @@ func fleet(t *testing.T) []machine {
 	}
 }
 
-// ofApp has series that show faults of the exporter, and a firing alert. Simulated machines do not have them, because
-// package app registers these series.
+// ofApp is appended to the page of gpu-d. It has series that a simulated machine does not produce by itself: faults of
+// the exporter, process metrics, and a firing alert.
 const ofApp = `dcgm_exporter_config_last_reload_successful 0
 dcgm_exporter_attribution_success{attributor="kubernetes"} 0
 dcgm_exporter_source_fallback 1
@@ -72,8 +72,8 @@ process_cpu_seconds_total 7
 
 var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 
-// Each query of each panel returns a result, uses only labels that its series have, and returns nothing for other
-// nodes.
+// TestEveryQueryAnswers runs the queries of all panels. Each must return a result that has the labels in the legend. If
+// a node is selected, the result must have no series of another node.
 func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
 	ups := w.Series["gpu-d"+"up"].Floats
@@ -116,7 +116,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	}
 }
 
-// A GPU with links and instances counts as one GPU. Each pod that shares a GPU has its own row.
+// On the node dashboard, a GPU with links and instances counts as one GPU. Each pod that shares a GPU has its own row.
 func TestNodeDashboardCounts(t *testing.T) {
 	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
 	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
@@ -131,7 +131,7 @@ func TestNodeDashboardCounts(t *testing.T) {
 	}
 }
 
-// find returns a panel of a dashboard.
+// find returns the panel of a dashboard with the given title and type.
 func find(t *testing.T, file, title, kind string) panel {
 	t.Helper()
 	for _, p := range dashboards(t)[file+".json"].everyPanel() {
@@ -179,7 +179,8 @@ func TestBoardsWithOneMemory(t *testing.T) {
 	}
 }
 
-// shows reports whether a panel shows something for a node. An impossible value fails the test.
+// shows reports whether a panel shows something for a node. That is always so for a panel without queries. An
+// impossible value fails the test.
 func (w *world) shows(t *testing.T, file, node string, p panel) (something bool) {
 	t.Helper()
 	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]

@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// passing returns short-lived owners. Two pods share GPU 1, and every other GPU and instance has one pod. A batch job
-// runs inside the pod of GPU 0.
+// passing returns a function that assigns owners to devices. All owners are replaced when the given life is over. Two
+// pods share GPU 1, and every other GPU and instance has one pod. A batch job runs inside the pod of GPU 0.
 func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	return func(t *gpu.Topology) *gpu.Owners {
 		generation := time.Now().Unix() / int64(life/time.Second)
@@ -45,7 +45,7 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	}
 }
 
-// busy is a machine with short-lived pods and an XID every few minutes.
+// busy is a machine whose pods are replaced after the given life. It has XIDs every four minutes.
 func busy(t *testing.T, minutes int, life time.Duration) machine {
 	var faults strings.Builder
 	for at := 3; at < minutes; at += 4 {
@@ -74,7 +74,8 @@ func (w *world) ofDevices() (all []labels.Labels) {
 	return all
 }
 
-// A thousand pods create no device series, and no device series names an owner. Each XID keeps its owner.
+// With --owner-labels=info, a thousand pods create no device series, and no device series names an owner. Queries about
+// XIDs have the same results as with owner labels on device series.
 func TestPodsComeAndGoApart(t *testing.T) {
 	const minutes = 80
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
@@ -183,11 +184,11 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// ofPages matches queries about the size of pages.
+// ofPages matches queries about the size of pages, which depends on --owner-labels.
 var ofPages = regexp.MustCompile("scrape_samples_scraped")
 
-// agrees checks that the queries have the same answers in two worlds. It returns the number of answers that are not
-// empty.
+// agrees runs the queries whose text matches the expression which in both worlds, except queries about the size of
+// pages. The results must be equal. It returns the number of results that are not empty.
 func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
 	t.Helper()
 	other.questions(t)

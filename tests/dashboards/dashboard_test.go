@@ -66,7 +66,7 @@ type target struct {
 	Instant      bool
 }
 
-// A query is a query of a panel.
+// A query is a query of a panel or an annotation. where names it in messages.
 type query struct {
 	target
 	where string
@@ -114,7 +114,7 @@ func filled(expr, instance string) string {
 	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*", "$__rate_interval", "4m", "$__range", "30m").Replace(expr)
 }
 
-// A panel about one instance shows no data of another instance.
+// Each selector of a query filters by the dashboard's instance, so that other nodes' data is not shown.
 func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, q := range d.queries() {
@@ -128,7 +128,7 @@ func TestEverySelectorKeepsToTheInstance(t *testing.T) {
 	}
 }
 
-// selectors returns the vector selectors of a query whose instance is "some".
+// selectors returns the vector selectors of a query, with "some" for the dashboard's instance.
 func selectors(t *testing.T, q query) []*parser.VectorSelector {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(filled(q.Expr, "some"))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// tableModel is the transformation of a table that merges queries and renames their columns.
+// tableModel holds the options of the transformation "organize", which hides and renames columns of a table.
 type tableModel struct {
 	ExcludeByName map[string]bool
 	RenameByName  map[string]string
@@ -50,7 +50,9 @@ func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 
 var linked = regexp.MustCompile(`var-([a-z]+)=\$\{__data\.fields\["([^"]+)"\]`)
 
-// Links between dashboards pass on the variables of the dashboard, and those that are set from a table row.
+// TestLinksCarryVariables checks links. Links between dashboards pass on the time and all variables. Links in table
+// cells pass on the time, the data source and the cluster. They also set variables of the linked dashboard from columns
+// of their row.
 func TestLinksCarryVariables(t *testing.T) {
 	all := dashboards(t)
 	variables := map[string][]string{}
@@ -158,8 +160,8 @@ func (d dashboard) has(variable string) bool {
 	return slices.ContainsFunc(d.Templating.List, func(v variableModel) bool { return v.Name == variable })
 }
 
-// The firing alerts are shown on the dashboards about faults, each with a link to its runbook. They are annotations on
-// every dashboard.
+// An annotation on every dashboard shows the firing alerts. The dashboards about faults also list them in a table, each
+// with a link to its runbook.
 func TestFiringAlertsAreShown(t *testing.T) {
 	for file, d := range dashboards(t) {
 		marked := slices.ContainsFunc(d.Annotations.List, func(a struct{ Name, Expr, TitleFormat, TextFormat, IconColor string }) bool {
@@ -177,8 +179,8 @@ func TestFiringAlertsAreShown(t *testing.T) {
 	}
 }
 
-// A node that is down, or whose exporter has no data, is counted and listed with its name and the reason. A node that
-// never had an exporter is not.
+// A node that is down, or whose exporter has no data, is counted and listed with its name and the reason. A healthy
+// node is not.
 func TestNodesWithoutData(t *testing.T) {
 	file := shipped(t, "health")
 	w := play(t, 30*time.Minute,

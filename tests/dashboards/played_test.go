@@ -19,14 +19,14 @@ import (
 
 const scrapeInterval = time.Minute
 
-// machine is a simulated node to scrape. The zero value is a healthy node with the metric names of 4.8.
+// machine is a simulated node to scrape. By default, it is healthy and has the metric names of dcgm-exporter 4.8.
 type machine struct {
 	host, node string
 	vocabulary catalog.Vocabulary
 	scenario   string
 	file       []byte // content of the counters file
 	trailer    string // appended to each page
-	// owners instead of the node's own; nil keeps those
+	// reports owners that replace those of the node; nil keeps those of the node
 	tenants func(*gpu.Topology) *gpu.Owners
 	apart   bool
 	// pod of the exporter if the scrape does not honor labels; otherwise empty
@@ -90,8 +90,8 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	w.end = time.Now()
 }
 
-// take appends a page with target labels, as Prometheus does. If the target has the labels of a pod, those of the
-// series are renamed. A series that disappears ends with a stale marker.
+// take appends a page with target labels, as Prometheus does. If pod is not empty, the target has the labels of a pod,
+// and the series' own labels are renamed to exported_*. A series that disappears ends with a stale marker.
 func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) {
 	add := func(key string, metric labels.Labels, v float64) {
 		w.Append(host+key, func() labels.Labels {

@@ -102,7 +102,8 @@ func TestQuestions(t *testing.T) {
 	near(t, "pods on the GPUs at the time of the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
-	// average memory of pods and unattributed memory add up to that of the device, whose samples are instantaneous
+	// The utilization of pods and the unattributed utilization add up to that of the device. Its samples are
+	// instantaneous, so the averages differ slightly.
 	key := []string{"UUID", "GPU_I_ID"}
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, key...)
 	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 240)`, key...)

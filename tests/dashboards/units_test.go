@@ -70,7 +70,7 @@ func measureOf(t *testing.T, e parser.Expr) measure {
 			m := measureOf(t, e.Args[0])
 			m.unit = map[string]string{"joules": "watts", "seconds": "seconds/s", "": "/s"}[m.unit]
 			return m
-		default: // same unit: relabeling, averages, rates
+		default: // same unit: relabeling, averages, increases
 			return measureOf(t, e.Args[0])
 		}
 	case *parser.BinaryExpr:
@@ -120,7 +120,8 @@ func measureOfTwo(t *testing.T, e *parser.BinaryExpr) measure {
 	return measure{}
 }
 
-// The unit of a panel is that of the catalog. Its query is scaled to that unit in both vocabularies.
+// TestUnitsAreTheCatalogs derives the unit of each query from the catalog. The panel must display that unit, and the
+// query must scale its values to it.
 func TestUnitsAreTheCatalogs(t *testing.T) {
 	checked := map[string]int{}
 	for file, d := range dashboards(t) {

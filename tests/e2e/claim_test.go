@@ -39,7 +39,7 @@ type driver struct {
 	published bool // whether the slice should exist: a starting kubelet deletes the slices of its node
 }
 
-// run keeps the slice published, as real drivers do, until ctx is done.
+// run publishes the slice repeatedly while it should exist, as real drivers do, until ctx is done.
 func (d *driver) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		d.mu.Lock()

@@ -63,7 +63,7 @@ func containerfiles() (string, error) {
 	return "", fmt.Errorf("buildah has no image of commit %s: run make image", commit)
 }
 
-// If an image was built from deployment/docker, the pods of these tests run it.
+// If an image was built from deployment/docker, the node has that image. It has a revision label.
 func TestNodeUsesBuiltImage(t *testing.T) {
 	n := theNode(t)
 	if _, err := containerfiles(); err != nil {

@@ -46,8 +46,8 @@ func offer(t *testing.T, n *node) {
 	}
 }
 
-// pod returns the manifest of a pod with two containers. The container "main" requests n of a resource, and the other
-// one requests none.
+// pod returns the manifest of the pod "NAMESPACE/NAME" with two containers. The container "main" requests n of a
+// resource, and the other one requests none.
 func pod(name, resource string, n int) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -86,7 +86,7 @@ func sharers(p page) []string {
 	return out
 }
 
-// listed returns the pods to which the kubelet lists devices.
+// listed returns the pods that have devices in the kubelet's list.
 func listed(t *testing.T, n *node) []string {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -208,12 +208,12 @@ func TestKubeletRestarts(t *testing.T) {
 	}, truthful)
 }
 
-// If a kubelet with many pods restarts repeatedly, each page has the correct owners or none. It never shows one of four
-// sharers as the only owner.
+// If a kubelet with many pods restarts repeatedly, each page has the correct owners or none. A page never lists only
+// some of the four pods that share GPU 2.
 func TestKubeletRestartsOften(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
-	e := n.export(t, "", "-c=100") // the kubelet's list is incomplete for less than a second
+	e := n.export(t, "", "-c=100") // short cycles, because the kubelet's list is incomplete for less than a second
 	manifest, names, want := manyPods()
 	for _, name := range []string{"web/c", "web/d"} {
 		manifest, names = manifest+pod(name, shares, 1), append(names, name)
@@ -273,7 +273,8 @@ spec:
 `, namespace, name)
 }
 
-// The UIDs in the names of pod log folders are those of the API server.
+// TestPodUIDsFromLogFolders checks pod_uid, which the exporter takes from the names of pod log folders. It must be the
+// UID in the API server.
 func TestPodUIDsFromLogFolders(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)

@@ -71,7 +71,7 @@ func (n *node) exporterPod(t *testing.T) string {
 	})
 }
 
-// label sets a label of the node until the test ends.
+// label sets a label of the node, and removes it when the test ends.
 func (n *node) label(t *testing.T, key, value string) {
 	t.Helper()
 	n.must(t, "", "label", "node", nodeName, key+"="+value, "--overwrite")

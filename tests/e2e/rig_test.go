@@ -73,7 +73,7 @@ func (n *node) stop(t *testing.T, program string) (start func()) {
 	return start
 }
 
-// kubectl runs kubectl as administrator and returns its output.
+// kubectl runs kubectl as administrator and returns its output. If kubectl fails, that is its standard error.
 func (n *node) kubectl(input string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(n.programs, "kubectl"), append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -153,7 +153,7 @@ func devices(t *testing.T) []gpu.Device {
 // memory is a family that has a series for each GPU and each MIG instance.
 const memory = "DCGM_FI_DEV_FB_USED"
 
-// An exporter is a running exporter process.
+// An exporter is used to scrape an exporter that runs in the test process or in a pod.
 type exporter struct {
 	t   *testing.T
 	url string

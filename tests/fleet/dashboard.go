@@ -19,7 +19,8 @@ type query struct {
 // all fills in the variables as Grafana does for all nodes, at a scrape interval of 30 seconds.
 var all = strings.NewReplacer("$cluster", ".*", "$instance", ".*", "$__rate_interval", "2m")
 
-// recorded maps panels to queries of recorded series that have the same answers, in order.
+// recorded maps panels to queries of recorded series that have the same answers, in order. A query is "" if no recorded
+// series has the answer.
 var recorded = map[string][]string{
 	"GPUs":                      {"sum(cluster:gpus:count)"},
 	"Allocated":                 {"sum(cluster:gpus_allocated:sum)"},

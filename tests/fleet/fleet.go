@@ -22,8 +22,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix lists the models of ten nodes with eight GPUs each. Four have whole GPUs, three have two GPUs in nine MIG
-// instances, two have MIG and a shared GPU, and one has 56 instances.
+// mix lists the models of ten nodes with eight GPUs each. Nodes of the model b200 have whole GPUs. Those of h100x8 have
+// two partitioned GPUs with nine MIG instances. Those of demo also have a shared GPU. All GPUs of mig8x7 are
+// partitioned, into 56 instances.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
 // jobNodes is the number of nodes per job.
@@ -125,7 +126,7 @@ func (f *fleet) awaitPages(ctx context.Context) error {
 	return nil
 }
 
-// models returns the models of the nodes.
+// models lists the models of the nodes, each once.
 func (f *fleet) models() (kinds []string) {
 	for _, n := range f.nodes {
 		if !slices.Contains(kinds, n.model) {

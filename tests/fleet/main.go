@@ -1,6 +1,6 @@
 // Command fleet measures two Prometheus servers that scrape simulated nodes. One has no rules, and the other has the
-// recording rules of deployment/rules. Both start with an empty database. The command prints the tables of
-// docs/performance.md.
+// recording rules of deployment/rules. Both start with an empty database. The command prints the tables of the section
+// "Ten thousand GPUs" in docs/performance.md.
 //
 // Run it in the root of the repository. It listens only on loopback, and removes its temporary directory.
 package main

@@ -39,7 +39,7 @@ type measurement struct {
 	block             *block
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
 	rules, missed     float64         // duration of the latest rule evaluation in seconds; missed evaluations
-	ownCPU, ownMemory float64         // CPU and memory of all nodes
+	ownCPU, ownMemory float64         // CPU and memory of this process, which runs all nodes
 	took              []time.Duration // duration of each dashboard query
 	instead           []time.Duration // duration of each recorded query with the same answer
 }
@@ -168,7 +168,7 @@ func (m *measurement) watch(ctx context.Context, p *program, data string, span t
 	return nil
 }
 
-// repeats is how often a query is repeated if its first answer is fast.
+// A query runs repeats times, but only once if its first answer takes longer than slow.
 const (
 	repeats = 3
 	slow    = 5 * time.Second

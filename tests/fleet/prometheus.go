@@ -28,8 +28,8 @@ type program struct {
 	ends func() // stops the program and waits for it
 }
 
-// start starts a program that listens on the address passed to flags. It waits until the path ready answers. The output
-// goes to the file log.
+// start starts a program that listens on the address passed to flags. It waits until a GET of the path ready succeeds.
+// The output goes to the file log.
 func start(ctx context.Context, path, ready, log string, flags func(address string) []string) (*program, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // reserve a free port
 	if err != nil {
@@ -175,7 +175,7 @@ func length(path string) (n float64) {
 		if err == nil && !info.IsDir() {
 			n += float64(info.Size())
 		}
-		return nil // the file was deleted meanwhile
+		return nil // ignore errors: a file may have been deleted meanwhile
 	})
 	return n
 }

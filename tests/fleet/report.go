@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// report writes the tables.
+// report writes the tables of docs/performance.md to w.
 func report(w io.Writer, f *fleet, span time.Duration, queries []query, without, with *measurement) error {
 	var b bytes.Buffer
 	nodes := float64(len(f.nodes))

@@ -68,15 +68,15 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// For each configuration, a Prometheus server scrapes three nodes and writes to VictoriaMetrics. VictoriaMetrics then
-// answers the query.
+// For each configuration, a Prometheus server scrapes three nodes and writes to VictoriaMetrics. VictoriaMetrics must
+// then have the series that the configuration selects, and no others.
 func TestVictoriaMetricsAnswers(t *testing.T) {
 	rules, err := filepath.Abs("../../deployment/rules/recording.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		file, query string // the query must return the 24 GPUs
+		file, query string // its result must be 24, the number of GPUs
 		none        string // a query that must return nothing
 		flags       []string
 	}{

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden pages")
 
-// comparePage compares a page with the golden page of that name.
+// comparePage compares a page with the golden page of that name. With -update, it writes the golden page instead.
 func comparePage(t *testing.T, name string, page []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "pages", name+".txt")

@@ -10,7 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// A pod's own label must not replace a label that the exporter sets on series of owned GPUs.
+// TestLabelNames checks that each label on series of owned GPUs is reserved. A pod label with the same name could
+// otherwise replace it.
 func TestLabelNames(t *testing.T) {
 	pages, err := filepath.Glob("testdata/pages/*.txt")
 	if err != nil || len(pages) == 0 {

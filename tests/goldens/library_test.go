@@ -32,7 +32,7 @@ var masked = []string{
 	"dcgm_exporter_collect_duration_seconds", "dcgm_exporter_collect_last_success_timestamp_seconds",
 }
 
-// mask removes the values of masked families from a page.
+// mask replaces the values of masked families on a page with MASKED.
 func mask(page []byte) []byte {
 	var b strings.Builder
 	for line := range strings.Lines(string(page)) {
@@ -45,8 +45,8 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled repeats a session until two runs return the same masked page, and returns it. On a machine that is slow for a
-// moment, samples become stale and pages differ.
+// settled repeats a session until two consecutive runs return the same masked page, and returns that page. On a machine
+// that is slow for a moment, samples become stale and pages differ.
 func settled(t *testing.T, s *session) []byte {
 	t.Helper()
 	var last []byte
@@ -63,8 +63,7 @@ func settled(t *testing.T, s *session) []byte {
 }
 
 // engine returns the script of an engine with three GPUs, switches, links, a CPU and a network card. The second GPU is
-// partitioned by MIG, and the third one is lost. Unless the script sets another value, the value of a field is its
-// number.
+// partitioned by MIG, and the third one is lost.
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -93,7 +92,7 @@ func driver() []string {
 	}
 }
 
-// podOf returns one of the first pods for a process of the driver.
+// podOf returns a pod UID made from the process ID. Processes 100 and 200 of the driver are in the two pods of owned.
 func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }

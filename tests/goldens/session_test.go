@@ -35,7 +35,7 @@ DCGM_EXP_XID_ERRORS_COUNT, gauge, XID errors within the window.
 DCGM_FI_DRIVER_VERSION, label, Driver version.
 `
 
-// parse parses command line arguments.
+// parse parses command-line arguments of an exporter on the node nodeName.
 func parse(t *testing.T, args ...string) *config.Config {
 	t.Helper()
 	env := func(name string) (string, bool) { return nodeName, name == "NODE_NAME" }

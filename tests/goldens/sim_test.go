@@ -95,7 +95,7 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 	return source
 }
 
-// needRounding skips a test on processors with other rounding. The compiler may use fused multiply-add there, which
+// needRounding skips a test unless the processor is amd64. On others, the compiler may use fused multiply-add, which
 // changes the last digits of simulated values.
 func needRounding(t *testing.T) {
 	t.Helper()

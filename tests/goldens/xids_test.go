@@ -58,7 +58,7 @@ type xidRig struct {
 	builder  *snapshot.Builder
 	sequence int
 	kernel   []logged
-	codes    int64 // codes are 1 to codes
+	maxCode  int64 // highest XID code that happens
 	// UUID of a GPU whose XIDs the engine does not keep, as if the session could not watch it; "" if none
 	unwatched string
 	dates     map[string][]time.Time // by entity and code
@@ -66,11 +66,11 @@ type xidRig struct {
 	got       map[string]int64
 }
 
-func newXIDRig(t *testing.T, seed uint64, codes int64) *xidRig {
+func newXIDRig(t *testing.T, seed uint64, maxCode int64) *xidRig {
 	gpus := gpu.KindsOf(gpu.KindGPU)
 	r := &xidRig{
 		t: t, random: rand.New(rand.NewPCG(seed, 1)), engine: fakedcgm.New(t, xidNode...),
-		want: map[string]int64{}, dates: map[string][]time.Time{}, codes: codes,
+		want: map[string]int64{}, dates: map[string][]time.Time{}, maxCode: maxCode,
 		plan: &gpu.Plan{
 			Interval: pace, Devices: gpu.Selector{Flex: true},
 			Fields: []gpu.Field{
@@ -86,7 +86,7 @@ func newXIDRig(t *testing.T, seed uint64, codes int64) *xidRig {
 	return r
 }
 
-// open opens a session.
+// open opens a session, and binds the log to its topology.
 func (r *xidRig) open() {
 	r.t.Helper()
 	s, err := dcgm.New(dcgm.Options{}).Open(r.t.Context(), r.plan)
@@ -133,10 +133,10 @@ func (r *xidRig) collect(s *gpu.Snapshot) {
 	}
 }
 
-// key returns the key of a count. If there are many codes, the exporter counts some of them as "other", so only the sum
-// for a GPU is known.
+// key returns the key of a count. If maxCode is more than 8, the exporter counts some codes as "other", so the key is
+// the GPU alone.
 func (r *xidRig) key(labels, code string) string {
-	if r.codes > 8 {
+	if r.maxCode > 8 {
 		return labels[:len("GPU-0")]
 	}
 	return labels + ": " + code
@@ -164,13 +164,14 @@ func (r *xidRig) reload() {
 	r.read()
 }
 
-// happen creates XIDs with dates in the last four minutes, in random order.
+// happen creates up to n XIDs with random dates in the last four minutes, and returns how many it created. It skips
+// XIDs that the engine does not keep, or that could not be distinguished from others.
 func (r *xidRig) happen(n int) (made int) {
 	r.engine.Remove("event")
 	var lines []string
 	for range n {
 		target := xidTargets[r.random.IntN(len(xidTargets))]
-		code, back := 1+r.random.Int64N(r.codes), time.Duration(0)
+		code, back := 1+r.random.Int64N(r.maxCode), time.Duration(0)
 		if r.random.IntN(2) == 0 {
 			back = time.Duration(r.random.Int64N(int64(4 * time.Minute)))
 		}
@@ -209,7 +210,7 @@ func (r *xidRig) restart() {
 	r.read()
 }
 
-// unbind unbinds a GPU and binds it again.
+// unbind unbinds a random GPU from the driver and binds it again, with a reload before and after.
 func (r *xidRig) unbind() {
 	uuid := fmt.Sprintf("uuid=GPU-%d ", r.random.IntN(4))
 	r.reload()
@@ -247,12 +248,12 @@ func (r *xidRig) lose() (made int) {
 // XIDs of GPUs, instances and compute instances are counted exactly once, in any order of their dates. Reloads, engine
 // restarts, and lost and unbound GPUs do not change that. XID_STORM=1 plays 10,000 XIDs for each seed.
 func TestRandomXIDsAreCountedOnce(t *testing.T) {
-	total, codes := 600, int64(8)
+	total, maxCode := 600, int64(8)
 	if os.Getenv("XID_STORM") != "" {
-		total, codes = 10000, 150
+		total, maxCode = 10000, 150
 	}
 	for seed := range uint64(5) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { playXIDs(newXIDRig(t, seed, codes), total) })
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { playXIDs(newXIDRig(t, seed, maxCode), total) })
 	}
 }
 

@@ -143,7 +143,8 @@ func TestNVMLFabric(t *testing.T) {
 	}
 }
 
-// The placement of a GPU is the one that the kernel reports.
+// TestNVMLPlacement checks that each GPU has a placement with the NUMA node that the kernel reports, and that each pair
+// of GPUs has a peer state.
 func TestNVMLPlacement(t *testing.T) {
 	plan := planOf(t, 150)
 	plan.Placement, plan.Peers = true, true
@@ -217,7 +218,7 @@ func TestTopo(t *testing.T) {
 	}
 	text := ask(t, "topo", "-m")
 	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
-	for between := range theirs { // our matrix has no rows for network cards
+	for between := range theirs { // our matrix has no columns for network cards
 		if i, err := strconv.Atoi(between[strings.LastIndexByte(between, ' ')+1:]); err == nil && i >= gpus {
 			delete(theirs, between)
 		}
@@ -310,7 +311,7 @@ func held() []string {
 	return files
 }
 
-// until reads the page until a line matches, and returns the page.
+// until polls the metrics page until it contains line, and returns the page.
 func until(t *testing.T, url, line string) string {
 	t.Helper()
 	client := http.Client{Timeout: patience}

@@ -33,7 +33,7 @@ func settle(*testing.T) { pass(refresh) }
 // pass waits for the hardware, which samples on its own clock.
 func pass(d time.Duration) { <-time.After(d) }
 
-// planOf returns a plan with the catalog's fields for all kinds of entities.
+// planOf returns a plan with the given fields. Fields of a node are planned for GPUs instead.
 func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: refresh, Devices: gpu.Selector{Flex: true}}
@@ -51,7 +51,7 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	return plan
 }
 
-// everything returns the IDs of all fields that a GPU or a link can have.
+// everything returns the IDs of all exportable fields that a GPU or a link can have.
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for entry := range catalog.All() {
@@ -181,7 +181,7 @@ var comparisons = []comparison{
 	{391, "retired_pages.double_bit.count", 0},
 }
 
-// nothing reports whether value is what nvidia-smi prints instead of a missing value.
+// nothing reports whether value means that nvidia-smi has no value, such as "[N/A]".
 func nothing(value string) bool {
 	return value == "" || strings.Contains(value, "N/A") || strings.Contains(value, "Not Supported") ||
 		strings.Contains(value, "Unknown Error")

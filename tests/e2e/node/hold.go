@@ -1,6 +1,7 @@
 //go:build ignore
 
-// Command hold waits for a termination signal. It is the process in all containers and pod sandboxes of the test node.
+// Command hold waits for a termination signal. It is the process in the pod sandboxes and in most containers of the
+// test node.
 package main
 
 import (

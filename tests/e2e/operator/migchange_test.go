@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestMIGChange plays the MIG manager for gpuop mig apply --apply and gpuop verify --wait --node. It reacts to the
-// label that gpuop sets like mig-parted: operands stop and return.
+// TestMIGChange runs gpuop mig apply --apply, and then gpuop verify --wait --node. The test acts as the MIG manager:
+// after gpuop has set the label, the operands stop and return.
 func TestMIGChange(t *testing.T) {
 	program := build(t)
 	s := start(t)

@@ -30,7 +30,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// A run is the output of gpuop.
+// A run is the output and the exit code of gpuop.
 type run struct {
 	out, log string
 	code     int
@@ -68,7 +68,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// judge runs a command and checks its findings against the state's file.
+// judge runs a command and checks its findings, its exit code and its first line against the state's file.
 func (s *server) judge(t *testing.T, program string, st *state, command string) {
 	t.Helper()
 	text := s.gpuop(t, program, cmp.Or(st.User, administrator), strings.Fields(command)...)
@@ -111,7 +111,7 @@ func TestGathered(t *testing.T) {
 			if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
 				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
 			}
-			// ignore what is unread because the script leaves it out
+			// ignore findings about what the script does not collect
 			tree.Findings = slices.DeleteFunc(tree.Findings, func(f finding) bool { return f.ID == "unread" || f.ID == "prediction" })
 			got := wrong(tree)
 			want, other := st.Expect[gathered]

@@ -112,7 +112,8 @@ func (s *server) enter(t *testing.T, st *state) {
 	s.eventually(t, "pods of the DaemonSets to run", func() error { return s.kubelets(t, st) })
 }
 
-// create creates an object and sets its status.
+// create creates an object and sets its status. If the chart has installed the object, create edits it instead. OWNER
+// in the object stands for the UID owner. Without it, there are no owner references.
 func (s *server) create(t *testing.T, st *state, o object, owner string) object {
 	t.Helper()
 	p, known := places[o.text("kind")]
@@ -161,8 +162,8 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 // release is the name of the chart's Helm release.
 const release = "gpu-operator"
 
-// chart returns a chart that renders the same objects as the real one with its defaults. Helm installs it, so that the
-// release is a real one.
+// chart returns a chart that renders the same objects as the real one with its defaults, except hooks. Helm installs
+// it, so that the release is a real one.
 func (s *server) chart(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "gpu-operator")
@@ -230,8 +231,8 @@ func writtenBefore(o object, ago time.Duration) {
 	}
 }
 
-// kubelets sets the status of each pod as its kubelet would. The error names pods and DaemonSets whose state is not yet
-// the expected one.
+// kubelets sets the status of new pods as their kubelets would, and deletes terminating pods. The error says which pod
+// or DaemonSet is not yet in the expected state.
 func (s *server) kubelets(t *testing.T, st *state) error {
 	var pods, sets struct{ Items []object }
 	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
@@ -313,7 +314,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 	statuses := func(field string, init bool) []any {
 		var all []any
 		list, _ := pod.at("spec", field).([]any)
-		// containers before the waiting one have exited, and those after it have not started
+		// init containers before the broken container have exited, and containers after it have not started
 		reached := false
 		for _, c := range list {
 			c := object(c.(map[string]any))
@@ -368,7 +369,7 @@ func (s *server) installed(t *testing.T) bool {
 	return len(all.Items) > 0
 }
 
-// clear deletes the objects of states.
+// clear uninstalls the chart and deletes all objects that a state may contain.
 func (s *server) clear(t *testing.T) {
 	t.Helper()
 	if s.installed(t) {

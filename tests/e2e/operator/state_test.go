@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// An object is a Kubernetes object.
 type object map[string]any
 
 // at returns the value at a path of keys, or nil.
@@ -55,8 +54,8 @@ type state struct {
 	LabelsSince time.Duration `yaml:"labelsSince"`
 	// User is the user who runs gpuop; by default the administrator.
 	User string
-	// Expect maps a command line to all its findings that are not ok. Each is "severity node subject", with "-" as the
-	// node of findings about the cluster. A trailing asterisk matches any suffix. The findings were written by hand.
+	// Expect maps a command line to all its errors and warnings. Each is "severity node subject", with "-" as the node
+	// of findings about the cluster. A trailing asterisk matches any suffix. The findings were written by hand.
 	Expect map[string][]string
 	// First maps a command line to a part of the first line of its text output, which must name the cause.
 	First map[string]string
@@ -67,13 +66,14 @@ type state struct {
 // A podState is the status that a kubelet reports for the pod of a DaemonSet on a node.
 type podState struct {
 	DaemonSet, Node string
-	// Container waits for Reason, with Message. Init means that it is an init container.
+	// Container waits for Reason, with Message. If Reason is empty, it runs but is not ready. Init means that it is an
+	// init container.
 	Container, Reason, Message string
 	Init                       bool
 	Restarts                   int
 }
 
-// load reads a state. The file of the state is applied to base.yaml.
+// load reads a state. If the state has Base, its file is applied to base.yaml.
 func load(t *testing.T, name string) *state {
 	t.Helper()
 	docs := documents(t, filepath.Join("states", name+".yaml"))
@@ -153,7 +153,7 @@ func parse(t *testing.T, path string, data []byte) []object {
 	}
 }
 
-// stateNames returns the states in the order of their files.
+// stateNames returns the names of the states in the order of their files, without "base".
 func stateNames(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("states/*.yaml")

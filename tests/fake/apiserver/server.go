@@ -22,8 +22,8 @@ import (
 
 // A Server serves lists. Set its fields before the first request.
 type Server struct {
-	// Items returns the i-th object of a path's list as JSON. Count is the number of objects. A path without a count is
-	// not found.
+	// Items returns the i-th object of a path's list as JSON. Count is the number of objects. Without a count, the list
+	// is empty if every API server serves the path; otherwise the path is not found.
 	Items map[string]func(i int) []byte
 	Count map[string]int
 	// Wire returns the i-th object of a path's list as protobuf, for clients that accept it. A path without an entry is
@@ -97,7 +97,7 @@ func (s *Server) Requests() []string {
 	return slices.Clone(s.requests)
 }
 
-// Lists returns the number of lists started and of pages requested, by path.
+// Lists returns the number of lists started and of pages requested, by path. It counts only requests with a limit.
 func (s *Server) Lists() (lists, pages map[string]int) {
 	lists, pages = map[string]int{}, map[string]int{}
 	for _, r := range s.Requests() {

@@ -29,7 +29,7 @@ func Data(t testing.TB) string {
 	return dir
 }
 
-// Read reads a JSON file of the data.
+// Read decodes a JSON file of the data. If that fails, the test ends.
 func Read(t testing.TB, path string, into any) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -28,7 +28,7 @@ import (
 // ErrDefinition is returned for a file without a usable CustomResourceDefinition.
 var ErrDefinition = errors.New("unusable CustomResourceDefinition")
 
-// The checks of the API server.
+// Findings of Validate belong to one of these checks.
 var (
 	unknownField = check.New("server-unknown-field", check.Error, "The schema has no such field.", "Remove it.", check.CRDs)
 	violated     = check.New("server-schema", check.Error, "The object violates the schema.", "Correct it.", check.CRDs)
@@ -46,8 +46,8 @@ type schema struct {
 	rules      *cel.Validator
 }
 
-// Add reads the definitions in a file of one or more YAML documents and ignores other manifests. If there is none, it
-// returns ErrDefinition.
+// Add reads the definitions in a file of one or more YAML documents and ignores other manifests. If there is no
+// definition, or an unusable one, the error wraps ErrDefinition.
 func (s *Definitions) Add(data []byte) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	found := false

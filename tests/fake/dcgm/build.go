@@ -27,7 +27,7 @@ const (
 	module = "github.com/NVIDIA/go-dcgm"
 )
 
-// ErrNoCompiler is returned if gcc is not installed.
+// ErrNoCompiler is returned if the compiler is not installed.
 var ErrNoCompiler = errors.New("gcc is not installed")
 
 // Headers returns the folder of go-dcgm's C headers in the module cache.
@@ -102,7 +102,7 @@ func BuildWith(compiler string, without ...string) (string, error) {
 	return dir, os.Rename(temporary, filepath.Join(dir, soname))
 }
 
-// sourceFiles returns all sources of the library, by name.
+// sourceFiles returns all sources of the library, including generated ones, by name.
 func sourceFiles(headers string, without []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {

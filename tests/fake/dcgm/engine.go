@@ -162,14 +162,14 @@ func (e *Engine) Restart() {
 	e.Play(e.lines...)
 }
 
-// Count returns how much a counter has grown since New. Counters are "calls.FUNCTION", "live.reads",
+// Count returns how much a counter has grown since New. Counters include "calls.FUNCTION", "live.reads",
 // "unbounded.watches", and "log.LEVEL", the number of times that libdcgm was started with the log level.
 func (e *Engine) Count(name string) int64 {
 	e.t.Helper()
 	return e.read()[name] - e.first[name]
 }
 
-// Calls returns the number of calls of each library function since New.
+// Calls returns the number of calls of each library function since New. It omits functions that were not called.
 func (e *Engine) Calls() map[string]int64 {
 	calls := map[string]int64{}
 	for name, n := range e.read() {

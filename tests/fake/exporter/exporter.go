@@ -41,8 +41,9 @@ type Exporter struct {
 	Cancel  func()       // stops the exporter
 }
 
-// Start runs the exporter until the test ends. It waits at most patience until the exporter listens. Unset fields of p
-// get defaults: address, outputs, start time and version. If the test fails, the log is printed.
+// Start runs the exporter until the test ends. It waits at most patience until the exporter listens. The address is a
+// free loopback port unless p.Args has another. The environment is empty if p.Env is nil. Start replaces the outputs,
+// start time and version of p. If the test fails, the log is printed.
 func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

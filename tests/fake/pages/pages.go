@@ -34,7 +34,7 @@ type Run struct {
 	Host                  string               // value of the host label
 	Counters              []byte               // content of a counters file
 	Interval              time.Duration        // 0 for the interval of the settings
-	Trailer               string               // appended to each page after the exporter's own series
+	Trailer               string               // appended after the exporter's own series, if these are enabled
 	Booted                time.Time            // when the machine booted
 	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its defaults
 	Registry              *prometheus.Registry // for the exporter's own series; nil for a new one

@@ -42,8 +42,8 @@ func (s *Storage) Append(key string, metric func() labels.Labels, at time.Time, 
 	series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
 }
 
-// Stale marks the series as stale for which of returns true, unless they have a sample at or after the given time. A
-// scrape does the same to series that are missing from its page.
+// Stale appends a stale marker to each series for which of returns true. It skips series that have a sample at or after
+// the given time, or are stale already. A scrape does the same to series that are missing from its page.
 func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]
@@ -68,7 +68,7 @@ func (s *Storage) Vector(t testing.TB, query string, at time.Time) promql.Vector
 	return slices.Clone(vector)
 }
 
-// Matrix returns the result of a range query. If the query fails, the test ends.
+// Matrix returns the result of a range query. The test fails if the query fails.
 func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step time.Duration) promql.Matrix {
 	t.Helper()
 	q, err := s.engine.NewRangeQuery(t.Context(), s, nil, query, begin, end, step)

@@ -30,7 +30,8 @@ func (c *Clock) Pass(d time.Duration) { c.t = c.t.Add(d) }
 // At sets the clock to a time after Epoch.
 func (c *Clock) At(d time.Duration) { c.t = Epoch.Add(d) }
 
-// Plan returns a plan of the fields with these IDs on every entity. Without IDs it has all fields of the catalog.
+// Plan returns a plan of the fields with these IDs on every entity. Without IDs, it has all exportable fields of the
+// catalog.
 func Plan(ids ...gpu.FieldID) *gpu.Plan {
 	return PlanOf(func(e catalog.Entry) bool { return ids == nil || slices.Contains(ids, e.ID) })
 }
