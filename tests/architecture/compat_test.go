@@ -12,7 +12,7 @@ import (
 // passes it on, and command explains it.
 var strictPackages = []string{"internal/compat", "internal/config", "internal/app", "internal/command"}
 
-// strictWord matches the word in identifiers and in prose, but not in "restrict".
+// strictWord matches "strict" in identifiers and in prose, but not in "restrict".
 var strictWord = regexp.MustCompile(`(^|[^a-z])strict|Strict`)
 
 // Only strictPackages may mention strict mode. Other packages name their options by their effect, such as

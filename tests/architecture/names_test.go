@@ -10,8 +10,8 @@ import (
 
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
 
-// TestSelectedTestsExist checks that every test that the Makefile or a script of CI names exists. "go test -run" passes
-// if no test has the name.
+// TestSelectedTestsExist checks that the tests named in the Makefile and in the scripts exist. "go test -run" also
+// passes if it selects no test.
 func TestSelectedTestsExist(t *testing.T) {
 	exists := map[string]bool{}
 	for _, s := range sources(t) {

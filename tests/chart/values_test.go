@@ -197,8 +197,8 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	}
 }
 
-// null in a values file removes a default. Either the rest renders, or the schema names the key. A template never fails
-// with a nil pointer.
+// null in a values file removes a default. The chart must render without the value, or its schema must name the key in
+// an error. A template must not fail with a nil pointer.
 func TestNullValues(t *testing.T) {
 	c := load(t, folder)
 	var walk func(path []string, values map[string]any)
@@ -227,7 +227,7 @@ func TestNullValues(t *testing.T) {
 	}
 	walk(nil, c.Values)
 
-	// NVIDIA's chart renders without these keys, so this one must too
+	// NVIDIA's chart renders without these keys, so this chart must too
 	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources", "tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes", "extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
 		if _, err := render(c, key+": null"); err != nil {
 			t.Errorf("%s: null: error %v, want none", key, err)
@@ -278,8 +278,8 @@ func TestReusedValues(t *testing.T) {
 	}
 }
 
-// A counters file and a configuration are in the ConfigMap exactly as written. A YAML block scalar would lose the
-// indentation of the first line.
+// A counters file and a configuration are in the ConfigMap exactly as written, except that a missing last newline is
+// added. A YAML block scalar would lose the indentation of the first line.
 func TestFilesAsTheyAre(t *testing.T) {
 	c := load(t, folder)
 	for _, content := range []string{

@@ -78,7 +78,7 @@ var remedies = []remedy{
 // withLines selects the counters file that moreLines returns.
 const withLines = "--collectors=lines.csv"
 
-// rig builds the world for each kind of node and setting once.
+// rig caches the pages and the world of each kind of node and setting.
 type rig struct {
 	t      *testing.T
 	pages  map[string][][]byte
@@ -215,7 +215,7 @@ func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world
 			sum += x.F
 		}
 	}
-	// NVIDIA's exporter writes six decimals.
+	// the tolerance allows for values that are written with six decimals
 	return len(want) == 1 && want[0].F > 0 && math.Abs(sum-want[0].F) < 1e-5*want[0].F
 }
 

@@ -146,7 +146,7 @@ func find(t *testing.T, file, title, kind string) panel {
 // Some boards have GPUs that share the machine's memory. No panel shows an impossible value for them. The docs list the
 // panels that are empty for such boards, but not for an H100.
 func TestBoardsWithOneMemory(t *testing.T) {
-	// whether each panel shows something on an H100, by file and panel
+	// shown says, by file and panel, whether the panel shows something on an H100
 	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{}
 	for _, board := range []struct{ node, name string }{{"single", ""}, {"gb10", "GB10"}, {"thor", "Thor"}, {"orin", "Orin"}} {
 		w := play(t, 20*time.Minute, machine{host: board.node, node: board.node, file: shipped(t, "health"), scenario: `faults:

@@ -27,7 +27,7 @@ const (
 	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
 )
 
-// driver allocates claimed devices like a DRA driver. It injects nothing into containers.
+// driver prepares claimed devices like a DRA driver. It injects nothing into containers.
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer

@@ -153,7 +153,7 @@ func devices(t *testing.T) []gpu.Device {
 // memory is a family that has a series for each GPU and each MIG instance.
 const memory = "DCGM_FI_DEV_FB_USED"
 
-// An exporter is used to scrape an exporter that runs in the test process or in a pod.
+// An exporter is a running exporter, in the test process or in a pod.
 type exporter struct {
 	t   *testing.T
 	url string

@@ -30,7 +30,7 @@ var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7",
 // jobNodes is the number of nodes per job.
 const jobNodes = 16
 
-// A node is a simulated machine with its exporter, configured as the chart does.
+// A node is a simulated machine with its exporter, configured as in the chart.
 type node struct {
 	name, model string
 	pages       exposition.Pages

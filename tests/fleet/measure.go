@@ -224,8 +224,8 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 	return nil
 }
 
-// time returns the answer to a query and its median duration. A slow query runs only once. If the query fails, time
-// returns failed and no answer.
+// time runs a query several times and returns the median duration and the last answer. A slow query runs only once. If
+// the query fails, time returns failed and no answer.
 func (p *program) time(ctx context.Context, query string, over time.Duration) (time.Duration, model.Value) {
 	var all []time.Duration
 	for {

@@ -19,21 +19,21 @@ import (
 // A Reply returns the response to one List call.
 type Reply func(ctx context.Context, s *Server) (*v1.ListPodResourcesResponse, error)
 
-// Lists replies with pods.
+// Lists returns a Reply that lists the pods.
 func Lists(pods ...*v1.PodResources) Reply {
 	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
 		return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 	}
 }
 
-// Refuses replies with an error. A real kubelet returns codes.ResourceExhausted above 100 requests per second.
+// Refuses returns a Reply with an error. A real kubelet returns codes.ResourceExhausted above 100 requests per second.
 func Refuses(code codes.Code) Reply {
 	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
 		return nil, status.Error(code, "refused by the script")
 	}
 }
 
-// Hangs does not reply until the caller gives up.
+// Hangs returns a Reply that blocks until the caller gives up.
 func Hangs() Reply {
 	return func(ctx context.Context, _ *Server) (*v1.ListPodResourcesResponse, error) {
 		<-ctx.Done()
@@ -41,7 +41,7 @@ func Hangs() Reply {
 	}
 }
 
-// Dies replies with pods, and breaks the connection after the first bytes of the reply.
+// Dies returns a Reply that lists the pods. The connection breaks after the first bytes of the response.
 func Dies(pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.dying.Store(true)
@@ -49,7 +49,8 @@ func Dies(pods ...*v1.PodResources) Reply {
 	}
 }
 
-// Stalls replies with pods, sends the first bytes, and sends the rest when release is closed.
+// Stalls returns a Reply that lists the pods. The first bytes of the response are sent at once, and the rest when
+// release is closed.
 func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.stall.Store(&release)

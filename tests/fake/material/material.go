@@ -16,7 +16,7 @@ const (
 	counter = "SKIPPED_CHECKS"
 )
 
-// reason is the reason of skips.
+// reason names the skips of tests whose material is missing.
 const reason = "shared-material-absent"
 
 // Path returns the path of a file or folder in the shared material. name is relative to the folder shared next to the

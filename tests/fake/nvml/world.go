@@ -14,7 +14,7 @@ type World struct {
 	dir string
 }
 
-// NewFor runs the script for another process. That process needs the environment Env.
+// NewFor writes the script for the library in another process. That process needs the environment Env.
 func NewFor(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := &World{dir: t.TempDir()}

@@ -31,7 +31,7 @@ type Run struct {
 	Owners                collector.Attributor // nil for the node's own owners
 	Args                  []string             // command-line arguments
 	Env                   map[string]string    // environment variables in addition to NODE_NAME
-	Host                  string               // value of the host label
+	Host                  string               // value of NODE_NAME, and so of the host label
 	Counters              []byte               // content of a counters file
 	Interval              time.Duration        // 0 for the interval of the settings
 	Trailer               string               // appended after the exporter's own series, if these are enabled
