@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -47,6 +48,11 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 		return check.Error, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
 	case virtual > 0:
 		return check.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: containers can use only the others", words, virtual), ""
+	case bound["nvidia"]+bound[""] < n.count:
+		delete(bound, "nvidia")
+		delete(bound, "")
+		return check.Error, fmt.Sprintf("%s, some bound to %s instead of the NVIDIA driver", words, strings.Join(slices.Sorted(maps.Keys(bound)), " or ")),
+			"lspci -nnk -d 10de:"
 	case bound[""] > 0:
 		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}

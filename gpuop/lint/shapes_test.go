@@ -176,6 +176,7 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"error unknown-key gpu-operator @5"}},
 		{name: "a tag that ends in the operating system", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set driver.version=580.105.08-ubuntu22.04 --set gds.version=2.20.5-rhel9.4 --set gds.enabled=true",
 			judged: true, want: []string{"error image driver.version @1", "error image gds.version @1"}},
+		{name: "a GPU twice in one entry of a MIG config", file: "m.yaml", judged: true, text: "version: v1\nmig-configs:\n  a:\n  - devices: [0, 0]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n"},
 		{name: "a GPU in two entries of a MIG config", file: "m.yaml", text: "version: v1\nmig-configs:\n  a:\n  - devices: [0, 1]\n    mig-enabled: true\n    mig-devices: {1g.10gb: 7}\n  - devices: [1]\n    mig-enabled: false\n    mig-devices: {}\n",
 			judged: true, want: []string{"warning mig-coverage mig-configs.a @7"}},
 		{name: "a registry for all charts", file: "v.yaml", text: "global: {imageRegistry: registry.example.com}\ndriver: {enabled: false}\ntoolkit: {enabled: false}\n",

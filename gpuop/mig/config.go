@@ -275,7 +275,7 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	named := map[int]bool{}
 	for _, e := range n.Entries {
-		for _, i := range e.Indices {
+		for _, i := range slices.Compact(slices.Sorted(slices.Values(e.Indices))) {
 			if named[i] && len(e.DeviceFilter) == 0 {
 				p.Add(Coverage, check.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
 					fmt.Sprintf("GPU %d is in two entries and cannot match both, so the change never completes", i), "list each GPU in one entry only")

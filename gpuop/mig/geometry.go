@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -123,6 +124,9 @@ func FindBoard(word string) (Board, error) {
 	return b, err
 }
 
+// suffix matches what GPU Feature Discovery appends to the product label of GPUs that are partitioned or shared.
+var suffix = regexp.MustCompile(`(?i)(-MIG-[^-]+)?(-SHARED)?$`)
+
 // FindGPU finds a GPU, with or without MIG. It accepts the same names as FindBoard. If word is the product label of a
 // GPU with MIG, it becomes the GPU's Product. Otherwise Product is the board's typical label.
 func FindGPU(word string) (GPU, error) {
@@ -130,7 +134,7 @@ func FindGPU(word string) (GPU, error) {
 	if err != nil {
 		return GPU{}, err
 	}
-	label := strings.Join(strings.Fields(strings.ReplaceAll(word, "_", " ")), "-")
+	label := suffix.ReplaceAllString(strings.Join(strings.Fields(strings.ReplaceAll(word, "_", " ")), "-"), "")
 	if !strings.HasPrefix(strings.ToLower(label), "nvidia-") || len(b.Profiles) == 0 {
 		label = ""
 	}

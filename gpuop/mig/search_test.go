@@ -320,6 +320,8 @@ func TestFindBoard(t *testing.T) {
 func TestFindGPU(t *testing.T) {
 	for word, want := range map[string]string{
 		"t4": "Tesla-T4", "Tesla T4": "Tesla-T4", "NVIDIA-L40S": "NVIDIA-L40S", "A100-40GB": "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB": "NVIDIA-A100-PCIE-40GB",
+		"NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED": "NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB-SHARED": "NVIDIA-A100-SXM4-80GB",
+		"NVIDIA-A100-SXM4-80GB-MIG-INVALID": "NVIDIA-A100-SXM4-80GB",
 	} {
 		if g, err := FindGPU(word); err != nil || g.Product != want {
 			t.Errorf("FindGPU(%q) = %q, error %v; want %q", word, g.Product, err, want)
