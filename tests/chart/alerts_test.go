@@ -42,7 +42,7 @@ func alertsOf(t *testing.T, r *rendering) map[string]monitoring.Rule {
 	return alerts
 }
 
-// By default, the chart renders the rules as they are in deployment/rules.
+// With prometheusRule.enabled, the chart renders the rules in deployment/rules unchanged.
 func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	got := rulesOf(t, mustRender(t, load(t, folder), "prometheusRule: {enabled: true}"))
 	want := map[string]monitoring.RuleGroup{}

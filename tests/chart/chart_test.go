@@ -27,8 +27,8 @@ import (
 
 var update = flag.Bool("update", false, "write the rendered files of testdata")
 
-// maxLines is the length up to which objects are in golden files. Longer objects contain files of the repository
-// (rules, dashboards, counters) and are left out. The DaemonSet is always included.
+// Golden files contain only objects with at most maxLines lines, and the DaemonSet. Longer objects contain files of the
+// repository (rules, dashboards, counters).
 const maxLines = 90
 
 // varies matches the parts of a rendering that differ each time: certificates, and hashes with a salt.

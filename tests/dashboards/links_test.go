@@ -50,9 +50,9 @@ func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 
 var linked = regexp.MustCompile(`var-([a-z]+)=\$\{__data\.fields\["([^"]+)"\]`)
 
-// TestLinksCarryVariables checks links. Links between dashboards pass on the time and all variables. Links in table
-// cells pass on the time, the data source and the cluster. They also set variables of the linked dashboard from columns
-// of their row.
+// TestLinksCarryVariables checks links. Links between dashboards pass on the time and all variables. Links from table
+// cells to other dashboards pass on the time, the data source and the cluster. They also set variables of the other
+// dashboard from columns of their row.
 func TestLinksCarryVariables(t *testing.T) {
 	all := dashboards(t)
 	variables := map[string][]string{}

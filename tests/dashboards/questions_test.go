@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// These are the questions, word for word as in docs/attribution.md.
+// These queries are in docs/attribution.md, word for word.
 const (
 	gpuSeconds = `sum by (namespace) (increase(dcgm_pod_gpu_allocated_seconds_total[1d]))`
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
@@ -64,7 +64,7 @@ func TestQuestions(t *testing.T) {
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
 	// Energy adds up, except at the edges of the range, which Prometheus extrapolates. The active energy of a
-	// time-sliced instance belongs to no known pod, so both sums lack it.
+	// time-sliced instance belongs to no known pod, so it is missing from the sum of GPU 3.
 	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
 	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
 		sums[key] += v

@@ -194,7 +194,7 @@ func TestKubeletRestarts(t *testing.T) {
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
-	// A pod that is deleted while the kubelet is down never returns. Its containers still run, though, and the
+	// A pod that is deleted while the kubelet is down must not return to the page. Its containers still run, and the
 	// kubelet's checkpoint names it.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--force", "--grace-period=0")
 	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })

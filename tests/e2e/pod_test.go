@@ -189,7 +189,7 @@ func once(name, resource string) string {
 	return strings.Replace(pod(name, resource, 1), "spec:\n", "spec:\n  restartPolicy: Never\n", 1)
 }
 
-// deviceOf returns the device that has an owner.
+// deviceOf returns a device of the owner, or "" if it has none.
 func deviceOf(p page, owner string) string {
 	for device, o := range p.owners() {
 		if o == owner {

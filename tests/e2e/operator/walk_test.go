@@ -112,7 +112,7 @@ data:
 	compare(t, nil, rows(0, "verify"))
 }
 
-// restart replaces the pods of DaemonSets, like kubectl rollout restart.
+// restart deletes the pods of DaemonSets, and waits until their replacements run.
 func (s *server) restart(t *testing.T, st *state, sets ...string) {
 	t.Helper()
 	var pods struct{ Items []object }

@@ -36,7 +36,7 @@ type Run struct {
 	Interval              time.Duration        // 0 for the interval of the settings
 	Trailer               string               // appended after the exporter's own series, if these are enabled
 	Booted                time.Time            // when the machine booted
-	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its defaults
+	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its default backoff, and for the hang limit of the settings
 	Registry              *prometheus.Registry // for the exporter's own series; nil for a new one
 }
 
