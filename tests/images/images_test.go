@@ -41,7 +41,7 @@ func TestBuildIsReproducible(t *testing.T) {
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
 		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
-			t.Errorf("the storage has the index of dcgm-exporter%s, want it removed:\n%s", suffix, out)
+			t.Errorf("storage has an image index of dcgm-exporter%s after the build, want none:\n%s", suffix, out)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestContract(t *testing.T) {
 func (i *image) checkConfig(t *testing.T) {
 	c := i.config
 	if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
-		t.Errorf("entry point = %v, command = %v, want only the exporter as entry point", c.Entrypoint, c.Cmd)
+		t.Errorf("entry point = %v, command = %v; want [/usr/bin/dcgm-exporter] and no command", c.Entrypoint, c.Cmd)
 	}
 	for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
 		if !slices.Contains(c.Env, want) {
@@ -116,7 +116,7 @@ func (i *image) checkConfig(t *testing.T) {
 
 func (i *image) checkFiles(t *testing.T) {
 	if !strings.Contains(i.texts["/etc/passwd"], "\ndcgm-exporter:x:1000:1000:") {
-		t.Errorf("user 1000 missing in /etc/passwd: %q", i.texts["/etc/passwd"])
+		t.Errorf("/etc/passwd = %q, want the user dcgm-exporter with ID 1000 in it", i.texts["/etc/passwd"])
 	}
 	var programs []string
 	for at, h := range i.files {
@@ -200,7 +200,7 @@ func TestDCGMInTheImage(t *testing.T) {
 			}
 			for line := range strings.Lines(grep(page, "DCGM_FI_DEV_GPU_TEMP{")) {
 				if !strings.HasSuffix(line, " 41\n") {
-					t.Errorf("want the temperature of the engine, 41: %s", line)
+					t.Errorf("series = %q, want the value 41 from the engine", line)
 				}
 			}
 			if got := grep(page, "dcgm_exporter_library_missing"); got != "" {

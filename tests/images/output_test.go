@@ -51,6 +51,6 @@ func TestCommandForDocker(t *testing.T) {
 		}
 	}
 	if got := run(filepath.Join(root, "layouts")); strings.Contains(got, "docker-daemon") {
-		t.Errorf("output for OCI layouts names Docker:\n%s", got)
+		t.Errorf("output for OCI layouts has a command for docker-daemon, want none:\n%s", got)
 	}
 }

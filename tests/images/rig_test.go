@@ -180,7 +180,7 @@ func images(t *testing.T, layout string) []image {
 		config.Config = &i.config
 		blob(manifest.Config.Digest, &config)
 		if config.OS != "linux" || config.Architecture != i.arch {
-			t.Errorf("platform in the index = linux/%s, in the image %s/%s, want equal ones", i.arch, config.OS, config.Architecture)
+			t.Errorf("platform = linux/%s in the index and %s/%s in the image, want the same", i.arch, config.OS, config.Architecture)
 		}
 		for _, l := range manifest.Layers {
 			i.unpack(t, filepath.Join(layout, "blobs", strings.Replace(l.Digest, ":", "/", 1)))
@@ -228,7 +228,7 @@ func digestOf(t *testing.T, layout string) string {
 		err = json.Unmarshal(content, &index)
 	}
 	if err != nil || len(index.Manifests) != 1 {
-		t.Fatalf("%s: error %v, %d indexes, want 1", layout, err, len(index.Manifests))
+		t.Fatalf("%s: index.json has %d manifests, want 1 (error %v)", layout, len(index.Manifests), err)
 	}
 	return index.Manifests[0].Digest
 }
@@ -266,7 +266,7 @@ func start(t *testing.T, args ...string) *container {
 	l.Close()
 	out, code := podman(t, append([]string{"run", "-d", "-p", address + ":9400"}, args...)...)
 	if code != 0 {
-		t.Fatalf("podman run: exit code = %d, want 0", code)
+		t.Fatalf("podman run: exit code = %d, want 0; output:\n%s", code, out)
 	}
 	c := &container{id: strings.TrimSpace(out), url: "http://" + address}
 	t.Cleanup(func() {

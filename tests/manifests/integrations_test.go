@@ -70,7 +70,7 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 			}
 			text, err := os.ReadFile(tt.file)
 			if err != nil || !strings.Contains(string(text), tt.right) {
-				t.Fatalf("error %v, or %q not found in %s", err, tt.right, tt.file)
+				t.Fatalf("%s does not contain %q (error %v)", tt.file, tt.right, err)
 			}
 			broken := filepath.Join(t.TempDir(), filepath.Base(tt.file))
 			if err := os.WriteFile(broken, []byte(strings.Replace(string(text), tt.right, tt.wrong, 1)), 0o600); err != nil {
@@ -92,8 +92,8 @@ func withoutDiscovery(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	const discovery = "    kubernetes_sd_configs:\n      - role: pod\n"
-	if strings.Count(string(text), discovery) != 1 {
-		t.Fatalf("%s: the following lines occur not exactly once:\n%s", file, discovery)
+	if n := strings.Count(string(text), discovery); n != 1 {
+		t.Fatalf("%s has the following lines %d times, want once:\n%s", file, n, discovery)
 	}
 	copied := filepath.Join(t.TempDir(), filepath.Base(file))
 	if err := os.WriteFile(copied, []byte(strings.Replace(string(text), discovery, "", 1)), 0o600); err != nil {

@@ -32,7 +32,7 @@ func TestDocumentedAccess(t *testing.T) {
 	block, _, closed := strings.Cut(text[start:], "```")
 	documents := strings.Split(block, "\n---\n")
 	if !found || !closed || len(documents) != 3 {
-		t.Fatalf("docs/install/kubernetes.md: block has %d manifests, want 3", len(documents))
+		t.Fatalf("docs/install/kubernetes.md: block with RBAC manifests found: %t, closed: %t, manifests: %d; want true, true and 3", found, closed, len(documents))
 	}
 	var account core.ServiceAccount
 	var role rbac.ClusterRole
@@ -55,6 +55,7 @@ func TestDocumentedAccess(t *testing.T) {
 	}
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
 		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != "gpu-monitoring" {
-		t.Errorf("binding = %v, want one of the role to the account in gpu-monitoring", binding)
+		t.Errorf("binding refers to role %s and subjects %v; want role %s and account %s/%s, in namespace gpu-monitoring",
+			binding.RoleRef.Name, binding.Subjects, role.Name, account.Namespace, account.Name)
 	}
 }

@@ -60,7 +60,7 @@ func shippedDropIns(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(unitFile), "drop-ins", "*.conf"))
 	if err != nil || len(all) < 5 {
-		t.Fatalf("found drop-ins %v, want at least 5: %v", all, err)
+		t.Fatalf("drop-ins = %v, want at least 5 (error %v)", all, err)
 	}
 	return all
 }
@@ -135,7 +135,7 @@ func TestUnitAllowsLateDriver(t *testing.T) {
 		key, _, _ := strings.Cut(line, "=")
 		switch key {
 		case "DevicePolicy", "DeviceAllow", "PrivateDevices", "ProtectClock":
-			t.Errorf("%s restricts devices to those that exist when the service starts", strings.TrimSpace(line))
+			t.Errorf("unit has %s, want no such setting: it blocks devices that appear after the service starts", strings.TrimSpace(line))
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestNVIDIAServiceName(t *testing.T) {
 	}
 	for _, unit := range []string{"dcgm-exporter.service", other} { // the error in the drop-in shows that systemd reads it
 		if out, _ := analyze(t, "--root="+machine, "verify", unit); strings.Count(out, "Unknown key") != 1 {
-			t.Errorf("%s does not have the drop-in:\n%s", unit, out)
+			t.Errorf("%s: warnings about the unknown key in the drop-in = %d, want 1:\n%s", unit, strings.Count(out, "Unknown key"), out)
 		}
 	}
 }

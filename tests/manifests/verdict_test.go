@@ -61,7 +61,7 @@ func TestNodeProblemDetector(t *testing.T) {
 	}
 	limit := duration(c.PluginConfig.Timeout)
 	if c.Plugin != "custom" || c.Source == "" || duration(c.PluginConfig.InvokeInterval) < limit || len(c.Rules) != 2 {
-		t.Errorf("plugin configuration = %+v, want custom rules, two, with an interval not below the timeout", c)
+		t.Errorf("configuration = %+v, want plugin custom, a source, two rules, and an interval not below the timeout", c)
 	}
 	verdicts := map[string]string{
 		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit", "unknown": "",
@@ -73,18 +73,18 @@ func TestNodeProblemDetector(t *testing.T) {
 		var unfit []string
 		for _, rule := range c.Rules {
 			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" || duration(rule.Timeout) > limit {
-				t.Errorf("rule = %+v, want a permanent one of dcgm-exporter with a reason and a timeout within the plugin's", rule)
+				t.Errorf("rule = %+v, want type permanent, path /usr/bin/dcgm-exporter, a reason, and a timeout of at most %v", rule, limit)
 			}
 			known := false
 			for _, condition := range c.Conditions {
 				known = known || condition.Type == rule.Condition && condition.Reason != "" && condition.Message != ""
 			}
 			if !known {
-				t.Errorf("condition %s has no initial state", rule.Condition)
+				t.Errorf("condition %s has no entry with a reason and a message, want one", rule.Condition)
 			}
 			last := len(rule.Args) - 1
 			if rule.Args[last] != "http://127.0.0.1:9400/metrics" {
-				t.Errorf("arguments %q do not have the exporter's default address", rule.Args)
+				t.Errorf("arguments = %q, want the exporter's default URL as the last one", rule.Args)
 			}
 			args := append(slices.Clone(rule.Args[1:last]), server.URL)
 			var out bytes.Buffer
@@ -94,7 +94,7 @@ func TestNodeProblemDetector(t *testing.T) {
 				unfit = append(unfit, rule.Condition)
 			case verdict == "unknown" && code == 2: // both conditions are Unknown
 			case code != 0 || verdict == "unknown":
-				t.Errorf("%q: exit code = %d: %s", args, code, out.String())
+				t.Errorf("%q with verdict %s: exit code = %d, want 2 for the verdict unknown, and 0 or 1 for others; output:\n%s", args, verdict, code, out.String())
 			}
 		}
 		server.Close()

@@ -145,10 +145,10 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 		t.Errorf("account = %s, want the shell /usr/sbin/nologin", got)
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("folder of certificates = %s, want root:dcgm-exporter 750", got)
+		t.Errorf("owner and mode of /etc/dcgm-exporter/web = %s, want root:dcgm-exporter 750", strings.TrimSpace(got))
 	}
 	if got := m.does("stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter"); got != "root:root 755\n" {
-		t.Errorf("program = %s, want root:root 755", got)
+		t.Errorf("owner and mode of /usr/bin/dcgm-exporter = %s, want root:root 755", strings.TrimSpace(got))
 	}
 	if got := m.does("dpkg", "--verify", "dcgm-exporter"); got != "" {
 		t.Errorf("dpkg --verify reports changes, want none:\n%s", got)
@@ -159,7 +159,7 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-		t.Errorf("state after the upgrade = %s, want 1:0.1.0-1 installed", got)
+		t.Errorf("version and status after the upgrade = %q, want 1:0.1.0-1 install ok installed", got)
 	}
 	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
 		t.Errorf("the upgrade replaced the settings:\n%s", got)
@@ -168,8 +168,10 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.serves()
 
 	m.does("dpkg", "-r", "dcgm-exporter")
-	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/default/dcgm-exporter") || !m.has("/etc/dcgm-exporter/default-counters.csv") {
-		t.Error("after remove, want the program deleted and the settings kept")
+	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/default/dcgm-exporter": true, "/etc/dcgm-exporter/default-counters.csv": true} {
+		if got := m.has(f); got != want {
+			t.Errorf("after remove, %s exists: %t, want %t", f, got, want)
+		}
 	}
 	m.does("dpkg", "-P", "dcgm-exporter")
 	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter") {
@@ -205,7 +207,7 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 		m.does("dpkg", "-i", m.brings(theirs))
 		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
 		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-			t.Errorf("state after replacing %s = %s, want 1:0.1.0-1 installed", name, got)
+			t.Errorf("version and status after replacing %s = %q, want 1:0.1.0-1 install ok installed", name, got)
 		}
 		if got := m.does("readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
 			t.Errorf("service after replacing %s = %s, want a link to dcgm-exporter.service", name, got)
@@ -302,7 +304,7 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	rpm("-i", filepath.Join(older, "dcgm-exporter-0.0.9-1.x86_64.rpm"))
 	m.writes("/etc/sysconfig/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("folder of certificates = %s, want root:dcgm-exporter 750", got)
+		t.Errorf("owner and mode of /etc/dcgm-exporter/web = %s, want root:dcgm-exporter 750", strings.TrimSpace(got))
 	}
 	rpm("-U", filepath.Join(newer, "dcgm-exporter-0.1.0-1.x86_64.rpm"))
 	if got := m.does("cat", "/etc/sysconfig/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
@@ -310,7 +312,9 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	}
 	m.serves()
 	rpm("-e", "dcgm-exporter")
-	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
-		t.Error("after erase, want the program deleted and the administrator's key kept")
+	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/dcgm-exporter/web/tls.key": true} {
+		if got := m.has(f); got != want {
+			t.Errorf("after erase, %s exists: %t, want %t", f, got, want)
+		}
 	}
 }

@@ -105,7 +105,7 @@ func TestRelease(t *testing.T) {
 	contents := unpack(t, filepath.Join(folder, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
 	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf"} {
 		if !slices.Contains(contents, "dcgm-exporter_0.1.0_linux_amd64/"+f) {
-			t.Errorf("archive does not have %s: %v", f, contents)
+			t.Errorf("files in the archive = %v, want %s among them", contents, f)
 		}
 	}
 	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"), "--version").Output()
@@ -115,7 +115,7 @@ func TestRelease(t *testing.T) {
 	// gpuop must name an image that is in the release
 	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen", "generic", "exporter").Output()
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
-		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)
+		t.Errorf("gpuop values gen generic exporter: error %v, want no error and the version v0.1.0 in:\n%s", err, written)
 	}
 	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0-nvml sha256:") {
 		t.Errorf("%s = %q, want the reference and the digest of an image", images, readFile(t, folder, "images.txt"))
@@ -137,7 +137,7 @@ func unpack(t *testing.T, archive, into string) (files []string) {
 	for line := range strings.Lines(reads(t, "tar", "--numeric-owner", "-tvzf", archive)) {
 		words := strings.Fields(line) // mode, owner, size, date, time, name
 		if words[1] != "0/0" {
-			t.Errorf("file does not belong to root: %s", line)
+			t.Errorf("owner = %s, want 0/0, in the line %q", words[1], line)
 		}
 		if strings.HasPrefix(line, "-") {
 			files = append(files, filepath.Clean(words[5]))

@@ -160,7 +160,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	if topology == nil {
 		for name := range p.samples {
 			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
-				c.breaks(healthOnly, p, "%s is on a page without data", name)
+				c.breaks(healthOnly, p, "%s is on a page without data, want only series about the exporter", name)
 			}
 		}
 		c.last = nil
@@ -299,15 +299,15 @@ func (c *checker) ownerRules(p *page) {
 			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the series name the owner at the time of the event
 			case s.labels["vgpu"] != "":
 				if !c.could(p.at, holds) {
-					c.breaks(copiesRight, p, "%s: the pod did not hold the device within %v", s.series, c.window())
+					c.breaks(copiesRight, p, "%s: the pod on this copy of a device series did not hold the device within the last %v", s.series, c.window())
 				}
 			case strings.HasPrefix(name, "dcgm_pod_"):
 				if !c.could(p.at, holds) {
-					c.breaks(sharersRight, p, "%s: the pod did not hold the device within %v", s.series, c.window())
+					c.breaks(sharersRight, p, "%s: the pod did not hold a share of the device within the last %v", s.series, c.window())
 				}
 			case strings.HasPrefix(name, "DCGM_FI_"):
 				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
-					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within %v", s.series, c.window())
+					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within the last %v", s.series, c.window())
 				}
 			}
 		}
@@ -366,7 +366,7 @@ func (c *checker) exactOwners(p *page) {
 		shown := infos[d.key()]
 		slices.Sort(shown)
 		if !slices.Equal(held, shown) {
-			c.breaks(ownersThere, p, "%v is held by %q, but the page has %q", d.key(), held, shown)
+			c.breaks(ownersThere, p, "%v is held by %q, but its info series name %q", d.key(), held, shown)
 		}
 		label, there := labels[d.key()]
 		sole, want := d.sole(), ""
@@ -374,7 +374,7 @@ func (c *checker) exactOwners(p *page) {
 			want = sole.String()
 		}
 		if there && label != want && !c.virtual {
-			c.breaks(ownersThere, p, "%v belongs only to %q, but the page has %q", d.key(), want, label)
+			c.breaks(ownersThere, p, "%v: exclusive owner = %q (empty if none), but its memory series names %q", d.key(), want, label)
 		}
 	}
 }
@@ -620,10 +620,10 @@ func (c *checker) unknownRules(p *page) {
 				continue
 			}
 			if slices.Contains(p.list(of, podActive), pod) {
-				c.breaks(unknownEnds, p, "utilization of %s is unknown, so its active seconds must be unknown too", pod)
+				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has its active seconds, want none", pod)
 			}
 			if len(p.list(of, restUtilization)) > 0 {
-				c.breaks(unknownEnds, p, "utilization of %s is unknown, so the remainder must be unknown too", pod)
+				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has unattributed utilization of its device, want none", pod)
 			}
 		}
 	}
@@ -641,13 +641,13 @@ func (c *checker) paceRules(p *page) {
 		allowed = firstAnswer
 	}
 	if took := p.published.Sub(p.at); took > allowed {
-		c.breaks(punctual, p, "page was published %v after its read started", took)
+		c.breaks(punctual, p, "page was published %v after its read started, want at most %v", took, allowed)
 	}
 	if c.last == nil || c.reopened {
 		return
 	}
 	allowed = max(most, c.last.published.Sub(c.last.at)-c.interval)
 	if late := p.at.Sub(c.last.at) - c.interval; late > allowed {
-		c.breaks(punctual, p, "page was published %v after the previous one, %v late", p.at.Sub(c.last.at), late)
+		c.breaks(punctual, p, "read started %v after the previous one, %v later than the interval; want at most %v later", p.at.Sub(c.last.at), late, allowed)
 	}
 }

@@ -32,7 +32,7 @@ func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	t.Helper()
 	for kind, n := range engine.Open() {
 		if n != 0 {
-			t.Errorf("%d handles open after exit: %s, want 0", n, kind)
+			t.Errorf("handles of kind %s open after exit = %d, want 0", kind, n)
 		}
 	}
 }
@@ -52,13 +52,14 @@ func TestOverDCGM(t *testing.T) {
 			seven := func() {
 				t.Helper()
 				page := r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="5"`)
-				if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 {
-					t.Errorf("want the temperatures of the seven other GPUs and none of GPU 3:\n%s", page)
+				three, n := strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`), strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{")
+				if three || n != 7 {
+					t.Errorf("temperatures = %d, one of them of GPU 3: %t; want 7 and false:\n%s", n, three, page)
 				}
 			}
 			seven()
 			if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-				t.Errorf("POST /-/reload: status %d %s, want 200", code, body)
+				t.Errorf("POST /-/reload: status %d, want 200; body: %s", code, body)
 			}
 			seven()
 			engine.Replace(lost, healthy)
@@ -71,7 +72,7 @@ func TestOverDCGM(t *testing.T) {
 			r.until(`dcgm_exporter_sessions_total{cause="lost"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
 			r.signal(syscall.SIGTERM)
 			if code := r.ends(); code != 0 {
-				t.Errorf("exit code %d on SIGTERM, want 0", code)
+				t.Errorf("exit code = %d on SIGTERM, want 0", code)
 			}
 			nothingOpen(t, engine)
 		})

@@ -74,7 +74,7 @@ func TestDumps(t *testing.T) {
 				return strings.Contains(last, "\ndcgm_exporter_collect_success 1")
 			})
 			if n := strings.Count(last, "\nDCGM_FI_DEV_GPU_TEMP{"); n != 7 || !strings.Contains(last, `reason="lost"`) {
-				t.Errorf("temperatures in the dump = %d, want 7 and the reason of the lost GPU:\n%s", n, last)
+				t.Errorf("temperatures in the dump = %d, want 7, and reason=\"lost\" in the dump:\n%s", n, last)
 			}
 		})
 	}
@@ -88,6 +88,6 @@ func TestDumpsNowhere(t *testing.T) {
 	first := r.collected().value(last)
 	r.sees("more cycles", func(p page) bool { return p.value(last) > first+1 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 1 })
 	if n := strings.Count(r.logged(), "Page dump failed"); n != 1 {
-		t.Errorf("log lines about dumps = %d, want 1", n)
+		t.Errorf("log lines about the failed dumps = %d, want 1", n)
 	}
 }

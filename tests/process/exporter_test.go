@@ -66,7 +66,7 @@ func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 		}
 		largest := slices.Max(slices.Collect(maps.Values(families)))
 		if total > 2000 || largest > 200 || families["DCGM_FI_DEV_GPU_TEMP"] != 8 {
-			t.Errorf("%s: %d series, %d in the largest family, %d temperatures; want at most 2000 and 200, and 8",
+			t.Errorf("%s: series = %d, in the largest family = %d, temperatures = %d; want at most 2000, at most 200, and 8",
 				file, total, largest, families["DCGM_FI_DEV_GPU_TEMP"])
 		}
 	}
@@ -95,14 +95,14 @@ func TestDemoNode(t *testing.T) {
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
-		t.Skip("SKIP driver-present: this machine has an NVIDIA driver; the test needs one without")
+		t.Skip("SKIP driver-present: the test needs a machine without an NVIDIA driver")
 	}
 	r := serve(t, nil, "-c", interval)
 	p := r.sees("a failed attempt", func(p page) bool {
 		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
 	})
-	if len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) != 0 {
-		t.Error("temperatures served without a driver, want none")
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 0 {
+		t.Errorf("temperatures served without a driver = %d, want 0", n)
 	}
 	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
 		t.Errorf("/-/ready: status %d, want 200", code)
@@ -153,7 +153,7 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 	}
 	want := map[string]float64{"0/62/": 1, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
 	if diff := cmp.Diff(want, totals(p)); diff != "" || job == "" {
-		t.Fatalf("XIDs counted, with GPU 3 owned by job %q (-want +got)\n%s", job, diff)
+		t.Fatalf("job of GPU 3 = %q, want a job; XIDs counted (-want +got):\n%s", job, diff)
 	}
 	if p.value("dcgm_exporter_kernel_log_up") != 1 {
 		t.Error("dcgm_exporter_kernel_log_up = 0, want 1")

@@ -68,7 +68,7 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	die()
 	r.until(`source="nvml"} 1`, fallenBack, everyGPU)
 	if took := time.Since(died); took > 3*time.Second {
-		t.Errorf("fallback to NVML took %v, want at most three intervals", took)
+		t.Errorf("fallback to NVML took %v, want at most 3s", took)
 	}
 	r.wait("one log line about the fallback", func() bool { return strings.Count(r.logged(), "DCGM unavailable; using NVML") == 1 })
 	revived := time.Now()
@@ -80,7 +80,7 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	r.wait("DCGM again", func() bool {
 		text := r.scrape()
 		if !strings.Contains(text, "dcgm_exporter_collect_success 1") || !strings.Contains(text, everyGPU) {
-			t.Fatal("page has no data while switching back to DCGM, want all GPUs")
+			t.Fatalf("page lacks GPUs while switching back to DCGM, want all of them:\n%s", text)
 		}
 		return strings.Contains(text, `source="dcgm"} 1`) && strings.Contains(text, "dcgm_exporter_source_fallback 0")
 	})
@@ -124,7 +124,7 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 			page := r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="unavailable",stage="open"} 3`)
 			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, fallenBack) {
-				t.Errorf("page without the fallback has GPUs or reports the fallback, want neither:\n%s", page)
+				t.Errorf("page without the fallback has GPU series or dcgm_exporter_source_fallback 1, want neither:\n%s", page)
 			}
 			if n := strings.Count(r.logged(), "--fallback=nvml"); n != 1 {
 				t.Errorf("log lines that suggest --fallback=nvml = %d, want 1:\n%s", n, r.logged())

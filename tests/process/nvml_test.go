@@ -89,7 +89,7 @@ func TestNVMLFaults(t *testing.T) {
 			world.Play(t, script...)
 			page := r.matching(append(step.want, first...)...)
 			if step.absent != "" && strings.Contains(page, "\n"+step.absent) {
-				t.Errorf("page has a line with the prefix %s:\n%s", step.absent, page)
+				t.Errorf("page has a series that begins with %s, want none:\n%s", step.absent, page)
 			}
 			world.Play(t, "gpus 2")
 			r.matching(healthy...)
@@ -126,7 +126,7 @@ func TestNVMLFaults(t *testing.T) {
 	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 3`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
 	r.signal(syscall.SIGTERM)
 	if code := r.ends(); code != 0 {
-		t.Errorf("exit code %d on SIGTERM, want 0", code)
+		t.Errorf("exit code = %d on SIGTERM, want 0", code)
 	}
 	if n := world.OpenHandles(t); n != 0 {
 		t.Errorf("handles open after exit = %d, want 0", n)

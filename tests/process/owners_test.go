@@ -76,8 +76,9 @@ func TestPodsFollowKubelet(t *testing.T) {
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 	k.Script(kubelet.Hangs())
 	p = r.untilOwned(m{}, pod...)
-	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 || p.series("dcgm_exporter_attribution_success", "attributor")["kubernetes"] != 0 {
-		t.Errorf("kubelet hangs: %d temperature series, want 8 and a reported attributor failure", n)
+	success := p.series("dcgm_exporter_attribution_success", "attributor")["kubernetes"]
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 || success != 0 {
+		t.Errorf("while the kubelet hangs: temperature series = %d, attribution success = %v; want 8 and 0", n, success)
 	}
 	if got := p.series("dcgm_exporter_collect_failures_total", "stage", "reason"); got["attribute/timeout"] == 0 {
 		t.Errorf("failures by stage and reason = %v, want attribute/timeout", got)
@@ -145,14 +146,14 @@ func TestOwnerLabelsInfo(t *testing.T) {
 		return p.series("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "gpu", "xid", job)["2/31/4711"] > 0
 	})
 	if p.series("dcgm_pod_gpu_info", "gpu", job)["2/4711"] != 1 {
-		t.Errorf("dcgm_pod_gpu_info = %v, want a series to join with", p["dcgm_pod_gpu_info"])
+		t.Errorf("dcgm_pod_gpu_info = %v, want a series for GPU 2 and job 4711", p["dcgm_pod_gpu_info"])
 	}
 	if named := owned(p, job, "pod", "namespace", "container"); len(named) != 0 {
 		t.Errorf("device series name owners %v, want none", named)
 	}
 	for line := range strings.Lines(once(t, "demo", "--owner-labels=info", "-f", root+"/etc/fleet-counters.csv")) {
 		if strings.HasPrefix(line, "DCGM_") && regexp.MustCompile(`[{,](pod|hpc_job)="`).MatchString(line) {
-			t.Fatalf("device series names its owner, want it without: %s", line)
+			t.Fatalf("device series has an owner label, want none: %s", line)
 		}
 	}
 }
@@ -198,7 +199,7 @@ func TestJobs(t *testing.T) {
 	missing := func(p page) bool { return p.series("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
 	p := r.sees("the missing folder", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 && missing(p) })
 	if n := len(p["DCGM_FI_DEV_FB_USED"].GetMetric()); n == 0 || len(owned(p, job)) != 0 {
-		t.Fatalf("no folder: %d memory series, owned %v, want no owners", n, owned(p, job))
+		t.Fatalf("without the job folder: memory series = %d, owners = %v; want series and no owners", n, owned(p, job))
 	}
 	samples := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric())
 
@@ -219,7 +220,7 @@ func TestJobs(t *testing.T) {
 		return a && b && cmp.Equal(m{part: odd}, owned(p, job))
 	})
 	if n := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric()); n != samples {
-		t.Errorf("power series = %d with two jobs on a GPU, want %d as before", n, samples)
+		t.Errorf("power series = %d with two jobs on a GPU, want %d as with one job", n, samples)
 	}
 
 	// the owners from a removed folder expire
@@ -283,7 +284,7 @@ func TestContainers(t *testing.T) {
 	r := simulate(t, "a100-mig", nil, "--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
 	p := r.collected()
 	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
-		t.Error("container runtime does not answer: attribution_success is not 0")
+		t.Errorf("attribution success without a container runtime = %v, want 0", n)
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -298,6 +299,6 @@ func TestContainers(t *testing.T) {
 	t.Cleanup(server.Close)
 	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // the container has no pod
 	if got := owned(p, "container")["2"]; got != "trainer" || strings.Contains(r.last, "secret") {
-		t.Errorf("container = %q, want trainer, without labels that are not allowed", got)
+		t.Errorf("container = %q, label outside the allowlist on the page: %t; want trainer and false", got, strings.Contains(r.last, "secret"))
 	}
 }

@@ -183,7 +183,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 		}
 	}
 	if up == 0 || up != len(shown) {
-		t.Errorf("table has %d rows, want one for each of %d devices", len(shown), up)
+		t.Errorf("table rows = %d, want one for each of %d devices", len(shown), up)
 	}
 	for column, of := range columns {
 		if len(truth[of.family].GetMetric()) == 0 {
@@ -206,7 +206,7 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 		}
 	}
 	if banners := document.byID(t, "banners").text; !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
-		t.Errorf("banners = %q, want only the one about simulation", banners)
+		t.Errorf("banners = %q, want one that says Simulated node, and none that says not read", banners)
 	}
 }
 
@@ -312,7 +312,7 @@ func testTrouble(t *testing.T) {
 		"critical: GPU 1: XID 48, Double Bit ECC Error", "warning: GPU 1: XID 63, ", "info: GPU 0: XID 13, Graphics Engine Exception",
 	} {
 		if i >= len(list) || !strings.HasPrefix(list[i].text, want) {
-			t.Errorf("XID %d of %q does not begin with %q", i, document.byID(t, "xid-list").text, want)
+			t.Errorf("XID list = %q, want entry %d to begin with %q", document.byID(t, "xid-list").text, i, want)
 		}
 	}
 	if others := document.byID(t, "other-list").text; !strings.Contains(others, "NVLink: 2 of GPU 3, which is not read") {
@@ -320,7 +320,7 @@ func testTrouble(t *testing.T) {
 	}
 	for _, td := range document.byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
 		if empty := td.text == "–" || td.text == "none" || td.text == "none known"; empty != (td.attrs["class"] == "empty") {
-			t.Errorf("cell %s %q has the class %q, want empty only for a cell without a value", td.attrs["data-label"], td.text, td.attrs["class"])
+			t.Errorf("cell %s with the text %q has the class %q; want the class empty only if the cell has no value", td.attrs["data-label"], td.text, td.attrs["class"])
 		}
 	}
 }
@@ -377,7 +377,7 @@ func testHostile(t *testing.T) {
 	document := browse(t, h.URL+"/", seconds)
 
 	if n := requests.Load(); n < 3 || n > seconds+1 {
-		t.Errorf("%d requests in %d seconds, want about one per second", n, seconds)
+		t.Errorf("requests in %d seconds = %d, want 3 to %d", seconds, n, seconds+1)
 	}
 	for id, want := range map[string]string{
 		"banners":      "GPU 1 is not read: lost",
@@ -400,7 +400,7 @@ func testHostile(t *testing.T) {
 		t.Errorf("elements created from label values = %d, want 0", n)
 	}
 	if title := document.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
-		t.Error("script in a label value was executed, want it shown as text")
+		t.Errorf("title elements = %d, want 1, unchanged by the script in a label value", len(title))
 	}
 	lines := document.all(func(e *element) bool { return e.name == "polyline" })
 	if len(lines) != 1 || len(strings.Fields(lines[0].attrs["points"])) < 3 {

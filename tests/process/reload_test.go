@@ -51,8 +51,8 @@ func TestReload(t *testing.T) {
 				t.Error("broken file was accepted, want it rejected")
 			}
 			p := sees("the refused file", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
-			if hasPower(p) || p.value("dcgm_exporter_config_hash") != hash {
-				t.Error("rejected file changed the page, want no change")
+			if got := p.value("dcgm_exporter_config_hash"); hasPower(p) || got != hash {
+				t.Errorf("after a rejected file: page has power series: %t, hash = %v; want false and %v", hasPower(p), got, hash)
 			}
 			replace(t, file, withPower)
 			if reload(r) {
@@ -113,7 +113,7 @@ func TestCountersFromAPipe(t *testing.T) {
 	r.listens()
 	r.sees("power", hasPower)
 	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK || !hasPower(parse(t, r.scrape())) {
-		t.Errorf("reload: status %d, want 200 and power series: %s", code, body)
+		t.Errorf("POST /-/reload: status %d, page has power series: %t; want 200 and true; body: %s", code, hasPower(parse(t, r.last)), body)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestFIFODoesNotBlockReload(t *testing.T) {
 	}
 	r.until("dcgm_exporter_config_last_reload_successful 0", "DCGM_FI_DEV_GPU_TEMP{")
 	if !strings.Contains(r.logged(), "not a regular file") {
-		t.Error("log does not say that the pipe was rejected")
+		t.Error("log does not contain \"not a regular file\" after a pipe replaced the counters file")
 	}
 	replace(t, file, withPower)
 	r.sees("a page with the next file's series", hasPower)
@@ -207,10 +207,10 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	r.until("} -3\n", daemon, link)
 	replace(t, file, counters+withPower)
 	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-		t.Fatalf("POST /-/reload: status %d %s, want 200", code, body)
+		t.Fatalf("POST /-/reload: status %d, want 200; body: %s", code, body)
 	}
 	if page := r.until("DCGM_FI_DEV_POWER_USAGE{"); !strings.Contains(page, daemon) || !strings.Contains(page, link) {
-		t.Errorf("want findings for the stopped daemon and the link that went down:\n%s", page)
+		t.Errorf("findings after the reload: IMEX daemon: %t, link: %t; want both:\n%s", strings.Contains(page, daemon), strings.Contains(page, link), page)
 	}
 }
 

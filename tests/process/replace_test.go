@@ -46,7 +46,7 @@ func copyLibraries(t *testing.T, from, to string) {
 func (r *running) wasReplaced() {
 	r.t.Helper()
 	if code := r.ends(); code != 5 || !strings.Contains(r.logged(), "was replaced") {
-		r.t.Errorf("exit code = %d, want 5 and a log line with the reason", code)
+		r.t.Errorf("exit code = %d, want 5 and a log line that contains \"was replaced\"", code)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestLibraryMismatchFromStart(t *testing.T) {
 	r, _ := overNVML(t, world, libNVML(t))
 	r.until(`dcgm_exporter_collect_failures_total{reason="version",stage="open"} 3`)
 	if strings.Contains(r.logged(), "was replaced") {
-		t.Error("log says that the driver was replaced, but it was not")
+		t.Error("log contains \"was replaced\", but the driver and the library did not match from the start")
 	}
 	world.Play(t, "gpus 1")
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="0"`)

@@ -307,7 +307,7 @@ func (r *running) ends() int {
 	case <-r.ended:
 		return r.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		r.t.Fatal("program did not exit within the time limit")
+		r.t.Fatalf("program has not exited after %v", patience)
 		return -1
 	}
 }

@@ -153,11 +153,11 @@ func TestStrictPage(t *testing.T) {
 	text := once(t, "a100-mig", "--compatibility=strict")
 	for name := range parse(t, text) {
 		if !strings.HasPrefix(name, "DCGM_") {
-			t.Errorf("family is not one of NVIDIA's: %s", name)
+			t.Errorf("page has the family %s, want only families with the prefix DCGM_", name)
 		}
 	}
 	power := regexp.MustCompile(`DCGM_FI_DEV_POWER_USAGE\{.*GPU_I_ID="\d+".*pod=".+".*\} \d+\.\d{6}\n`)
 	if !power.MatchString(text) {
-		t.Errorf("want the power of an instance with its pod, as NVIDIA's exporter formats it:\n%s", text)
+		t.Errorf("page has no power series of a MIG instance with a pod and a value with six decimals:\n%s", text)
 	}
 }

@@ -43,7 +43,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 	section, _, _ = strings.Cut(section, "\n### ")
 	steps, tests, ok := strings.Cut(section, " until you are done: ")
 	if !ok {
-		t.Fatalf("%s: no list of tests that fail \"until you are done: \"", heading)
+		t.Fatalf("recipe %s has no list of tests after \"until you are done: \"", heading)
 	}
 	steps = strings.ReplaceAll(steps, "\n   ", "\n") // the blocks are indented below the steps
 	for _, m := range edit.FindAllStringSubmatch(steps, -1) {
@@ -60,7 +60,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 		r.tests[m[1]] = "^(" + strings.Join(named.FindAllString(m[2], -1), "|") + ")$"
 	}
 	if len(r.edits) < 2 || len(r.commands) == 0 || len(r.tests) == 0 {
-		t.Fatalf("%s: found %d edits, commands %q and tests %q; want at least two edits, and some of each", heading, len(r.edits), r.commands, r.tests)
+		t.Fatalf("%s: found %d edits, commands %q and tests %q; want at least two edits, one command and one test", heading, len(r.edits), r.commands, r.tests)
 	}
 	return r
 }
@@ -122,7 +122,7 @@ func (c *checkout) run(command string) (output string, err error) {
 	c.t.Helper()
 	words := strings.Fields(command)
 	if len(words) < 3 || words[0] != "go" || words[1] != "test" && words[1] != "run" {
-		c.t.Fatalf("%s: want go test or go run, followed by a package", command)
+		c.t.Fatalf("command = %q, want go test or go run, followed by a package", command)
 	}
 	folder, args, build := c.folder, words[3:], []string{"build"}
 	if words[1] == "test" {

@@ -380,7 +380,7 @@ func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 		},
 	}
 	if err := loop.New(o).Run(ctx); err != nil || pages < 3 {
-		t.Fatalf("got %d pages, want at least 3: %v", pages, err)
+		t.Fatalf("pages = %d, want at least 3 (error %v)", pages, err)
 	}
 	return page
 }

@@ -29,7 +29,7 @@ func written(t *testing.T, doc, mark, want string) {
 	begin := strings.Index(text, "<!-- "+mark+":")
 	end := strings.Index(text, "<!-- end of "+mark+" -->")
 	if begin < 0 || end < begin {
-		t.Fatalf("docs/%s lacks the markers of %s", doc, mark)
+		t.Fatalf("docs/%s: markers of the generated part %s are missing or in the wrong order", doc, mark)
 	}
 	begin += strings.Index(text[begin:], "\n") + 1
 	want = "\n" + want + "\n"
@@ -37,7 +37,7 @@ func written(t *testing.T, doc, mark, want string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("docs/%s is out of date: go test ./tests/rules -update\nwant%s\ngot%s", doc, want, text[begin:end])
+		t.Fatalf("docs/%s is out of date; run go test ./tests/rules -update\nwant:%s\ngot:%s", doc, want, text[begin:end])
 	}
 	if err := os.WriteFile(filepath.Join(root, "docs", doc), []byte(text[:begin]+want+text[end:]), 0o644); err != nil {
 		t.Fatal(err)
@@ -213,10 +213,10 @@ func TestXIDs(t *testing.T) {
 			t.Errorf("XID %d (%v) fires %q with severity %q, want %q with %q", code, x.Class, got, severity[got], x.Class.Alert(), x.Class.Severity())
 		}
 		if longer := remembered(t, word); longer != (x.Class.Memory() >= time.Hour) {
-			t.Errorf("XID %d (%v): recent for an hour = %t, want %t", code, x.Class, longer, !longer)
+			t.Errorf("XID %d (%v): stays recent for an hour: %t, want %t", code, x.Class, longer, !longer)
 		}
 		if catalog.XIDMessage(code) != "Unknown Error" && (x.First == "" || x.Source == "") {
-			t.Errorf("XID %d: want an action and its source: %+v", code, x)
+			t.Errorf("XID %d: action = %q, source = %q; want both", code, x.First, x.Source)
 		}
 	}
 	for _, code := range catalog.AlertXIDs() {

@@ -200,11 +200,11 @@ func TestHealthCountersAreFew(t *testing.T) {
 		for s := range prom.Samples(t, page.Bytes()) {
 			series++
 			if name := s.Labels.Get("__name__"); strings.HasPrefix(name, "dcgm_exporter_") && s.Labels.Get("nvlink") != "" {
-				t.Errorf("%s: unexpected series of a link's state: %s", node, s.Series)
+				t.Errorf("%s: exporter series has an nvlink label, want none: %s", node, s.Series)
 			}
 		}
 		if code != command.OK || series < 500 || series > most {
-			t.Errorf("%s: exit code = %d, series = %d, want 0 and 500 to %d: %s", node, code, series, most, failure.String())
+			t.Errorf("%s: exit code = %d, series = %d; want 0 and 500 to %d; error output:\n%s", node, code, series, most, failure.String())
 		}
 	}
 }

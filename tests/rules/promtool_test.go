@@ -65,7 +65,7 @@ func TestRulesAreValid(t *testing.T) {
 func TestUnitTests(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.test.yml")
 	if err != nil || len(paths) < 4 {
-		t.Fatalf("found %d unit test files, want at least 4: %v", len(paths), err)
+		t.Fatalf("unit test files = %d, want at least 4 (error %v)", len(paths), err)
 	}
 	args := []string{"test", "rules"}
 	fires, silent, renamed := map[string]bool{}, map[string]bool{}, 0
@@ -85,11 +85,11 @@ func TestUnitTests(t *testing.T) {
 		args = append(args, f.write(t)...)
 	}
 	if renamed < 20 {
-		t.Errorf("unit tests that differ in the other vocabulary = %d, want at least 20", renamed)
+		t.Errorf("unit tests with names that differ in version 4.9 = %d, want at least 20", renamed)
 	}
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: a test in which it fires: %t; a test in which it does not fire: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
+			t.Errorf("%s: has a test in which it fires: %t, and one in which it does not: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
 		}
 	}
 	if !t.Failed() {

@@ -116,15 +116,15 @@ func TestAlertsAreComplete(t *testing.T) {
 		}
 		for _, name := range []string{"summary", "description"} {
 			if len(a.Annotations[name]) < 15 {
-				t.Errorf("%s has %s %q, want a sentence", a.Alert, name, a.Annotations[name])
+				t.Errorf("%s has %s %q, want a text of at least 15 bytes", a.Alert, name, a.Annotations[name])
 			}
 		}
 		if url := a.Annotations["runbook_url"]; url != runbookURL+strings.ToLower(a.Alert) {
-			t.Errorf("%s has runbook_url %q, want the anchor of the alert", a.Alert, url)
+			t.Errorf("%s has runbook_url %q, want %q", a.Alert, url, runbookURL+strings.ToLower(a.Alert))
 		}
 		reason := strings.Contains(read(t, "deployment", "rules", a.file), "# No \"for\": the expression stays true for minutes after the event.\n      - alert: "+a.Alert+"\n")
 		if (a.For == 0) != reason {
-			t.Errorf("%s: for = %v, has a comment that explains a missing for: %t; want one or the other", a.Alert, a.For, reason)
+			t.Errorf("%s: for = %v, comment that explains a missing for: %t; want the comment exactly if for is 0", a.Alert, a.For, reason)
 		}
 	}
 }
@@ -165,14 +165,17 @@ func TestRecordings(t *testing.T) {
 			}
 			read++
 			if groups[name] != group && name != r.Record {
-				t.Errorf("%s, %s%s reads %s, which is not recorded earlier in its group but in %q", group, r.Record, r.Alert, name, groups[name])
+				t.Errorf("rule %s%s in group %q reads %s; group of the rule that records it before = %q, want the same group", r.Record, r.Alert, group, name, groups[name])
 			}
 		}
 		if r.Record == "" {
 			continue
 		}
-		if !recordedName.MatchString(r.Record) || groups[r.Record] != "" {
-			t.Errorf("recording rule %s is duplicate or does not have the form level:metric:operation", r.Record)
+		if !recordedName.MatchString(r.Record) {
+			t.Errorf("recording rule %s does not have the form level:metric:operation", r.Record)
+		}
+		if groups[r.Record] != "" {
+			t.Errorf("recording rule %s is defined twice, in the groups %q and %q", r.Record, groups[r.Record], group)
 		}
 		groups[r.Record] = group
 	}
@@ -194,7 +197,7 @@ func TestRunbooks(t *testing.T) {
 	for _, s := range sections {
 		name, body, _ := strings.Cut(s, "\n")
 		if !left[name] {
-			t.Errorf("runbook %q has no alert or is a duplicate", name)
+			t.Errorf("runbook %q: headings with this name = %d, want 1, and an alert with this name", name, strings.Count(text, "\n### "+name+"\n"))
 		}
 		delete(left, name)
 		for _, part := range []string{"\n- **See:** ", "\n- **Do:** ", "\n- **Do not** "} {
@@ -239,7 +242,7 @@ func checkCommands(t *testing.T, text string, sections []string) {
 		do, _, _ = strings.Cut(do, "\n- **Do not** ")
 		for word, link := range map[string]string{`(?i)\b(cordon|drain)\b`: "](#drain-a-node)", `(?i)\breset (it|the GPU|its GPUs|all)\b`: "](#reset-a-gpu)"} {
 			if regexp.MustCompile(word).MatchString(do) && !strings.Contains(do, link) {
-				t.Errorf("runbook %s says %s without a link to the commands", name, word)
+				t.Errorf("runbook %s: text that matches %s has no link %s", name, word, link)
 			}
 		}
 	}

@@ -66,20 +66,20 @@ func TestTextsOfAlerts(t *testing.T) {
 					t.Errorf("%s with the value %v: %q has a wrong plural, two spaces or <no value>", a.Alert, value, got)
 				}
 				if name == "summary" && (!strings.Contains(got, "node-a") || strings.HasSuffix(got, ".")) {
-					t.Errorf("%s: the summary %q lacks the node or ends with a period", a.Alert, got)
+					t.Errorf("%s: summary = %q, want node-a in it and no period at its end", a.Alert, got)
 				}
 				if name == "description" && !strings.HasSuffix(got, ".") {
-					t.Errorf("%s: the description %q does not end with a period", a.Alert, got)
+					t.Errorf("%s: description = %q, want a period at its end", a.Alert, got)
 				}
 				for _, sentence := range sentenceEnd.Split(got, -1) {
 					if words := len(strings.Fields(sentence)); words > 25 {
-						t.Errorf("%s: %d words, want at most 25, in %q", a.Alert, words, sentence)
+						t.Errorf("%s: sentence has %d words, want at most 25: %q", a.Alert, words, sentence)
 					}
 				}
 			}
 		}
 		if again := expand(t, a.Annotations["summary"], s, map[string]string{"hostname": "gpu-2"}, 1); !strings.Contains(again, "gpu-2") {
-			t.Errorf("%s does not fall back to the host name: %q", a.Alert, again)
+			t.Errorf("%s: summary without a node label = %q, want the host name gpu-2 in it", a.Alert, again)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestTextsOfXIDs(t *testing.T) {
 		}
 	}
 	if printed < 30 {
-		t.Errorf("found %d codes with their meaning, want at least 30", printed)
+		t.Errorf("descriptions of XIDs checked = %d, want at least 30", printed)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestPercentagesStayBelow100(t *testing.T) {
 		}
 	}
 	if checked != 3 {
-		t.Errorf("%d alerts have a percentage of a rate, want 3", checked)
+		t.Errorf("summaries with the percentage of a rate checked = %d, want 3", checked)
 	}
 }
 

@@ -174,11 +174,11 @@ var shown = map[string][]check{
 		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("throttled before, within and after the fault for %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
+				t.Errorf("throttled time before, within and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
 			}
 			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
 			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("clock before, within and after the fault = %v, %v and %v MHz, want it lower only within", clock(p.before), clock(p.within), clock(p.after))
+				t.Errorf("clock before, within and after the fault = %v, %v and %v MHz, want at most 60 %% of the first within, and at least 80 %% after", clock(p.before), clock(p.within), clock(p.after))
 			}
 		},
 	},
@@ -229,7 +229,7 @@ var shown = map[string][]check{
 		is(page.gpus, eight, nil, eight),
 		func(t *testing.T, p example) {
 			if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
-				t.Error("page has no failures of stage read with the reason timeout")
+				t.Error("failures of stage read with the reason timeout = 0, want at least 1")
 			}
 		},
 	},
@@ -282,7 +282,7 @@ func TestExamples(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			checks := unseen[title]
 			if checks == nil {
-				t.Fatal("example has no check in shown")
+				t.Fatal("documented example has no check in the variable shown")
 			}
 			delete(unseen, title)
 			perform(t, node, faults, func(s *stage) {
@@ -296,7 +296,7 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	if headings := strings.Count(text, "\n### "); len(unseen) > 0 || headings != len(shown) {
-		t.Errorf("found %d examples; checks without an example: %v", headings, slices.Sorted(maps.Keys(unseen)))
+		t.Errorf("documented examples = %d, want %d; checks without an example = %v, want none", headings, len(shown), slices.Sorted(maps.Keys(unseen)))
 	}
 }
 
@@ -309,8 +309,8 @@ func TestUnifiedMemory(t *testing.T) {
 				t.Errorf("%s has %d series, want none; reasons (-want +got):\n%s", field, len(p.series[field]), diff)
 			}
 		}
-		if !has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p) || !has(power, "gpu", "0")(p) {
-			t.Error("GPU has no utilization or no power value")
+		if busy, powered := has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p), has(power, "gpu", "0")(p); !busy || !powered {
+			t.Errorf("GPU has utilization with its pod: %t, power: %t; want both", busy, powered)
 		}
 	})
 }
