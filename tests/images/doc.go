@@ -2,5 +2,6 @@
 // package that contains the project's test library, and runs them as documented: with a simulated node, and with the
 // test libraries of DCGM and NVML.
 //
-// It needs root, buildah, podman, runc and the programs of "make cross". Run it with "make image-test".
+// The tests with the build tag images need root, buildah, podman, runc and the programs of "make cross". Run them with
+// "make image-test".
 package images

@@ -61,8 +61,8 @@ func TestDefaultImageHasDCGM(t *testing.T) {
 	}
 }
 
-// TestContract checks the documented properties of the images on both architectures. They contain nothing that helps an
-// attacker who controls the process. All files belong to root, and every user can read them.
+// TestContract checks the configuration, the labels and the files of the images on both architectures. The only programs
+// are dcgm-exporter and gpuop. All files belong to root, every user can read them, and none is setuid or setgid.
 func TestContract(t *testing.T) {
 	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
 	if err != nil || len(shipped) < 4 {
@@ -156,8 +156,8 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	}
 }
 
-// shared returns the options that pass environment variables to a container. They also mount the directories of files
-// that the variables name. Scripts are readable by every user in the container, and the counters directory is writable.
+// shared returns the options that pass environment variables to a container. The value of each variable is a path, and
+// the directory of the path is mounted. Every user can then write to the directory and to the file.
 func shared(t *testing.T, env []string) (options []string) {
 	t.Helper()
 	for _, e := range env {

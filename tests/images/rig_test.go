@@ -37,7 +37,7 @@ const (
 	dcgmVersion = "1:4.6.1-1"
 )
 
-// compilers build the fake library for each architecture.
+// compilers maps each architecture to the C compiler for the fake library.
 var compilers = map[string]string{"amd64": "gcc", "arm64": "aarch64-linux-gnu-gcc"}
 
 // layouts is the directory of the OCI layouts, and repository the directory of the fake packages.
@@ -74,7 +74,7 @@ func build(out string, env ...string) (string, error) {
 	return string(text), err
 }
 
-// standIn writes a package repository with the layout of NVIDIA's. Its packages contain the test library.
+// standIn writes a package repository with the layout of NVIDIA's. Its core packages contain the test library.
 func standIn(folder string) error {
 	for arch, place := range map[string]struct{ folder, triplet string }{
 		"amd64": {"x86_64", "x86_64-linux-gnu"}, "arm64": {"sbsa", "aarch64-linux-gnu"},
@@ -131,7 +131,6 @@ func standIn(folder string) error {
 	return nil
 }
 
-// An image is an image of a layout.
 type image struct {
 	arch   string
 	config struct {
@@ -142,11 +141,11 @@ type image struct {
 		ExposedPorts map[string]struct{}
 		Labels       map[string]string
 	}
-	files map[string]*tar.Header // files by absolute path
-	texts map[string]string      // content of small files
+	files map[string]*tar.Header // headers of files and directories by absolute path
+	texts map[string]string      // content of small files by absolute path
 }
 
-// images reads the images of a layout.
+// images reads the images of an OCI layout, one for each architecture.
 func images(t *testing.T, layout string) []image {
 	t.Helper()
 	type descriptor struct {
@@ -250,12 +249,12 @@ func podman(t *testing.T, args ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// A container is a running container.
 type container struct {
 	id, url string
 }
 
-// start runs "podman run" with the arguments until the test ends. It publishes no port.
+// start starts a container with the arguments of "podman run", and removes it when the test ends. It publishes port 9400
+// on a free loopback port.
 func start(t *testing.T, args ...string) *container {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -287,7 +286,7 @@ func (c *container) log(t *testing.T) string {
 	return string(out)
 }
 
-// page returns the page of the container once it has, for each text, a line that starts with it.
+// page waits until, for each prefix in has, a line of the container's page starts with it. It returns the page.
 func (c *container) page(t *testing.T, has ...string) string {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second}
@@ -316,7 +315,7 @@ func (c *container) page(t *testing.T, has ...string) string {
 	return page
 }
 
-// stop sends SIGTERM and returns the exit code.
+// stop sends SIGTERM, and SIGKILL after 10 s. It returns the exit code.
 func (c *container) stop(t *testing.T) string {
 	t.Helper()
 	podman(t, "stop", "-t", "10", c.id)
@@ -324,7 +323,7 @@ func (c *container) stop(t *testing.T) string {
 	return strings.TrimSpace(code)
 }
 
-// within repeats try until it returns no error.
+// within repeats try until it returns no error. After patience, it returns the last error.
 func within(try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -42,8 +42,8 @@ func TestPrometheusAcceptsSnippets(t *testing.T) {
 }
 
 // TestProgramsAcceptSnippets checks that programs accept the documented files, and reject them if they contain an
-// error. VictoriaMetrics must accept the alerts too. Datadog's agent cannot be built here; TestDatadogPatterns checks
-// its file.
+// error. vmalert must accept the alerting and recording rules too. Datadog's agent cannot be built here;
+// TestDatadogPatterns checks its files.
 func TestProgramsAcceptSnippets(t *testing.T) {
 	for _, tt := range []struct {
 		program, file, right, wrong string
@@ -84,7 +84,6 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 }
 
 // withoutDiscovery returns a copy of a file without Kubernetes discovery, which Debian's Prometheus does not support.
-// The rest is checked.
 func withoutDiscovery(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -102,7 +101,8 @@ func withoutDiscovery(t *testing.T, file string) string {
 	return copied
 }
 
-// TestSnippetsAreDocumented checks that the docs mention every file in the folder, and no others.
+// TestSnippetsAreDocumented checks that docs/dashboards.md links every file in docs/integrations, and that each file is
+// valid YAML.
 func TestSnippetsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/dashboards.md")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestSnippetsAreDocumented(t *testing.T) {
 }
 
 // TestOpenTelemetryUnits checks that each renamed metric is in the catalog, and that the factor converts its unit to
-// the unit in the snippet.
+// the unit in the snippet. The filter must keep exactly the renamed metrics.
 func TestOpenTelemetryUnits(t *testing.T) {
 	text, err := os.ReadFile(integrations + "otel-collector.yaml")
 	if err != nil {

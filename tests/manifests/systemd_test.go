@@ -30,7 +30,8 @@ func analyze(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// installed returns a directory with the installed unit and drop-ins, but without the program.
+// installed writes the unit and the drop-ins to a temporary directory, and returns the path of the unit. The unit
+// starts /bin/true instead of the exporter.
 func installed(t *testing.T, dropIns ...string) (unit string) {
 	t.Helper()
 	const program = "ExecStart=/usr/bin/dcgm-exporter"
@@ -55,7 +56,6 @@ func installed(t *testing.T, dropIns ...string) (unit string) {
 	return unit
 }
 
-// shippedDropIns returns the paths of the drop-ins.
 func shippedDropIns(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(unitFile), "drop-ins", "*.conf"))

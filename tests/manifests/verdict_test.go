@@ -44,7 +44,8 @@ type pluginConfig struct {
 	} `json:"rules"`
 }
 
-// node-problem-detector accepts the configuration. Each rule runs a command with the exit codes of a plugin.
+// The configuration has only fields that node-problem-detector knows. For each verdict, its rules set the expected
+// conditions.
 func TestNodeProblemDetector(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(read(t, filepath.Join(root, "deployment", "node-problem-detector", "gpu-verdict.json"))))
 	decoder.DisallowUnknownFields()

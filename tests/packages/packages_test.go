@@ -62,7 +62,7 @@ func build(out, version, arches string) error {
 	return nil
 }
 
-// A machine is a directory with a minimal Debian.
+// A machine is a directory with a minimal Debian root file system, in which programs run with chroot.
 type machine struct {
 	t    *testing.T
 	root string
@@ -86,7 +86,7 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) at(path string) string { return filepath.Join(m.root, path) }
 
-// does runs a program in the machine, which must succeed, and returns its output.
+// does runs a program in the machine and returns its output. The test fails if the program fails.
 func (m *machine) does(args ...string) string {
 	m.t.Helper()
 	cmd := exec.Command("chroot", append([]string{m.root}, args...)...)
@@ -215,8 +215,8 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 	}
 }
 
-// serves runs the installed program like the unit does: as the package's user, and with the drop-in for TLS. The paths
-// in web.yaml are relative to its directory.
+// serves runs the installed program as the package's user, with the variables of the drop-in for TLS and a simulated
+// node. It waits until the program serves GPU series over TLS. The paths in web.yaml are relative to its directory.
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()
@@ -267,7 +267,7 @@ func (m *machine) serves() {
 	}
 }
 
-// within repeats try until it returns no error.
+// within repeats try until it returns no error. After patience, it returns the last error.
 func within(try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -278,7 +278,8 @@ func within(try func() error) error {
 	}
 }
 
-// reads runs a program of this machine that reads a package.
+// reads runs a program of the host, such as tar or rpm, and returns its output. If the program is missing, the test is
+// skipped.
 func reads(t *testing.T, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(args[0]); err != nil {
@@ -294,7 +295,8 @@ func reads(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// On a system without other packages, the RPM installs, upgrades and erases its files.
+// The RPM installs, upgrades without replacing changed settings, and on erase keeps the administrator's key. It is
+// installed with --nodeps into an empty RPM database.
 func TestRPMInstallsUpgradesErases(t *testing.T) {
 	m := newMachine(t)
 	rpm := func(args ...string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// clone returns a clone of the commit, tagged as a release.
+// clone returns the path of a clone of the repository, in which the current commit is tagged v0.1.0.
 func clone(t *testing.T) string {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "clone")
@@ -77,7 +77,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 
-	// the digests must be right, and both lists must have all other files
+	// the digests must be right, and SHA256SUMS and the provenance statement must list all other files
 	check := exec.Command("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 	check.Dir = folder
 	if out, err := check.CombinedOutput(); err != nil {
@@ -131,7 +131,7 @@ func readFile(t *testing.T, folder, name string) string {
 	return string(content)
 }
 
-// unpack unpacks an archive and returns its files, which must belong to root.
+// unpack unpacks an archive and returns the paths of its files. The test fails if an entry does not belong to root.
 func unpack(t *testing.T, archive, into string) (files []string) {
 	t.Helper()
 	for line := range strings.Lines(reads(t, "tar", "--numeric-owner", "-tvzf", archive)) {

@@ -26,13 +26,13 @@ const (
 	monotonic    rule = "monotonic"     // a counter does not fall while its series exists
 	conserved    rule = "conserved"     // pods and unattributed usage add up to the device
 	bounded      rule = "bounded"       // pods and unattributed usage do not exceed the device
-	ownersRight  rule = "owners-right"  // only an exclusive owner is on the series of its device
-	ownersThere  rule = "owners-there"  // an exclusive owner is there once the kubelet lists it
-	sharersRight rule = "sharers-right" // pods on series of shares, or on copies of device series, hold the device
-	copiesRight  rule = "copies-right"
-	unknownEnds  rule = "unknown-ends" // usage that is unknown for a pod is neither counted nor unattributed
-	punctual     rule = "punctual"     // pages are on time, whatever the kubelet does
-	healthOnly   rule = "health-only"  // an entity that is down has no values, and its pods have none either
+	ownersRight  rule = "owners-right"  // pods on DCGM_FI_ series hold the device exclusively
+	ownersThere  rule = "owners-there"  // all owners are on the page once the kubelet lists them
+	sharersRight rule = "sharers-right" // pods on dcgm_pod_ series hold the device
+	copiesRight  rule = "copies-right"  // pods on series with the label vgpu hold the device
+	unknownEnds  rule = "unknown-ends"  // usage that is unknown for a pod is neither counted nor unattributed
+	punctual     rule = "punctual"      // pages are on time, whatever the kubelet does
+	healthOnly   rule = "health-only"   // an entity that is down has no current values, and its pods have none on it either
 	noPanic      rule = "no-panic"
 	endsInTime   rule = "ends-in-time" // the loop ends in time, even if the engine hangs
 	runs         rule = "runs"         // the loop ends without an error when it is canceled
@@ -53,7 +53,6 @@ func (s *sample) pod() string {
 	return s.labels["namespace"] + "/" + s.labels["pod"]
 }
 
-// A page is a parsed page.
 type page struct {
 	at, published time.Time
 	text          string
@@ -71,7 +70,7 @@ func (p *page) by(family string) map[key]float64 {
 	return all
 }
 
-// These are the families that are divided among pods, and their unattributed counterparts.
+// Families that the rules compare: those of pods, their unattributed counterparts, and those of devices.
 const (
 	podUtilization  = "dcgm_pod_gpu_utilization_ratio"
 	podMemory       = "dcgm_pod_gpu_memory_used_bytes"
@@ -105,10 +104,10 @@ type checker struct {
 	totals   map[string]map[string]total // latest totals by family and series
 	// energy counter of a GPU when it first appeared, minus the energy counted until then
 	energy0  map[string]float64
-	weights  map[key]float64 // devices and their fraction of a GPU
+	weights  map[key]float64 // fraction of a GPU by device
 	seconds  map[key]float64 // GPU seconds since the device appeared
 	at       time.Time       // time of the latest page with data
-	unknown  map[key]bool    // devices with unknown values on the previous page
+	unknown  map[key]bool    // devices with a pod of unknown utilization on the previous page
 	last     *page           // previous page, if it had data
 	topology *gpu.Topology   // topology of the latest page
 	reopened bool            // the page is the first of its session
@@ -257,8 +256,8 @@ func (c *checker) lost(k key) bool {
 	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
 }
 
-// window is how long the kubelet's last answer may be used. It is two intervals and at least 30 s, and longer after a
-// restart of the kubelet.
+// window bounds how old an owner on a page may be. The exporter uses the kubelet's last answer for two intervals, at
+// least for 30 s, and longer after a restart of the kubelet.
 func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
@@ -273,15 +272,15 @@ func (c *checker) within(at time.Time, yield func(*moment) bool) {
 	}
 }
 
-// could reports whether is returns true for any moment within the window.
+// could reports whether a moment within the window satisfies the predicate.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	found := false
 	c.within(at, func(m *moment) bool { found = is(m); return !found })
 	return found
 }
 
-// ownerRules checks that each pod on a page held its device. A pod on the device's own series must have held it
-// exclusively, and others at least a share.
+// ownerRules checks that each pod on a page held its device. On the device's own series, the pod must have held it
+// exclusively, or all held instances of it. On other series, holding a share is enough. XID series are skipped.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {
@@ -315,7 +314,8 @@ func (c *checker) ownerRules(p *page) {
 	c.exactOwners(p)
 }
 
-// ofInstances reports whether the series is of a GPU, and one pod held all of its instances that are held.
+// ofInstances reports whether s is a series of a GPU as a whole, and the pod was the only owner of its instances at a
+// moment within the window.
 func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
 		found := false
@@ -334,8 +334,8 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners checks that the page lists all owners. It does so only if the owners and the kubelet's answers have not
-// changed for two windows.
+// exactOwners checks that the page lists all owners of each device. It skips devices whose owners have changed within
+// two windows. It checks nothing unless the kubelet has listed all pods for two windows.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -386,7 +386,7 @@ func (c *checker) momentRules(p *page) {
 	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
-		if _, ok := utils[k]; !ok { // utilization of instances, and of GPUs without instances
+		if _, ok := utils[k]; !ok { // instances, and GPUs whose utilization was not read
 			utils[k] = 100 * v
 		}
 	}
@@ -415,7 +415,7 @@ func (c *checker) momentRules(p *page) {
 }
 
 // shared returns the possible totals of the utilization of a GPU that several pods share. These are the current sample,
-// the mean over the interval of the processes, and the sum of the processes if it exceeds the current sample.
+// the mean over the interval of the process readings, and the sum of the processes if it exceeds the current sample.
 func (d *device) shared(moment float64, there bool) []float64 {
 	values := []float64{d.reported.mean}
 	if there {
@@ -425,8 +425,8 @@ func (d *device) shared(moment float64, there bool) []float64 {
 }
 
 // parts checks that the shares and the remainder of each device add up to one of its possible totals. If the remainder
-// is unknown, the shares must not exceed them. A device without a total must have no shares. With virtual GPUs, nothing
-// is checked, because a shared device has no value on the page.
+// is unknown, the shares must not exceed the largest total. A device without a total must have no shares. With virtual
+// GPUs, nothing is checked, because a shared device has no value on the page.
 func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
@@ -536,8 +536,8 @@ func (p *page) list(of func(key) bool, family string) (list []string) {
 	return list
 }
 
-// steady reports whether the page has the same series of the selected devices as the previous one. The last family must
-// exist.
+// steady reports whether the families, podInfo and podAllocated have the same series of the selected devices as on the
+// previous page. That page must be at most one and a half intervals old, and the last family must have series.
 func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
 		return false
@@ -600,8 +600,8 @@ func (c *checker) gpuSeconds() {
 	}
 }
 
-// unknownRules checks pods whose share of an active device is unknown on two consecutive pages. Their seconds are not
-// counted, and the remainder is unknown too.
+// unknownRules checks devices on which some pod's utilization is unknown on two consecutive pages. The pod must have no
+// active-seconds series, and the device no unattributed utilization.
 func (c *checker) unknownRules(p *page) {
 	devices, before := p.by(deviceUtilization), c.unknown
 	if c.reopened {

@@ -116,7 +116,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 	return pages
 }
 
-// step changes the world at random.
+// step makes up to two random changes to the world, and may flip the first GPU of a restless world.
 func (w *world) step() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,6 @@ func (w *world) step() {
 	w.note()
 }
 
-// reload reloads with a timeout.
 func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

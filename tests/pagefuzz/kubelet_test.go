@@ -27,7 +27,7 @@ type mood int
 const (
 	well       mood = iota
 	restarting      // lists no pods, then some, then all, while it starts
-	refusing        // nothing listens
+	refusing        // new connections fail, and open ones get a gRPC error
 	failing         // returns a gRPC error
 	hanging         // does not answer until the caller gives up
 	slow            // answers after half a second
@@ -48,17 +48,17 @@ type node struct {
 	v1.UnimplementedPodResourcesListerServer
 	t      *testing.T
 	w      *world
-	socket string // file with the age of the kubelet's socket; nothing connects to it
+	socket string // file whose modification time is the start of the kubelet; nothing connects to it
 
 	mu       sync.Mutex
-	rng      *rand.Rand // a generator of its own, because calls come while the world is read
+	rng      *rand.Rand // separate from the world's generator, because requests arrive while the world is read
 	boot     int
 	started  time.Time
 	server   *grpc.Server
 	listener *bufconn.Listener
 }
 
-// newNode starts a kubelet. It may seem to have been running for an hour.
+// newNode starts a kubelet. Half of the kubelets appear to have been running for an hour.
 func newNode(t *testing.T, w *world, seed uint64) *node {
 	n := &node{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 2)), socket: filepath.Join(t.TempDir(), "kubelet.sock")}
 	if err := os.WriteFile(n.socket, nil, 0o600); err != nil {
@@ -78,7 +78,7 @@ func (n *node) start(at time.Time) {
 	go func() { _ = server.Serve(listener) }() // returns when the server stops
 }
 
-// follow restarts the kubelet if that of the world was restarted. Clients notice at their next call.
+// follow restarts the gRPC server if the world has restarted the kubelet. Clients notice at their next call.
 func (n *node) follow() {
 	n.w.mu.Lock()
 	boot := n.w.kubelet.boot
@@ -99,7 +99,7 @@ func (n *node) follow() {
 
 func (n *node) stop() { n.server.Stop() }
 
-// dial connects to the kubelet.
+// dial connects to the kubelet. It fails if the kubelet refuses connections.
 func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	n.w.mu.Lock()
 	refused := n.w.kubelet.mood == refusing && n.turn() == refusing
@@ -113,7 +113,8 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-// turn decides how the next request is answered, and records the request.
+// turn returns how the next request is answered. After turns requests, the kubelet is well again. Until then, its
+// answers are not trusted.
 func (n *node) turn() mood {
 	k := &n.w.kubelet
 	if k.mood != well {
@@ -125,7 +126,7 @@ func (n *node) turn() mood {
 	return k.mood
 }
 
-// known returns how many of the pods a kubelet lists some time after its start.
+// known returns how many pods a kubelet lists at the given time after its start.
 func known(pods int, since time.Duration) int {
 	const empty = time.Second
 	if since >= filling {
@@ -171,7 +172,7 @@ func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	return mood, pods[:known(len(pods), since)], all[n.rng.IntN(len(all))]
 }
 
-// list returns the pods as the kubelet lists them, in random order. The caller holds the lock.
+// list returns the pods with their devices, and entries that the exporter must ignore. The caller holds the locks.
 func (n *node) list() []*v1.PodResources {
 	var all []*v1.PodResources
 	for _, p := range n.w.pods {
@@ -229,7 +230,7 @@ func (n *node) GetAllocatableResources(context.Context, *v1.AllocatableResources
 	return r, nil
 }
 
-// options returns the options of a mapper with this kubelet and an API server.
+// options returns the options of a mapper for this kubelet and its API server. The caller adds Metrics and Dial.
 func (n *node) options() podmapper.Options {
 	w := n.w
 	return podmapper.Options{

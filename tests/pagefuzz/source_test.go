@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields for which devices have values.
+// IDs of the fields that the world's driver serves.
 const (
 	fieldTemperature gpu.FieldID = 150
 	fieldEnergy      gpu.FieldID = 156
@@ -57,13 +57,13 @@ func (w *world) Open(ctx context.Context, plan *gpu.Plan) (*session, error) {
 	return s, nil
 }
 
-// A row is a GPU or an instance. A partitioned GPU has no device.
+// A row is a GPU or a MIG instance. device is nil for a partitioned GPU.
 type row struct {
 	card   *card
 	device *device
 }
 
-// A session is a session of the world's driver.
+// A session is an open connection to the world's driver. It ends if the driver goes down or the topology changes.
 type session struct {
 	w          *world
 	plan       *gpu.Plan

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// slicesOfGPU is the number of compute slices of a MIG-capable GPU.
+// slicesOfGPU is the number of compute slices of the simulated H100.
 const slicesOfGPU = 7
 
 // A mode is how a GPU is assigned to pods.
@@ -25,7 +25,6 @@ const (
 	modes
 )
 
-// A pod is a running pod with its processes.
 type pod struct {
 	namespace, name, uid string
 	containers           []string
@@ -40,7 +39,7 @@ type holding struct {
 	replica string
 }
 
-// process is a process on a device. A process of the host has no pod.
+// process is a process on a device. pod is nil for a process of the host.
 type process struct {
 	pid    uint32
 	pod    *pod
@@ -51,18 +50,18 @@ type process struct {
 // A device is what a pod can hold: a GPU that is not partitioned, or a GPU instance.
 type device struct {
 	gpu      *card
-	instance uint32 // instance of a partitioned GPU, from 1
+	instance uint32 // ID of a MIG instance, or 0 for a GPU that is not partitioned
 	profile  string
 	slices   float64
 	migUUID  string
-	replicas int // 0 if the device is not shared
+	replicas int // number of time-slicing replicas, or 0 without time-slicing
 
 	held      []holding
 	changed   time.Time // when held last changed
 	processes []process
 
 	util, engine float64                      // current values, 0 to 1
-	mean         float64                      // mean of util over the interval of the processes
+	mean         float64                      // utilization averaged over the interval that the process readings cover (gpu.Utilization); near util
 	reported     struct{ mean, busy float64 } // values when the processes were last read
 	memory       int64                        // in MiB
 }
@@ -148,14 +147,14 @@ type world struct {
 		noProcess error         // error of reading processes
 		noBusy    error         // error of reading the utilization of processes
 		noPod     error         // error of finding the pods of processes
-		noMean    bool          // the mean over the interval of the processes is not reported
+		noMean    bool          // the averaged utilization (gpu.Utilization) is not reported
 		blind     map[gpu.FieldID]error
 		strange   map[gpu.FieldID]float64 // fields with implausible values
 		mute      map[gpu.FieldID]bool    // fields for which neither samples nor faults are reported
 	}
 	kubelet struct {
 		mood  mood
-		turns int // number of steps for which the mood lasts
+		turns int // number of requests for which the mood lasts
 		boot  int // changes when the kubelet restarts
 	}
 }
@@ -234,7 +233,7 @@ func (d *device) room() int {
 	}
 }
 
-// arrive starts a pod on one or two devices that have room.
+// arrive starts a pod. It picks a random device once or twice, and gives it to the pod if it has room and is not lost.
 func (w *world) arrive() {
 	w.names++
 	p := &pod{namespace: []string{"research", "serving"}[w.rng.IntN(2)], name: fmt.Sprint("pod-", w.names), known: w.rng.IntN(6) > 0, containers: []string{"main"}}
@@ -265,7 +264,7 @@ func (w *world) give(d *device, p *pod) {
 		}
 	}
 	if d.gpu.mode == claimed && d.has(p) {
-		return // a claim belongs to one pod
+		return // the pod has already claimed the device
 	}
 	d.held, d.changed = append(d.held, h), time.Now()
 	for range w.rng.IntN(3) {
@@ -398,7 +397,8 @@ func (w *world) change() {
 	}
 }
 
-// flip partitions the first GPU. If it is partitioned, flip makes it whole again and gives it to another pod.
+// flip ends the pods on the first GPU, and partitions it or makes it whole again. Then it starts a pod on random
+// devices.
 func (w *world) flip() {
 	c := w.cards[0]
 	w.clear(c)
@@ -419,7 +419,7 @@ func (w *world) either(errs ...error) error {
 	return errs[w.rng.IntN(len(errs))]
 }
 
-// confuse makes a field fail, disappear or report implausible values. Sometimes it resets all fields instead.
+// confuse makes all fields normal again. Usually it then makes one field fail, disappear or report implausible values.
 func (w *world) confuse() {
 	clear(w.engine.blind)
 	clear(w.engine.strange)

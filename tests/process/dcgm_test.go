@@ -37,9 +37,9 @@ func nothingOpen(t *testing.T, engine *fakedcgm.Engine) {
 	}
 }
 
-// A GPU can be lost when the program starts or reloads, or at any other time. It is then reported as lost, and the
-// other seven are served. After its return it is served again, including its profiling fields. A restart of the engine
-// does no harm, and the program leaves no handle open when it exits.
+// One GPU is lost when the program starts, when it reloads, and later while it runs. Each time, it is reported as lost
+// and the other seven are served. After its return it is served again, including its profiling fields. After a restart
+// of the engine, all GPUs are served again. The program leaves no handle open when it exits.
 func TestOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {remote}} {
@@ -112,7 +112,8 @@ func TestEngineDeadAtStart(t *testing.T) {
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 }
 
-// If an engine returns in a version that uses other units for some fields, the page keeps its units.
+// If the engine restarts in another version, which reports the utilization in another unit, the page keeps its unit.
+// The log has one warning for each change of the version.
 func TestEngineOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const inPercent, asRatio = "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"

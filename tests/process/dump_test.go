@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// readDump returns the content of a dump, or "" while the dump is being written.
+// readDump returns the content of a dump, or "" if the file is incomplete because it is still being written.
 func readDump(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -34,8 +34,8 @@ func readDump(t *testing.T, path string) string {
 	return string(page)
 }
 
-// The page of each collection is written. Old dumps are deleted, even those of an earlier release. Other files are
-// kept.
+// Pages are dumped to files. Dumps older than --dump-retention are deleted, including the JSON dumps of earlier
+// releases. Newer dumps and other files are kept.
 func TestDumps(t *testing.T) {
 	t.Parallel()
 	old, older := "snapshot-20200101T000000.000000000Z.prom", "snapshot-20190101T000000.000000000Z.json"

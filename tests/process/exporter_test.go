@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// once returns the page of a simulated node.
+// once returns what the subcommand once prints for a simulated node.
 func once(t *testing.T, node string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(program, append([]string{"once", "--source=sim", "--sim-node=" + node}, args...)...).Output()
@@ -28,7 +28,8 @@ func once(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// Prometheus can parse the page of every simulated node. The nodes take turns with the shipped counters files.
+// Prometheus can parse the page of every simulated node. Each node is combined with one of the shipped counters files,
+// so that every node and every file is used.
 func TestPagesAreReadByPrometheus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(root + "/etc/*.csv")
@@ -51,8 +52,8 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 	}
 }
 
-// With every shipped counters file, the page of eight H100 GPUs with 144 NVLinks has at most 2,000 series, and at most
-// 200 in a family. Netdata rejects larger pages.
+// With the default, health and fleet counters files, the page of eight H100 GPUs with 144 NVLinks has at most 2,000
+// series, and at most 200 in a family. Netdata rejects larger pages.
 func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"default", "health", "fleet"} {
@@ -195,7 +196,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"once", "--source=sim", "-f", missing}, 2, nil},
 		{[]string{"once", "--source=dcgm", "-r=10.0.0.9:70000"}, 2, []string{"70000"}},
 		{[]string{"topo", "--source=sim", "--config-file", missing}, 2, nil},
-		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // doctor reports missing lines
+		{[]string{"doctor", "--source=sim", "-f", missing}, 1, nil}, // doctor reports the missing file
 		{[]string{"doctor", "--source=sim", file}, 0, []string{"source"}},
 	}
 	for _, command := range []string{"once", "topo", "doctor", "check"} {
@@ -228,7 +229,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// The first command of docs/simulator.md works in a clone.
+// The first command of docs/simulator.md works in a folder that has the program and etc, like a clone after "make
+// build".
 func TestFirstSimulatedNode(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(root + "/docs/simulator.md")

@@ -59,7 +59,7 @@ func TestFallbackEndsWhenDCGMReturns(t *testing.T) {
 func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string, dies, revives func()) {
 	die := func() {
 		dies()
-		engine.Add("down", "connects 5") // the time until DCGM notices
+		engine.Add("down", "connects 5") // connecting to the engine takes 5 s
 		engine.Restart()
 	}
 	r := start(t, env, append(args, "-c", "1000")...)
@@ -96,8 +96,9 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	r.until(`source="nvml"} 1`, fallenBack)
 }
 
-// If a remote host engine is down, the exporter reads the local GPUs only with --fallback=nvml. The log mentions the
-// flag once.
+// If the host engine of another machine is down, the exporter reads the local GPUs only with --fallback=nvml. If the
+// engine of this machine is down, it reads them unless --fallback or --source forbids it. Without a fallback, the log
+// suggests the flag once.
 func TestFallbackOfARemoteEngine(t *testing.T) {
 	t.Parallel()
 	engineless := "localhost:" + closedPort(t)

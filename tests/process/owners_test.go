@@ -34,7 +34,7 @@ func owned(p page, labels ...string) map[string]string {
 	return got
 }
 
-// untilOwned waits for a page on which exactly the devices in want have these owners.
+// untilOwned waits for a page on which the owned devices and the values of their labels are exactly those in want.
 func (r *running) untilOwned(want map[string]string, labels ...string) page {
 	r.t.Helper()
 	return r.sees(fmt.Sprintf("%v of %v", labels, want), func(p page) bool { return cmp.Equal(want, owned(p, labels...)) })
@@ -51,7 +51,8 @@ func uuids(t *testing.T, node string) map[string]string {
 	return id
 }
 
-// The page follows the kubelet when pods come and go. If the kubelet does not answer, only labels are missing.
+// The page follows the kubelet when pods come and go. If the kubelet does not answer, all GPUs are served without
+// owners, and the failure is reported.
 func TestPodsFollowKubelet(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string

@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// An element is an element of the page after its scripts have run.
+// An element is an HTML element of the page after its scripts have run.
 type element struct {
 	name     string
 	attrs    map[string]string
@@ -166,8 +166,8 @@ func TestPage(t *testing.T) {
 	t.Run("phone", testPhone)
 }
 
-// testNode compares the page with /metrics, for a simulated node that has shared GPUs and MIG. The node is read only
-// once.
+// testNode compares the page with /metrics, for a simulated node that has shared GPUs and MIG. The collection interval
+// is so long that both show the values of the same read.
 func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary, "-f", root+"/etc/fleet-counters.csv")
 	document := browse(t, r.url+"/", 5)
@@ -248,7 +248,7 @@ DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
 DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
 `
 
-// landing returns the handler of a server that serves text as /metrics.
+// landing returns the handler of a server that serves text as /metrics, and the page at /.
 func landing(t *testing.T, text string) http.Handler {
 	t.Helper()
 	s, err := server.New(server.Options{

@@ -49,9 +49,9 @@ func pageText(t *testing.T, page string) map[string]string {
 	return out
 }
 
-// TestReferencePages compares whole pages with those that NVIDIA's exporter published. The exporter runs with the
-// command lines in NVIDIA's README, for the same devices. Every HELP, TYPE, sample, label and number must be written in
-// the same way.
+// TestReferencePages compares this exporter's pages, in strict compatibility mode, with pages that NVIDIA's exporter
+// served for the same devices. Every HELP and TYPE line, label and number must be identical. The order of lines and
+// labels may differ.
 func TestReferencePages(t *testing.T) {
 	t.Parallel()
 	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")

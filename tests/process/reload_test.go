@@ -19,7 +19,7 @@ const (
 
 func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
-// A broken file changes nothing, and a good one takes effect. All pages in between have the series that both files
+// A broken file changes nothing, and a valid one takes effect. Every page has the temperatures, which both valid files
 // select.
 func TestReload(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A ConfigMap volume is a symbolic link to a folder. An update replaces the link by renaming another one.
+// A ConfigMap volume is a symbolic link to a folder. An update renames a new link over the old one.
 func TestConfigMapSwap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -117,7 +117,7 @@ func TestCountersFromAPipe(t *testing.T) {
 	}
 }
 
-// If a FIFO replaces the counters file, it is rejected and does not block later reloads.
+// If a FIFO replaces the counters file, it is rejected. It does not block the reload of a regular file later.
 func TestFIFODoesNotBlockReload(t *testing.T) {
 	t.Parallel()
 	file := write(t, "counters.csv", temperatureOnly)
@@ -214,8 +214,8 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	}
 }
 
-// Health findings of an engine have the label that determines how alerts and the verdict treat them. Codes that a
-// setting adds have it too.
+// Health findings of an engine have the label that determines how alerts and the verdict treat them. Codes that
+// --health-ignore adds have it too. An unknown code does not have it.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +

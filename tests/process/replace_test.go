@@ -10,8 +10,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// If the driver is upgraded while the program runs, the program exits with a dedicated code. The next process then
-// loads the new library.
+// If the driver is upgraded while the program runs, the program exits with code 5. A new process would load the new
+// library.
 func TestDriverUpgradeExits(t *testing.T) {
 	t.Parallel()
 	folder, next := libNVML(t, "nvmlDeviceGetEnforcedPowerLimit"), libNVML(t)

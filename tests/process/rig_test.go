@@ -99,7 +99,7 @@ func (r *running) logged() string {
 	return r.log.String()
 }
 
-// begin starts the program outside of any cluster. If it still runs at the end of the test, it is killed.
+// begin starts the program with no sign of a Kubernetes cluster. If it still runs at the end of the test, it is killed.
 func begin(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -205,7 +205,7 @@ func libNVML(t *testing.T, without ...string) (folder string) {
 	return folder
 }
 
-// wait polls until is returns true. It fails the test if the program exits first.
+// wait polls until is returns true. The test fails if the program exits first, or if patience is over.
 func (r *running) wait(what string, is func() bool) {
 	r.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

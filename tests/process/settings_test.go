@@ -102,7 +102,7 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 }
 
 // TestOddSettingsServe checks that contradictory or incomplete settings do not prevent the start. GPUs are served, and
-// a series reports what is missing. Package config tests settings that it corrects itself.
+// the log has a warning. Package config tests settings that it corrects itself.
 func TestOddSettingsServe(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -18,7 +18,7 @@ var (
 	edit = regexp.MustCompile("(?s)```(?:yaml|go|md|csv)\n(?:#|//|<!--) (\\S+), above (.+?)(?: -->)?\n(.*?)```")
 	// commands matches the commands of a recipe.
 	commands = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	// output matches what the last command prints.
+	// output matches what the last command must print.
 	output = regexp.MustCompile("(?s)```text\n(.*?)```")
 	// needed matches a package and the names of its tests that fail until the recipe is done.
 	needed = regexp.MustCompile("`(etc|tests/\\w+)` \\(([^)]+)\\)")
@@ -139,7 +139,8 @@ func (c *checkout) run(command string) (output string, err error) {
 	return string(out), err
 }
 
-// program compiles a program or tests with the go command's arguments, once for each package.
+// program compiles a package with the given arguments of the go command, and returns the path of the result. The result
+// is reused until a Go file changes.
 func (c *checkout) program(pkg string, build []string) string {
 	c.t.Helper()
 	if c.programs[pkg] == "" {
@@ -154,7 +155,7 @@ func (c *checkout) program(pkg string, build []string) string {
 	return c.programs[pkg]
 }
 
-// overlay writes the replacements of changed Go files for the go command, and returns the file's path.
+// overlay writes an overlay file (go build -overlay) that replaces the changed Go files, and returns its path.
 func (c *checkout) overlay() string {
 	c.t.Helper()
 	replace := map[string]string{}
@@ -185,7 +186,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Each recipe is complete. The tests that it lists fail before its last steps and pass after them.
+// TestRecipes follows each recipe. The tests that the recipe lists must fail before its edits of docs, etc and
+// testdata, and pass at the end.
 func TestRecipes(t *testing.T) {
 	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert", "Add a fault of the simulator"} {
 		t.Run(heading, func(t *testing.T) {

@@ -20,11 +20,11 @@ import (
 type Workload struct {
 	// Name is the name of the rendering.
 	Name string
-	// Args and Env are those of the container. A value from a field of the pod is given as the path of the field, such
-	// as spec.nodeName.
+	// Args and Env are those of the first container. A value from a field of the pod is given as the path of the field,
+	// such as spec.nodeName.
 	Args []string
 	Env  map[string]string
-	// Files holds the files that ConfigMaps and Secrets mount, by path.
+	// Files holds the files that are mounted from ConfigMaps with a subPath, by path.
 	Files map[string]string
 }
 
