@@ -119,8 +119,8 @@ func TestShippedFilesMatchNVIDIA(t *testing.T) {
 	}
 }
 
-// The fleet file has everything in the default file, every family of the exporter, and a counter for each kind of
-// entity, with the right types.
+// The fleet file has everything in the default file and every family that a counters file can select, with the right
+// types. Families by link are commented out. For each kind of entity, it has a counter.
 func TestFleetFile(t *testing.T) {
 	parse := func(name string) []counters.Request {
 		requests, _, err := counters.Parse(bytes.NewReader(mustFile(t, name)), name)

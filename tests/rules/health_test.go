@@ -78,7 +78,7 @@ var healthCases = []struct {
 	engine       []string
 	node, faults string
 	boots        bool // the machine boots when the watch starts
-	noCheck      bool // the engine has no health check of the machine
+	noCheck      bool // the engine has no watch IMEX
 	findings     []string
 	alerts       []string
 }{
@@ -390,8 +390,8 @@ const (
 	nodeHealth   = "DCGM_EXP_NODE_HEALTH_STATUS"
 )
 
-// healthOf returns the findings on a page. without counts watches without a result, and results for entities that do
-// not exist.
+// healthOf returns the findings on a page, except informational ones. without counts watches that lack a result, and
+// watches of lost entities that have one.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
 	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}

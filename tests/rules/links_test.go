@@ -43,11 +43,11 @@ const (
 	pcie = "NVIDIA A100-PCIE-40GB" // has NVLinks only with a bridge
 )
 
-// linkCases are machines as NVML reports them. After ten minutes, the second script replaces the first one.
+// linkCases are machines as NVML reports them. After ten minutes, later replaces script if it is not nil.
 var linkCases = []struct {
 	name          string
 	script, later []string
-	watched       []string // GPUs that have a result for the watch that the alert names
+	watched       []string // GPUs that get the verdict watch with the reason links_down, and fire GPUNVLinksDown
 }{
 	{name: "all links of one GPU are down", script: machine(8, sxm), later: machine(8, sxm, 3), watched: []string{"3"}},
 	{name: "all links of one GPU are down from the start", script: machine(8, sxm, 3), watched: []string{"3"}},
@@ -64,7 +64,7 @@ var linkCases = []struct {
 	{name: "a GPU whose links cannot be read", script: machine(4, sxm), later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
 }
 
-// If a GPU has no active link, but another GPU of the machine has one, it has a watch result and fires GPUNVLinksDown.
+// Exactly the GPUs in watched get the verdict watch with the reason links_down, and fire GPUNVLinksDown.
 func TestLinksDownUnderNVML(t *testing.T) {
 	const minutes = 30
 	library, err := fakenvml.Build(t.TempDir())
@@ -108,7 +108,8 @@ func TestLinksDownUnderNVML(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// linkPages calls f with one page for each minute. The NVML library runs script, and from minute 10 on later.
+// linkPages calls f with one page for each minute. The fake NVML library plays script. If later is not nil, the library
+// plays it from minute 10.
 func linkPages(t *testing.T, library string, script, later []string, minutes int, f func(minute int, page []byte)) {
 	t.Helper()
 	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)

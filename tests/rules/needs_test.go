@@ -69,8 +69,8 @@ func collected(t *testing.T, file []byte) map[string]bool {
 	return have
 }
 
-// isHost reports whether a recording has the names of the exporters' hosts. It has a series for each exporter, whatever
-// its counters file.
+// isHost reports whether name is a recording of host names. Such a recording has a series for each exporter, whatever
+// the exporter's counters file.
 func isHost(name string) bool { return strings.HasSuffix(name, ":host:info") }
 
 // answers reports whether an expression can have a result with a counters file. For "or", one operand is enough. For
@@ -187,7 +187,7 @@ func TestNeeds(t *testing.T) {
 	written(t, "runbooks.md", "needs", b.String())
 }
 
-// remembered reports whether the class of an XID keeps it recent for an hour.
+// remembered reports whether the rules keep an XID recent for an hour.
 func remembered(t *testing.T, code string) (found bool) {
 	t.Helper()
 	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
@@ -200,7 +200,8 @@ func remembered(t *testing.T, code string) (found bool) {
 	return found
 }
 
-// Every code fires only the alert of its class. It stays recent as long as its class says, but at most one hour.
+// Every code fires only the alert of its class. It stays recent for an hour exactly if its class remembers XIDs for at
+// least an hour.
 func TestXIDs(t *testing.T) {
 	list := alerts(t)
 	severity := map[string]string{}

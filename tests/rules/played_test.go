@@ -188,7 +188,7 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 }
 
 // With the health file, an HGX H100 has at most 700 series. An HGX B200 has counters by link, and at most 900 series.
-// Links that can be read have no state series.
+// Links that can be read have no dcgm_exporter_ series.
 func TestHealthCountersAreFew(t *testing.T) {
 	for node, most := range map[string]int{"h100x8": 700, "b200": 900} {
 		var page, failure bytes.Buffer
@@ -259,8 +259,8 @@ func installed(t *testing.T, values string) install {
 	return i
 }
 
-// play scrapes a simulated node with the settings of the chart. It returns the values of all series that a rule
-// selects. Times in faults are relative to the start.
+// play scrapes a simulated node every minute, with the settings of the chart. It returns the values of all series that
+// a rule selects. Timestamps are relative to the start.
 func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}

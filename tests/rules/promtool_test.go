@@ -113,8 +113,8 @@ func (f *testFile) countAlerts(fires, silent map[string]bool) {
 	}
 }
 
-// rename keeps the tests that use series with another name in dcgm-exporter 4.9, and converts them to that name and its
-// unit.
+// rename deletes the tests whose series have the same names in dcgm-exporter 4.9. It converts the series of the other
+// tests to the new names and units.
 func (f *testFile) rename(t *testing.T) {
 	t.Helper()
 	p := parser.NewParser(parser.Options{})

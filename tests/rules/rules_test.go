@@ -98,8 +98,8 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// Every alert has a severity, its impact on users, and a runbook. It has a "for" duration, or a comment that says why
-// not.
+// Every alert has a severity, a summary, a description and a runbook. It has a "for" duration, or a comment that says
+// why it has none.
 func TestAlertsAreComplete(t *testing.T) {
 	list := alerts(t)
 	if len(list) < 25 {
@@ -224,8 +224,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// checkCommands checks that the runbooks have commands that drain a node and reset a GPU. Runbooks that tell the reader
-// to do so link to them.
+// checkCommands checks that the runbooks have the shared commands, such as draining a node and resetting a GPU. A
+// runbook that says to drain or reset must link to them.
 func checkCommands(t *testing.T, text string, sections []string) {
 	t.Helper()
 	for _, command := range []string{

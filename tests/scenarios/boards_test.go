@@ -18,7 +18,7 @@ func simulates(board string, profiles []string) error {
 	return err
 }
 
-// fit reports whether two profiles fit on a board in gpuop's table.
+// fit reports whether instances of two profiles fit on a board together, according to gpuop's table.
 func fit(board mig.Board, a, b mig.Profile) bool {
 	slices := func(p mig.Profile, start int) uint { return uint(1<<p.Memory-1) << start }
 	for _, first := range a.Starts {

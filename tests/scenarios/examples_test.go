@@ -44,7 +44,7 @@ func is[T any](say func(page) T, before, within, after T) check {
 // passes returns a check that say returns true before and after the fault, and false during it.
 func passes(say func(page) bool) check { return is(say, true, false, true) }
 
-// counts returns a check of counts that are kept after the fault.
+// counts returns a check that say returns no values before the fault, and the values in then during and after it.
 func counts(say func(page) map[string]float64, then map[string]float64) check {
 	return is(say, none, then, then)
 }
@@ -117,7 +117,8 @@ func instances(gpu string) func(page) []string {
 	}
 }
 
-// left returns the families of a GPU, except event counts, which may be kept after a GPU is gone.
+// left returns the families with series of a GPU. Counts of XIDs and clock events are left out, because they may be
+// kept after the GPU is gone.
 func left(gpu string) func(page) []string {
 	return func(p page) []string {
 		families := map[string]bool{}
@@ -273,7 +274,7 @@ var shown = map[string][]check{
 
 var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
 
-// Every documented example appears on the page as described, within one interval. When it ends, the page is as before.
+// Every documented example changes the page as described, both during its fault and after it.
 func TestExamples(t *testing.T) {
 	text := document(t)
 	unseen := maps.Clone(shown)

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each case is a fault of GPU 2, and the verdict 15 minutes later. With some faults, the GPU stays usable. Other GPUs
-// are not affected. Package verdict tests every XID, and how long rules stay active.
+// Each case is a fault of GPU 2 after one minute, and the GPU's verdict after 17 minutes. Faults with the verdict ok
+// are harmless. Other GPUs are ok. Package verdict tests every XID, and how long rules stay active.
 func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct{ node, fault, keys, want string }{
 		{"h100x8", "", "", "ok/"},
