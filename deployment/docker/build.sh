@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the images with buildah, without a registry: make image, make image-test and make release run it. The programs
-# are those of "make cross".
+# Builds the images with buildah, without a registry. "make image", "make image-test" and "make release" run this script.
+# The images contain the programs that "make cross" builds.
 #
-#   build.sh [FOLDER]    FOLDER gets the images as OCI layouts, one per target: an index of the architectures
+#   build.sh [FOLDER]    write one OCI layout per target to FOLDER. Its index lists the image of each architecture.
 #
 # TARGETS="nvml dcgm"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
-# BUILDER       an image of Debian; without it one is made with debootstrap, once
-# CACHE=yes     takes layers of earlier builds: quicker, and the digest depends on what was built before
+# BUILDER       a Debian image. The default is built once, with debootstrap.
+# CACHE=yes     reuses layers of earlier builds. This is faster, but the digest then depends on these builds.
 # REPOSITORY_OF_DCGM, PACKAGES_OF_DCGM, VERSION_OF_DCGM, DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR: see the Dockerfile
 #
 # Needs root, buildah and, without BUILDER, debootstrap.
@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-}
 name=${NAME:-localhost/dcgm-exporter} tag=${TAG:-dev} epoch=${EPOCH:-0}
-# nvml comes first: the history of the dcgm image names the nvml image if there is one.
+# nvml is built first, because the history of the dcgm image names the nvml image if it exists.
 read -ra targets <<<"${TARGETS:-nvml dcgm}"
 read -ra arches <<<"${ARCHES:-amd64 arm64}"
 
@@ -31,7 +31,7 @@ done
 work=$(mktemp -d)
 list=
 trap 'rm -rf "$work"; [ -z "$list" ] || buildah manifest rm "$list" >/dev/null 2>&1' EXIT
-# quiet runs a command and shows its output only if it fails, with a hint at the cause.
+# quiet runs a command. If the command fails, quiet prints its output and $hint, and the script ends.
 hint=
 dcgm_hint=". DCGM's packages come from NVIDIA's repository; without it, TARGETS=nvml builds the image without DCGM"
 quiet() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; fail "$1 $2 ended with an error$hint"; }; }
@@ -49,7 +49,7 @@ if [ -z "$builder" ]; then
 fi
 
 host=$(dpkg --print-architecture)
-# Debian 12's buildah does not know BUILDPLATFORM by itself.
+# The buildah of Debian 12 does not set BUILDPLATFORM.
 options=(--build-arg BUILDPLATFORM="linux/$host" --isolation chroot --timestamp "$epoch" --layers --pull-never --build-arg BUILDER="$builder"
   --build-arg VERSION="${VERSION:-unknown}" --build-arg REVISION="${REVISION:-unknown}"
   --build-arg CREATED="$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)")
@@ -86,7 +86,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$out"
     layout=$out/dcgm-exporter$suffix
     rm -rf "$layout"
-    # The index exists only during the push: Debian 12's "podman images" and "buildah images" fail on one.
+    # The index is deleted after the push. In Debian 12, an index makes "podman images" and "buildah images" fail.
     list=$name:$tag$suffix-index
     buildah manifest rm "$list" >/dev/null 2>&1 || true
     quiet buildah manifest create "$list"

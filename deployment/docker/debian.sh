@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of an archive with a minimal Debian 12, which images are built in and packages are tested in. It is
-# made with debootstrap once, and kept in ~/.cache/dcgm-exporter; remove it to have a newer one. Needs root.
+# Prints the path of an archive with a minimal Debian 12. Images are built and packages are tested in this system. The
+# archive is made once, with debootstrap, and kept in ~/.cache/dcgm-exporter. Delete it to get a newer one. Needs root.
 set -euo pipefail
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dcgm-exporter
 archive=$cache/debian-bookworm-$(dpkg --print-architecture).tar

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Unpacks Debian packages of TARGETARCH, with what they depend on, into a folder. It runs in the image's build stage, on
-# whatever architecture builds: nothing of the packages is run.
+# Unpacks Debian packages for TARGETARCH and their dependencies into a folder. The script runs in the build stage of the
+# image, on any architecture, because no program of the packages is executed.
 #
 #   packages.sh [--without BASE] FOLDER PACKAGE…
 #
-# --without leaves out what an earlier folder has. REPOSITORY_OF_DCGM is NVIDIA's repository, or one in its form.
+# --without skips packages that were unpacked to the folder BASE. REPOSITORY_OF_DCGM is NVIDIA's repository, or one with
+# the same layout.
 set -eu
 
 base=
@@ -17,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { echo "packages.sh: $*" >&2; exit 1; }
 
-# An apt of the target's architecture that knows no installed package, so that it resolves every dependency.
+# Configure apt for the target's architecture and without installed packages, so that it downloads every dependency.
 mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/etc/preferences.d" "$work/etc/trusted" "$work/etc/parts"
 : > "$work/status"
 cat > "$work/apt.conf" <<CONF
@@ -54,14 +55,14 @@ if [ -n "${REPOSITORY_OF_DCGM:-}" ]; then
   esac
   case $REPOSITORY_OF_DCGM in
     https://*)
-      # TLS vouches for the keyring; the keyring for the packages. A slim Debian has no certificates.
+      # TLS authenticates the keyring, and the keyring authenticates the packages. A slim Debian has no CA certificates.
       [ -e /etc/ssl/certs/ca-certificates.crt ] ||
         env -u APT_CONFIG sh -c 'apt-get -q update && apt-get -qy install --no-install-recommends ca-certificates' >&2
       /usr/lib/apt/apt-helper download-file "$REPOSITORY_OF_DCGM/$folder/cuda-keyring_1.1-1_all.deb" "$work/keyring.deb" >&2
       dpkg -x "$work/keyring.deb" "$work/keyring"
       trust="signed-by=$(find "$work/keyring" -name '*.gpg' | head -n 1)"
       ;;
-    copy:*) trust=trusted=yes ;; # a folder of this machine
+    copy:*) trust=trusted=yes ;; # a local folder needs no signature
     *) fail "REPOSITORY_OF_DCGM is $REPOSITORY_OF_DCGM, expected https://… or copy:…" ;;
   esac
   echo "deb [$trust] $REPOSITORY_OF_DCGM/$folder/ /" >> "$work/etc/sources.list"
@@ -75,8 +76,8 @@ apt-get -qq --download-only install "$@" >&2
 [ -z "${VERSION_OF_DCGM:-}" ] || [ -n "$(find "$work/archives" -name "datacenter-gpu-manager-*_$(echo "$VERSION_OF_DCGM" | sed 's/:/%3a/')_*.deb")" ] ||
   fail "DCGM $VERSION_OF_DCGM is not in $REPOSITORY_OF_DCGM"
 
-# What stays of a package: its files but for manuals, translations and programs of the packaging; its license; and its
-# entry for scanners, in the form that images without dpkg have.
+# Keep a package's files and its license, but no manuals, translations and packaging files. Its control data goes to
+# status.d, where scanners find packages of images without dpkg.
 mkdir -p "$root/var/lib/dpkg/status.d"
 for deb in "$work"/archives/*.deb; do
   name=$(dpkg-deb -f "$deb" Package)
@@ -90,12 +91,12 @@ find "$root/usr/share/doc" \( -type f -o -type l \) ! -name copyright -delete 2>
 find "$root" -depth -type d -empty -delete
 
 if [ -z "$base" ]; then
-  # uid 1000 is the user that NVIDIA's image has for those who do not want root.
+  # NVIDIA's image has the user 1000 too, for running the exporter without root.
   mkdir -p "$root/etc" "$root/run" "$root/tmp"
   chmod 1777 "$root/tmp"
   printf 'root:x:0:0:root:/:/sbin/nologin\ndcgm-exporter:x:1000:1000:dcgm-exporter:/:/sbin/nologin\n' > "$root/etc/passwd"
   printf 'root:x:0:\ndcgm-exporter:x:1000:\n' > "$root/etc/group"
-  # By this file libnvidia-container knows that libraries go where Debian's loader looks for them, and not into /usr/lib64.
+  # If this file exists, libnvidia-container mounts libraries where Debian's loader finds them, and not in /usr/lib64.
   dpkg-deb -f "$work"/archives/libc6_*.deb Version > "$root/etc/debian_version"
 fi
 chmod 755 "$root"

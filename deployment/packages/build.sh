@@ -6,11 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$1 version=${VERSION:?} epoch=${EPOCH:?}
-# Between two tags: less than any release.
+# A version that is not a release tag sorts before every release.
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.[0-9]+)?$ ]] || version=v0.0.0-git.$version
 read -ra arches <<<"${ARCHES:-amd64 arm64}"
 
-# nfpm is built once. From v2.46 on it needs modules that the module proxy does not have.
+# nfpm is built once. v2.46 and later need modules that the module proxy does not have.
 nfpm=v2.43.4
 tools=${XDG_CACHE_HOME:-$HOME/.cache}/dcgm-exporter/tools/nfpm-$nfpm
 [ -x "$tools/nfpm" ] || GOFLAGS=-mod=mod CGO_ENABLED=0 GOBIN=$tools go install "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm"
@@ -23,7 +23,7 @@ MTIME=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 export MTIME SOURCE_DATE_EPOCH=$epoch
 for arch in "${arches[@]}"; do
   export ARCH=$arch BINARY=bin/linux/$arch/dcgm-exporter VERSION=$version
-  # The oldest glibc that has every function that the program names.
+  # The oldest version of glibc that has all functions that the program uses.
   GLIBC=$(readelf -V "$BINARY" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -V | tail -n 1)
   [ -n "$GLIBC" ] || { echo "build.sh: $BINARY names no version of glibc" >&2; exit 1; }
   export GLIBC

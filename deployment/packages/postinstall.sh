@@ -18,8 +18,8 @@ fi
 chgrp dcgm-exporter /etc/dcgm-exporter/web
 chmod 0750 /etc/dcgm-exporter/web
 
-# NVIDIA's package has its unit below /lib/systemd/system. On a system with a merged /usr, dpkg removes that path after it has
-# unpacked ours, which is the same file.
+# NVIDIA's package has its unit in /lib/systemd/system. If /lib is a link to /usr/lib, that path is the same file as the
+# link of this package. dpkg deletes the file after it has unpacked this package, so create the link again.
 alias=/usr/lib/systemd/system/nvidia-dcgm-exporter.service
 [ -e "$alias" ] || ln -sf dcgm-exporter.service "$alias"
 
@@ -27,14 +27,14 @@ if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   case ${1:-} in
     configure)
-      # dpkg names the version that was there. Debian starts what is installed.
+      # dpkg passes the previously installed version, if any. In Debian, an installed service is started.
       if [ -z "${2:-}" ]; then
         systemctl enable --now dcgm-exporter.service
       else
         systemctl try-restart dcgm-exporter.service
       fi
       ;;
-    1) systemctl preset dcgm-exporter.service || true ;; # RPM leaves the start to the administrator
+    1) systemctl preset dcgm-exporter.service || true ;; # on RPM systems, the administrator starts the service
     *) systemctl try-restart dcgm-exporter.service ;;
   esac
 fi

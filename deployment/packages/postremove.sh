@@ -1,5 +1,5 @@
 #!/bin/sh
-# After the files went. The account stays, as files of it may be left elsewhere.
+# Runs after the files were removed. The account is kept, because it may own other files.
 set -e
 
 if [ -d /run/systemd/system ]; then
@@ -7,7 +7,7 @@ if [ -d /run/systemd/system ]; then
 fi
 case ${1:-} in
   purge | 0)
-    # Certificates and passwords are the administrator's: the folder goes where it is empty.
+    # Keep certificates and passwords of the administrator: delete the folders only if they are empty.
     rmdir /etc/dcgm-exporter/web /etc/dcgm-exporter 2>/dev/null || true
     ;;
 esac

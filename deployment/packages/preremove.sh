@@ -1,5 +1,6 @@
 #!/bin/sh
-# Before the files go, and not when another version takes their place: dpkg says "remove", rpm 0.
+# Runs before the files are removed. It stops the service if the package is removed (dpkg passes "remove", and rpm 0), but
+# not on an upgrade.
 set -e
 
 case ${1:-} in

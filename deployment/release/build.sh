@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds everything that a release has, from one tag, into a folder: "make release VERSION=v0.1.0" runs it. docs/contributing.md
-# lists the files.
+# Builds all files of a release from a tag into a folder. "make release VERSION=v0.1.0" runs this script.
+# docs/contributing.md lists the files.
 #
 #   build.sh FOLDER      VERSION=v0.1.0  EPOCH=…  REVISION=…  ARCHES="amd64 arm64"
 #
-# UNTAGGED=1 builds what the tag would have without the tag. What a machine cannot build is left out with a line
-# "SKIP WHAT: REASON"; STRICT=1 makes that an error.
+# UNTAGGED=1 builds the files without checking that the commit has the tag. Files that this machine cannot build are left
+# out, with a line "SKIP WHAT: REASON". With STRICT=1, this is an error.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 mkdir -p "$1"
@@ -31,10 +31,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 date=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 CGO_ENABLED=0 go build -trimpath -o "$work/release" ./tools/release
-# pack ARCHIVE FOLDER: the same archive from the same files, wherever and whenever.
+# pack ARCHIVE FOLDER writes a reproducible archive: it depends only on the files and on EPOCH.
 pack() { tar -C "$2" --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mtime="@$EPOCH" -cf - . | gzip -9n >"$1"; }
 
-# The notes first: a release that the changelog does not know is none.
+# Write the notes first. This fails if the changelog has no section for the version.
 "$work/release" notes "$VERSION" <CHANGELOG.md >"$out/notes.md"
 
 echo "release: archives"
@@ -89,7 +89,7 @@ echo "release: chart"
 if [ -e deployment/chart/Chart.yaml ]; then
   mkdir "$work/chart"
   "$work/release" chart deployment/chart "$VERSION" "$work/chart"
-  # helm writes the time of the build into the archive.
+  # The chart's archive contains the time of the build. Pack it again to make it reproducible.
   mkdir "$work/unpacked"
   tar -C "$work/unpacked" -xzf "$work"/chart/*.tgz
   pack "$out/$(basename "$work"/chart/*.tgz .tgz)-chart.tgz" "$work/unpacked"
