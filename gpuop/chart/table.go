@@ -234,7 +234,7 @@ func parse() (*Table, error) {
 	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: map[string]About{}}
 	for _, file := range []struct {
 		name string
-		span int // the index of the column that lists releases
+		span int // index of the column that lists releases, or -1
 		line func(columns []string, in []int) error
 	}{
 		{"releases.txt", -1, t.addRelease},

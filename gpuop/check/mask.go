@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Secrets are the values that no output may contain, sorted from long to short. The zero value is empty.
+// Secrets are the values that no output may contain, longest first. The zero value is empty.
 type Secrets []string
 
 var (

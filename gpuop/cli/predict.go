@@ -269,8 +269,8 @@ func writeChanges[V comparable](w io.Writer, style check.Style, before, after ma
 	return table(w, lines)
 }
 
-// read returns the Node of --node, its GPUs, and the findings about the Node. --gpu overrides the GPUs of the Node.
-// Without --node, n is an empty Node.
+// read returns the Node from --node, and the findings about it. Without --node, n is an empty Node. The GPUs are those
+// of --gpu, or else those of the Node.
 func (f *predictFlags) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
 	n = &corev1.Node{}
 	if f.count < 1 || f.count > 256 {

@@ -76,8 +76,9 @@ func (s *State) Lacks(k Kind) *Missing {
 }
 
 // State holds the objects of a cluster. Lists that were not requested or could not be read are nil; empty lists are not
-// nil. Objects are trimmed. Their managedFields are dropped, except those of ConfigMaps, the entries that own a node's
-// nvidia.com labels, and what Options.ManagedFields or Folder.ManagedFields keeps. Callers may change the state.
+// nil. Objects are trimmed, and callers may change them. managedFields are dropped, with three exceptions: those of
+// ConfigMaps, the entries that own a node's nvidia.com labels or annotations, and those that Options.ManagedFields or
+// Folder.ManagedFields keeps.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string

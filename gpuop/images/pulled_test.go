@@ -45,7 +45,7 @@ func (t tree) text(path string) string {
 	return ""
 }
 
-// on returns the switch at path, or absent if it is not set.
+// on returns the boolean at path, or the default absent if there is none.
 func (t tree) on(path string, absent bool) bool {
 	if b, isBool := t.at(path).(bool); isBool {
 		return b

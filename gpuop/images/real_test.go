@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// switched lists sections that are disabled by default. Some releases' templates omit the images of disabled sections.
+// switched lists sections that the default values do not deploy, because they or sandboxWorkloads are disabled. Some
+// releases' templates omit their images.
 var switched = []string{"gds", "sandboxDevicePlugin", "vfioManager", "vfioManager.driverManager", "vgpuDeviceManager", "vgpuManager", "vgpuManager.driverManager"}
 
 // The list with disabled operands must equal the images that the chart renders. Only sections in switched may be

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// ChartUse describes a chart that a file of another tool installs, for example a Flux HelmRelease.
+// ChartUse describes a chart that another tool's file installs. Such a file is, for example, a Flux HelmRelease.
 type ChartUse struct {
 	// Where names the place in the file. Chart is the chart's name or a reference to it.
 	Where, Chart string

@@ -22,8 +22,8 @@ type podState struct {
 	unstarted bool
 }
 
-// broken lists reasons of waiting containers that do not resolve by themselves. Source: Kubernetes pkg/kubelet/images,
-// pkg/kubelet/kuberuntime.
+// broken lists the waiting reasons of containers that count as errors, because they rarely resolve by themselves.
+// Source: Kubernetes pkg/kubelet/images, pkg/kubelet/kuberuntime.
 var broken = []string{
 	"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable",
 	"SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",

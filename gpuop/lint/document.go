@@ -38,7 +38,7 @@ type doc struct {
 	holes, open bool
 }
 
-// kind is the kind of a document, as Result.Kinds names it.
+// kind names what a document is.
 type kind string
 
 const (

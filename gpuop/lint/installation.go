@@ -45,7 +45,7 @@ var rules = []rule{
 type installation struct {
 	model.Values
 	mistakes []mistake
-	// corrections maps a setting to its correction.
+	// corrections holds the suggested edits. A setting without an edit is absent.
 	corrections map[*model.Setting]*correction
 	// flags means that the settings come from a command: from its flags and its values files.
 	flags bool
@@ -155,7 +155,7 @@ func (in *installation) correction(s *model.Setting) correction {
 	return correction{}
 }
 
-// set corrects the value of a setting.
+// set records value as the correction of a setting.
 func (in *installation) set(s *model.Setting, value string) { in.correct(s).Value = &value }
 
 // mistake is a finding with its settings.

@@ -59,7 +59,7 @@ type Options struct {
 // Result is the result of Lint.
 type Result struct {
 	Report check.Report `json:"report"`
-	// Kinds describe the documents and commands that were found, such as "pod", in order.
+	// Kinds names the kind of each document and command, such as "pod", in the order in which they were found.
 	Kinds []string `json:"kinds"`
 	// Judged counts the documents and commands that were checked.
 	Judged int `json:"judged"`

@@ -73,7 +73,8 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 // one: paused-for-mig-change_paused-for-driver-upgrade.
 func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
-// Check reports labels and resources that contradict each other. Findings have no file.
+// Check reports problems that a node's labels and resources show, such as paused operands, missing GPU resources or
+// labels, a MIG change that did not succeed, or unhealthy GPUs. Findings have no file.
 func Check(n *corev1.Node) []check.Finding {
 	var findings []check.Finding
 	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)

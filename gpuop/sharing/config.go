@@ -297,7 +297,8 @@ func (c *Config) Replication() mig.Replication {
 		if shared.RenameByDefault {
 			replica.Rename = name + ".shared"
 		}
-		// the plugin creates a device for each replica number, so the largest factor wins
+		// If a resource is listed twice, both entries produce the same device IDs (GPU and replica number). The larger
+		// factor determines the number of devices.
 		if replica.Factor > r.ByResource[name].Factor {
 			r.ByResource[name] = replica
 		}
