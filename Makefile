@@ -1,20 +1,21 @@
-# One verb each; `make help` lists them. Everything runs without a GPU.
+# `make help` lists the targets. Only `make hardware` needs a GPU.
 
 SHELL       := /bin/bash -o pipefail
 GO          ?= go
-# The toolchain that go.mod names, downloaded where it is not there.
+# Go downloads the toolchain that go.mod names, unless it is installed.
 export GOTOOLCHAIN := auto
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 REVISION    ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*' 2>/dev/null)
-# The commit's date, so that every build of a commit is the same: its files, packages and images.
+# The date of the commit makes the files, packages and images of a commit reproducible.
 EPOCH       ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 DATE        := $(shell date -u -d @$(EPOCH) +%Y-%m-%dT%H:%M:%SZ)
 LDFLAGS     := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X main.date=$(DATE)
-# How long, or how often (300x), each fuzz target runs.
+# Each fuzz target runs for this time, or this often (300x).
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
-# The C compiler warns about the deprecated functions that go-nvml wraps. SILENT is for builds that nothing else shares: other
-# flags would compile go-nvml again for `go test` outside make. The others depend on go-nvml.
+# The C compiler warns about the deprecated functions that go-nvml wraps. SILENT turns the warnings off. It changes the
+# compiler flags, so go-nvml would be compiled again for `go test` outside make. Targets that share their build cache with
+# it depend on go-nvml instead.
 SILENT      := CGO_CFLAGS="-O2 -Wno-deprecated-declarations"
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
@@ -29,13 +30,13 @@ build: gcc go-nvml ## Build bin/dcgm-exporter and bin/gpuop
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/gpuop ./gpuop
 
-# Go prints the warnings of a package when it compiles it, and not again when it finds it in its cache.
+# Compile go-nvml and hide its warnings. Later builds find it in Go's cache and print no warnings.
 .PHONY: go-nvml
 go-nvml:
 	@$(GO) build github.com/NVIDIA/go-nvml/pkg/nvml 2>/dev/null || true
 
-# Go alone is enough to run and to test: without a C compiler the program is built without cgo, reads neither DCGM nor
-# NVML, and simulates.
+# If there is no C compiler, programs are built without cgo. The exporter then cannot read DCGM and NVML, but it can
+# simulate a node.
 COMPILER    := $(shell command -v $${CC:-gcc} 2>/dev/null)
 ifeq ($(COMPILER),)
 CGO_ENABLED ?= 0
@@ -54,17 +55,17 @@ run: ## Serve this machine's GPUs on :9400, or a simulated node where there are 
 gcc:
 	@[ "$(origin CGO_ENABLED)" = environment ] || [ -n "$(COMPILER)" ] || { echo "$${CC:-gcc} is missing: install it (apt-get install gcc libc6-dev), or build without DCGM and NVML by CGO_ENABLED=0 make build" >&2; exit 1; }
 
-# $(call counted,COMMAND) runs tests, and then says what each reason to skip cost.
+# $(call counted,COMMAND) runs tests, and then prints for each reason how many checks were skipped.
 counted = skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(1) || code=$$?; \
 	  cut -d' ' -f1 $$skipped | sort | uniq -c | awk '{print "SKIP " $$2 ": it cost this run " $$1 " checks"}'; \
 	  rm -f $$skipped; exit $$code
 
-# Packages are tested in this order, four at once: first those that wait for real time and hardly
-# compute, beside them those that compute longest. Named twice, a package is tested once. Debugging information is not
-# linked, and vet is a part of lint: a tenth of the time of a first run.
+# Packages are tested in this order, four at a time. The first ones mostly wait, and the next ones need the most CPU time.
+# Go tests a package once even if it is named twice. Debugging information is not linked, and vet is a part of lint, which
+# saves a tenth of the time of a first run.
 WAITING     := ./tests/process
 COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/goldens
-# The test of deployment/alertmanager is a module of its own: it needs 48 modules that nothing else needs.
+# The test of deployment/alertmanager is a separate module, because it needs 48 modules that nothing else needs.
 ALERTMANAGER := tests/alertmanager
 
 .PHONY: test
@@ -90,7 +91,7 @@ fleet: ## Measure a Prometheus that scrapes NODES simulated nodes for MINUTES, w
 	$(GO) build -o bin/fleet ./tests/fleet
 	bin/fleet -nodes $(NODES) -minutes $(MINUTES) -prometheus "$$(GO=$(GO) tests/manifests/scrapers.sh --build prometheus)"
 
-# Packages that do several things at once, and the whole program. The others would compile every dependency twice.
+# Packages with concurrent code, and the whole program. Other packages would only compile every dependency again.
 RACING      := ./internal/... ./gpuop/cli/... ./gpuop/cluster/... ./tests/process ./tests/scenarios ./tests/pagefuzz
 
 .PHONY: race

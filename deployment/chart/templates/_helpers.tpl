@@ -43,8 +43,8 @@ top stay missing, so that null removes a default, except those without which the
 {{- default (ternary (include "dcgm-exporter.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* A scalar as a string, which the API demands of labels, annotations and variables: YAML and
---set read true and 9400 as a boolean and a number. */}}
+{{/* A scalar as a string. The API requires strings in labels, annotations and variables, but YAML and --set parse true as a
+boolean and 9400 as a number. */}}
 {{- define "dcgm-exporter.word" -}}
 {{- if kindIs "invalid" . -}}
 {{- else if and (kindIs "float64" .) (eq . (floor .)) -}}
@@ -60,7 +60,7 @@ top stay missing, so that null removes a default, except those without which the
 {{- toYaml $words -}}
 {{- end -}}
 
-{{/* A list of objects with the field "value" of each as a string: tolerations and variables. */}}
+{{/* A list of objects, such as tolerations and variables, in which each field "value" is converted to a string. */}}
 {{- define "dcgm-exporter.valued" -}}
 {{- $list := list -}}
 {{- range . -}}
@@ -71,7 +71,7 @@ top stay missing, so that null removes a default, except those without which the
 {{- toYaml $list -}}
 {{- end -}}
 
-{{/* A duration of Prometheus in milliseconds. */}}
+{{/* A Prometheus duration, such as 1m30s, in milliseconds. */}}
 {{- define "dcgm-exporter.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 "w" 604800000 "y" 31536000000 -}}
 {{- $sum := 0 -}}
@@ -81,8 +81,8 @@ top stay missing, so that null removes a default, except those without which the
 {{- $sum -}}
 {{- end -}}
 
-{{/* Whether a scrape may take longer than the time between two: the Prometheus Operator drops
-such a monitor, and only its log says so. */}}
+{{/* "true" if the scrape timeout is longer than the scrape interval. The Prometheus Operator drops such a monitor, and only
+its log says so. */}}
 {{- define "dcgm-exporter.slow" -}}
 {{- $interval := include "dcgm-exporter.milliseconds" .interval | int64 -}}
 {{- if and $interval (gt (include "dcgm-exporter.milliseconds" .scrapeTimeout | int64) $interval) }}true{{ end -}}
@@ -92,7 +92,7 @@ such a monitor, and only its log says so. */}}
 {{- ternary .interval .scrapeTimeout (eq (include "dcgm-exporter.slow" .) "true") -}}
 {{- end -}}
 
-{{/* Labels: those of the selector must never change, since a DaemonSet cannot change its own. */}}
+{{/* The selector labels. They must never change, because the selector of a DaemonSet is immutable. */}}
 {{- define "dcgm-exporter.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "dcgm-exporter.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -145,10 +145,9 @@ labels:
 {{- define "dcgm-exporter.countersFolder" -}}/etc/dcgm-exporter/counters{{- end -}}
 {{- define "dcgm-exporter.defaultCounters" -}}/etc/dcgm-exporter/default-counters.csv{{- end -}}
 
-{{/* The counters of the chart are a folder, which the kubelet keeps current; a mount of a
-single file (subPath) it does not. Where something else is mounted at the path of the
-default counters, or over their folder, that is meant: "file" and "folder". In a folder that is
-mounted read-only the runtime could make no place for another mount. */}}
+{{/* What extraVolumeMounts mounts at the path of the default counters: "file", or "folder" for one of its parent folders.
+Otherwise empty. The chart mounts its own counters as a folder elsewhere, because the kubelet updates folders, but not
+single files (subPath). */}}
 {{- define "dcgm-exporter.mounted" -}}
 {{- $mounted := "" -}}
 {{- range .Values.extraVolumeMounts -}}
@@ -172,7 +171,7 @@ file. */}}
 {{- if not (include "dcgm-exporter.mounted" .) }}true{{ end -}}
 {{- end -}}
 
-{{/* A text in which the default counters are those of the chart. */}}
+{{/* A text in which the path of the default counters is replaced by the path of the chart's counters, if it has some. */}}
 {{- define "dcgm-exporter.withCounters" -}}
 {{- $path := include "dcgm-exporter.defaultCounters" .root -}}
 {{- if include "dcgm-exporter.ownCounters" .root -}}
@@ -182,7 +181,7 @@ file. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the exporter serves TLS and requires passwords, as far as the values say. */}}
+{{/* "true" if the chart writes the web configuration, for TLS or passwords. */}}
 {{- define "dcgm-exporter.ownWebConfig" -}}
 {{- if and (not .Values.webConfig.existingSecret) (or .Values.tlsServerConfig.enabled .Values.basicAuth.users) }}true{{ end -}}
 {{- end -}}
@@ -203,7 +202,8 @@ file. */}}
 {{- if and .Values.tlsServerConfig.enabled (not .Values.webConfig.existingSecret) }}true{{ end -}}
 {{- end -}}
 
-{{/* Where the certificate is the chart's own, or the Secret has a CA, the scrape trusts it. */}}
+{{/* The scheme, the TLS settings and the password of a scrape. The scrape verifies a certificate that the chart has created.
+It verifies other certificates only if the monitor has a tlsConfig. */}}
 {{- define "dcgm-exporter.scrape" -}}
 {{- $root := .root -}}
 {{- if include "dcgm-exporter.tls" $root }}
@@ -272,8 +272,8 @@ the labels of the exporter's own pod, so the target drops them. A value that doe
 {{- toYaml $rule -}}
 {{- end -}}
 
-{{/* ServiceMonitors: "auto" means yes where the cluster knows them, and offline, where the cluster
-is not known; but not beside a PodMonitor, since every series would be there twice. */}}
+{{/* "true" if the chart creates a ServiceMonitor. "auto" creates it if the cluster has the CRD, or if the chart is rendered
+without a cluster. It does not create it if there is a PodMonitor, because every series would then exist twice. */}}
 {{- define "dcgm-exporter.serviceMonitor" -}}
 {{- $enabled := .Values.serviceMonitor.enabled -}}
 {{- if eq (toString $enabled) "auto" -}}
@@ -292,7 +292,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- if and $create (ne (toString $create) "false") .Values.priorityClassName (ne (include "dcgm-exporter.namespace" .) "kube-system") }}true{{ end -}}
 {{- end -}}
 
-{{/* The ConfigMap of the API server that the arguments or the environment name, NAMESPACE:NAME. */}}
+{{/* The ConfigMap from which the exporter reads counters, as NAMESPACE:NAME in the arguments or the environment. */}}
 {{- define "dcgm-exporter.configMapData" -}}
 {{- $data := "" -}}
 {{- $next := false -}}
@@ -311,7 +311,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- if regexMatch "^[^:]+:[^:]+$" $data }}{{ $data }}{{ end -}}
 {{- end -}}
 
-{{/* The rights in the cluster that the exporter needs, each with the value that needs it. */}}
+{{/* The RBAC rules that the exporter needs in the cluster, depending on the values. */}}
 {{- define "dcgm-exporter.needs" -}}
 {{- $k := .Values.kubernetes -}}
 {{- if or $k.enablePodLabels $k.enablePodUID }}
@@ -334,7 +334,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- end }}
 {{- end -}}
 
-{{/* The rights that the chart grants. */}}
+{{/* The RBAC rules that the chart grants: all of them, or none with kubernetes.rbac.create=false. */}}
 {{- define "dcgm-exporter.rules" -}}
 {{- if .Values.kubernetes.rbac.create }}{{ include "dcgm-exporter.needs" . }}{{ end -}}
 {{- end -}}
@@ -345,7 +345,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- if kindIs "invalid" $set }}{{ $derived }}{{ else }}{{ $set }}{{ end -}}
 {{- end -}}
 
-{{/* Probes: without a client's certificate or a password only a connection can be probed. */}}
+{{/* The action of a probe. If the exporter requires a client certificate or a password, the probe only opens a connection. */}}
 {{- define "dcgm-exporter.probe" -}}
 {{- $root := .root -}}
 {{- if or $root.Values.basicAuth.users $root.Values.webConfig.existingSecret (and (include "dcgm-exporter.tls" $root) (hasPrefix "Require" $root.Values.tlsServerConfig.clientAuthType)) }}
@@ -407,14 +407,14 @@ name elsewhere may have any counter. */}}
 {{- if not (hasKey $context "privileged") }}{{ $_ := set $context "privileged" true }}{{ end -}}
 {{- end -}}
 {{- with $capabilities }}{{ $_ := set $context "capabilities" . }}{{ end -}}
-{{- /* What may do everything may escalate: the API server refuses the contrary. */}}
+{{- /* The API server rejects allowPrivilegeEscalation: false for a privileged container, or with SYS_ADMIN. */}}
 {{- $added := get (default dict $context.capabilities) "add" | default list -}}
 {{- if or $context.privileged (has "CAP_SYS_ADMIN" $added) }}{{ $_ := unset $context "allowPrivilegeEscalation" }}{{ end -}}
 {{- toYaml $context -}}
 {{- end -}}
 
-{{/* The environment: a variable of extraEnv replaces that of the chart, since a list with a
-name twice cannot be applied on the server's side. */}}
+{{/* The environment. A variable of extraEnv replaces the chart's variable of the same name, because server-side apply rejects
+a list with duplicate names. */}}
 {{- define "dcgm-exporter.environment" -}}
 {{- $v := .Values -}}
 {{- $env := dict "DCGM_EXPORTER_LISTEN" $v.service.address "DCGM_EXPORTER_KUBERNETES" (toString $v.kubernetes.podResources) -}}
