@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Prints the path of a program that reads a file of docs/integrations or deployment/rules, or what such a file writes: vmagent,
-# vmalert, victoria-metrics, prometheus or otelcol. It is the one in PATH (of the collector otelcol-contrib), else the one in
-# .cache/scrapers.
-#   scrapers.sh NAME            prints it, or "NAME unavailable: not-built" to standard error and ends with 1
-#   scrapers.sh --build NAME…   builds those that are missing, from their modules: those of VictoriaMetrics in a minute each,
-#                               prometheus and otelcol in five to eight on two cores. None of them gets into the exporter's
-#                               own module.
+# Prints the path of a program with which docs/integrations and deployment/rules are tested: vmagent, vmalert,
+# victoria-metrics, prometheus or otelcol. The program in PATH has precedence over the one in .cache/scrapers. For otelcol,
+# otelcol-contrib in PATH has precedence.
+#
+#   scrapers.sh NAME            print the path. If the program is missing, print "NAME unavailable: not-built" to standard
+#                               error and exit with 1.
+#   scrapers.sh --build NAME…   build the missing programs first. VictoriaMetrics' programs take a minute each, and
+#                               prometheus and otelcol five to eight minutes on two cores. The exporter's own module does
+#                               not require their modules.
 set -euo pipefail
 cd "$(dirname "$0")"
 programs="vmagent vmalert victoria-metrics prometheus otelcol"
@@ -23,12 +25,12 @@ build_program() {
   work=$(mktemp -d "$cache/build.XXXXXX")
   case $1 in
     vmagent | vmalert | victoria-metrics) (cd "$work" && GOFLAGS=-mod=mod GOBIN=$work "${GO:-go}" install "${victoriametrics%@*}/$1@${victoriametrics#*@}") ;;
-    # The version that tests/e2e runs, without what discovers targets in clouds and clusters.
+    # The version that tests/e2e runs, without service discovery for clouds and clusters.
     prometheus) (cd ../e2e/node/prometheus && CGO_ENABLED=0 "${GO:-go}" build -trimpath -tags remove_all_sd -ldflags '-s -w' -o "$work/prometheus" github.com/prometheus/prometheus/cmd/prometheus) ;;
-    # Without what discovers targets in clouds, which the file does not use.
+    # Without service discovery for clouds, which the tested file does not use.
     otelcol) (cd testdata/otelcol && "${GO:-go}" build -tags remove_all_sd -ldflags '-s -w' -o "$work/otelcol" .) ;;
   esac
-  mv "$work/$1" "$cache/$1" # in one step: another run sees all or nothing
+  mv "$work/$1" "$cache/$1" # atomic, so that a concurrent run never sees a partial file
   rm -rf "$work"
 }
 

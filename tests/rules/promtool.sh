@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the path of a promtool to test with: the one in PATH, else Debian's, unpacked into
-# .cache/prometheus. Needs no root. Without one it prints "promtool unavailable: REASON" to standard
-# error and ends with 1.
+# Prints the path of promtool for the tests. If promtool is not in PATH, Debian's package is downloaded and unpacked to
+# .cache/prometheus. This does not need root. If there is no promtool, the script prints "promtool unavailable: REASON" to
+# standard error and exits with 1.
 #
-# REASON: no-apt (not a Debian), no-package (not offered or not reachable).
+# REASON is no-apt (this is no Debian system) or no-package (the package cannot be downloaded).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,8 +19,8 @@ work=$(mktemp -d "$cache/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 fetch() { (cd "$work" && apt-get -qq "$@" download prometheus >/dev/null 2>"$work/log"); }
 
-# The machine's own lists first; where they are missing or old, lists of our own, which a user who is
-# not root may fetch.
+# Try the package lists of the machine first. If they are missing or outdated, download separate lists, which does not need
+# root.
 mkdir -p "$work/lists/partial" "$work/archives/partial"
 own=(-o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work" -o "Dir::Cache::archives=$work/archives" -o APT::Sandbox::User=)
 for attempt in 1 2 3; do
@@ -29,7 +29,7 @@ for attempt in 1 2 3; do
   [ "$attempt" = 3 ] && { cat "$work/log" >&2; unavailable no-package; }
   sleep $((attempt * 2))
 done
-# In one step: another run that looks meanwhile sees all or nothing.
+# Unpack to a temporary folder and move the file, so that a concurrent run never sees a partial file.
 dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/promtool
 mkdir -p "$cache/usr/bin"
 mv "$work/usr/bin/promtool" "$cache/usr/bin/"
