@@ -140,8 +140,8 @@ func TestUnitAllowsLateDriver(t *testing.T) {
 	}
 }
 
-// NVIDIA's and Microsoft's packages have a service with another name. Enabling it by that name enables this service,
-// with the drop-in for AKS nodes.
+// NVIDIA's and Microsoft's packages name the service nvidia-dcgm-exporter. Enabling that name enables dcgm-exporter.service.
+// A drop-in for nvidia-dcgm-exporter, such as on AKS nodes, applies to both names.
 func TestNVIDIAServiceName(t *testing.T) {
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		material.Skip(t, "systemctl-absent", err)

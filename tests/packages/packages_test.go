@@ -121,7 +121,7 @@ func (m *machine) has(path string) bool {
 	return err == nil
 }
 
-// files lists the files of a package, except those whose path differs between distributions.
+// files lists paths that the package installs. Files whose path differs between Debian and RPM systems are left out.
 var files = []string{
 	"/usr/bin/dcgm-exporter",
 	"/etc/dcgm-exporter/default-counters.csv", "/etc/dcgm-exporter/dcp-metrics-included.csv",
@@ -184,8 +184,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// The package replaces NVIDIA's package and Microsoft's package of the same name. These also contain the program, the
-// counters files and the service. Their unit is below /lib, which is a symbolic link to /usr/lib.
+// The package replaces NVIDIA's package, and Microsoft's package of the same name. Both contain a program, counters files
+// and a service at the same paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
 		m, build := newMachine(t), t.TempDir()

@@ -213,7 +213,8 @@ func (c *checker) parse(text string, at time.Time) *page {
 // forgotten is how long a series must be absent before its counter may start at zero again.
 const forgotten = 15 * time.Minute
 
-// counterRules checks that the exporter's own counters do not decrease. Those of the driver may.
+// counterRules checks that the exporter's own counters do not decrease. Counters of the driver may
+// decrease.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {

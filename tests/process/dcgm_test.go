@@ -198,7 +198,7 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 				<-tick.C
 				happens(n)
 				if n%betweenReloads == 0 {
-					r.sees("the previous reload", reloaded) // a signal during a reload could be merged with another
+					r.sees("the previous reload", reloaded) // signals that arrive during a reload may be merged
 					reload()
 				}
 			}

@@ -26,7 +26,7 @@ func TestDriverUpgradeExits(t *testing.T) {
 	}
 }
 
-// copyLibraries replaces the libraries in to with those in from.
+// copyLibraries copies the libraries of the folder from to the folder to, where it replaces files of the same name.
 func copyLibraries(t *testing.T, from, to string) {
 	t.Helper()
 	libraries, err := filepath.Glob(filepath.Join(from, "lib*"))

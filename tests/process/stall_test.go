@@ -114,7 +114,7 @@ func TestStalledStandardError(t *testing.T) {
 				r.collected()
 				fill(t, stderr)
 				r.until("dcgm_exporter_collect_success 0") // the collection logs a line
-			} else { // blocked at the first log line, or at the one about the fault
+			} else { // the collection blocks at its first log line, or at the line about the fault
 				r.until(`dcgm_exporter_collect_unavailable{reason="stalled"} 1`)
 			}
 			r.withholds("stalled", http.StatusServiceUnavailable)

@@ -39,8 +39,8 @@ const (
 // default host is the node. In a rack, the last tray has the faults.
 var played = []struct {
 	name, node, faults string
-	log                bool // kernelLog.enabled is set
-	rack               int
+	log                bool   // kernelLog.enabled is set
+	rack               int    // number of trays, or 0 for a single node
 	more               string // counters in addition to those of the health file
 	fires              []string
 }{

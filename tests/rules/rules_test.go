@@ -21,7 +21,7 @@ const (
 	runbookURL = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md#"
 )
 
-// A rule is a rule in deployment/rules.
+// A rule is an alert or a recording rule in deployment/rules, with its parsed expression.
 type rule struct {
 	rulefmt.Rule
 	file, group string

@@ -81,7 +81,7 @@ func positive(family string, names ...string) func(page) map[string]float64 {
 	}
 }
 
-// zero returns the label values of those series of a family that are 0.
+// zero returns the label values of all series of a family whose value is 0.
 func zero(family string, names ...string) func(page) []string {
 	return func(p page) []string {
 		out := p.by(family, names...)
