@@ -208,7 +208,7 @@ func extension(path string) string {
 	return filepath.Ext(path)
 }
 
-// sources reads the files that the arguments name. With --fix, a script is read as the command to correct.
+// sources reads the files and folders in args. With --fix, a script becomes the command to correct.
 func (e *env) sources(o *lintFlags, args []string) error {
 	o.folders = map[string]string{}
 	for _, arg := range args {

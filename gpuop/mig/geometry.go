@@ -89,7 +89,8 @@ func (b Board) names() []string {
 //go:embed boards.yaml
 var boardsText []byte
 
-// table has the boards with MIG, GPUs without MIG, and boards with unknown geometry.
+// table is the content of boards.yaml. Boards has the boards with MIG, then GPUs without MIG. Unattested has GPUs whose
+// MIG geometry is unknown.
 var table = sync.OnceValue(func() (t struct {
 	Boards     []Board
 	Unattested []struct{ Product, Differs, Source string }

@@ -192,8 +192,8 @@ func (v *Values) Below(group string, except ...string) []*Setting {
 // OperatorNamespace is the operator's default namespace. The chart has the same name.
 const OperatorNamespace = "gpu-operator"
 
-// Settings returns the settings of a values file, followed by the settings of --set arguments. data may be empty. The
-// findings are errors: a text cannot be parsed, or the file is not a values file.
+// Settings returns the settings of a values file, followed by the settings of --set arguments. data may be empty. All
+// findings are errors, for example a syntax error or a file that is not a values file.
 func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check.Finding) {
 	var out []chart.Setting
 	reader := &fields.Reader{}
