@@ -75,17 +75,17 @@ func TestRoutes(t *testing.T) {
 	for name, severity := range severities(t) {
 		routes := root.Match(model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity)})
 		if len(routes) != 1 || routes[0].RouteOpts.Receiver != receivers[severity] {
-			t.Errorf("%s, %s: %v, want %s", name, severity, routes, receivers[severity])
+			t.Errorf("alert %s with severity %s: routes = %v, want only %s", name, severity, routes, receivers[severity])
 			continue
 		}
 		for _, label := range []model.LabelName{"cluster", "node", "hostname", "Hostname", "gpu"} {
 			if _, ok := routes[0].RouteOpts.GroupBy[label]; !ok || len(routes[0].RouteOpts.GroupBy) != 5 {
-				t.Errorf("%s is grouped by %v, want the cluster, host and gpu labels", name, routes[0].RouteOpts.GroupBy)
+				t.Errorf("alert %s is grouped by %v, want cluster, node, hostname, Hostname and gpu", name, routes[0].RouteOpts.GroupBy)
 			}
 		}
 	}
 	if routes := root.Match(model.LabelSet{"alertname": "KubePodCrashLooping", "severity": "critical"}); len(routes) != 1 || routes[0] != root {
-		t.Errorf("an alert that is not in deployment/rules goes to %v, want the root route", routes)
+		t.Errorf("alert KubePodCrashLooping: routes = %v, want only the root route", routes)
 	}
 }
 

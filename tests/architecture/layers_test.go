@@ -20,8 +20,8 @@ var layers = []struct {
 	{[]string{"internal/gpu", "internal/hostengine", "internal/gauge", "internal/text", "etc"}, "types shared by all packages, and shipped files; they import no package of the exporter"},
 	{[]string{"internal/catalog", "internal/attribution"}, "fields that can be exported, and rules shared by all attributors"},
 	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "settings, and parsers"},
-	{[]string{"internal/snapshot", "internal/queries"}, "turns a read into the data of a page; checks queries of such pages"},
-	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"}, "derives families from a snapshot, or changes it to look like that of NVIDIA's exporter"},
+	{[]string{"internal/snapshot", "internal/queries"}, "turning a read into the data of a page, and checking queries of pages"},
+	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"}, "families derived from a snapshot, and snapshots that look like those of NVIDIA's exporter"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
 		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "stages of the data flow, which only app connects"},
 	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "API server, HTTP server, and the choice of a driver"},
@@ -203,7 +203,7 @@ func TestProgramsDoNotLinkForeignModules(t *testing.T) {
 		}
 		for _, d := range strings.Fields(string(out)) {
 			if within(d, modules) {
-				t.Errorf("%s links %s, want it without", program, d)
+				t.Errorf("program %s is linked with %s, want it without this package", program, d)
 			}
 		}
 	}

@@ -41,11 +41,11 @@ func TestSelectedTestsExist(t *testing.T) {
 		for _, test := range testName.FindAllString(string(text), -1) {
 			selected++
 			if !exists[test] {
-				t.Errorf("%s names %s, which does not exist", name, test)
+				t.Errorf("%s names the test %s, which does not exist", name, test)
 			}
 		}
 	}
 	if selected == 0 {
-		t.Error("the Makefile and the scripts name no test, want at least one")
+		t.Error("tests named by the Makefile and the scripts = 0, want at least 1")
 	}
 }

@@ -104,18 +104,18 @@ func TestSourceRules(t *testing.T) {
 				}
 				if pkg, name := called(receive.X); pkg == "time" && (name == "After" || name == "Tick") {
 					if waiting[s.path] || waits[s.path] == "" {
-						t.Errorf("%s: test waits for time.%s", s.at(n), name)
+						t.Errorf("%s: test waits for time.%s: only files in waits may, and only once", s.at(n), name)
 					}
 					waiting[s.path] = true
 				}
 			}
 			switch pkg, name := called(n); {
 			case !isMain && (pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || pkg == "" && name == "panic"):
-				t.Errorf("%s: %s.%s: only main may exit the process", s.at(n), pkg, name)
+				t.Errorf("%s: %s: only main may exit the process", s.at(n), strings.TrimPrefix(pkg+"."+name, "."))
 			case s.isTest() && !inBubble && pkg == "time" && name == "Sleep":
 				t.Errorf("%s: time.Sleep in a test without a fake clock", s.at(n))
 			case pkg == "fmt" && !s.isTest() && strings.HasPrefix(s.path, "internal/exposition/"):
-				t.Errorf("%s: fmt.%s: the encoder must append", s.at(n), name)
+				t.Errorf("%s: fmt.%s: the encoder must append to its buffer instead", s.at(n), name)
 			}
 			return true
 		})

@@ -99,7 +99,7 @@ alerts:
 	}
 	everyIdle := "prometheusRule: {enabled: true}\nalerts: {disabled: [GPUAllocatedIdle]}"
 	if g, ok := rulesOf(t, mustRender(t, c, everyIdle))["gpu-use-hourly"]; !ok || len(g.Rules) == 0 {
-		t.Error("group gpu-use-hourly has no recording rules")
+		t.Error("GPUAllocatedIdle is disabled: group gpu-use-hourly has no recording rules, want some")
 	}
 	for values, want := range map[string]string{
 		"alerts: {disabled: [GPUHott]}":                     "alerts.disabled: there is no alert GPUHott",
@@ -110,7 +110,7 @@ alerts:
 		"alerts: {additionalRuleLabels: {team: {gpu: ok}}}": "team",
 	} {
 		if _, err := render(c, "prometheusRule: {enabled: true}\n"+values); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want an error about %s", values, err, want)
+			t.Errorf("%s: error %v, want one about %s", values, err, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestRendered(t *testing.T) {
 	c := load(t, folder)
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d values files, want at least 10: %v", len(files), err)
+		t.Fatalf("found %d values files, want at least 10 (error %v)", len(files), err)
 	}
 	for _, file := range files {
 		values, err := os.ReadFile(file)
@@ -68,7 +68,7 @@ func TestRendered(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(string(want), got); d != "" {
-				t.Errorf("%s (-want +got), go test ./tests/chart -update:\n%s", golden, d)
+				t.Errorf("%s (-want +got):\n%s\nIf the change is intended, run go test ./tests/chart -update", golden, d)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func check(t *testing.T, values string, r *rendering) {
 	own(set.Kubernetes.ReadNode, "/nodes get")
 	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
-		t.Errorf("service account token mounted = %v with the needed permissions %q, want it only if there are some", token, want)
+		t.Errorf("service account token mounted = %v, needed permissions = %q; want the token only if permissions are needed", token, want)
 	}
 	if !create { // the user has to grant the permissions
 		want = nil

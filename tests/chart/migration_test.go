@@ -68,14 +68,14 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 				relaxed := migrated(t, mustRender(t, c, tt.values), node)
 				requests, _, err := counters.Parse(strings.NewReader(tt.file), "counters.csv")
 				if err != nil || len(requests) == 0 {
-					t.Fatalf("counters file: %d lines, error %v; want lines and no error", len(requests), err)
+					t.Fatalf("counters file: %d counters, error %v; want at least one counter and no error", len(requests), err)
 				}
 				for _, r := range requests {
 					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {
 						// docs/migration.md says "before the first XID"
 						isFirstXID := mode == "strict" && r.Name == "DCGM_FI_DEV_XID_ERRORS"
 						if !isServed(page, &r) && !isFirstXID && !isLacking(relaxed, r.Name) {
-							t.Errorf("%s page lacks %s, and no series says why", mode, r.Name)
+							t.Errorf("%s page lacks %s, and dcgm_exporter_field_unavailable does not say why", mode, r.Name)
 						}
 					}
 				}

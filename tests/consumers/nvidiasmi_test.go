@@ -74,18 +74,18 @@ func TestFromNVIDIASMI(t *testing.T) {
 			got := w.recorded(t)
 			for name, want := range p.Theirs {
 				if v, ok := got[name]; !ok || math.Abs(v-want) > 1e-9*math.Abs(want) {
-					t.Errorf("%s, %s: %s = %v (found: %t), want %v", p.Page, vocabulary, name, v, ok, want)
+					t.Errorf("page %s with %s names: %s = %v (found: %t), want %v", p.Page, vocabulary, name, v, ok, want)
 				}
 				delete(got, name)
 			}
 			info := `nvidia_smi_gpu_info{uuid="0-1",name="NVIDIA H100",index="3",` +
 				`pci_bus_id="00000000:09:00.0",driver_version="590.48.01"}`
 			if len(w.Vector(t, info, w.now())) != 1 {
-				t.Errorf("%s, %s: no series %s", p.Page, vocabulary, info)
+				t.Errorf("page %s with %s names: no series %s", p.Page, vocabulary, info)
 			}
 			delete(got, "nvidia_smi_gpu_info")
 			if len(got) > 0 {
-				t.Errorf("%s, %s: unexpected series: %v", p.Page, vocabulary, slices.Sorted(maps.Keys(got)))
+				t.Errorf("page %s with %s names: further series = %v, want none", p.Page, vocabulary, slices.Sorted(maps.Keys(got)))
 			}
 		}
 	}
@@ -109,7 +109,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 	} {
 		got := gpuOf(map[string]float64{"DCGM_FI_DEV_" + field: 7}).recorded(t)
 		if len(got) != 1 || got["nvidia_smi_"+name] != 7 {
-			t.Errorf("%s leads to the series %v, want one with the value 7", field, got)
+			t.Errorf("DCGM_FI_DEV_%s is 7: series = %v, want only nvidia_smi_%s = 7", field, got, name)
 		}
 	}
 	for bit, reason := range []string{
@@ -119,7 +119,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 		active := map[string]float64{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": float64(int(1) << bit)}
 		for name, v := range gpuOf(active).recorded(t) {
 			if (v == 1) != (name == "nvidia_smi_clocks_event_reasons_"+reason) {
-				t.Errorf("bit %d: %s = %v, want 1 only for the reason of the bit", bit, name, v)
+				t.Errorf("bit %d: %s = %v, want 1 only for the reason %s", bit, name, v, reason)
 			}
 		}
 	}

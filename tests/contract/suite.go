@@ -69,7 +69,7 @@ func Run(t *testing.T, f Fixture) {
 		}
 	}
 	if f.Lose != nil {
-		t.Run("a lost GPU affects only its own row", f.losing)
+		t.Run("a lost GPU does not affect other GPUs", f.losing)
 	}
 	if f.Change != nil {
 		t.Run("a changed topology ends the session", f.changing)
@@ -295,17 +295,17 @@ func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) 
 	}
 	for _, x := range b.Peers {
 		if !f.Plan.Peers || !isGPU(x.Row) || !isGPU(x.Peer) || x.Row == x.Peer || x.Status == "" {
-			t.Errorf("peer state %+v was not requested, or is not about two GPUs", x)
+			t.Errorf("peer state %+v: want it only if requested, for two GPUs and with a status", x)
 		}
 	}
 	for _, x := range b.Links {
 		if !f.Plan.Links || !isGPU(x.Row) {
-			t.Errorf("link state %+v was not requested, or is not about a GPU", x)
+			t.Errorf("link state %+v: want it only if requested, and for a GPU", x)
 		}
 	}
 	for _, x := range b.Health {
 		if f.Plan.Health == 0 || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
-			t.Errorf("health check %+v was not requested, or is about no entity", x)
+			t.Errorf("health check %+v: want it only if requested, for a device and with a watch", x)
 		}
 	}
 }
@@ -315,13 +315,13 @@ func (f Fixture) checkProcesses(t *testing.T, req gpu.ReadRequest, b *gpu.Batch)
 	for _, x := range b.Processes {
 		busy, known := x.Busy.Number()
 		if !req.WantsProcesses(x.Row) || x.PID == 0 || known && (busy < 0 || busy > 1) {
-			t.Errorf("process %+v: entity not requested, no PID, or utilization above 1", x)
+			t.Errorf("process %+v: want it only if requested, with a PID and a utilization from 0 to 1", x)
 		}
 	}
 	for _, x := range b.Utilizations {
 		busy, known := x.Busy.Number()
 		if !req.WantsProcesses(x.Row) || !known || busy < 0 || busy > 1 {
-			t.Errorf("utilization %+v: processes of the entity not requested, or value not between 0 and 1", x)
+			t.Errorf("utilization %+v: want it only if processes were requested, with a value from 0 to 1", x)
 		}
 	}
 }
@@ -333,7 +333,7 @@ func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 			t.Errorf("fault of row %d, field %d has no error", x.Row, x.Field)
 		}
 		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 || x.Field >= len(f.Plan.Fields) {
-			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
+			t.Errorf("fault %+v: want a row of the topology or AllRows, a field of the plan and a known part", x)
 		}
 	}
 }
@@ -357,12 +357,12 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	n, number := s.Value.Number()
 	bad(field.ID == xidField, "XID returned as a sample")
 	bad(s.Value.IsAbsent(), "absent value returned as a sample")
-	bad(s.Value.IsText() != field.Text, "value %q, text is %t, want %t", s.Value, s.Value.IsText(), field.Text)
+	bad(s.Value.IsText() != field.Text, "value %q: text = %t, want %t", s.Value, s.Value.IsText(), field.Text)
 	bad(!field.Levels.Has(dev.Entity.Kind), "this kind of entity does not have the field")
 	bad(number && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792), "sentinel value %v", n)
 	bad(s.Time <= 0, "sample has no time")
 	ahead := time.Unix(0, s.Time).Sub(f.Now())
-	bad(ahead > time.Minute, "sample is %v in the future", ahead)
+	bad(ahead > time.Minute, "sample is %v in the future, want at most a minute", ahead)
 }
 
 // trailed is the set of trail samples that a session has returned, without their values.
@@ -378,7 +378,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		f.checkSample(t, top, &x)
 		field, dev := &f.Plan.Fields[x.Field], &top.Devices[x.Row]
 		if !field.AllSamples {
-			t.Errorf("%s of %v: trail was not requested", field.Name, dev.Entity)
+			t.Errorf("%s of %v: trail was returned but not requested", field.Name, dev.Entity)
 		}
 		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
 			latest[c] = x
@@ -387,7 +387,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		}
 		point := gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}
 		if seen[point] {
-			t.Errorf("%s of %v: sample with time %d is in the trail twice", field.Name, dev.Entity, x.Time)
+			t.Errorf("%s of %v: trail sample with time %d was returned twice, want it once", field.Name, dev.Entity, x.Time)
 		}
 		seen[point] = true
 	}
@@ -465,7 +465,7 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 		read(s)
 		missed := len(values) - len(s.got)
 		if missed < 0 || missed > s.opened || !slices.Equal(s.got, values[missed:]) {
-			t.Errorf("session %d, opened after %d samples: trail = %v, sampled values = %v", i, s.opened, s.got, values)
+			t.Errorf("session %d, opened after %d samples: trail = %v, want the end of %v with every sample since then", i, s.opened, s.got, values)
 		}
 	}
 }
@@ -479,11 +479,11 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	for _, x := range b.XIDs {
 		switch {
 		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
-			t.Errorf("%+v: XIDs not requested, or the entity cannot have XIDs", x)
+			t.Errorf("XID %+v: want XIDs only if requested, and for a kind of entity that can have them", x)
 		case x.Code < 1 || x.ID == 0:
-			t.Errorf("%+v: no session, no code, or no ID", x)
+			t.Errorf("XID %+v: want a positive code, and an ID other than 0", x)
 		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
-			t.Errorf("%+v: Time is not positive or in the future, or Since is after Time", x)
+			t.Errorf("XID %+v: want a positive Time that is not in the future, and Since from 0 to Time", x)
 		}
 	}
 }

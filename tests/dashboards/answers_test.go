@@ -88,7 +88,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 				expr := strings.TrimSuffix(q.Expr, " or vector(0)")
 				got := w.over(t, filled(expr, ".*"), 3*time.Minute)
 				if len(got) == 0 {
-					t.Errorf("%s: %q %s: no result for\n%s", file, p.Title, q.RefID, expr)
+					t.Errorf("%s: panel %q, query %s: no result for\n%s", file, p.Title, q.RefID, expr)
 				}
 				names := map[string]bool{}
 				for _, x := range got {
@@ -96,7 +96,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 				}
 				for _, m := range legendLabel.FindAllStringSubmatch(q.LegendFormat, -1) {
 					if !names[m[1]] {
-						t.Errorf("%s: %q %s: legend %q uses the label %s; the series have %q",
+						t.Errorf("%s: panel %q, query %s: legend %q uses the label %s; the series have %q",
 							file, p.Title, q.RefID, q.LegendFormat, m[1], slices.Sorted(maps.Keys(names)))
 					}
 				}
@@ -104,7 +104,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 					if instance := x.Metric.Get("instance"); instance != "" {
 						onOne++
 						if instance != "gpu-b" {
-							t.Errorf("%s: %q %s: got %s, want only series of gpu-b", file, p.Title, q.RefID, x.Metric)
+							t.Errorf("%s: panel %q, query %s: got %s, want only series of gpu-b", file, p.Title, q.RefID, x.Metric)
 						}
 					}
 				}
@@ -190,7 +190,7 @@ func (w *world) shows(t *testing.T, file, node string, p panel) (something bool)
 			something = true
 			for _, f := range x.Floats {
 				if v := f.F; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && !below || bounded && v > most {
-					t.Errorf("%s: %q shows the impossible value %v for %s on node %s", file, p.Title, v, x.Metric, node)
+					t.Errorf("%s: panel %q shows the impossible value %v for %s on node %s", file, p.Title, v, x.Metric, node)
 				}
 			}
 		}

@@ -81,10 +81,10 @@ func TestPodsComeAndGoApart(t *testing.T) {
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
 	many, manyApart := both(t, minutes*time.Minute, busy(t, minutes, time.Minute))
 	if a, b := len(fewApart.ofDevices()), len(manyApart.ofDevices()); a != b {
-		t.Errorf("owners apart: device series = %d after %d minutes, want %d as after 20", b, minutes, a)
+		t.Errorf("--owner-labels=info: device series = %d after %d minutes, want %d as after 20", b, minutes, a)
 	}
 	if a, b := len(few.ofDevices()), len(many.ofDevices()); b < 3*a {
-		t.Errorf("owners on device series: %d series, then %d, want at least three times as many", a, b)
+		t.Errorf("owner labels on device series: %d series after %d minutes, want at least three times the %d after 20", b, minutes, a)
 	}
 	for _, l := range manyApart.ofDevices() {
 		for _, name := range []string{"pod", "namespace", "container", "app", "hpc_job"} {
@@ -103,7 +103,7 @@ func TestPodsComeAndGoApart(t *testing.T) {
 	}
 	const xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL > 0)`
 	near(t, "XIDs", many.query(t, xids, many.end, "gpu", "xid"), manyApart.query(t, xids, many.end, "gpu", "xid"), 0)
-	t.Logf("device series: %d, then %d; owners apart: %d, then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
+	t.Logf("device series with owner labels: %d, then %d; with --owner-labels=info: %d, then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
 	few.agrees(t, fewApart, regexp.MustCompile(`(?i)xid`))
 }
 
@@ -199,7 +199,7 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 		want, got := w.over(t, query, 3*time.Minute), other.over(t, query, 3*time.Minute)
 		answered += min(len(want), 1)
 		if diff := cmp.Diff(plain(want), plain(got), cmpopts.EquateApprox(1e-9, 0), cmpopts.EquateNaNs()); diff != "" {
-			t.Errorf("%s: %s: result (-owners on device series +owners apart):\n%s", where, query, diff)
+			t.Errorf("%s: %s: result (-owner labels on device series +--owner-labels=info):\n%s", where, query, diff)
 		}
 	}
 	return answered

@@ -65,7 +65,7 @@ func TestLinksCarryVariables(t *testing.T) {
 	for file, d := range all {
 		tag := []string{"gpu-telemetry"}
 		if len(d.Links) != 2 || d.Links[1].URL != runbooks || !d.Links[0].IncludeVars || !d.Links[0].KeepTime || !slices.Equal(d.Links[0].Tags, tag) || !slices.Contains(d.Tags, tag[0]) {
-			t.Errorf("%s: links = %+v, want the dashboards with variables and time, and the runbooks", file, d.Links)
+			t.Errorf("%s: tags = %q, links = %+v; want the tag gpu-telemetry, a link to its dashboards that keeps variables and time, and one to the runbooks", file, d.Tags, d.Links)
 		}
 		for _, p := range d.everyPanel() {
 			columns := slices.Collect(maps.Values(modelOf(t, p).RenameByName))
@@ -82,16 +82,16 @@ func TestLinksCarryVariables(t *testing.T) {
 				set := linked.FindAllStringSubmatch(query, -1)
 				for _, part := range []string{"${datasource:queryparam}", "${cluster:queryparam}", "${__url_time_range}"} {
 					if len(set) == 0 || !strings.Contains(query, part) {
-						t.Errorf("%s: %q: link %s lacks %s or sets no variable", file, p.Title, query, part)
+						t.Errorf("%s: panel %q: query of the link = %q, want %s and at least one variable from a column", file, p.Title, query, part)
 					}
 				}
 				for _, s := range set {
 					links++
 					if !slices.Contains(variables[uid], s[1]) {
-						t.Errorf("%s: %q: link sets the variable %s, unknown to dashboard %s", file, p.Title, s[1], uid)
+						t.Errorf("%s: panel %q: link sets the variable %s, which dashboard %s does not have", file, p.Title, s[1], uid)
 					}
 					if !slices.Contains(columns, s[2]) {
-						t.Errorf("%s: %q: link uses the unknown column %q; columns: %q", file, p.Title, s[2], columns)
+						t.Errorf("%s: panel %q: link uses the column %q, want one of %q", file, p.Title, s[2], columns)
 					}
 				}
 			}
@@ -136,7 +136,7 @@ func TestStatPanelsLinkToTheirLists(t *testing.T) {
 			address, passed, _ := strings.Cut(p.FieldConfig.Defaults.Links[0].URL, "&")
 			list, ok := panels[address]
 			if !ok || list.Type == "stat" {
-				t.Errorf("%s: stat panel %q links to %s, want a table or graph", file, p.Title, address)
+				t.Errorf("%s: stat panel %q links to %s, want the address of a table or graph", file, p.Title, address)
 			}
 			if title := want[file+" "+p.Title]; title != "" && title != list.Title {
 				t.Errorf("%s: stat panel %q links to %q, want %q", file, p.Title, list.Title, title)
@@ -144,7 +144,7 @@ func TestStatPanelsLinkToTheirLists(t *testing.T) {
 			delete(want, file+" "+p.Title)
 			for _, v := range d.Templating.List {
 				if boards[address].has(v.Name) != strings.Contains(passed, "${"+v.Name+":queryparam}") {
-					t.Errorf("%s: stat panel %q passes on %s, which differs from the variables of both dashboards in %s",
+					t.Errorf("%s: stat panel %q passes on %q, want the variable %s in it only if both dashboards have it",
 						file, p.Title, passed, v.Name)
 				}
 			}
@@ -174,7 +174,7 @@ func TestFiringAlertsAreShown(t *testing.T) {
 	for _, file := range []string{"fleet", "node", "reliability"} {
 		p := find(t, file, "Firing alerts", "table")
 		if link := string(p.properties(t, "links")["Alert"]); !strings.Contains(link, runbooks+"#${__value.raw}") {
-			t.Errorf("%s: links of the column Alert = %s, want the runbook", file, link)
+			t.Errorf("%s: links of the column Alert = %s, want one to the runbook of the alert", file, link)
 		}
 	}
 }

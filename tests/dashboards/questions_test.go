@@ -72,7 +72,7 @@ func TestQuestions(t *testing.T) {
 	for key, device := range at(`sum by (gpu) (increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`, "gpu") {
 		if key == "3" {
 			if sums[key] > device || sums[key] <= 0 {
-				t.Errorf("GPU 3: energy of pods and unattributed energy = %v J, want between 0 and %v J", sums[key], device)
+				t.Errorf("GPU 3: sum of the pods' and the unattributed energy = %v J, want more than 0 and at most %v J", sums[key], device)
 			}
 			continue
 		}
@@ -93,7 +93,7 @@ func TestQuestions(t *testing.T) {
 	// nothing is known about jupyter-c, so it must not count as idle
 	got := slices.Sorted(maps.Keys(at(idle, "pod")))
 	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") || slices.Contains(got, "jupyter-c") {
-		t.Errorf("idle pods = %q, want jupyter-b and no pod that worked", got)
+		t.Errorf("idle pods = %q, want jupyter-b but not pretrain-0, embed-0 and jupyter-c", got)
 	}
 
 	// look two minutes after the XID, and again an hour after it
@@ -113,10 +113,10 @@ func TestQuestions(t *testing.T) {
 	now, none := at(full, key...), at(unowned, key...)
 	for k, want := range util {
 		if math.Abs(both[k]-want) > 0.03 {
-			t.Errorf("%s: utilization of pods and unattributed utilization = %v, want %v", k, both[k], want)
+			t.Errorf("%s: sum of the pods' and the unattributed utilization = %v, want %v", k, both[k], want)
 		}
 		if _, ok := now[k]; !ok || now[k]+none[k] > 1+1e-9 {
-			t.Errorf("%s: utilization of pods = %v, unattributed = %v, want at most 1 together", k, now[k], none[k])
+			t.Errorf("%s: utilization of pods = %v (found: %t), unattributed = %v; want a sum of at most 1", k, now[k], ok, none[k])
 		}
 	}
 	if len(util) != 3 {

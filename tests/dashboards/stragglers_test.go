@@ -67,7 +67,7 @@ func TestStragglersAreThoseOfTheAlert(t *testing.T) {
 				}
 			}
 			if len(queries) != 3 {
-				t.Fatal("deployment/rules: want the alert GPUStraggler and the rules that it reads")
+				t.Fatal("deployment/rules has no alert GPUStraggler")
 			}
 			for where, query := range queries {
 				got := slices.Sorted(maps.Keys(w.query(t, query, w.end, "instance", "gpu")))

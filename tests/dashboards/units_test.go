@@ -153,7 +153,7 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 				}
 				checked[unit]++
 				if !strings.Contains(" "+strings.Join(want, " ")+" ", " "+unit+" ") || math.Abs(got.factor/factor-1) > 1e-9 {
-					t.Errorf("%s: %q %s: unit of the panel = %s, unit of the query = %q times %v\n%s",
+					t.Errorf("%s: panel %q, query %s: unit of the panel = %s, want it to match that of the query, %q times %v\n%s",
 						file, p.Title, q.RefID, unit, got.unit, got.factor, q.Expr)
 				}
 			}

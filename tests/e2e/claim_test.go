@@ -235,7 +235,7 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 		}
 		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"], l["dra_device_name"], l["dra_mig_profile"]}
 		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
-			t.Errorf("claim labels of the instance = %s, want those of lab/instance", text)
+			t.Errorf("claim labels of the MIG instance = %q, want those of the claim lab/instance", text)
 		}
 	}
 	sharing := func(p page) []string {
@@ -245,21 +245,21 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 		"4 lab/one/main gpu.nvidia.com dra", "4 lab/two/main gpu.nvidia.com dra",
 		"5 lab/four/main gpu.nvidia.com dra", "5 lab/three/main gpu.nvidia.com dra",
 	}
-	e.until("the pods of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
+	e.until("the owners of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
 	// Without the slice, claims cannot be matched, and no owner is guessed. The owners return when the slice is
 	// published again.
 	d.publish(t, false)
-	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
+	unmatched := e.until("the owners to disappear without the ResourceSlice", func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
-		t.Error("claims without a slice: no dcgm_exporter_unmatched_devices series")
+		t.Error("no ResourceSlice: dcgm_exporter_unmatched_devices has no series, want at least one")
 	}
 	d.publish(t, true)
 	e.showing(want)
 
 	// A starting kubelet deletes the slices of its node. The driver publishes them again.
 	start := n.stop(t, "kubelet")
-	e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 })
+	e.until("the owners to disappear while the kubelet is stopped", func(p page) bool { return len(p.owners()) == 0 })
 	start()
 	e.showing(want)
 }

@@ -149,7 +149,7 @@ func TestOwnersOfDevices(t *testing.T) {
 	}
 	first := started(e.scrape())
 	var readings []float64
-	after := e.until("two more readings", func(p page) bool {
+	after := e.until("two more successful cycles", func(p page) bool {
 		if at := started(p); at > first && !slices.Contains(readings, at) {
 			readings = append(readings, at)
 		}
@@ -179,7 +179,7 @@ func TestKubeletRestarts(t *testing.T) {
 	truthful := func(p page) {
 		for device, owner := range p.owners() {
 			if want[device] != owner {
-				t.Errorf("device %s has owner %s, want %q", device, owner, want[device])
+				t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
 			}
 		}
 		if len(p[memory].GetMetric()) != 7 {
@@ -190,7 +190,7 @@ func TestKubeletRestarts(t *testing.T) {
 	// Owners are kept for 30 s while the kubelet restarts.
 	const remembered = 31 * time.Second
 	start, stopped := n.stop(t, "kubelet"), time.Now()
-	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
+	p := e.until("the owners to disappear while the kubelet is stopped", func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
@@ -239,11 +239,11 @@ func TestKubeletRestartsOften(t *testing.T) {
 	truthful := func(p page) {
 		for device, owner := range p.owners() {
 			if want[device] != owner {
-				t.Errorf("device %s has owner %s, want %q", device, owner, want[device])
+				t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
 			}
 		}
 		if got := sharing(p); len(got) > 0 && !slices.Equal(got, all) {
-			t.Errorf("GPU 2 is shared by %q on the page, want %q", all, got)
+			t.Errorf("pods that share GPU 2 on the page = %q, want %q or none", got, all)
 		}
 	}
 	answered := func(p page) bool {

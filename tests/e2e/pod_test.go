@@ -123,15 +123,15 @@ func TestExporterPod(t *testing.T) {
 			return at >= 0 && p["dcgm_exporter_kubernetes_api_success"].GetMetric()[at].GetGauge().GetValue() == value
 		}
 	}
-	e.until("API server reachable", answers(1))
+	e.until("the exporter to reach the API server", answers(1))
 	start := n.stop(t, "apiserver")
-	p := e.until("no API server", answers(0), func(p page) {
+	p := e.until("the exporter to report that the API server is down", answers(0), func(p page) {
 		if !labeled("train-team")(p) {
-			t.Errorf("API server down: labels = %v, want those of train-team", p.series(memory)[0])
+			t.Errorf("API server down: labels of the first series = %v, want team=train-team on GPU 0", p.series(memory)[0])
 		}
 	})
 	if len(sharers(p)) != 6 {
-		t.Errorf("API server down: owners = %q, want 6", sharers(p))
+		t.Errorf("API server down: owners = %q, want 6 of them", sharers(p))
 	}
 	start()
 	n.await(t)

@@ -58,7 +58,7 @@ func dashboardQueries(file string) ([]query, error) {
 	var queries []query
 	for _, p := range board.Panels {
 		if len(p.Panels) > 0 {
-			return nil, fmt.Errorf("%s: %s is a collapsed row, which is not read here", file, p.Title)
+			return nil, fmt.Errorf("%s: row %q is collapsed: expand it, so that its panels are read", file, p.Title)
 		}
 		for i, q := range p.Targets {
 			q.Expr, q.title = all.Replace(q.Expr), p.Title

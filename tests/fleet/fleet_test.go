@@ -69,7 +69,7 @@ func TestTargetsAreNodes(t *testing.T) {
 					return
 				}
 				if other, ok := seen[l.Value]; ok && other != instance {
-					t.Fatalf("%s=%q is on the pages of %s and %s, want one of them", l.Name, l.Value, other, instance)
+					t.Fatalf("label %s=%q is on the pages of %s and %s, want it on only one page", l.Name, l.Value, other, instance)
 				}
 				seen[l.Value] = instance
 			})
@@ -79,7 +79,7 @@ func TestTargetsAreNodes(t *testing.T) {
 		}
 		delete(gpus, "")
 		if len(gpus) != 8 || seen[strings.TrimSuffix(instance, ":9400")] != instance {
-			t.Errorf("%s: %d GPUs, want 8; labels %v", instance, len(gpus), seen)
+			t.Errorf("%s: GPUs = %d, want 8; instance of each label value = %v, want one for the hostname", instance, len(gpus), seen)
 		}
 	}
 	if pods := len(seen) - 3*8 - 3; pods < 3 {

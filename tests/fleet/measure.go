@@ -200,7 +200,7 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 		}
 	}
 	if len(seconds) == 0 {
-		return fmt.Errorf("no node has been scraped by Prometheus at %s", p.url)
+		return fmt.Errorf("Prometheus at %s has scraped no node", p.url)
 	}
 	slices.Sort(seconds)
 	m.p50, m.p99 = seconds[len(seconds)/2], seconds[len(seconds)*99/100]
@@ -218,7 +218,7 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 		}
 		m.instead[i], other = p.time(ctx, q.recorded, over)
 		if a, b := number(answer), number(other); max(a, b) > 1.02*min(a, b) {
-			progress("%s: sum of the result is %v, with recorded series %v", q.title, a, b)
+			progress("%s: sum of the result = %v from device series, but %v from recorded series", q.title, a, b)
 		}
 	}
 	return nil

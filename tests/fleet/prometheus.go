@@ -158,7 +158,7 @@ func (p *program) block(ctx context.Context, data string) (*block, error) {
 	}
 	metas, err := filepath.Glob(filepath.Join(data, "snapshots", "*", "*", "meta.json"))
 	if err != nil || len(metas) != 1 {
-		return nil, fmt.Errorf("%d blocks in the snapshot, expected 1: %v", len(metas), err)
+		return nil, fmt.Errorf("the snapshot has %d blocks, expected 1 (error %v)", len(metas), err)
 	}
 	meta, err := os.ReadFile(metas[0])
 	if err != nil {

@@ -44,7 +44,7 @@ func TestOnlyRecordedSeriesAreWritten(t *testing.T) {
 	read(t, "../../deployment/rules/recording.yml", &recording)
 	for _, r := range recording.Groups[0].Rules {
 		if !written(labels.FromStrings(model.MetricNameLabel, r.Record)) {
-			t.Errorf("recorded series %s is not written, want it written", r.Record)
+			t.Errorf("written(%s) = false, want true for a recorded series", r.Record)
 		}
 	}
 	f, _ := serve(t, 3)
@@ -156,7 +156,7 @@ func await(ctx context.Context, p *program, query string, want float64) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s = %v, want %v: %w", query, answer, want, err)
+			return fmt.Errorf("%s = %v, want %v (error %v)", query, answer, want, err)
 		}
 	}
 }

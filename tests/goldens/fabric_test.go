@@ -41,7 +41,7 @@ var fabricCases = []struct {
 	// github.com/Azure/azhpc-images/pull/506
 	{name: "insufficient resources", model: "NVIDIA GB200", state: 3, status: 23, dcgm: 4, want: "0: not_completed, 1: failed no_clique no_cluster"},
 	// github.com/meta-pytorch/torchcomms/pull/1385
-	{name: "an HGX, which has no cluster", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 2,
+	{name: "an HGX board, which has no cluster", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 2,
 		want: "0: degraded_bandwidth failed not_completed"},
 	// github.com/NVIDIA/NVSentinel/issues/883
 	{name: "an unknown error", model: "NVIDIA H100 80GB HBM3", state: 3, status: 999, dcgm: 4, want: "0: not_completed, 1: failed"},
@@ -96,7 +96,7 @@ func TestFabric(t *testing.T) {
 				got[index+" "+value] = append(got[index+" "+value], s.Labels.Get("condition"))
 			case "DCGM_EXP_FABRIC_INFO":
 				if id := s.Labels.Get("cluster_uuid"); id != "00112233-4455-6677-8899-aabbccddeeff" {
-					t.Errorf("%s: cluster of GPU %s = %s, want that of the machine", name, index, id)
+					t.Errorf("%s: cluster_uuid of GPU %s = %q, want that of the machine", name, index, id)
 				}
 				got[index+" info"] = []string{s.Labels.Get("clique_id")}
 			}

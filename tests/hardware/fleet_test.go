@@ -34,7 +34,7 @@ func ask(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nvidia-smi", args...).CombinedOutput()
 	if err != nil {
-		t.Logf("not compared with nvidia-smi %s: %v", strings.Join(args, " "), err)
+		t.Logf("Comparison skipped: nvidia-smi %s failed: %v", strings.Join(args, " "), err)
 		return ""
 	}
 	return string(out)
@@ -159,7 +159,7 @@ func TestNVMLPlacement(t *testing.T) {
 		folder := filepath.Join("/sys/bus/pci/devices", bus[len(bus)-len("0000:00:00.0"):])
 		node, err := os.ReadFile(filepath.Join(folder, "numa_node"))
 		if err != nil {
-			t.Logf("%v: not compared with the kernel: %v", d.Entity, err)
+			t.Logf("%v: comparison with the kernel skipped: %v", d.Entity, err)
 			continue
 		}
 		// on a machine with only one NUMA node, the kernel may report -1, and NVML 0
@@ -175,7 +175,7 @@ func TestNVMLPlacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := len(gpus) * (len(gpus) - 1); len(b.Peers) != want && len(b.Faults) == 0 {
-		t.Errorf("peer states = %d, want %d without faults", len(b.Peers), want)
+		t.Errorf("peer states = %d without a fault, want %d", len(b.Peers), want)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			known++
 			// the driver updates the counter in steps, so it may grow by one step more than the elapsed time
 			if grown, most := after-before, float64(second.at.Sub(first.at)+time.Second); grown < 0 || grown > most {
-				t.Errorf("%v: field %d grew by %v ns within %v", d.Entity, id, grown, second.at.Sub(first.at))
+				t.Errorf("%v: field %d grew by %v ns, want 0 to %v ns", d.Entity, id, grown, most)
 			}
 			micros, err := strconv.ParseFloat(strings.TrimSuffix(smi[name], " us"), 64)
 			if err != nil || !strings.HasSuffix(smi[name], " us") {
@@ -289,7 +289,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			}
 			compared++
 			if micros < before/1000-1e6 || micros > after/1000+1e6 {
-				t.Errorf("%v: field %d is between %v and %v ns, nvidia-smi reports %s", d.Entity, id, before, after, smi[name])
+				t.Errorf("%v: field %d was %v ns before and %v ns after nvidia-smi reported %s", d.Entity, id, before, after, smi[name])
 			}
 		}
 	}
@@ -332,7 +332,7 @@ func until(t *testing.T, url, line string) string {
 		select {
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("timed out: page does not have the line %s:\n%s", line, page)
+			t.Fatalf("timed out: page does not contain %q:\n%s", line, page)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestExitClosesDriver(t *testing.T) {
 		t.Errorf("temperature series = %d, want %d", n, gpus)
 	}
 	if len(held()) == 0 {
-		t.Log("this machine uses the driver without device files")
+		t.Log("the exporter has no device files of the driver open, so their closing is not tested")
 	}
 	e.Cancel()
 	if err := <-e.Result; err != nil {

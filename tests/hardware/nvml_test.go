@@ -207,7 +207,7 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 		}
 		first, second := before[d.UUID], after[d.UUID]
 		if len(first) != len(comparisons) || len(second) != len(comparisons) {
-			t.Errorf("nvidia-smi does not report %s: %v, %v", d.UUID, before, after)
+			t.Errorf("values of nvidia-smi for %s = %q before and %q after, want %d each time", d.UUID, first, second, len(comparisons))
 			continue
 		}
 		for i, c := range comparisons {

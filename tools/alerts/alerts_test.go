@@ -24,7 +24,7 @@ func TestFilesAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is out of date: make generate (-want +got):\n%s", p.file, diff)
+			t.Errorf("%s is out of date: run make generate (-want +got):\n%s", p.file, diff)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func applyFacts(fields []*field, path string) error {
 			}
 		}
 		if touched == 0 {
-			return fmt.Errorf("go-dcgm has no field with an id in %s", row[0])
+			return fmt.Errorf("go-dcgm has no field with id %s", row[0])
 		}
 		return nil
 	})
@@ -76,7 +76,7 @@ func applyNames(fields []*field, path string) error {
 		for _, f := range fields {
 			if f.id == id {
 				if f.base != "" {
-					return fmt.Errorf("the header already names %s for id %d", f.base, id)
+					return fmt.Errorf("dcgm_fields.h already has the newer name %s for id %d: remove the row", f.base, id)
 				}
 				f.later = row[1]
 				return nil

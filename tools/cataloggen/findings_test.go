@@ -40,11 +40,11 @@ func TestFindingsMatchHeader(t *testing.T) {
 		}
 		f := catalog.FindingNumbered(uint32(number))
 		if f.Code != name && f.Alias != name {
-			t.Errorf("row of %s (%d, go-dcgm %s) in internal/catalog/findings.go is missing; found %s there", name, number, version, f.Code)
+			t.Errorf("internal/catalog/findings.go: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name, version)
 		}
 	}
 	if got := len(catalog.Findings()); got != end || end < 100 {
-		t.Errorf("internal/catalog/findings.go has %d rows, want one for each of the header's %d codes", got, end)
+		t.Errorf("internal/catalog/findings.go: rows = %d, want one for each of the %d codes in the header, and at least 100", got, end)
 	}
 	for _, f := range catalog.Findings() {
 		if !categories[f.Category] {

@@ -21,12 +21,12 @@ import (
 const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {
-	out := flag.String("o", "entries_gen.go", "the Go file of the entries to write")
-	ids := flag.String("ids", "ids_gen.go", "the Go file of the ids to write")
-	facts := flag.String("facts", "../../tools/cataloggen", "the folder of facts.csv and names.csv")
+	out := flag.String("o", "entries_gen.go", "Go `file` to write the entries to")
+	ids := flag.String("ids", "ids_gen.go", "Go `file` to write the IDs to")
+	facts := flag.String("facts", "../../tools/cataloggen", "`folder` with facts.csv and names.csv")
 	flag.Parse()
 	if err := run(*out, *ids, *facts); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
+		fmt.Fprintln(os.Stderr, "cataloggen:", err)
 		os.Exit(1)
 	}
 }

@@ -235,7 +235,7 @@ func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	case "serviceaccount":
 		like = core.ServiceAccount{}
 	default:
-		return nil, fmt.Errorf("a component may not change the %s", kind)
+		return nil, fmt.Errorf("a component may change only the daemonset and the serviceaccount, not the %s", kind)
 	}
 	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, like)
 	if err != nil {

@@ -23,11 +23,11 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gen FOLDER")
+		fmt.Fprintln(os.Stderr, "usage: grafana FOLDER")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
+		fmt.Fprintln(os.Stderr, "grafana:", err)
 		os.Exit(1)
 	}
 }

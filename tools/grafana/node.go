@@ -59,7 +59,7 @@ func nodeNow() []sdk.Panel {
 func nodeWork() []sdk.Panel {
 	return []sdk.Panel{
 		graph("GPU utilization",
-			"Fraction of time in which a kernel ran. GPUs with MIG do not have it: see Graphics engine active.",
+			"Fraction of time in which a kernel ran. GPUs with MIG lack this metric: see Graphics engine active.",
 			ratio, line{ofGPUs("DCGM_FI_DEV_GPU_UTIL", byGPU), gpuLegend}),
 		graph("Memory in use",
 			"Device memory of the GPU or MIG instance.",

@@ -61,7 +61,7 @@ func reliabilityNow() []sdk.Panel {
 			"GPUs with a memory row that needs a reset to be remapped, or that could not be remapped.",
 			count, badAboveZero(), orZero("count("+remaps+")")),
 		number("Links down", "reliability/Links not active",
-			"NVLinks that are not active, on nodes that have active ones.",
+			"NVLinks that are not active, on nodes with at least one active NVLink.",
 			count, badAboveZero(), orZero("count("+linksDown()+")")),
 		number("GPUs throttled", "reliability/By GPU",
 			"GPUs whose clocks are limited by heat, the power brake or a hardware fault.",
@@ -172,11 +172,11 @@ func reliabilityLinks() []sdk.Panel {
 	}
 	return []sdk.Panel{
 		graph("NVLink errors",
-			"Errors per second on all links of a GPU: CRC, replay and recovery, or recovery and symbol errors from NVLink 5 "+
-				"on. The ten most affected GPUs.",
+			"Errors per second on all links of a GPU: CRC, replay and recovery errors. From NVLink 5 on, recovery and symbol "+
+				"errors. The ten most affected GPUs.",
 			perSecond, errors...),
 		graph("Links not active",
-			"NVLinks of each GPU that are not active, on nodes that have active ones.",
+			"NVLinks of each GPU that are not active, on nodes with at least one active NVLink.",
 			count, line{named("count by (" + byGPU + ") (" + linksDown() + ")"), gpuLegend}),
 		graph("Fabric",
 			"GPUs whose fabric is not ready, with the state of the fabric manager: 1 not started, 2 in progress, 4 and above "+

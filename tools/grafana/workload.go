@@ -62,7 +62,7 @@ func workloadNow() []sdk.Panel {
 			"GPU time allocated in the time range.",
 			seconds, plain(), "sum("+account(podAllocated, "increase", "[$__range]")+")"),
 		number("Energy", "workload/Pods",
-			"Energy in the time range: active energy by use, and idle energy by allocation.",
+			"Energy in the time range. Active energy is attributed by use, idle energy by allocation.",
 			joules, plain(), "sum("+account(podEnergy, "increase", "[$__range]")+")"),
 	}
 }

@@ -135,7 +135,7 @@ func (w *writer) operations() string {
 		name := tableRow.FindStringSubmatch(line)[1]
 		f, ok := families[name]
 		if !ok {
-			w.fail("docs/operations.md has a row for %s, which does not exist", name)
+			w.fail("docs/operations.md has a row for the family %s, which does not exist: remove it", name)
 		}
 		if seen[name] {
 			w.fail("docs/operations.md has two rows for %s", name)

@@ -33,7 +33,7 @@ func (w *writer) flags() string {
 			codeSpans(s.Flags...), codeSpans(s.Variables...), codeSpans(s.Default), description(&s))
 	}
 	for id := range unused {
-		w.fail("details contains %q, which is not a setting", id)
+		w.fail("details.go has a row for %q, which is not a setting: remove it", id)
 	}
 	b.WriteString(flagsTail)
 	return b.String()

@@ -84,7 +84,7 @@ func (w *writer) labelsByKind() []entityLabels {
 		add(k.String(), gpu.Entity{Kind: k})
 	}
 	if len(all) < 8 {
-		w.fail("labels found for only %d kinds", len(all))
+		w.fail("found labels for %d kinds of entities, expected at least 8", len(all))
 	}
 	return all
 }

@@ -174,7 +174,7 @@ func TestServedPagesAreDescribed(t *testing.T) {
 	}
 	for _, name := range names {
 		if !seen[name] {
-			t.Errorf("%s is on none of the pages, so this test does not check it", name)
+			t.Errorf("%s is on none of the pages, want it on at least one so that it is checked", name)
 		}
 	}
 	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
@@ -195,12 +195,12 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 	// under its current name, a rate is a gauge, even if it was a counter under the classic name
 	renamedRate := strings.HasSuffix(name, "_PER_SECOND") && f.GetType() == dto.MetricType_GAUGE
 	if kind := strings.ToLower(f.GetType().String()); kind != r.kind && !renamedRate {
-		t.Errorf("%s is a %s, but its row says %s", name, kind, r.kind)
+		t.Errorf("type of %s = %s, want %s as in its row of the documentation", name, kind, r.kind)
 	}
 	for _, m := range f.GetMetric() {
 		for _, l := range m.GetLabel() {
 			if !slices.Contains(r.labels, l.GetName()) {
-				t.Fatalf("%s has the label %s, which is not in its row: %q", name, l.GetName(), r.labels)
+				t.Fatalf("%s has the label %s, want only those in its row of the documentation: %q", name, l.GetName(), r.labels)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func main() {
 	only := flag.Bool("only", false, "drop releases that are in the tables but not in -charts")
 	flag.Parse()
 	if err := run(*charts, *clone, *out, *only); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
+		fmt.Fprintln(os.Stderr, "operator:", err)
 		os.Exit(1)
 	}
 }
@@ -71,7 +71,7 @@ func run(charts, clone, out string, only bool) error {
 			return err
 		}
 	}
-	fmt.Printf("%d releases read; review the changes: git diff %s\n", len(list), out)
+	fmt.Printf("tables written to %s, with %d charts read: review the changes with git diff\n", out, len(list))
 	return nil
 }
 

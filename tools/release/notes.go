@@ -39,7 +39,7 @@ func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	case !found:
 		return fmt.Errorf("CHANGELOG.md has no heading \"## %s / YYYY-MM-DD\"; it has releases %q", strings.TrimPrefix(version, "v"), known)
 	case notes == "":
-		return fmt.Errorf("CHANGELOG.md has no text for %s", version)
+		return fmt.Errorf("CHANGELOG.md has no text below the heading of %s", version)
 	}
 	_, err = io.WriteString(out, notes+"\n")
 	return err

@@ -83,7 +83,7 @@ func TestMIGChange(t *testing.T) {
 			offered := object{"nvidia.com/gpu": tt.devices}
 			s.do(t, http.MethodPatch, path+"/status", object{"status": object{"capacity": offered, "allocatable": offered}})
 			labels(back)
-			s.eventually(t, "gpuop ends", func() error {
+			s.eventually(t, "gpuop to end", func() error {
 				running := s.kubelets(t, st)
 				select {
 				case <-ended:

@@ -85,12 +85,14 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 	if len(st.Expect[command]) > 0 {
 		code = 1
 		first, _, _ := strings.Cut(text.out, "\n")
-		if cause := st.First[command]; cause == "" || !strings.Contains(first, cause) {
+		if cause := st.First[command]; cause == "" {
+			t.Errorf("the state expects findings of %s: add the text of the first line, %q, to first", command, first)
+		} else if !strings.Contains(first, cause) {
 			t.Errorf("first line = %q, want one that contains %q", first, cause)
 		}
 	}
 	if answer.code != code || text.code != code {
-		t.Errorf("exit code = %d in JSON, %d in text, want %d", answer.code, text.code, code)
+		t.Errorf("exit code = %d with JSON output and %d with text output, want %d", answer.code, text.code, code)
 	}
 }
 

@@ -383,7 +383,7 @@ func (s *server) clear(t *testing.T) {
 			namespaces = []string{namespace, "ml"}
 		}
 		for _, ns := range namespaces {
-			s.eventually(t, "no "+kind+" is left", func() error {
+			s.eventually(t, "the last "+kind+" to be deleted", func() error {
 				var all struct{ Items []object }
 				if err := s.list(p.path(ns, ""), &all); err != nil {
 					return err

@@ -99,7 +99,7 @@ data:
 			t.Fatal(err)
 		}
 		if n := predicted.Result.Resources["nvidia.com/gpu"]; n.Before != 8 || n.After != 32 {
-			t.Errorf("%s: predicted %+v, want eight GPUs with four replicas each", name, n)
+			t.Errorf("%s: predicted nvidia.com/gpu = %+v, want 8 before and 32 after", name, n)
 		}
 		s.do(t, http.MethodPatch, path+"?fieldManager=nfd", object{"metadata": object{"labels": predicted.Result.Labels}})
 		offered := map[string]string{}

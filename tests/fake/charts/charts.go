@@ -20,7 +20,7 @@ func Data(t testing.TB) string {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
 	if _, err := exec.LookPath("xz"); err != nil {
-		t.Skip("SKIP tool-absent: xz is needed to unpack the charts' data")
+		t.Skip("SKIP tool-absent: install xz, which unpacks the data of the charts")
 	}
 	dir := t.TempDir()
 	if out, err := exec.Command("tar", "-xJf", archive, "-C", dir).CombinedOutput(); err != nil {
@@ -46,7 +46,7 @@ func Whole(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_CHARTS")
 	if dir == "" {
-		t.Skip("SKIP charts-absent: GPU_OPERATOR_CHARTS is not set to a folder of charts")
+		t.Skip("SKIP charts-absent: set GPU_OPERATOR_CHARTS to a folder of gpu-operator charts")
 	}
 	return dir
 }
@@ -56,7 +56,7 @@ func Source(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_SOURCE")
 	if dir == "" {
-		material.Skip(t, "operator-source-absent", errors.New("GPU_OPERATOR_SOURCE is not set to a clone of github.com/NVIDIA/gpu-operator"))
+		material.Skip(t, "operator-source-absent", errors.New("set GPU_OPERATOR_SOURCE to a clone of github.com/NVIDIA/gpu-operator"))
 	}
 	return dir
 }

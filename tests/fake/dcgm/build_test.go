@@ -17,7 +17,7 @@ func TestBuildIsCached(t *testing.T) {
 		t.Fatalf("second Build = %q, %v; want %q", again, err, dir)
 	}
 	if after, err := os.Stat(dir + "/" + soname); err != nil || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("library was built again, want the cached one: %v, %v", after, err)
+		t.Errorf("second Build: library file = %v (error %v), want the one of the first Build", after, err)
 	}
 	other, err := Build("dcgmWatchFields")
 	if err != nil || other == dir {

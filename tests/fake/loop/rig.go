@@ -125,7 +125,7 @@ func (r *Rig) Has(want ...string) {
 func (r *Rig) HasNot(prefix string) {
 	r.t.Helper()
 	if lines := r.Lines(prefix); len(lines) > 0 {
-		r.t.Errorf("page has lines with the prefix %q: %v", prefix, lines)
+		r.t.Errorf("lines of the page with the prefix %q = %v, want none", prefix, lines)
 	}
 }
 
@@ -182,7 +182,7 @@ func (r *Rig) series(prefix string) []string {
 func (r *Rig) Metric(want string) {
 	r.t.Helper()
 	if all := r.series(want); len(all) == 0 || all[0] != want && !strings.HasSuffix(want, " ") {
-		r.t.Errorf("loop does not have the series %q:\n%s", want, strings.Join(r.series(""), "\n"))
+		r.t.Errorf("loop lacks the series %q, or its value differs; all series:\n%s", want, strings.Join(r.series(""), "\n"))
 	}
 }
 

@@ -40,7 +40,7 @@ func TestPath(t *testing.T) {
 	for range 2 {
 		t.Run("absent", func(t *testing.T) {
 			Path(t, "data/none.json")
-			t.Error("Path of a missing file returned, want a skipped test")
+			t.Error("Path of a missing file returned, want it to skip the test")
 		})
 	}
 	text, err := os.ReadFile(lines)
