@@ -408,7 +408,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 const (
 	// number of random histories
 	histories = 6
-	// number of samples, Reads and new sessions in each history
+	// number of steps in each history; a step is a sample, a Read or a new session
 	steps = 24
 )
 

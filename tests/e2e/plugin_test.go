@@ -101,7 +101,7 @@ func (p *plugin) session(ctx context.Context, folder string) error {
 	return nil
 }
 
-// serve starts a gRPC server on a socket and replaces an existing one.
+// serve starts a gRPC server on a Unix socket. An existing socket file is replaced.
 func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
 	if err := os.RemoveAll(socket); err != nil {
 		return nil, err

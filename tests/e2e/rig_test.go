@@ -51,7 +51,7 @@ func theNode(t *testing.T) *node {
 	return n
 }
 
-// kubelet returns the path on this machine of a file in the kubelet's folder.
+// kubelet returns the path, on this machine, of a file in the node's kubelet directory.
 func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }

@@ -38,7 +38,7 @@ type measurement struct {
 	log               float64 // bytes per sample in the write-ahead log
 	block             *block
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
-	rules, missed     float64         // duration of the latest rule evaluation in seconds; missed evaluations
+	rules, missed     float64         // total duration of the latest evaluation of all rule groups in seconds; missed evaluations
 	ownCPU, ownMemory float64         // CPU and memory of this process, which runs all nodes
 	took              []time.Duration // duration of each dashboard query
 	instead           []time.Duration // duration of each recorded query with the same answer
@@ -200,7 +200,7 @@ func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, q
 		}
 	}
 	if len(seconds) == 0 {
-		return fmt.Errorf("Prometheus at %s has scraped no node", p.url)
+		return fmt.Errorf("no node was scraped by Prometheus at %s", p.url)
 	}
 	slices.Sort(seconds)
 	m.p50, m.p99 = seconds[len(seconds)/2], seconds[len(seconds)*99/100]

@@ -38,7 +38,7 @@ func release(at string, settings ...string) (string, error) {
 	return string(out), err
 }
 
-// A release contains all files and their digests, and its programs report its version.
+// A release has exactly the expected files, with correct digests. Its programs report its version.
 func TestRelease(t *testing.T) {
 	at := clone(t)
 	out, err := release(at, "VERSION=v0.1.0")

@@ -61,7 +61,7 @@ type device struct {
 	processes []process
 
 	util, engine float64                      // current values, 0 to 1
-	mean         float64                      // utilization averaged over the interval that the process readings cover (gpu.Utilization); near util
+	mean         float64                      // utilization averaged over the interval of the process readings (gpu.Utilization)
 	reported     struct{ mean, busy float64 } // values when the processes were last read
 	memory       int64                        // in MiB
 }
@@ -137,7 +137,7 @@ type world struct {
 	generation int       // generation of the topology
 	revision   uint64    // revision of what the API server knows
 	history    []moment  // owners at each change, oldest first
-	trusted    time.Time // time since which the kubelet has listed all pods
+	trusted    time.Time // time since which the kubelet has listed all pods; zero if its list may be incomplete
 
 	engine struct {
 		down      bool

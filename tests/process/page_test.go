@@ -248,7 +248,7 @@ DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
 DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
 `
 
-// landing returns the handler of a server that serves text as /metrics, and the page at /.
+// landing returns the handler of a server that serves text at /metrics, and the landing page at /.
 func landing(t *testing.T, text string) http.Handler {
 	t.Helper()
 	s, err := server.New(server.Options{

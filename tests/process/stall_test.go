@@ -72,7 +72,7 @@ func (r *running) withholds(reason string, health int) {
 		code, _, _ := r.get("/health")
 		return code == health
 	})
-	if took := time.Since(begin); took > 7*time.Second { // the limit is 5 s
+	if took := time.Since(begin); took > 7*time.Second { // the exporter's limit is 5 s; a busy machine may need 2 s more
 		r.t.Errorf("data was served for %v after the fault, want at most 7s", took)
 	}
 	page := r.scrape()

@@ -78,7 +78,7 @@ var healthCases = []struct {
 	engine       []string
 	node, faults string
 	boots        bool // the machine boots when the watch starts
-	noCheck      bool // the engine has no watch IMEX
+	noCheck      bool // the engine has no IMEX watch
 	findings     []string
 	alerts       []string
 }{
@@ -264,7 +264,7 @@ var healthCases = []struct {
 
 // Each machine has exactly the findings of its case, and fires exactly its alerts. All other watches pass.
 func TestHealthFindings(t *testing.T) {
-	// Prometheus evaluates all pages together, like those of one cluster. Alerts with severity info are ignored.
+	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
 	const fired = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: "25m"}}}

@@ -200,7 +200,7 @@ func remembered(t *testing.T, code string) (found bool) {
 	return found
 }
 
-// Every code fires only the alert of its class. It stays recent for an hour exactly if its class remembers XIDs for at
+// Each XID fires only the alert of its class. It stays recent for an hour if and only if the memory of its class is at
 // least an hour.
 func TestXIDs(t *testing.T) {
 	list := alerts(t)

@@ -113,8 +113,8 @@ func (f *testFile) countAlerts(fires, silent map[string]bool) {
 	}
 }
 
-// rename deletes the tests whose series have the same names in dcgm-exporter 4.9. It converts the series of the other
-// tests to the new names and units.
+// rename converts series to the names and units of dcgm-exporter 4.9. It deletes the tests in which no series is
+// renamed.
 func (f *testFile) rename(t *testing.T) {
 	t.Helper()
 	p := parser.NewParser(parser.Options{})

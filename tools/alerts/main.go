@@ -40,7 +40,7 @@ func run(root string) error {
 	return nil
 }
 
-// part is a generated text that is between two marks in a file.
+// part is a generated text that goes between two markers in a file.
 type part struct{ file, begin, end, text string }
 
 // replaceIn returns the content of a file with the text between the marks replaced.

@@ -32,7 +32,8 @@ func defaultsOf(values []byte) ([]byte, error) {
 	return append([]byte("# Generated from values.yaml by \"make chart\".\n"), text...), nil
 }
 
-// addSections moves the sections in values to a map by path. A section is a map whose keys the schema lists.
+// addSections moves the sections of values, including nested ones, into sections, keyed by dotted path. A section is a
+// map whose keys the schema fixes.
 func addSections(sections map[string]any, prefix string, values map[string]any) {
 	for key, value := range values {
 		path := prefix + key

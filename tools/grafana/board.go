@@ -175,7 +175,8 @@ func (b board) annotations() []annotation {
 	}
 }
 
-// has reports whether the dashboard has a variable in addition to the data source and the cluster.
+// has reports whether the dashboard defines the named variable. It ignores the data source and cluster variables, which
+// every dashboard has.
 func (b board) has(variable string) bool {
 	for _, v := range b.variables {
 		if v.Name == variable {

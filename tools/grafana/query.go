@@ -152,7 +152,7 @@ func withXID(matchers string) string {
 		" or max by (instance, gpu) (((" + last + ") > 0) unless on (instance, gpu, err_code) ((" + before + ") > 0))"
 }
 
-// orZero returns 0 if a query has no result.
+// orZero makes a query return 0 if it has no result.
 func orZero(query string) string { return query + " or vector(0)" }
 
 // owners returns a query of the owners of devices. Pods come from dcgm_pod_gpu_info, and batch jobs outside of pods

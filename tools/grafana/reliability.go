@@ -32,8 +32,8 @@ func growth(classic string) string {
 	return fieldOver(classic, ofGPU, byGPU, "rate", "[$__rate_interval]")
 }
 
-// linksDown returns a query of links that are not active. Links that are not connected have the same state, so nodes
-// without any active link are left out.
+// linksDown returns a query of links that are not active. Unconnected links look the same, so nodes without any active
+// link are left out.
 func linksDown() string {
 	links := field("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", ofGPU+`, gpu!=""`, byGPU+", nvlink")
 	return "(" + links + " != 2) and on (instance) (" + links + " == 2)"

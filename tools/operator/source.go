@@ -116,7 +116,7 @@ func (s *source) declare(d ast.Decl, controllers bool) {
 	}
 }
 
-// types returns the name of a type, without package and pointer.
+// types returns the name of a type, without its package qualifier or pointer, or "" for other expressions.
 func types(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -590,7 +590,9 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	return o, nil
 }
 
-// container returns the section that configures a container. ok is false if no section has its image.
+// container describes an operand's container: the ClusterPolicy section of its image, and the conditions under which
+// the pod has it. own is the operand's section. parts holds the sections whose images the code reads. ok is false if no
+// section sets the image.
 func (s *source) container(name, own string, init bool, parts map[string]bool) (c chart.Container, ok bool) {
 	c = chart.Container{Name: name, Init: init, Image: own}
 	if init && strings.Contains(name, "validation") {

@@ -167,7 +167,8 @@ func TestSBOMRejectsInvalidLayouts(t *testing.T) {
 	}
 }
 
-// Helm can load the packed chart, which uses the images of the release.
+// Helm can load the packed chart. Its version and appVersion, which is the default image tag, are those of the release.
+// Symbolic links are replaced by their content.
 func TestPackedChartHasReleaseVersion(t *testing.T) {
 	into := t.TempDir()
 	runRelease(t, "", "chart", "../../deployment/chart", "v1.2.3", into)

@@ -112,8 +112,9 @@ func (s *server) enter(t *testing.T, st *state) {
 	s.eventually(t, "pods of the DaemonSets to run", func() error { return s.kubelets(t, st) })
 }
 
-// create creates an object and sets its status. If the chart has installed the object, create edits it instead. OWNER
-// in the object stands for the UID owner. Without it, there are no owner references.
+// create creates an object and sets its status. If the chart has installed the object, create edits it instead. The
+// placeholder OWNER in the object is replaced by owner, the UID of the ClusterPolicy. If owner is empty,
+// ownerReferences is removed.
 func (s *server) create(t *testing.T, st *state, o object, owner string) object {
 	t.Helper()
 	p, known := places[o.text("kind")]

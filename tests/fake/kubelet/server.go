@@ -196,7 +196,7 @@ func (c *current) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetP
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
 }
 
-// mortal accepts connections that can break in the middle of a write.
+// mortal accepts connections that can break or stall in the middle of a write.
 type mortal struct {
 	net.Listener
 	server *Server

@@ -88,7 +88,7 @@ func count(path, reason, test string) error {
 }
 
 // Skip skips a test that needs a program or something else that the machine does not have. The reason is one word, or
-// several joined with dashes. The skip is counted as in Path.
+// several joined with dashes. If SKIPPED_CHECKS is set, the skip is appended to that file; see the package comment.
 func Skip(t testing.TB, reason string, why error) {
 	t.Helper()
 	if path := os.Getenv(counter); path != "" {
