@@ -106,7 +106,8 @@ func TestValues(t *testing.T) {
 		{values: "image: {tag: v0.1.0-nvml, variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
 		{values: "profiling: {enabled: false}", has: []string{unavailable}, lacks: sysAdmin},
 		{values: "profiling: {enabled: 1}", refused: "/profiling/enabled"},
-		{values: "exporter: {source: nvml}", lacks: sysAdmin},
+		{values: "exporter: {source: nvml}", has: []string{unavailable}, lacks: sysAdmin},
+		{values: "exporter: {source: sim}", lacks: sysAdmin},
 		{values: "exporter: {source: dcgm}", has: []string{sysAdmin}},
 		{values: "counters: default", has: []string{sysAdmin}},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}", has: []string{sysAdmin}},
@@ -121,6 +122,22 @@ func TestValues(t *testing.T) {
 		{values: "securityContext: {runAsUser: 1000}", lacks: sysAdmin},
 		{values: "podSecurityContext: {runAsUser: 1000}", lacks: sysAdmin},
 		{values: "securityContext: {runAsUser: 0}", has: []string{sysAdmin}},
+
+		// The notes say how to find the nodes that the selector matches, because a rollout to no node succeeds. A simulated
+		// node has profiling metrics without the capability, and needs neither a GPU nor NVIDIA's runtime.
+		{values: "{gpuOperator: {client: true}, nodeSelector: {nvidia.com/gpu.present: true}}", has: []string{
+			"kubectl get nodes -l 'nvidia.com/gpu.present=true,nvidia.com/gpu.deploy.client=true'"}, lacks: "It runs on every node"},
+		{values: "{}", has: []string{"It runs on every node", "default runtime"}, lacks: "simulated"},
+		{values: "exporter: {source: sim}", has: []string{"All values are simulated"}, lacks: unavailable},
+		{values: "exporter: {source: sim}", lacks: "It runs on every node"},
+		{values: "exporter: {source: sim}", lacks: "default runtime"},
+
+		// a duration that the exporter would reject at its start
+		{values: "exporter: {collectInterval: abc}", refused: "collectInterval"},
+		{values: "exporter: {collectInterval: 30 s}", refused: "collectInterval"},
+		{values: "exporter: {collectInterval: 1m30.5s}", has: []string{`value: "1m30.5s"`}},
+		{values: "exporter: {collectInterval: \"5000\"}", has: []string{`value: "5000"`}},
+		{values: "exporter: {collectInterval: 5000}", has: []string{`value: "5000"`}},
 
 		// a container that gets the device from the container runtime need not be privileged
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},

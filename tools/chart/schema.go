@@ -45,7 +45,7 @@ func beyond() map[string]node {
 		"exporter.source":                             {Enum: []any{"", "auto", "dcgm", "nvml", "sim"}},
 		"exporter.vocabulary":                         {Enum: []any{"", "classic", "current", "both"}},
 		"exporter.ownerLabels":                        {Enum: []any{"", "series", "copies", "info"}},
-		"exporter.collectInterval":                    {Type: scalar},
+		"exporter.collectInterval":                    {Type: scalar, Pattern: `^$|^[0-9]+$|^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`},
 		"exporter.healthIgnore":                       {Type: "array", Items: strings},
 		"priorityClassQuota.create":                   auto,
 		"priorityClassQuota.pods":                     {Type: scalar},
