@@ -79,7 +79,7 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"`
 	// Reason is one sentence: what was found and, if the check did not pass, what it means.
 	Reason string `json:"reason"`
-	// Since is the time when the state began; zero if unknown.
+	// Since is when the reported condition began; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Evidence is the observation of the cluster that proves the finding. Findings about files and hosts have none.
 	Evidence Evidence `json:"evidence,omitzero"`

@@ -367,8 +367,8 @@ func (r *Report) Mask(s Secrets) {
 
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. Strings that equal keep, except for
-// newlines at the end, are not changed.
+// ReplaceJSON replaces the secrets in the strings of a JSON document with ***. A string that equals keep, ignoring
+// trailing newlines, is left unchanged.
 func (s Secrets) ReplaceJSON(data []byte, keep string) []byte {
 	if len(s) == 0 {
 		return data

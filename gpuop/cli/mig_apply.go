@@ -17,7 +17,7 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 	var a migApply
 	cmd := &cobra.Command{
 		Use:   "apply NODE CONFIG",
-		Short: "Show what blocks a MIG change, and apply it",
+		Short: "Show what would block a MIG change; with --apply, start the change",
 		Long: `apply shows what would block a MIG change on a node: pods that hold its GPUs, agents that the MIG
 manager cannot evict, GPUs that the config does not cover, a config that the ConfigMap lacks, or another change in
 progress. It also predicts the resources that the node will offer.

@@ -11,7 +11,7 @@ import (
 
 // Options say what the user intended.
 type Options struct {
-	// Table has the facts about the chart.
+	// Table describes the releases of the chart.
 	Table *chart.Table
 	// Intended is the merged values of all files and flags, decoded as JSON. If it is nil, values are not compared.
 	Intended map[string]any

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 )
 
-// policy compares the ClusterPolicy in the manifest with the ClusterPolicy of the same name in the cluster.
+// policy compares each ClusterPolicy in the release's manifest with the one of the same name in the cluster.
 func (c *comparison) policy(r *Release) {
 	if c.unread(cluster.ClusterPolicies) {
 		return

@@ -180,7 +180,7 @@ func model(word string) []Entry {
 		return nil
 	}
 	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product"}
-	e.Source = "nvidia-smi on such a board; CUDA GPUs list"
+	e.Source = "nvidia-smi output of this board; NVIDIA's CUDA GPUs page"
 	e.Meaning = fmt.Sprintf("A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s.",
 		g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {

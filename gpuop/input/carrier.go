@@ -58,7 +58,7 @@ type Carrier struct {
 	parameters, sets, asText string
 	// elsewhere is the path of a reference to values outside the file.
 	elsewhere string
-	// where is appended to the path in ChartUse.Where.
+	// where is the suffix of ChartUse.Where, such as ".values".
 	where string
 }
 

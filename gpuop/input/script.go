@@ -565,7 +565,8 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// unescape replaces a backslash that the outer shell removes. literal and words delete it.
+// unescape replaces a backslash that the outer shell removes, so that offsets in the text stay the same. literal and
+// words remove it from their results.
 const unescape = "\x06"
 
 var (

@@ -94,7 +94,8 @@ func onlyPools(s *cluster.State) {
 	scheduled(s)
 }
 
-// noSandbox resets a pod to the state before the kubelet creates its sandbox.
+// noSandbox gives a pod the RuntimeClass nvidia and the status it has before the kubelet creates its sandbox. The
+// status starts at since.
 func noSandbox(p *corev1.Pod, since time.Time) {
 	class := "nvidia"
 	p.Spec.RuntimeClassName = &class

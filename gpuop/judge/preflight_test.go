@@ -50,7 +50,7 @@ func release(t *testing.T, name string) chart.Version {
 	return v
 }
 
-// wrong returns the findings that are not OK, in short form.
+// wrong formats the findings that are not OK as "severity check node", sorted.
 func wrong(rows []check.Finding) []string {
 	var out []string
 	for _, v := range rows {

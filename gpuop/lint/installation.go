@@ -379,7 +379,7 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 		f.Reason = fmt.Sprintf("found a string that contains the settings; %s is a group of settings in %s", s.Name(), in.Version)
 		f.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
-			f.Severity = check.Warning // a newer or older release has a string here
+			f.Severity = check.Warning // some release has a key at this path, and it may have been a string
 		}
 	}
 }

@@ -196,7 +196,7 @@ func TestSeedRows(t *testing.T) {
 			want: []string{"error yaml-ellipsis ... @7"}},
 		{row: "here-document, then the plugin's own chart", command: true, text: "cat << EOF > /tmp/dp.yaml\nversion: v1\nflags:\n  migStrategy: none\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 1\nEOF\nhelm install nvdp nvdp/nvidia-device-plugin --version=0.12.2 --namespace nvidia-device-plugin --create-namespace --set gfd.enabled=true --set-file config.map.config=/tmp/dp.yaml\n",
 			want: []string{"note sharing-dead flags.migStrategy @4", "error sharing-replicas sharing.timeSlicing.resources[0].replicas @9"}},
-		{row: "a selector after its short flag is not a label", command: true,
+		{row: "a selector given with -l is not a label", command: true,
 			text: "kubectl label node --overwrite -l nvidia.com/mig.confg=a nvidia.com/mig.config=all-disabled\n"},
 		{row: "a selector is not a label", command: true, text: "kubectl label node --overwrite --selector=nvidia.com/gpu.product=A100-SXM4-80GB nvidia.com/device-plugin.config=a100-80gb-config\n"},
 		{row: "keys that v26.7.0 no longer has", version: "v26.7.0", text: "cdi: {enabled: true, default: false}\npsp: {enabled: false}\ndaemonsets: {labels: {a: b}, annotations: {}}\noperator: {labels: {a: b}}\ntoolkit: {enabled: true}\n",

@@ -57,7 +57,7 @@ func TestPublishedShapes(t *testing.T) {
 		{name: "labels of other domains with the same name", command: "kubectl label node n example.com/mig.config=a amd.com/vgpu.config=b"},
 		{name: "an operation on an element of a list", command: `kubectl patch clusterpolicy cluster-policy --type json -p '[{"op": "add", "path": "/spec/driver/env/-", "value": {"name": "A"}}, {"op": "replace", "path": "/spec/mig/strategy", "value": "mixd"}]'`,
 			judged: true, want: []string{"error wrong-value spec.mig.strategy @1"}},
-		{name: "a patch that is not JSON", command: `kubectl patch clusterpolicy cluster-policy --type merge -p '{"spec": {"mig": {"strategy": "mixed"}}'`,
+		{name: "a patch with a missing brace", command: `kubectl patch clusterpolicy cluster-policy --type merge -p '{"spec": {"mig": {"strategy": "mixed"}}'`,
 			want: []string{"error yaml-syntax @1"}},
 		{name: "a here-document of another command", command: "cat <<EOF && kubectl apply -f pod.yaml\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - resources: {limits: {nvidia.com/gpu: 0.5}}\nEOF\n"},
 		{name: "an array set to other flags in each branch", command: "if [ \"$A\" ]; then\n  ARGS=(--set drivr.enabled=false)\nelse\n  ARGS=(--set toolkt.enabled=false)\nfi\nhelm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"\n",

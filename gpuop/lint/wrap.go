@@ -238,8 +238,8 @@ func (r *run) otherChart(file string) string {
 type localChart struct {
 	// file is the path of Chart.yaml.
 	file, name string
-	// version is the version of the operator's chart, if the chart is the operator's or depends on it. Otherwise it is
-	// nil.
+	// version is the version of the operator's chart, or the chart's entry if it has no version. It is nil if the chart
+	// is neither the operator's nor depends on it.
 	version *yaml.Node
 	// own means that the chart is the operator's.
 	own bool

@@ -302,7 +302,8 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	return after, findings
 }
 
-// apply partitions a GPU as the entry describes. The error's text continues the words "GPU 0".
+// apply partitions a GPU as the entry describes. The error text is meant to follow "GPU 0", for example " (Tesla T4)
+// has no MIG".
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {

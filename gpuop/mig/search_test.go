@@ -56,7 +56,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
 			layout, err := Fit(board(t, tc.board), request(t, tc.request))
 			if (err != nil) != (tc.reason != "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
-				t.Fatalf("layout = %v, error = %v, want the reason %q", layout, err, tc.reason)
+				t.Fatalf("layout = %v, error = %v, want an error with %q (none if empty)", layout, err, tc.reason)
 			}
 		})
 	}

@@ -91,9 +91,9 @@ func choose(what, name string, list []choice) (choice, error) {
 		names = append(names, c.Name)
 	}
 	if near := check.Nearest(name, names); near != "" {
-		return choice{}, fmt.Errorf("%w %s %q, did you mean %s?", ErrUnknown, what, name, near)
+		return choice{}, fmt.Errorf("%w %s %q: did you mean %s?", ErrUnknown, what, name, near)
 	}
-	return choice{}, fmt.Errorf("%w %s %q, want %s", ErrUnknown, what, name, strings.Join(names, ", "))
+	return choice{}, fmt.Errorf("%w %s %q: expected one of %s", ErrUnknown, what, name, strings.Join(names, ", "))
 }
 
 // generator builds a plan.

@@ -22,7 +22,7 @@ func TestChoicesAreUnderstood(t *testing.T) {
 	key := func(path string) {
 		table := chart.Load()
 		if status := table.Lookup(table.Latest(), chart.ParsePath(path)).Status; path != "" && (status == chart.Unknown || status == chart.Misspelled) {
-			t.Errorf("no release has the key %s", path)
+			t.Errorf("choices.yaml uses the key %s, which is unknown or misspelled", path)
 		}
 	}
 	named := func(name string) {

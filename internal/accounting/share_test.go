@@ -538,7 +538,7 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	}
 	moments = append(moments, at(100, nil, nil), at(101, one, nil))
 	if got := last(t, moments...)[podAllocated][a]; got != 1000 {
-		t.Errorf("allocated %v s after a missing cycle, want 1000", got)
+		t.Errorf("allocated = %v s after a cycle without attribution, want 1000", got)
 	}
 	work := runs(process(1, 0.2, 1), process(2, 0.3, 1))
 	moments = []moment{at(0, two, nil), at(1, two, work)}

@@ -85,7 +85,7 @@ func hostname(cfg *config.Config, log *slog.Logger) string {
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		log.Warn("Cannot determine hostname; omitting host label", "error", err)
+		log.Warn("Cannot determine hostname; series may lack the host label; set NODE_NAME", "error", err)
 	}
 	return name
 }

@@ -280,7 +280,7 @@ var findings = [...]Finding{
 	78: {Code: "L1TAG_UNSUPPORTED", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
 	79: {Code: "L1TAG_MISCOMPARE", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
 	80: {Code: "ROW_REMAP_FAILURE", Severity: SeverityReset, Category: "HARDWARE_MEMORY", Treatment: BySeries,
-		By: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Why: "repeats the failed remapping, and XID 64 until the engine restarts"},
+		By: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Why: "fails as long as the remapping failure is reported; after XID 64, until the engine restarts"},
 	81: {Code: "UNCONTAINED_ERROR", Severity: SeverityIsolate, Category: "SOFTWARE_XID", Treatment: ByXID,
 		Why: "repeats XID 95 until the engine restarts"},
 	82: {Code: "EMPTY_GPU_LIST", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},

@@ -293,7 +293,7 @@ func TestOdd(t *testing.T) {
 	}{
 		{"counters file and ConfigMap", nil, []string{"-f=/x.csv", "-m", "a:b"},
 			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"--collectors has no effect together with --configmap-data."}},
-		{"counters file and ConfigMap, by variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
+		{"counters file and ConfigMap, from environment variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
 			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"DCGM_EXPORTER_COLLECTORS has no effect together with DCGM_EXPORTER_CONFIGMAP_DATA."}},
 		{"no ConfigMap", nil, []string{"-f=/x.csv", "-m", "none"},
 			func(c *Config) any { return c.Metrics.ConfigMap == (ConfigMapName{}) && c.Metrics.File == "/x.csv" }, true, nil},
@@ -334,7 +334,7 @@ func TestOdd(t *testing.T) {
 		{"a time limit below zero", nil, []string{"--web-write-timeout=-1s"},
 			func(c *Config) any { return c.Web.WriteTimeout }, time.Duration(0),
 			[]string{`--web-write-timeout "-1s": negative value; using 0, no limit.`}},
-		{"a flag instead of a value", nil, []string{"-f", "--kubernetes", "-k"},
+		{"a value that looks like a flag", nil, []string{"-f", "--kubernetes", "-k"},
 			func(c *Config) any { return c.Metrics.File == "--kubernetes" && c.Kubernetes.Enabled }, true, nil},
 		{"an empty path", nil, []string{"-f", ""},
 			func(c *Config) any { return c.Metrics.File == DefaultCountersFile && !c.Metrics.FileNamed }, true,

@@ -275,8 +275,8 @@ func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "a field that holds a number or a text"}
 	case n.Entry.Levels == 0:
 		return Problem{
-			Text: n.Name, What: "field of entities that are not watched",
-			Expected: "a field of GPUs, GPU instances, links, switches, CPUs or the machine",
+			Text: n.Name, What: "field of vGPUs, which the exporter does not watch",
+			Expected: "a field of GPUs, MIG instances, links, switches, CPUs, CPU cores, ConnectX cards or the machine",
 		}
 	case n.Entry.Type == catalog.Text && typ != gpu.MetricLabel:
 		return Problem{Text: n.Name, What: "type " + typ.String() + " for the text", Expected: "type label"}

@@ -22,8 +22,8 @@ var (
 	ErrStalled      = errors.New("the collection is stalled")   // no cycle has finished in time
 	ErrPanic        = errors.New("panic")                       // a bug in the exporter; the log has the stack
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
-	ErrNeedsDCGM    = errors.New("DCGM is needed to read it")
-	ErrNeedsAdmin   = errors.New("the capability SYS_ADMIN is needed to read it")
+	ErrNeedsDCGM    = errors.New("DCGM is needed")
+	ErrNeedsAdmin   = errors.New("the capability SYS_ADMIN is needed")
 	ErrTopology     = errors.New("topology changed") // ends a session; never a reason in a health series
 )
 

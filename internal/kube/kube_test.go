@@ -339,6 +339,6 @@ func TestWatchesEndWithTheirContext(t *testing.T) {
 	cancel()
 	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
 	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
-		t.Error("after the context ended: pod ml/a is unknown or changed, want it unchanged")
+		t.Errorf("after the context ended: pod ml/a = %v, found = %v; want UID 1", a, ok)
 	}
 }

@@ -120,7 +120,7 @@ func migrated(t *testing.T, r *rendering, node string) string {
 	}
 	rights := exporter.SecurityContext.Capabilities
 	if rights == nil || !slices.Contains(rights.Add, core.Capability("SYS_ADMIN")) {
-		t.Error("container has no SYS_ADMIN, which profiling before Hopper needs")
+		t.Error("container lacks SYS_ADMIN, which profiling metrics need on GPUs before Hopper")
 	}
 	etc := t.TempDir()
 	if err := os.CopyFS(etc, os.DirFS(filepath.Join(root, "etc"))); err != nil {

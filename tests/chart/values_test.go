@@ -291,7 +291,7 @@ func TestReusedValues(t *testing.T) {
 	c := load(t, folder)
 	c.Values = nil
 	if set := daemonSet(t, mustRender(t, c, "")); !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, "/dcgm-exporter:v0.1.0") {
-		t.Errorf("without values: image = %s, want a tag of v0.1.0", set.Spec.Template.Spec.Containers[0].Image)
+		t.Errorf("without values: image = %s, want the tag v0.1.0", set.Spec.Template.Spec.Containers[0].Image)
 	}
 }
 

@@ -383,7 +383,7 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
 			latest[c] = x
 		} else {
-			t.Errorf("%s of %v: trail sample with time %d follows one with time %d", field.Name, dev.Entity, x.Time, latest[c].Time)
+			t.Errorf("%s of %v: trail sample with time %d follows one with time %d, want ascending times", field.Name, dev.Entity, x.Time, latest[c].Time)
 		}
 		point := gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}
 		if seen[point] {

@@ -66,7 +66,7 @@ type target struct {
 	Instant      bool
 }
 
-// A query is a query of a panel or an annotation. where names it in messages.
+// A query belongs to a panel or an annotation. where identifies it in test messages.
 type query struct {
 	target
 	where string

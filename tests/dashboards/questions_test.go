@@ -96,7 +96,7 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("idle pods = %q, want jupyter-b but not pretrain-0, embed-0 and jupyter-c", got)
 	}
 
-	// look two minutes after the XID, and again an hour after it
+	// look two minutes after the XID, and again an hour later
 	then := d.begin.Add(3*time.Hour + 2*time.Minute)
 	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
 	near(t, "pods on the GPUs at the time of the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)

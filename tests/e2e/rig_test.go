@@ -228,7 +228,7 @@ func (p page) owners() map[string]string {
 	return out
 }
 
-// until scrapes until wanted returns true for a page. It calls always for each page.
+// until scrapes until wanted returns true for a page. It calls every function in always with each page.
 func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) page {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)

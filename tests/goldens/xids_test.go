@@ -257,7 +257,8 @@ func TestRandomXIDsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// playXIDs plays a number of XIDs among reloads, engine restarts, and lost and unbound GPUs, and checks the counts.
+// playXIDs plays total XIDs, interleaved with reloads, engine restarts, and lost and unbound GPUs, and checks the
+// counts.
 func playXIDs(r *xidRig, total int) {
 	r.read()
 	made, done := 0, map[string]int{}

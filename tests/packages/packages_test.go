@@ -27,7 +27,7 @@ import (
 const (
 	root     = "../.."
 	patience = 40 * time.Second
-	// epoch is the commit time of the packages, in seconds since 1970.
+	// epoch is the commit time that the packages are built with, as a Unix timestamp (SOURCE_DATE_EPOCH).
 	epoch = "1795365907"
 )
 

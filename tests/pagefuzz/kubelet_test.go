@@ -48,7 +48,7 @@ type node struct {
 	v1.UnimplementedPodResourcesListerServer
 	t      *testing.T
 	w      *world
-	socket string // file whose modification time is the start of the kubelet; nothing connects to it
+	socket string // file whose modification time says when the kubelet started; nothing connects to it
 
 	mu       sync.Mutex
 	rng      *rand.Rand // separate from the world's generator, because requests arrive while the world is read

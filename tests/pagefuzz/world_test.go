@@ -334,7 +334,7 @@ func (w *world) note() {
 	w.history = append(w.history, m)
 }
 
-// change makes a random change.
+// change applies one random event: a pod starts or ends, a GPU is lost, or the engine or the kubelet misbehaves.
 func (w *world) change() {
 	c := w.cards[w.rng.IntN(len(w.cards))]
 	switch w.rng.IntN(24) {

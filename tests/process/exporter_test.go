@@ -148,7 +148,7 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 	}
 	p := r.sees("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
-	for range 5 { // an XID that the engine reports late is not counted again
+	for range 5 { // wait for more cycles: an XID that the engine reports late must not be counted again
 		before := p.value(last)
 		p = r.sees("another cycle", func(p page) bool { return p.value(last) > before })
 	}

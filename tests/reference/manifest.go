@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// A Workload is a pod of an exporter in a manifest.
+// A Workload is the configuration of an exporter's DaemonSet in a manifest.
 type Workload struct {
 	// Name is the name of the rendering.
 	Name string

@@ -187,8 +187,8 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// With the health file, an HGX H100 has at most 700 series. An HGX B200 has counters by link, and at most 900 series.
-// Links that can be read have no dcgm_exporter_ series.
+// TestHealthCountersAreFew checks the number of series with the health file: at most 700 on an HGX H100, and 900 on an
+// HGX B200, which also has counters by link. Links that can be read have no dcgm_exporter_ series.
 func TestHealthCountersAreFew(t *testing.T) {
 	for node, most := range map[string]int{"h100x8": 700, "b200": 900} {
 		var page, failure bytes.Buffer

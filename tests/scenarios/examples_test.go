@@ -192,7 +192,7 @@ var shown = map[string][]check{
 	"Rows to remap and pages to retire": {
 		is(value("DCGM_FI_DEV_ROW_REMAP_PENDING", "gpu", "1"), 0, 1, 0),
 		is(value("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "gpu", "1"), 0, 1, 0),
-		// only in the scenario, the board reports retired pages
+		// the simulated H100 has no value for this field; only the fault gives it one
 		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1),
 	},
 	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
@@ -316,7 +316,8 @@ func TestUnifiedMemory(t *testing.T) {
 	})
 }
 
-// The table of faults in the docs lists each fault and each node of the simulator.
+// TestEveryFaultIsDocumented checks that docs/simulator.md has a table row for each fault and names each simulated
+// node.
 func TestEveryFaultIsDocumented(t *testing.T) {
 	text := document(t)
 	_, err := sim.ParseScenario(strings.NewReader("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")

@@ -80,7 +80,8 @@ func readModule(dir string) ([]*field, error) {
 	return fields, nil
 }
 
-// isMarker reports whether the name is not that of a field, or only marks the start or end of a range of IDs.
+// isMarker reports whether name is not a real field: it marks the start or end of a range of IDs, or is the placeholder
+// for an unknown field.
 func isMarker(name string) bool {
 	return strings.HasSuffix(name, "_FIELD_ID") || strings.Contains(name, "INTERNAL_FIELDS_0_") ||
 		name == "DCGM_FI_SYSTEM_FIELD_UNKNOWN"

@@ -33,7 +33,7 @@ func defaultsOf(values []byte) ([]byte, error) {
 }
 
 // addSections moves the sections of values, including nested ones, into sections, keyed by dotted path. A section is a
-// map whose keys the schema fixes.
+// map whose keys the schema fixes. rollingUpdate is not one, so it stays in values.
 func addSections(sections map[string]any, prefix string, values map[string]any) {
 	for key, value := range values {
 		path := prefix + key

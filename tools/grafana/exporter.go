@@ -117,7 +117,7 @@ func exporterCollection() []sdk.Panel {
 			"Age of the oldest sample of a GPU or MIG instance. The ten oldest.",
 			seconds, line{"topk(10, max by (instance) (" + own("sample_age_seconds", `UUID!=""`) + "))", "{{instance}}"}),
 		graph("Failures",
-			"Failed stages of cycles per second, by stage and reason.",
+			"Collection failures per second, by stage and reason.",
 			perSecond, line{rate("stage, reason", "collect_failures_total"), "{{stage}}: {{reason}}"}),
 		graph("Dropped",
 			"Dropped samples, duplicates and labels per second.",

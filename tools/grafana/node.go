@@ -6,7 +6,7 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// These are the legends of a GPU, and of a GPU or MIG instance.
+// Legends for series of GPUs, and for series of GPUs or MIG instances.
 const (
 	gpuLegend    = "{{node}} GPU {{gpu}}"
 	deviceLegend = "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"

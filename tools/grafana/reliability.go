@@ -150,8 +150,8 @@ func reliabilityClocks() []sdk.Panel {
 			"Number of GPUs whose clocks are limited, as GPU seconds per second.",
 			count, line{"sum by (clock_event) " + rate(`clock_event!="gpu_idle"`), "{{clock_event}}"})),
 		graph("By GPU",
-			"Fraction of time in which heat, the power brake or a hardware fault limited the clocks. "+
-				"The ten most affected GPUs.",
+			"Fraction of time in which heat, the power brake or a hardware fault limited the clocks, "+
+				"by GPU and reason. The ten highest.",
 			ratio, line{named("topk(10, sum by (" + byGPU + ", clock_event) " + rate(limited) + " > 0)"),
 				gpuLegend + " {{clock_event}}"}),
 	}

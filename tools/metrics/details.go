@@ -21,14 +21,14 @@ var details = map[string]string{
 	"remote-hostengine-info": "Prefer unix:// for an engine on the same machine.",
 	"fallback": "auto is nvml if the host engine is embedded or on this machine, and none otherwise. The " +
 		"exporter returns to DCGM when it is available again.",
-	"devices":      "f watches every GPU, and the instances of GPUs that MIG partitions.",
+	"devices":      "f watches every GPU and, if MIG is enabled on it, its GPU instances.",
 	"sim-fallback": "make run sets it. Never use it in production: simulated values look real.",
 	"sim-node":     "The default is a node with eight H100 GPUs, two of them partitioned by MIG.",
 	"owner-labels": "series: only series of devices with exactly one owner, as in NVIDIA's " +
 		"exporter. copies: like series, but the series of a GPU that several HPC jobs hold are repeated for each " +
 		"job. Sums then count the device several times. This is the default under --compatibility=strict. info: " +
 		"only dcgm_pod_gpu_*, so that pods and jobs that come and go create no new device series; join them with " +
-		"dcgm_pod_gpu_info. It cannot be combined with --compatibility=strict.",
+		"dcgm_pod_gpu_info. info cannot be combined with --compatibility=strict.",
 	"health-ignore": "Write each code as in the label health_error_code, with or without DCGM_FR_. The table of findings in " +
 		"docs/verdict.md lists them. The series keep DCGM's value and get the label treatment=\"informational\".",
 	"kubernetes-pod-label-allowlist-regex": "Separate several expressions with commas, or repeat the flag.",

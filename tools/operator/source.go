@@ -360,9 +360,9 @@ type reader struct {
 	seen   map[string]bool
 }
 
-// reads returns the fields of the ClusterPolicy that a function, or a function that it calls, reads. If the code passes
-// on a section, all of its fields are included. Fields that are only read if the section's own switch is on are
-// omitted.
+// reads returns the ClusterPolicy fields that a function reads, directly or through functions that it calls. A section
+// that is used as a whole appears as one entry, the section's path. An image that is resolved appears as its
+// repository, image and version. Fields that are read only if their section is enabled are omitted.
 func (s *source) reads(transform string) map[string]bool {
 	r := &reader{s, map[string]bool{}, map[string]bool{}}
 	r.function(transform)

@@ -38,8 +38,9 @@ func TestOperandsAreGenerated(t *testing.T) {
 	}
 }
 
-// In v26.7.0, NVIDIA added a list of images that shows which tags end in the operating system. The list lacks the image
-// of the vGPU manager, and has some that the operator no longer uses.
+// TestUpstreamsListAgrees compares operands.txt with the images in generate-image-list.py, which NVIDIA added in
+// v26.7.0. The script also shows which tags end in the operating system. It skips the vGPU manager's image, so the test
+// adds it. Operands that the operator no longer supports are left out.
 func TestUpstreamsListAgrees(t *testing.T) {
 	text, err := exec.Command("git", "-C", charts.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
 	if err != nil {

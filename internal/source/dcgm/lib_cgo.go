@@ -48,7 +48,7 @@ func (l *library) connect(a hostengine.Address, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
-		return nil, fmt.Errorf("%w: this process is connected to %s and cannot connect to %s at the same time",
+		return nil, fmt.Errorf("%w: this process is already connected to the host engine (%s) and cannot also connect to %s",
 			gpu.ErrUnavailable, l.at, a)
 	}
 	if err := l.load(o); err != nil {

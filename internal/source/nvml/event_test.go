@@ -83,7 +83,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 		}
 		for _, x := range b.XIDs {
 			if x.Since == 0 || x.Since > x.Time {
-				t.Errorf("%+v: want times above 0, Since not after Time", x)
+				t.Errorf("%+v: want 0 < Since <= Time", x)
 			}
 			list = append(list, fmt.Sprint(x.ID, ":", x.Code))
 		}

@@ -197,7 +197,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: health, watches: [PCIE], result: pass}`, `unknown result "pass", expected one of fail, warn`},
 		{`{fault: health, watches: [PCIE], code: REPLAYS}`,
 			`code is "REPLAYS", expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN`},
-		{`{fault: health, watches: [MEM], devices: [nvswitch 0]}`, `device "nvswitch 0" does not have the health watch MEM`},
+		{`{fault: health, watches: [MEM], devices: [nvswitch 0]}`, `device "nvswitch 0" has no health watch MEM`},
 		// The following errors are only found when the node is known.
 		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no device "1"`},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0"]}`, `node single has no device "connectx 0"`},

@@ -261,7 +261,7 @@ func (f *fault) parseDevices() error {
 		case f.Kind == faultHealth && !slices.ContainsFunc(watches[:], func(w watch) bool {
 			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
 		}):
-			return fmt.Errorf("device %q does not have the health watch %s", name, strings.Join(f.Watches, ", "))
+			return fmt.Errorf("device %q has no health watch %s", name, strings.Join(f.Watches, " or "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
 			return fmt.Errorf("device %q: fault %s needs a switch such as \"nvswitch 1\" or a link such as \"nvswitch 1/7\"", name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:

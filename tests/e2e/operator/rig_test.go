@@ -163,8 +163,8 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 // release is the name of the chart's Helm release.
 const release = "gpu-operator"
 
-// chart returns a chart that renders the same objects as the real one with its defaults, except hooks. Helm installs
-// it, so that the release is a real one.
+// chart returns a chart that renders the same objects as NVIDIA's chart with default values, without hooks. The tests
+// install it with Helm to get a genuine release.
 func (s *server) chart(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "gpu-operator")

@@ -73,7 +73,7 @@ type podState struct {
 	Restarts                   int
 }
 
-// load reads a state. If the state has Base, its file is applied to base.yaml.
+// load reads a state. If Base is set, the objects in its file are patches to those in base.yaml.
 func load(t *testing.T, name string) *state {
 	t.Helper()
 	docs := documents(t, filepath.Join("states", name+".yaml"))

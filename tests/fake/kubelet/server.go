@@ -137,7 +137,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Start, after Stop, serves on a new socket at the same path, like a kubelet that has just started.
+// Start serves again after Stop, on a new socket at the same path, like a restarted kubelet.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.mu.Lock()

@@ -20,7 +20,7 @@ const (
 const reason = "shared-material-absent"
 
 // Path returns the path of a file or folder in the shared material. name is relative to the folder shared next to the
-// repository and uses slashes. If it does not exist, Path ends the test.
+// repository and uses slashes. If it does not exist, Path skips the test, or fails it if REQUIRE_SHARED_MATERIAL is 1.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	path, err := find(name)
