@@ -1,10 +1,12 @@
 package server_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -137,6 +139,41 @@ func TestOldConnectionHasNoCertificate(t *testing.T) {
 	client.CloseIdleConnections()
 	if _, err := client.Get("https://" + address + "/metrics"); err == nil {
 		t.Error("new connection without a certificate was accepted, want it rejected")
+	}
+}
+
+// records is a log handler that sends each record to a channel.
+type records chan slog.Record
+
+func (r records) Enabled(context.Context, slog.Level) bool           { return true }
+func (r records) Handle(_ context.Context, record slog.Record) error { r <- record; return nil }
+func (r records) WithAttrs([]slog.Attr) slog.Handler                 { return r }
+func (r records) WithGroup(string) slog.Handler                      { return r }
+
+// A TCP probe of a TLS listener is not worth a warning. A client that does not speak TLS is.
+func TestHandshakeErrors(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	logged := make(records, 16)
+	_, address := serve(t, server.Options{Log: slog.New(logged), ConfigFile: write(t, filepath.Join(dir, "web.yml"), certificates)})
+	for sent, want := range map[string]slog.Level{"": slog.LevelDebug, "hello\r\n\r\n": slog.LevelWarn} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte(sent)); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		for record := range logged {
+			if !strings.Contains(record.Message, "handshake") {
+				continue
+			}
+			if record.Level != want {
+				t.Errorf("connection that sends %q: log level = %v, want %v: %s", sent, record.Level, want, record.Message)
+			}
+			break
+		}
 	}
 }
 

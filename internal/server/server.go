@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -110,9 +112,22 @@ func New(opts Options) (*Server, error) {
 		WriteTimeout:      opts.WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(errorLog{opts.Log}, "", 0),
 	}
 	return s, nil
+}
+
+// errorLog logs the errors of http.Server as warnings. A TLS connection that is closed before its handshake is logged at
+// level debug, because TCP probes close every connection like that.
+type errorLog struct{ log *slog.Logger }
+
+func (l errorLog) Write(p []byte) (int, error) {
+	line, level := strings.TrimSpace(string(p)), slog.LevelWarn
+	if strings.HasPrefix(line, "http: TLS handshake error from ") && strings.HasSuffix(line, ": EOF") {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, line)
+	return len(p), nil
 }
 
 // Handler returns the routes without TLS and authentication.
