@@ -86,7 +86,7 @@ const (
 	oldBoard      = "the hardware is faulty; only GPUs before Ampere report these XIDs"
 	gspFirst      = "the GPU cannot run work without its GSP; the memory is one hour, because a reset fixes most cases"
 	fatalLink     = "most of these errors end one job; after a fatal one, the recovery action drains the GPU"
-	boardStorage  = "the board's storage failed; running work does not need it"
+	boardStorage  = "the board's InfoROM or its flash is worn or has failed; running work does not need it"
 	linkOnPurpose = "software disabled the link, possibly on purpose"
 	repairWaits   = "the error is contained and is repaired at the next reset"
 	companion     = "the driver also reports XID 48, 63, 94, 95 or 140; the class of that XID applies"

@@ -169,8 +169,10 @@ Fields that hold structures, and fields of vGPUs on the host, cannot be exported
 	b.WriteString(`
 ## Families of the exporter
 
-Name these families in the counters file, like fields. Their names are the same in both vocabularies. They have the labels of their entity (GPU,
-switch, card or link) and its owner, and their own labels.
+Name these families in the counters file, like fields. Their names are the same in both vocabularies. Each series has the
+labels of its entity (GPU, switch, card, link or node) and the family's own labels. Most also have the labels of the entity's current owner.
+XID counters and times have the owner at the time of the XID. Clock event totals and seconds, XID details, SXIDs and the verdict have no
+owner labels.
 
 | name | type | unit | own labels | made of field | from | what |
 |---|---|---|---|---|---|---|
