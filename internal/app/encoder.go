@@ -37,8 +37,8 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname = hostname(cfg, log)
-		// The session knows the host of a remote engine. Under Kubernetes that may be the address of a Service, which
-		// is the same on every node.
+		// Use the host of a remote engine, except under Kubernetes: there it may be the address of a Service, which is
+		// the same on every node.
 		options.EngineHost = !cfg.Kubernetes.Enabled
 	}
 	return options
@@ -50,7 +50,7 @@ func isAccounting(family string) bool { return catalog.IsInGroup(family, catalog
 // families of the default counters file are never dropped.
 func rank() func(family string) int {
 	basic := map[string]bool{}
-	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // tests parse the embedded file
+	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // ignore the errors: tests parse the embedded file
 	for _, r := range requests {
 		for _, name := range namesOf(r.Name) {
 			basic[name] = true

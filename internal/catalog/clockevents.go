@@ -24,7 +24,7 @@ var clockEvents = [...]ClockEvent{
 	{0x100, "display_clocks", false},
 }
 
-// ClockEvents yields the reasons of a bit mask, without bits that have no name. ClockEvents(-1) yields all reasons.
+// ClockEvents yields the named reasons in a bit mask. ClockEvents(-1) yields all of them.
 func ClockEvents(mask int64) iter.Seq[ClockEvent] {
 	return func(yield func(ClockEvent) bool) {
 		for _, e := range clockEvents {

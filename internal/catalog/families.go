@@ -58,7 +58,7 @@ type Group uint8
 const (
 	Requested  Group = iota // a line of the counters file
 	Accounting              // --enable-accounting-metrics
-	XIDOwners               // --owner-labels=info: XIDs by owner, if series of devices have no owner labels
+	XIDOwners               // --owner-labels=info: XIDs by owner, because device series then have no owner labels
 	Health                  // --enable-health-metrics
 )
 

@@ -67,7 +67,7 @@ func (t Treatment) Label() string {
 // xidField stands for the XID field, which every plan with XIDs has.
 const xidField = "DCGM_FI_DEV_XID_ERRORS"
 
-// findingPrefix begins every code of the table.
+// findingPrefix is the prefix of DCGM's finding codes. The rows of findings omit it.
 const findingPrefix = "DCGM_FR_"
 
 // FindingNumbered returns the finding with DCGM's number. If the table does not have it, the Code is the

@@ -15,7 +15,7 @@ const (
 	unknownType  = "unknown type"
 )
 
-// A Problem is a mistake in one line of a counters file.
+// A Problem is a mistake in a counters file.
 type Problem struct {
 	File     string
 	Line     int    // from 1; 0 if the problem concerns the whole file

@@ -26,11 +26,11 @@ type reportCount struct {
 // reports holds the reports of one source about one entity.
 //
 // An engine's history is a multiset of (id, code), and a session reports each element at most once. So an error is new
-// if its session has now reported it more often than it was counted before. This does not depend on the order of
-// reports, and it holds for equal IDs.
+// if its session has now reported it more often than it was counted before. The order of reports does not matter, and
+// IDs may repeat.
 //
-// Beyond maxReports, the oldest reports are forgotten. Their IDs are at most floor. What a new session reports up to floor
-// counts as known.
+// Beyond maxReports, the oldest reports are forgotten, and floor is the highest of their IDs. If a session may repeat its
+// history, unknown reports with IDs up to floor count as known.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // in the order of their arrival; a ring buffer once it is full

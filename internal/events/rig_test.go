@@ -151,7 +151,7 @@ func start[S collector.Session](t *testing.T, open func(context.Context, *gpu.Pl
 	return loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
 }
 
-// gauge returns the line of a row's gauge.
+// gauge returns the expected line of a row's XID gauge.
 func gauge(row int, code int64) string {
 	return fmt.Sprintf("XID{%d}[{err_code %d} {err_msg %s}] %d", row, code, catalog.XIDMessage(code), code)
 }

@@ -331,8 +331,8 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	}
 }
 
-// uidsOf returns the UIDs of pods that the API server does not know, from their log folders. An unlisted pod keeps its
-// UID, because the newest folder of its name may belong to a later pod.
+// uidsOf returns the UIDs, from the log folders, of pods about which the API server has no information. An unlisted pod
+// keeps its UID, because the newest folder of its name may belong to a later pod.
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	uids := map[podName]string{}
 	for i := range allocations {

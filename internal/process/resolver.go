@@ -134,8 +134,9 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	return p
 }
 
-// ended handles a process that can no longer be read and that was found missing only recently. A process that was not
-// requested lately may have ended long ago, and its PID may be reused.
+// ended returns what is remembered about a process that can no longer be read. Unlike end, it records nothing. It
+// returns the zero process if the PID was not requested lately, or was found missing at least lastRead ago, because the
+// PID may have been reused.
 func (r *Resolver) ended(pid uint32, now time.Time) process {
 	p := r.known[pid]
 	if now.Sub(p.requested) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// serveHealth answers existing probes like NVIDIA's exporter, with 200, OK and two headers. Unlike NVIDIA's it answers
-// 503 while the loop hangs.
+// serveHealth serves probes that were written for NVIDIA's exporter: status 200, the body OK and the same two headers.
+// Unlike that exporter, it returns 503 while the loop hangs.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("X-Registry-Available", strconv.FormatBool(s.hasPage()))

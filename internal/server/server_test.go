@@ -334,7 +334,7 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	}
 }
 
-// ask sends a request.
+// ask sends a GET request for path on an open connection.
 func ask(t *testing.T, c net.Conn, path string) {
 	t.Helper()
 	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {

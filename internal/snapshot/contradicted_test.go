@@ -158,7 +158,7 @@ var workloads = []workload{
 	{run: 90, pause: 90, sm: 0.8, tensor: 0.5},
 }
 
-// A track holds when kernels ran, as sorted pairs of begin and end in seconds.
+// A track holds the periods in which kernels ran, as sorted pairs of begin and end in seconds.
 type track struct {
 	workload
 	edges []float64

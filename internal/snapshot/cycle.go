@@ -55,7 +55,7 @@ func (c *Cycle) Plausible(s *gpu.Sample) bool {
 
 // A Deriver adds the families that are not columns. All methods are called on one goroutine.
 type Deriver interface {
-	// Bind starts a session.
+	// Bind is called when a session starts, with its topology and plan. Later cycles belong to that session.
 	Bind(*gpu.Topology, *gpu.Plan)
 	// Derive appends the families of a cycle. Unless the cycle is Served, only its events are used.
 	Derive([]gpu.Family, *Cycle) []gpu.Family

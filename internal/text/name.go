@@ -11,7 +11,8 @@ func LabelName(name string) string {
 	return name
 }
 
-// MetricName returns name as a metric name that Prometheus accepts: like a label name, but with colons.
+// MetricName returns name as a metric name that Prometheus accepts: letters, digits, underscores and colons, not
+// starting with a digit. Other bytes become underscores.
 func MetricName(name string) string { return validName(name, true) }
 
 func validName(name string, colons bool) string {

@@ -41,7 +41,7 @@ type rule struct {
 // A signal is a condition on one GPU.
 type signal struct {
 	lost   bool          // the signal is that the entity is lost
-	fields []gpu.FieldID // fields whose sum is compared
+	fields []gpu.FieldID // fields to test: within tests their sum, grows tests each field
 	count  gpu.FieldID   // a field that must be at least 1; 0 for none
 	family string        // family whose series are compared
 	label  string        // label of the family that selects series; "" for all series

@@ -353,7 +353,7 @@ func (r *Reader) podsOf(pid uint32) []string {
 	return uids
 }
 
-// open opens the device at path.
+// open opens the kernel log at path. It fails if the file is not the kernel log device.
 func open(path string) (Device, error) {
 	info, err := os.Stat(path)
 	if err != nil {

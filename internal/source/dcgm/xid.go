@@ -21,7 +21,7 @@ const (
 
 // Special values of xidHistory.code.
 const (
-	noXID    = 0  // the engine says that there was no XID yet
+	noXID    = 0  // the engine reports that there has been no XID
 	blankXID = -1 // a blank sample, which the engine appends while a GPU is lost or cannot be read
 )
 

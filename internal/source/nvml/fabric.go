@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// readFabric returns the state of the fabric manager, why it failed, the cluster UUID, the clique, and the mask and
-// summary of the fabric's health. Older drivers have no summary.
+// readFabric reads the state and error of the GPU's registration with the fabric manager, the cluster UUID, the clique,
+// and the mask and summary of the fabric's health. Older drivers have no summary.
 func readFabric(t *target, a *answers) gonvml.Return {
 	info, ret := t.device.GetGpuFabricInfoV().V3()
 	if ret == gonvml.ERROR_ARGUMENT_VERSION_MISMATCH {

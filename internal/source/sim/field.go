@@ -234,7 +234,7 @@ var makers = map[string]func(levels []int, x float64) func(v *view, n int) float
 			return 0
 		}
 	},
-	// The nanoseconds for which the scenario's clock event reasons in a mask were active.
+	// Nanoseconds during which any of the scenario's clock event reasons in the mask was active.
 	"throttle-time": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return float64(v.gpu.throttledFor(int64(x), v.world.at)) }
 	},
