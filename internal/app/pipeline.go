@@ -14,8 +14,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A pipeline turns the readings of a source into pages. Derivers add families to a snapshot, the rewriter makes it look
-// like that of NVIDIA's exporter, if configured, and the encoder renders it.
+// A pipeline holds what turns the readings of a source into pages. The loop's snapshot builder calls the derivers, which
+// add families. The rewriter makes a snapshot look like that of NVIDIA's exporter, if configured, and the encoder renders
+// it.
 type pipeline struct {
 	derived  *derivers
 	rewriter *compat.Rewriter

@@ -81,7 +81,7 @@ type Loop struct {
 	request      gpu.ReadRequest
 	batch        gpu.Batch
 	attributions attributions
-	lastErr      error     // the error of the previous cycle, so that only changes are logged
+	lastErr      error     // the error of the previous cycle; nil if it had data
 	served       time.Time // when the latest page with data was published
 	valid        time.Time // when the latest page expires
 	late         bool      // the latest Read exceeded its timeout
