@@ -124,12 +124,12 @@ func (n *inspection) fabric() (check.Severity, string, string) {
 		name, err := n.read("/proc/" + p + "/comm")
 		seen = seen || err == nil
 		if oneLine(name) == "nv-fabricmanage" { // the kernel truncates process names to 15 bytes
-			return check.OK, fmt.Sprintf("running, for %d NVSwitches", n.switches), ""
+			return check.OK, "running, for " + n.countSwitches(), ""
 		}
 	}
 	if !seen {
-		return check.Unknown, fmt.Sprintf("not checked: the node has %d NVSwitches, but /proc in %s lists no processes", n.switches, n.path), ""
+		return check.Unknown, fmt.Sprintf("not checked: the node has %s, but /proc in %s lists no processes", n.countSwitches(), n.path), ""
 	}
-	return check.Error, fmt.Sprintf("the node has %d NVSwitches, but nv-fabricmanager is not running: CUDA fails with cudaErrorSystemNotReady", n.switches),
+	return check.Error, fmt.Sprintf("the node has %s, but nv-fabricmanager is not running: CUDA fails with cudaErrorSystemNotReady", n.countSwitches()),
 		"systemctl status nvidia-fabricmanager; with a driver container: kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 }

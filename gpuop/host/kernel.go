@@ -35,7 +35,7 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 	}
 	words := check.Count(n.count, "NVIDIA GPU")
 	if n.switches > 0 {
-		words += fmt.Sprintf(" and %d NVSwitches", n.switches)
+		words += " and " + n.countSwitches()
 	}
 	virtual := bound["vfio-pci"] + bound["nvgrace_gpu_vfio_pci"]
 	n.vfio = n.count > 0 && virtual == n.count
@@ -57,6 +57,14 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
 	return check.OK, words + ", bound to the NVIDIA driver", ""
+}
+
+// countSwitches formats the number of NVSwitches, such as "4 NVSwitches".
+func (n *inspection) countSwitches() string {
+	if n.switches == 1 {
+		return "1 NVSwitch"
+	}
+	return fmt.Sprintf("%d NVSwitches", n.switches)
 }
 
 // nouveau checks that the nouveau driver is not loaded.
