@@ -4,6 +4,7 @@ package operator
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. The steps are gpuop commands:
@@ -72,6 +74,14 @@ data:
 `
 	sharing := file("sharing.yaml", manifest)
 	gpuop(0, "lint", sharing)
+	// Kubernetes dates objects in whole seconds. A change in the second in which the plugin started may precede its start.
+	started := time.Now().Unix()
+	s.eventually(t, "the next second to begin", func() error {
+		if time.Now().Unix() == started {
+			return errors.New("still in the same second")
+		}
+		return nil
+	})
 	for _, o := range parse(t, "the ConfigMap", []byte(manifest)) {
 		s.create(t, st, o, "")
 	}
