@@ -470,6 +470,14 @@ func (t *Table) Next(v Version) (Version, bool) {
 	return t.releases[i+1].version, true
 }
 
+// VersionKey returns the key of the values that sets the version of an operand, which is named as in Tag.
+func VersionKey(operand string) string {
+	if operand == "nfd" {
+		return "node-feature-discovery.image.tag"
+	}
+	return operand + ".version"
+}
+
 // Tag returns the version of an operand in release v. Operands are named like "toolkit" or "driver.manager"; "nfd" is
 // Node Feature Discovery. Tag returns "" if the release does not specify a version.
 func (t *Table) Tag(v Version, operand string) string {

@@ -200,11 +200,7 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {
 	case c.Version == "":
-		key := c.Operand + ".version"
-		if c.Operand == "nfd" {
-			key = "node-feature-discovery.image.tag"
-		}
-		return []Image{{c.Operand, base, "neither the values nor the chart set a version: set " + key}}
+		return []Image{{c.Operand, base, "neither the values nor the chart set a version: set " + chart.VersionKey(c.Operand)}}
 	case strings.HasPrefix(c.Version, "sha256:"):
 		return []Image{{c.Operand, base + "@" + c.Version, ""}}
 	}

@@ -269,11 +269,7 @@ func (in *installation) imageName(component string, s *model.Setting) {
 // a version that is the default of an older release is dropped.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
-		name := c + ".version"
-		if c == "nfd" {
-			name = "node-feature-discovery.image.tag"
-		}
-		s, made := in.given(name), in.Table.Tag(in.Version, c)
+		s, made := in.given(chart.VersionKey(c)), in.Table.Tag(in.Version, c)
 		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
 			continue // each release supports several driver branches, so the driver's version is not compared
 		}

@@ -103,11 +103,14 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 		}
 		rows = append(rows, driver, nodes, nvml)
 	}
+	hasDCGM := false
 	if e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Kind == config.SourceAuto {
-		rows = append(rows, e.dcgm(), e.engine(ctx))
+		library := e.dcgm()
+		hasDCGM = library.state == good
+		rows = append(rows, library, e.engine(ctx))
 	}
 	if local {
-		rows = append(rows, e.profiling())
+		rows = append(rows, e.profiling(hasDCGM))
 	}
 	kubelet := row{state: fail}
 	if e.cfg.Kubernetes.Enabled {
@@ -271,7 +274,7 @@ func (e *examination) engine(ctx context.Context) row {
 }
 
 // profiling checks the permissions for profiling metrics.
-func (e *examination) profiling() row {
+func (e *examination) profiling(hasDCGM bool) row {
 	wanted := 0
 	for _, r := range e.set.Requests {
 		if r.Named.Entry.Profiling {
@@ -281,7 +284,7 @@ func (e *examination) profiling() row {
 	if wanted == 0 {
 		return row{good, "profiling", "no profiling metric is configured", ""}
 	}
-	if e.cfg.Source.Kind == config.SourceNVML || e.dcgm().state != good {
+	if !hasDCGM {
 		return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without DCGM",
 			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither."}
 	}

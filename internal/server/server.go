@@ -161,14 +161,13 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	s.local.Store(allLoopback(listeners))
-	if isOpen := !s.local.Load() && !s.web.facts().authenticates; isOpen {
-		for _, e := range []struct {
-			enabled bool
-			path    string
-		}{{s.opt.Lifecycle, "/-/reload"}, {s.opt.Pprof, "/debug/pprof/"}} {
-			if e.enabled {
-				s.opt.Log.Warn(e.path + " rejects every request: the endpoint " + unprotected)
-			}
+	if !s.local.Load() && !s.web.facts().authenticates {
+		const why = " rejects every request: the endpoint " + unprotected
+		if s.opt.Lifecycle {
+			s.opt.Log.Warn("/-/reload" + why)
+		}
+		if s.opt.Pprof {
+			s.opt.Log.Warn("/debug/pprof/" + why)
 		}
 	}
 	limit := newConnections(maxConnections)

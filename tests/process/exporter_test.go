@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
@@ -96,7 +97,7 @@ func TestDemoNode(t *testing.T) {
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
-		t.Skip("SKIP driver-present: the test needs a machine without an NVIDIA driver")
+		material.Skip(t, "driver-present", errors.New("the test needs a machine without an NVIDIA driver"))
 	}
 	r := serve(t, nil, "-c", interval)
 	p := r.sees("a failed attempt", func(p page) bool {

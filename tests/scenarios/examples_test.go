@@ -175,11 +175,11 @@ var shown = map[string][]check{
 		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("throttled time before, within and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
+				t.Errorf("throttled time before, during and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
 			}
 			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
 			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("clock before, within and after the fault = %v, %v and %v MHz, want at most 60 %% of the first within, and at least 80 %% after", clock(p.before), clock(p.within), clock(p.after))
+				t.Errorf("clock before, during and after the fault = %v, %v and %v MHz; want at most 60 %% of the first value during the fault, and at least 80 %% after it", clock(p.before), clock(p.within), clock(p.after))
 			}
 		},
 	},

@@ -20,7 +20,7 @@ func Data(t testing.TB) string {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
 	if _, err := exec.LookPath("xz"); err != nil {
-		t.Skip("SKIP tool-absent: install xz, which unpacks the data of the charts")
+		material.Skip(t, "tool-absent", errors.New("install xz, which unpacks the data of the charts"))
 	}
 	dir := t.TempDir()
 	if out, err := exec.Command("tar", "-xJf", archive, "-C", dir).CombinedOutput(); err != nil {
