@@ -174,6 +174,7 @@ func FuzzProcessName(f *testing.F) {
 func FuzzDetail(f *testing.F) {
 	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true, "ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
 	f.Add("RLW", uint32(0), int8(-1), false, "a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
+	f.Add("_", uint32(0x004505c6), int8(8), true, "0\xfaUG\n%_", "79\n, a name with a newline")
 	f.Fuzz(func(t *testing.T, unit string, number uint32, link int8, fatal bool, name, any string) {
 		if len(unit) == 0 || len(unit) > 40 || strings.Trim(unit, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/") != "" {
 			unit = "UNIT"
