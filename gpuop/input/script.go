@@ -158,7 +158,8 @@ type variable struct {
 // assigns, and ignores the environment of this machine.
 type scriptReader struct {
 	*Script
-	offset, line, col int // position of the text in the script
+	offset, line, col int  // position of the text in the script
+	unescaped         bool // whether the text has marks in place of backslashes; see unescape
 	variables         map[string]variable
 	// assigned counts the assignments to each name. If there are several, the value is uncertain.
 	assigned map[string]int
@@ -324,7 +325,7 @@ func (s *scriptReader) shell(c Command) {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
 	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1,
-		variables: s.variables, assigned: s.assigned}
+		variables: s.variables, assigned: s.assigned, unescaped: w.Raw[0] == '"'}
 	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
 
@@ -458,7 +459,15 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
-	return strings.ReplaceAll(text, unescape, ""), known
+	return s.value(text), known
+}
+
+// value removes the marks that shell puts into a text.
+func (s *scriptReader) value(text string) string {
+	if !s.unescaped {
+		return text
+	}
+	return strings.ReplaceAll(text, unescape, "")
 }
 
 // words expands a word as the shell does. A word that refers to an array becomes the elements of the array. A word with
@@ -492,7 +501,7 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 	words := make([]Word, len(values))
 	for i, value := range values {
 		words[i] = out
-		words[i].Value, words[i].Dynamic = strings.ReplaceAll(value, unescape, ""), strings.Contains(value, Filled)
+		words[i].Value, words[i].Dynamic = s.value(value), strings.Contains(value, Filled)
 		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
@@ -565,8 +574,8 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// unescape replaces a backslash that the outer shell removes, so that offsets in the text stay the same. literal and
-// words remove it from their results.
+// unescape replaces a backslash that the outer shell removes, so that offsets in the text stay the same. value removes
+// it.
 const unescape = "\x06"
 
 var (

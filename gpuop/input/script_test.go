@@ -52,7 +52,8 @@ func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
 func FuzzQuote(f *testing.F) {
 	f.Add("a b'c")
 	f.Add("$x `y` \\")
-	f.Add("\x01") // a control character
+	f.Add("\x01")
+	f.Add("\x06") // the mark of an escaped character
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.ContainsAny(s, "\x00\r") || s == "" || strings.ToValidUTF8(s, "") != s {
 			return
