@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,16 +25,16 @@ type Workload struct {
 	// such as spec.nodeName.
 	Args []string
 	Env  map[string]string
-	// Files holds the files that are mounted from ConfigMaps with a subPath, by path.
+	// Files holds the files that are mounted from ConfigMaps, by path.
 	Files map[string]string
 }
 
-// OperatorState returns a file that the GPU Operator applies. The path is relative to assets, such as
+// OperatorState returns a file that the GPU Operator applies. name is relative to assets, such as
 // state-dcgm-exporter/0800_daemonset.yaml.
-func OperatorState(t testing.TB, path string) []byte {
+func OperatorState(t testing.TB, name string) []byte {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
-	content, err := exec.Command("tar", "-xJOf", archive, "./assets/"+path).Output()
+	content, err := exec.Command("tar", "-xJOf", archive, "./assets/"+name).Output()
 	if err != nil {
 		t.Fatalf("unpack %s: %v", archive, err)
 	}
@@ -109,16 +110,17 @@ type volume struct {
 	} `yaml:"configMap"`
 }
 
-// file returns the content that a ConfigMap has for a file of the volume.
-func (v volume) file(data map[string]map[string]string, path string) (string, bool) {
-	key := path
-	for _, item := range v.ConfigMap.Items {
-		if item.Path == path {
-			key = item.Key
-		}
+// files returns the files of a volume by their path below the mount. items selects keys of the ConfigMap; by default,
+// each key is a file.
+func (v volume) files(data map[string]string) map[string]string {
+	if v.ConfigMap.Items == nil {
+		return data
 	}
-	content, ok := data[v.ConfigMap.Name][key]
-	return content, ok
+	all := map[string]string{}
+	for _, item := range v.ConfigMap.Items {
+		all[item.Path] = data[item.Key]
+	}
+	return all
 }
 
 func workloads(t testing.TB, name string, content []byte) []Workload {
@@ -151,8 +153,15 @@ func workloads(t testing.TB, name string, content []byte) []Workload {
 		}
 		for _, m := range pod.Containers[0].VolumeMounts {
 			for _, v := range pod.Volumes {
-				if content, ok := v.file(data, m.SubPath); v.Name == m.Name && ok {
-					w.Files[m.MountPath] = content
+				if v.Name != m.Name {
+					continue
+				}
+				for name, content := range v.files(data[v.ConfigMap.Name]) {
+					if m.SubPath == "" {
+						w.Files[path.Join(m.MountPath, name)] = content
+					} else if m.SubPath == name {
+						w.Files[m.MountPath] = content
+					}
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -112,10 +113,10 @@ func (w *writer) strings(nodes []ast.Expr) (all []string) {
 }
 
 // literal returns the value of a string literal. A name that is not a literal is an error.
-func (w *writer) literal(n ast.Node) string {
+func (w *writer) literal(n ast.Expr) string {
 	s, ok := stringOf(n)
 	if !ok {
-		w.fail("a metric's name or label is not a string literal: %v", n)
+		w.fail("%s: expected a string literal as the name or a label of a metric, found %s", w.files.Position(n.Pos()), types.ExprString(n))
 	}
 	return s
 }
@@ -153,11 +154,12 @@ func (w *writer) operations() string {
 
 // walkCode visits every node of the Go files in internal, except tests.
 func (w *writer) walkCode(visit func(ast.Node)) {
+	w.files = token.NewFileSet()
 	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		file, err := parser.ParseFile(w.files, path, nil, 0)
 		if err != nil {
 			return err
 		}

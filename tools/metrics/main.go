@@ -9,12 +9,16 @@ package main
 
 import (
 	"fmt"
+	"go/token"
 	"os"
 	"path/filepath"
 )
 
 // writer writes the pages and keeps the first error.
-type writer struct{ err error }
+type writer struct {
+	err   error
+	files *token.FileSet // positions in the Go files that walkCode visits
+}
 
 func (w *writer) fail(format string, args ...any) {
 	if w.err == nil {

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -259,5 +262,18 @@ func TestFlagsPageIsCurrent(t *testing.T) {
 	w := &writer{}
 	if page := w.flags(); w.err != nil || page != read(t, "docs/flags.md") {
 		t.Errorf("docs/flags.md is out of date: go run ./tools/metrics (error %v)", w.err)
+	}
+}
+
+// If the name of a metric is not a string literal, the error has its position and its text.
+func TestNamesAreLiterals(t *testing.T) {
+	w := &writer{files: token.NewFileSet()}
+	e, err := parser.ParseExprFrom(w.files, "internal/a.go", `gauge.NewState(prefix+"up", "Help.")`, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.metric(e.(*ast.CallExpr))
+	if w.err == nil || !strings.HasPrefix(w.err.Error(), "internal/a.go:1:16: ") || !strings.HasSuffix(w.err.Error(), `found prefix + "up"`) {
+		t.Errorf("error %v, want one with the position and the text of the name", w.err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	gotypes "go/types"
 	"io"
 	"maps"
 	"os/exec"
@@ -222,7 +223,7 @@ func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, e
 			return []chart.Condition{chart.Condition(p + "." + key)}, standard, nil
 		}
 	}
-	return nil, false, fmt.Errorf("%w: a condition that is a %T", errSource, e)
+	return nil, false, fmt.Errorf("%w: the condition %s", errSource, gotypes.ExprString(e))
 }
 
 // method interprets a method such as DriverSpec.IsEnabled. It returns the JSON name of the pointer field that the

@@ -105,8 +105,8 @@ func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
 	}
 	for _, tt := range []struct{ name, condition, container, want string }{
 		{"known", "clusterPolicySpec.X.IsEnabled()", "x-ctr", ""},
-		{"a condition that compares numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "a condition"},
-		{"a method that does not exist", "clusterPolicySpec.X.IsWanted()", "x-ctr", "a condition"},
+		{"a condition that compares numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "the condition clusterPolicySpec.X.Count > 2"},
+		{"a method that does not exist", "clusterPolicySpec.X.IsWanted()", "x-ctr", "the condition clusterPolicySpec.X.IsWanted()"},
 		{"a container of another image", "clusterPolicySpec.X.IsEnabled()", "openshift-driver-toolkit-ctr", "the code reads the images"},
 	} {
 		s := newSource()
