@@ -31,9 +31,9 @@ var (
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
 
-// isSecretName reports whether a key, variable or flag with this name holds a secret. Only the last name of a path
+// IsSecretName reports whether a key, variable or flag with this name holds a secret. Only the last name of a path
 // matters, except that tls.key is always a secret.
-func isSecretName(name string) bool {
+func IsSecretName(name string) bool {
 	if variableName.MatchString(name) {
 		return true
 	}
@@ -130,7 +130,7 @@ func find(text string, visit func(start, end int)) {
 		return
 	}
 	for _, m := range secretElement.FindAllStringSubmatch(text, -1) {
-		if isSecretName(m[2]) {
+		if IsSecretName(m[2]) {
 			value := place{pattern: regexp.MustCompile(regexp.QuoteMeta(m[1]) + `value=((?:\\.|[^\s,"'])+)`)}
 			value.find(text, visit)
 		}
@@ -148,7 +148,7 @@ func (p *place) find(text string, visit func(start, end int)) {
 		n := len(m)
 		start, end, next := at+m[n-2], at+m[n-1], at+m[n-1]
 		switch {
-		case n > 4 && !isSecretName(text[at+m[2]:at+m[3]]):
+		case n > 4 && !IsSecretName(text[at+m[2]:at+m[3]]):
 			next = max(at+m[3], at+1)
 		default:
 			for end-start >= 2 && (text[start] == '"' || text[start] == '\'') && text[end-1] == text[start] {
@@ -221,24 +221,17 @@ func (s *Secrets) LearnTree(tree any) {
 	switch tree := tree.(type) {
 	case []any:
 		for i, item := range tree {
-			if flag, _ := item.(string); i+1 < len(tree) && strings.HasPrefix(flag, "--") && isSecretName(flag[2:]) {
-				s.addAll(tree[i+1], 0)
+			if i > 0 && isSecretFlag(tree[i-1]) {
+				s.addAll(item, 0)
 			}
 			s.LearnTree(item)
 		}
 	case map[string]any:
-		if tree["kind"] == "Secret" {
-			s.addAll(tree["data"], 0)
-			s.addAll(tree["stringData"], 0)
-		}
-		if name, _ := tree["name"].(string); isSecretName(name) {
-			s.addAll(tree["value"], 0)
-		}
-		for name, value := range tree {
-			if isSecretName(name) {
+		for key, value := range tree {
+			if isSecretKey(tree, key) {
 				s.addAll(value, 0)
 			}
-			if name == "secretGenerator" {
+			if key == "secretGenerator" {
 				s.literals(value)
 			}
 			s.LearnTree(value)
@@ -248,8 +241,55 @@ func (s *Secrets) LearnTree(tree any) {
 	}
 }
 
+// isSecretKey reports whether the value of a key in a mapping is secret: the data of a Secret, the value of a variable
+// with the name of a secret, or a key with such a name.
+func isSecretKey(mapping map[string]any, key string) bool {
+	name, _ := mapping["name"].(string)
+	return IsSecretName(key) || key == "value" && IsSecretName(name) ||
+		(key == "data" || key == "stringData") && mapping["kind"] == "Secret"
+}
+
+// isSecretFlag reports whether the next argument after this one is secret.
+func isSecretFlag(argument any) bool {
+	text, _ := argument.(string)
+	name, isFlag := strings.CutPrefix(text, "--")
+	return isFlag && IsSecretName(name)
+}
+
+// MaskTree returns a copy of decoded YAML or JSON in which *** replaces the secrets that LearnTree finds by their
+// names. It also replaces short numbers and booleans, which LearnTree ignores because they occur elsewhere too.
+func MaskTree(tree any) any { return maskTree(tree, false) }
+
+func maskTree(tree any, isSecret bool) any {
+	switch tree := tree.(type) {
+	case nil:
+		return nil
+	case []any:
+		masked := make([]any, len(tree))
+		for i, item := range tree {
+			masked[i] = maskTree(item, isSecret || i > 0 && isSecretFlag(tree[i-1]))
+		}
+		return masked
+	case map[string]any:
+		masked := map[string]any{}
+		for key, value := range tree {
+			masked[key] = maskTree(value, isSecret && !isHarmless(key) || isSecretKey(tree, key))
+		}
+		return masked
+	}
+	if isSecret && tree != "" {
+		return "***"
+	}
+	return tree
+}
+
 // harmlessKeys lists keys inside a secret whose values are not secret.
 var harmlessKeys = []string{"name", "key", "namespace", "kind", "path", "user", "server", "host", "registry", "email"}
+
+func isHarmless(key string) bool {
+	key = strings.ToLower(key)
+	return slices.Contains(harmlessKeys, key) || aboutSecret.MatchString(key)
+}
 
 // addAll adds the strings and numbers in a value, except those below keys that hold no secret. If a string is base64,
 // the decoded text is added too.
@@ -269,7 +309,7 @@ func (s *Secrets) addAll(value any, depth int) {
 		}
 	case map[string]any:
 		for name, inner := range value {
-			if !slices.Contains(harmlessKeys, strings.ToLower(name)) && !aboutSecret.MatchString(strings.ToLower(name)) && depth < 8 {
+			if depth < 8 && !isHarmless(name) {
 				s.addAll(inner, depth+1)
 			}
 		}

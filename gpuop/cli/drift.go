@@ -93,7 +93,7 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 		if err := strvals.ParseInto(set, merged); err != nil {
 			return opt, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
 		}
-		flags = append(flags, "--set "+input.Quote(set))
+		flags = append(flags, "--set "+input.Quote(maskSet(set)))
 	}
 	if len(sets) > 0 {
 		names = append(names, "--set")
@@ -103,6 +103,18 @@ func (e *env) intended(files, sets []string) (drift.Options, error) {
 	}
 	opt.Intended, opt.From, opt.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
 	return opt, nil
+}
+
+// maskSet replaces the values of secret keys in a valid argument of --set with ***.
+func maskSet(set string) string {
+	assignments, _ := model.Assignments(set, true)
+	for _, a := range assignments {
+		name, _, _ := strings.Cut(a.Text, "=")
+		if check.IsSecretName(a.Path.String() + a.Element) {
+			set = strings.Replace(set, a.Text, name+"=***", 1)
+		}
+	}
+	return set
 }
 
 // merge merges values into into, as Helm does: maps are merged, other values are replaced, and null is kept.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -189,12 +190,14 @@ func TestDriftShowsNoSecret(t *testing.T) {
 			object["spec"].(map[string]any)["toolkit"] = map[string]any{
 				"env":        []any{map[string]any{"name": "NGC_API_KEY", "value": "plantedInPolicy"}},
 				"privateKey": long,
+				"password":   270001,
+				"auth":       map[string]any{"pin": []any{270002}},
 				"proxy":      "http://u:plantedInURL@proxy.example.com:3128",
 			}
 		case "Secret":
 			secret := object["data"].(map[string]any)
 			secret["release"] = withConfig(t, secret["release"].(string), map[string]any{
-				"toolkit": map[string]any{"password": "plantedInRelease", "apiKey": long},
+				"toolkit": map[string]any{"password": "plantedInRelease", "apiKey": long, "authToken": 270003},
 			})
 		}
 	}
@@ -205,10 +208,12 @@ func TestDriftShowsNoSecret(t *testing.T) {
 	if err := os.WriteFile(from, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const values = "toolkit: {password: plantedInValues, apiKey: other}\n"
+	const values = "toolkit: {password: plantedInValues, apiKey: other, accessToken: 270004}\n"
+	short := regexp.MustCompile("planted|27000")
 	for _, format := range []string{"text", "json"} {
-		code, out, errOut := call(values, "drift", "--from", from, "-f", "-", "--set", "toolkit.token=plantedInFlag", "-o", format)
-		if code != exitFindings || strings.Contains(out+errOut, "planted") {
+		code, out, errOut := call(values, "drift", "--from", from, "-f", "-", "-o", format,
+			"--set", "toolkit.token=plantedInFlag,toolkit.signingKey=270005")
+		if code != exitFindings || short.MatchString(out+errOut) {
 			t.Errorf("drift -o %s: exit %d, want 1 and no planted secret\n%s%s", format, code, out, errOut)
 		}
 		for _, want := range []string{"toolkit.password", "spec.toolkit.env", "spec.toolkit.privateKey", "***"} {

@@ -80,10 +80,11 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if empty(want) && d.defaulted(path, owner) {
 		return
 	}
-	reason := fmt.Sprintf("%s set %s, but the cluster has %s", d.release.id(), d.shown(want), d.shown(have))
+	id, shown := d.release.id(), d.shown(path, have)
+	reason := fmt.Sprintf("%s set %s, but the cluster has %s", id, d.shown(path, want), shown)
 	switch {
 	case empty(want):
-		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", d.shown(have), d.release.id())
+		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", shown, id)
 	case empty(have) && owner.Manager == "":
 		reason += ": the field was removed, or the installed CRD lacks it because Helm does not upgrade CRDs (operator.upgradeCRD)"
 	}
@@ -97,7 +98,7 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	if found && same(value, have) {
 		reason += fmt.Sprintf("; %s has the same value as the cluster", d.From)
 	}
-	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, d.shown(have), owner).At(owner.Time)
+	seen := check.Seen("field", d.subject, "%s: %s, written by %s", name, shown, owner).At(owner.Time)
 	d.add(seen, check.Error, otherField, d.subject+" "+name.String(), reason, d.revert(path, want))
 }
 
@@ -120,15 +121,13 @@ func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
 // upgrade would not restore the field: for custom resources, Helm only applies the differences between the old and the
 // new manifest.
 func (d *fieldDiff) revert(path []string, want any) string {
-	patch := want
 	if empty(want) {
-		patch = nil
+		want = nil
 	}
-	for _, name := range slices.Backward(path) {
-		patch = map[string]any{name: patch}
-	}
+	patch := nested(path, want)
 	data, err := json.Marshal(patch)
-	if err != nil || len(data) > 500 || d.Hidden.Mask(string(data)) != string(data) {
+	isSecret := d.Hidden.Mask(string(data)) != string(data) || !same(patch, check.MaskTree(patch))
+	if err != nil || len(data) > 500 || isSecret {
 		return "kubectl edit " + strings.ToLower(d.subject)
 	}
 	return fmt.Sprintf("kubectl patch %s --type=merge -p %s", strings.ToLower(d.subject), input.Quote(string(data)))

@@ -67,20 +67,24 @@ func (c *comparison) values(r *Release) {
 			agreed++
 			return
 		}
-		reason := fmt.Sprintf("%s sets %s, but %s has %s", c.From, c.shown(want), r.id(), c.shown(have))
-		if !found {
-			reason = fmt.Sprintf("%s sets %s, but %s does not have this value", c.From, c.shown(want), r.id())
+		shown := c.shown(path, have)
+		reason := fmt.Sprintf("%s sets %s, but %s ", c.From, c.shown(path, want), r.id())
+		if found {
+			reason += "has " + shown
+		} else {
+			reason += "does not have this value"
 		}
-		c.add(r.seen("%s: %s", path, c.shown(have)), check.Error, otherValue, path.String(), reason, c.upgrade(r))
+		c.add(r.seen("%s: %s", path, shown), check.Error, otherValue, path.String(), reason, c.upgrade(r))
 	})
 	leaves(r.Config, nil, func(path chart.Path, have any) {
 		fallback, _ := r.fallback(c.Table, path)
 		if named(c.Intended, path) || same(have, fallback) {
 			return
 		}
-		c.add(r.seen("%s: %s", path, c.shown(have)), check.Warning, extraValue, path.String(),
+		shown := c.shown(path, have)
+		c.add(r.seen("%s: %s", path, shown), check.Warning, extraValue, path.String(),
 			fmt.Sprintf("%s sets %s, but %s does not; the chart's default is %s",
-				r.id(), c.shown(have), c.From, c.shown(fallback)),
+				r.id(), shown, c.From, c.shown(path, fallback)),
 			"add it to the values, or remove it from the release: "+c.upgrade(r))
 	})
 	if agreed > 0 {

@@ -69,12 +69,24 @@ func same(a, b any) bool {
 // maxShown limits the length of a value in a sentence, in bytes.
 const maxShown = 160
 
-// shown formats a value as JSON. It masks secrets before it shortens the text.
-func (c *comparison) shown(value any) string {
+// nested returns a tree that has only the value, at the path.
+func nested(path []string, value any) any {
+	for _, name := range slices.Backward(path) {
+		value = map[string]any{name: value}
+	}
+	return value
+}
+
+// shown formats the value at a path as JSON. It masks secrets before it shortens the text.
+func (c *comparison) shown(path []string, value any) string {
 	if _, isText := value.(string); empty(value) && !isText {
 		return "nothing"
 	}
-	data, err := json.Marshal(value)
+	masked := check.MaskTree(nested(path, value))
+	for _, name := range path {
+		masked = masked.(map[string]any)[name]
+	}
+	data, err := json.Marshal(masked)
 	if err != nil {
 		return fmt.Sprint(value)
 	}
