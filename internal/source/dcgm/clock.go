@@ -23,14 +23,14 @@ func (c *clock) dateAt(at int64) int64 {
 
 // dateOf returns the time of a sample and makes the sample the newest of its slot. A sample has the same time in every
 // Read. Trails stay in time order unless the engine's clock is set back.
-func (c *clock) dateOf(to *slot, x *sample) int64 {
-	if x.at == to.at {
-		return to.date
+func (c *clock) dateOf(slot *slot, at int64) int64 {
+	if at == slot.at {
+		return slot.date
 	}
-	date := c.dateAt(x.at)
-	if to.watch.every && x.at > to.at {
-		date = max(date, to.date+1)
+	date := c.dateAt(at)
+	if slot.watch.every && at > slot.at {
+		date = max(date, slot.date+1)
 	}
-	to.at, to.date = x.at, date
+	slot.at, slot.date = at, date
 	return date
 }

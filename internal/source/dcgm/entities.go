@@ -99,7 +99,7 @@ func (inv *inventory) list(
 	a scope, links func() ([]link, error), cpus func() ([]cpu, error),
 ) (list []member, err error) {
 	add := func(e gpu.Entity, serial string) {
-		list = append(list, member{entity{engineGroup(e.Kind), e.ID}, gpu.Device{Entity: e, Serial: serial}})
+		list = append(list, member{entity{engineGroups[e.Kind], e.ID}, gpu.Device{Entity: e, Serial: serial}})
 	}
 	switch a.kind {
 	case gpu.KindNVLink:
@@ -118,7 +118,7 @@ func (inv *inventory) list(
 		}
 		return list, err
 	default:
-		ids, err := inv.engine.entities(engineGroup(a.kind))
+		ids, err := inv.engine.entities(engineGroups[a.kind])
 		for _, id := range slices.Sorted(slices.Values(ids)) {
 			add(gpu.Entity{Kind: a.kind, ID: id}, "")
 		}
@@ -132,7 +132,7 @@ func (inv *inventory) membersOf(links []link, a scope) (list []member) {
 		return cmp.Or(cmp.Compare(a.parent.id, b.parent.id), cmp.Compare(a.index, b.index))
 	})
 	for _, l := range links {
-		if l.parent.group != engineGroup(a.parent) || a.parent == gpu.KindGPU && inv.layout.isLeftOut(l.parent.id) {
+		if l.parent.group != engineGroups[a.parent] || a.parent == gpu.KindGPU && inv.layout.isLeftOut(l.parent.id) {
 			continue
 		}
 		list = append(list, member{l.entity(), gpu.Device{
@@ -142,33 +142,20 @@ func (inv *inventory) membersOf(links []link, a scope) (list []member) {
 	return list
 }
 
-// engineGroup returns the engine's entity group of a kind.
-func engineGroup(kind gpu.Kind) entityGroup {
-	switch kind {
-	case gpu.KindGPU:
-		return groupGPU
-	case gpu.KindNVSwitch:
-		return groupSwitch
-	case gpu.KindCPU:
-		return groupCPU
-	case gpu.KindCPUCore:
-		return groupCore
-	case gpu.KindConnectX:
-		return groupConnectX
-	default:
-		return groupNone
-	}
+// engineGroups has the engine's entity group of each kind that is one.
+var engineGroups = map[gpu.Kind]entityGroup{
+	gpu.KindGPU:      groupGPU,
+	gpu.KindNVSwitch: groupSwitch,
+	gpu.KindCPU:      groupCPU,
+	gpu.KindCPUCore:  groupCore,
+	gpu.KindConnectX: groupConnectX,
 }
 
 // Reads reports whether the source can read everything in a plan. The engine and the hardware may still lack some of
 // it.
 func Reads(p *gpu.Plan) bool {
-	for i := range p.Fields {
-		if !reads(&p.Fields[i]) {
-			return false
-		}
-	}
-	return true // DCGM has health, peers and placement
+	// DCGM has health, peers and placement.
+	return !slices.ContainsFunc(p.Fields, func(f gpu.Field) bool { return !reads(&f) })
 }
 
 // reads reports whether the field is read for any kind of entity.

@@ -152,24 +152,24 @@ func (inv *inventory) nothingToWatch(gpus int) error {
 
 // withGPUs returns the GPUs of all selected entities, followed by the selected instances.
 func (inv *inventory) withGPUs(members []entity) []entity {
-	var gpus, instances []entity
-	add := func(id uint32) {
-		if e := (entity{groupGPU, id}); !slices.Contains(gpus, e) {
-			gpus = append(gpus, e)
-		}
-	}
+	var gpus []uint32
+	var instances []entity
 	for _, e := range members {
+		gpus = append(gpus, inv.gpuOf(e))
 		if e.group == groupInstance {
 			instances = append(instances, e)
 		}
-		add(inv.gpuOf(e))
 	}
-	for i := range inv.layout.others.members {
-		if e := &inv.layout.others.members[i].Entity; e.ParentKind == gpu.KindGPU {
-			add(e.Parent)
+	for _, m := range inv.layout.others.members {
+		if m.Entity.ParentKind == gpu.KindGPU {
+			gpus = append(gpus, m.Entity.Parent)
 		}
 	}
-	return append(gpus, instances...)
+	var all []entity
+	for _, id := range sortedSet(gpus) {
+		all = append(all, entity{groupGPU, id})
+	}
+	return append(all, instances...)
 }
 
 // identify reads the identities of GPUs and then instances. DCGM reports minor number and index only as fields.

@@ -4,6 +4,7 @@ package dcgm
 
 /*
 #cgo LDFLAGS: -ldl -Wl,--unresolved-symbols=ignore-in-object-files
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include "thin.h"
@@ -48,8 +49,8 @@ func (l *library) connect(a hostengine.Address, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
-		return nil, fmt.Errorf("%w: this process is already connected to the host engine (%s) and cannot also connect to %s",
-			gpu.ErrUnavailable, l.at, a)
+		return nil, fmt.Errorf("%w: this process is already connected to the host engine (%s) "+
+			"and cannot also connect to %s", gpu.ErrUnavailable, l.at, a)
 	}
 	if err := l.load(o); err != nil {
 		return nil, err
@@ -105,16 +106,22 @@ func (l *library) load(o Options) error {
 				gpu.ErrVersion, Library, C.GoString(problem))
 		}
 		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image "+
-			"without -nvml in its tag), or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
+			"without -nvml in its tag), or add its folder to LD_LIBRARY_PATH",
+			gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
 	return nil
 }
 
-// Loadable reports whether libdcgm can be loaded now.
+// Loadable reports whether libdcgm can be loaded now. It does not keep it loaded.
 func Loadable() bool {
 	name := C.CString(Library)
 	defer C.free(unsafe.Pointer(name))
-	return C.thin_loadable(name) != 0
+	handle := C.dlopen(name, C.RTLD_LAZY|C.RTLD_LOCAL)
+	if handle == nil {
+		return false
+	}
+	C.dlclose(handle)
+	return true
 }
 
 // release shuts down libdcgm if it is not in use. go-dcgm does not do so if its own connection failed or did not close.
@@ -138,9 +145,7 @@ type connection struct {
 	handle C.uintptr_t // C.THIN_EMBEDDED, or a connection made without go-dcgm
 
 	buffer    C.thin_buffer
-	found     [C.THIN_ENTITIES_MAX]C.uint
-	hierarchy C.thin_hierarchy
-	linked    C.thin_links
+	hierarchy C.thin_hierarchy // too large to allocate in each cycle
 }
 
 func (e *connection) dial(target string, a hostengine.Address) error {
@@ -196,14 +201,27 @@ func (e *connection) versions() (library, engine string, err error) {
 	return own.RawBuildInfoString, theirs.RawBuildInfoString, coded("dcgmHostengineVersionInfo", err)
 }
 
+// structVersion returns the first member of a structure of libdcgm: its size and version.
+func structVersion[T any](version C.uint) C.uint { return C.uint(unsafe.Sizeof(*new(T))) | version<<24 }
+
+// get calls a function that DCGM 4.0 may lack.
+func (e *connection) get(function string, answer unsafe.Pointer) C.int {
+	name := C.CString(function)
+	defer C.free(unsafe.Pointer(name))
+	return C.thin_get(name, e.handle, answer)
+}
+
 func (e *connection) entities(group entityGroup) ([]uint32, error) {
-	var n C.int
-	code := C.thin_entities(e.handle, C.uint(group), &e.found[0], &n)
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(e.found[i])
+	var found [C.THIN_ENTITIES_MAX]C.uint
+	n := C.int(len(found))
+	if code := C.dcgmGetEntityGroupEntities(e.handle, C.uint(group), &found[0], &n, 0); code != 0 {
+		return nil, result("dcgmGetEntityGroupEntities", code)
 	}
-	return ids, result("dcgmGetEntityGroupEntities", code)
+	var ids []uint32
+	for _, id := range found[:max(0, min(n, C.int(len(found))))] {
+		ids = append(ids, uint32(id))
+	}
+	return ids, nil
 }
 
 func (e *connection) supported() ([]uint32, error) {
@@ -218,16 +236,20 @@ func (e *connection) supported() ([]uint32, error) {
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
 
 func (e *connection) instances() ([]instance, error) {
-	code := C.thin_instances(e.handle, &e.hierarchy)
-	list := make([]instance, e.hierarchy.count)
+	found := &e.hierarchy
+	found.version, found.count = structVersion[C.thin_hierarchy](2), 0
+	if code := C.dcgmGetGpuInstanceHierarchy(e.handle, found); code != 0 {
+		return nil, result("dcgmGetGpuInstanceHierarchy", code)
+	}
+	list := make([]instance, min(int(found.count), len(found.entries)))
 	for i := range list {
-		x := &e.hierarchy.entries[i]
+		x := &found.entries[i]
 		list[i] = instance{
 			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)}, parent: uint32(x.parent.id),
 			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
 		}
 	}
-	return list, result("dcgmGetGpuInstanceHierarchy", code)
+	return list, nil
 }
 
 // States of links that do not exist (dcgmNvLinkLinkState_t). Switches report linkDisabled for them.
@@ -238,7 +260,20 @@ const (
 )
 
 func (e *connection) links() (list []link, err error) {
-	code := C.thin_get_links(e.handle, &e.linked)
+	found := C.thin_links{version: structVersion[C.thin_links](5)}
+	code := C.dcgmGetNvLinkLinkStatus(e.handle, unsafe.Pointer(&found))
+	if code == codeVersionMismatch {
+		old := C.thin_links_old{version: structVersion[C.thin_links_old](4)}
+		code = C.dcgmGetNvLinkLinkStatus(e.handle, unsafe.Pointer(&old))
+		found = C.thin_links{gpu_count: old.gpu_count, switch_count: old.switch_count, switches: old.switches}
+		for i := range old.gpus {
+			found.gpus[i].id = old.gpus[i].id
+			copy(found.gpus[i].states[:], old.gpus[i].states[:])
+		}
+	}
+	if code != 0 {
+		return nil, result("dcgmGetNvLinkLinkStatus", code)
+	}
 	add := func(parent entity, states []C.uint) {
 		for index, state := range states {
 			if state != linkNotSupported && (state != linkDisabled || parent.group == groupGPU) {
@@ -246,21 +281,31 @@ func (e *connection) links() (list []link, err error) {
 			}
 		}
 	}
-	for i := range e.linked.gpus[:e.linked.gpu_count] {
-		g := &e.linked.gpus[i]
-		add(entity{groupGPU, uint32(g.id)}, g.states[:])
+	for i := range min(int(found.gpu_count), len(found.gpus)) {
+		add(entity{groupGPU, uint32(found.gpus[i].id)}, found.gpus[i].states[:])
 	}
-	for i := range e.linked.switches[:e.linked.switch_count] {
-		s := &e.linked.switches[i]
-		add(entity{groupSwitch, uint32(s.id)}, s.states[:])
+	for i := range min(int(found.switch_count), len(found.switches)) {
+		add(entity{groupSwitch, uint32(found.switches[i].id)}, found.switches[i].states[:])
 	}
-	return list, result("dcgmGetNvLinkLinkStatus", code)
+	return list, nil
 }
 
 func (e *connection) cpus() ([]cpu, error) {
-	var found C.thin_cpus
-	code := C.thin_get_cpus(e.handle, &found)
-	list := make([]cpu, found.count)
+	found := C.thin_cpus{version: structVersion[C.thin_cpus](2)}
+	code := e.get("dcgmGetCpuHierarchy_v2", unsafe.Pointer(&found))
+	if code == codeVersionMismatch || code == codeFunctionNotFound {
+		old := C.thin_cpus_old{version: structVersion[C.thin_cpus_old](1)}
+		code = e.get("dcgmGetCpuHierarchy", unsafe.Pointer(&old))
+		found = C.thin_cpus{count: old.count}
+		for i := range old.cpus {
+			found.cpus[i].id = old.cpus[i].id
+			found.cpus[i].cores = old.cpus[i].cores
+		}
+	}
+	if code != 0 {
+		return nil, result("dcgmGetCpuHierarchy_v2", code)
+	}
+	list := make([]cpu, min(int(found.count), len(found.cpus)))
 	for i := range list {
 		c := &found.cpus[i]
 		serial := C.GoStringN(&c.serial[0], C.int(C.strnlen(&c.serial[0], C.size_t(len(c.serial)))))
@@ -271,19 +316,29 @@ func (e *connection) cpus() ([]cpu, error) {
 			}
 		}
 	}
-	return list, result("dcgmGetCpuHierarchy_v2", code)
+	return list, nil
 }
 
 func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
-	var found C.thin_place
-	if err := result("dcgmGetDeviceTopology", C.thin_get_place(e.handle, C.uint(id), &found)); err != nil {
-		return nil, nil, err
+	found := C.thin_place{version: structVersion[C.thin_place](2)}
+	code := C.dcgmGetDeviceTopology(e.handle, C.uint(id), unsafe.Pointer(&found))
+	if code == codeVersionMismatch {
+		old := C.thin_place_old{version: structVersion[C.thin_place_old](1)}
+		code = C.dcgmGetDeviceTopology(e.handle, C.uint(id), unsafe.Pointer(&old))
+		found = C.thin_place{cpus: old.cpus, count: old.count}
+		for i, p := range old.paths {
+			found.paths[i].id = p.id
+			found.paths[i].path = C.uint64_t(p.path)
+		}
+	}
+	if code != 0 {
+		return nil, nil, result("dcgmGetDeviceTopology", code)
 	}
 	for _, word := range found.cpus {
 		cpus = append(cpus, uint64(word))
 	}
-	for i := range found.paths[:found.count] {
-		paths = append(paths, path{uint32(found.paths[i].id), uint64(found.paths[i].path)})
+	for _, p := range found.paths[:min(int(found.count), len(found.paths))] {
+		paths = append(paths, path{uint32(p.id), uint64(p.path)})
 	}
 	return cpus, paths, nil
 }
@@ -321,23 +376,26 @@ func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {
 }
 
 func (e *connection) createGroup(name string, members []entity) (handle, []refusal, error) {
-	list := make([]C.thin_entity, len(members))
-	codes := make([]C.int, len(members))
-	for i, m := range members {
-		list[i] = C.thin_entity{group: C.uint(m.group), id: C.uint(m.id)}
-	}
+	const empty = 1 // DCGM_GROUP_EMPTY
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	code := C.thin_create_group(e.handle, text, unsafe.SliceData(list), C.int(len(list)), unsafe.SliceData(codes), &id)
-	if code != 0 {
+	if code := C.dcgmGroupCreate(e.handle, empty, text, &id); code != 0 {
 		return 0, nil, result("dcgmGroupCreate", code)
 	}
 	var refused []refusal
-	for i, code := range codes {
-		if code != 0 {
+	for i, m := range members {
+		switch code := C.dcgmGroupAddEntity(e.handle, id, C.uint(m.group), C.uint(m.id)); code {
+		case 0:
+		case codeBadParameter, codeGPULost, codeGPUNotSupported:
 			refused = append(refused, refusal{i, result("dcgmGroupAddEntity", code)})
+		default: // the call failed, not the member
+			C.dcgmGroupDestroy(e.handle, id)
+			return 0, nil, result("dcgmGroupCreate", code)
 		}
+	}
+	if len(refused) == len(members) {
+		return 0, refused, result("dcgmGroupCreate", C.dcgmGroupDestroy(e.handle, id))
 	}
 	return handle(id), refused, nil
 }
@@ -382,8 +440,7 @@ func (e *connection) latest(group, fields handle) (readout, error) {
 }
 
 func (e *connection) since(group, fields handle, from int64) (readout, error) {
-	var next C.longlong
-	code := C.thin_since(e.handle, C.uintptr_t(group), C.uintptr_t(fields), C.longlong(from), &next, &e.buffer)
+	code := C.thin_since(e.handle, C.uintptr_t(group), C.uintptr_t(fields), C.longlong(from), &e.buffer)
 	return e.readout(), result("dcgmGetValuesSince_v2", code)
 }
 
@@ -399,33 +456,38 @@ func (e *connection) setHealth(group handle, systems uint32) error {
 }
 
 func (e *connection) checkHealth(group handle) ([]incident, error) {
-	found := (*C.thin_health)(C.malloc(C.sizeof_thin_health)) // too large for the stack: one megabyte
+	found := (*C.thin_health)(C.malloc(C.sizeof_thin_health)) // one megabyte would be much garbage in each cycle
 	defer C.free(unsafe.Pointer(found))
-	code := C.thin_check_health(e.handle, C.uintptr_t(group), found)
+	found.version, found.count = structVersion[C.thin_health](5), 0
+	if code := C.dcgmHealthCheck(e.handle, C.uintptr_t(group), found); code != 0 {
+		return nil, result("dcgmHealthCheck", code)
+	}
 	var list []incident
-	for i := range found.incidents[:found.count] {
+	for i := range min(int(found.count), len(found.incidents)) {
 		x := &found.incidents[i]
 		list = append(list, incident{
 			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)},
 			system: uint32(x.system), result: uint32(x.result), code: uint32(x.code),
 		})
 	}
-	return list, result("dcgmHealthCheck", code)
+	return list, nil
 }
 
 func (e *connection) peers() ([]peer, error) {
-	var found C.thin_peers
-	code := C.thin_get_peers(e.handle, &found)
+	found := C.thin_peers{version: structVersion[C.thin_peers](1)} // no GPU ids: request all GPUs
+	if code := e.get("dcgmGetNvLinkP2PStatus", unsafe.Pointer(&found)); code != 0 {
+		return nil, result("dcgmGetNvLinkP2PStatus", code)
+	}
 	var list []peer
-	gpus := found.gpus[:found.count]
-	for i := range gpus {
-		for j := range gpus {
+	gpus := found.gpus[:min(int(found.count), len(found.gpus))]
+	for i, from := range gpus {
+		for j, to := range gpus {
 			if i != j {
-				list = append(list, peer{from: uint32(gpus[i].id), to: uint32(gpus[j].id), state: uint32(gpus[i].states[j])})
+				list = append(list, peer{from: uint32(from.id), to: uint32(to.id), state: uint32(from.states[j])})
 			}
 		}
 	}
-	return list, result("dcgmGetNvLinkP2PStatus", code)
+	return list, nil
 }
 
 func (e *connection) close() error {

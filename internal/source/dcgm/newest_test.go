@@ -73,7 +73,7 @@ func TestNewestOfSeveral(t *testing.T) {
 			return s.clock.newest
 		},
 		"latest time of the watch": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, readout{}) })
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, nil) })
 			return w.latest
 		},
 	} {
@@ -156,7 +156,7 @@ func TestTrailAfterClockSetBack(t *testing.T) {
 		e.samples = samplesAt(150, at)
 		b.Reset()
 		s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) {
-			s.addSample(&b, row, f, x, readout{})
+			s.addSample(&b, row, f, x, nil)
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
 			t.Errorf("sample %d with time %d: trail = %v, newest = %v, want only this sample in both", i, at*1000, b.Trails, b.Samples)
@@ -183,7 +183,7 @@ func TestTrailOfAHistory(t *testing.T) {
 		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.readTrail(w, &b); err != nil {
+		if err := s.readTrails(w, &b); err != nil {
 			t.Fatal(err)
 		}
 		var got []int64

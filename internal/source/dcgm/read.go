@@ -33,10 +33,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		read = true
 	}
 	for _, w := range s.watches.list {
-		if len(w.moved) == 0 {
-			continue
-		}
-		if err := s.readTrail(w, b); severityOf(err) == reopen {
+		if err := s.readTrails(w, b); severityOf(err) == reopen {
 			return read, err
 		}
 	}
@@ -45,26 +42,28 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 }
 
 // readNewest appends the newest samples of a reader, and marks slots that have more.
-func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
-	r, err := s.engine.latest(rd.group.handle, rd.handle)
+func (s *Session) readNewest(reader *reader, b *gpu.Batch) error {
+	found, err := s.engine.latest(reader.group.handle, reader.handle)
 	if err != nil {
 		return err
 	}
 	s.clock.now = time.Now().UnixNano()
-	s.setNewest(r)
-	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.addSample(b, row, f, x, r) })
+	s.setNewest(found)
+	s.each(found, reader.group.rows, func(row, field int, raw *sample) {
+		s.addSample(b, row, field, raw, found.textOf(raw))
+	})
 	return nil
 }
 
 // setNewest records the newest sample of a remote engine. XIDs and failed samples are ignored.
-func (s *Session) setNewest(r readout) {
+func (s *Session) setNewest(found readout) {
 	if !s.clock.foreign {
 		return
 	}
 	newest := int64(0)
-	s.each(r, nil, func(row, f int, x *sample) {
-		if w := s.watches.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
-			newest = max(newest, x.at)
+	s.each(found, nil, func(row, field int, raw *sample) {
+		if w := s.watches.slot(row, field).watch; w != nil && !w.sporadic && raw.status == 0 {
+			newest = max(newest, raw.at)
 		}
 	})
 	if newest > 0 {
@@ -76,136 +75,143 @@ func (s *Session) setNewest(r readout) {
 const maxEngineTime = 1 << 52
 
 // each calls do for every requested sample of a readout. Other samples are dropped.
-func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)) {
+func (s *Session) each(found readout, rows []int, do func(row, field int, raw *sample)) {
 	var last entity // entity of row; samples are sorted by entity
 	row, known := 0, false
-	for i := range r.samples {
-		x := &r.samples[i]
-		f := s.fields.of(x)
-		if f < 0 || x.at > maxEngineTime {
+	for i := range found.samples {
+		raw := &found.samples[i]
+		field := s.fieldOf(raw)
+		if field < 0 || raw.at > maxEngineTime {
 			continue
 		}
-		if x.group == groupNone { // a field of the node, which is read for every entity
+		if raw.group == groupNone { // a field of the node, which is read for every entity
 			for _, row := range rows {
-				do(row, f, x)
+				do(row, field, raw)
 			}
 			continue
 		}
-		if e := (entity{x.group, x.entity}); i == 0 || e != last {
+		if e := (entity{raw.group, raw.entity}); i == 0 || e != last {
 			last = e
 			row, known = s.rows[e]
 		}
 		if known {
-			do(row, f, x)
+			do(row, field, raw)
 		}
 	}
 }
 
-// A planIndex holds the index in the plan of each field ID, or -1.
-type planIndex struct {
-	links  []int32 // fields of links
-	others []int32 // fields of everything else
+// keyOf returns the key of a field in Session.fields. Links have fields of their own, whose IDs other fields may have
+// too.
+func keyOf(id gpu.FieldID, ofLink bool) int {
+	if ofLink {
+		return 2*int(id) + 1
+	}
+	return 2 * int(id)
 }
 
-// indexFields returns the index of a plan's fields.
-func indexFields(plan *gpu.Plan) (index planIndex) {
-	for f := range plan.Fields {
-		field := &plan.Fields[f]
-		list := &index.others
-		if field.Levels == gpu.KindsOf(gpu.KindNVLink) {
-			list = &index.links
+// indexFields returns the index in the plan of each field by its key, or -1. A map would double the time of a cycle.
+func indexFields(plan *gpu.Plan) (indexes []int) {
+	for i, field := range plan.Fields {
+		key := keyOf(field.ID, field.Levels == gpu.KindsOf(gpu.KindNVLink))
+		for len(indexes) <= key {
+			indexes = append(indexes, -1)
 		}
-		for len(*list) <= int(field.ID) {
-			*list = append(*list, -1)
-		}
-		(*list)[field.ID] = int32(f)
+		indexes[key] = i
 	}
-	return index
+	return indexes
 }
 
-// of returns the index in the plan of a sample's field, or -1.
-func (x *planIndex) of(s *sample) int {
-	list := x.others
-	if s.group == groupLink {
-		list = x.links
-	}
-	if int(s.field) >= len(list) {
+// fieldOf returns the index in the plan of a sample's field, or -1.
+func (s *Session) fieldOf(raw *sample) int {
+	key := keyOf(gpu.FieldID(raw.field), raw.group == groupLink)
+	if key >= len(s.fields) {
 		return -1
 	}
-	return int(list[s.field])
+	return s.fields[key]
 }
 
 // addSample appends the newest sample of a slot, or its fault.
-func (s *Session) addSample(b *gpu.Batch, row, f int, x *sample, r readout) {
-	c := s.watches.slot(row, f)
-	w := c.watch
+func (s *Session) addSample(b *gpu.Batch, row, field int, raw *sample, text []byte) {
+	slot := s.watches.slot(row, field)
+	w := slot.watch
 	if w == nil {
 		return
 	}
-	if x.status == 0 && !w.profiling {
-		w.latest = max(w.latest, x.at)
+	if raw.status == 0 && !w.profiling {
+		w.latest = max(w.latest, raw.at)
 	}
-	if x.status == codeNotWatched {
+	if raw.status == codeNotWatched {
 		s.gpus.unwatched[row] = true
 	}
-	value, err := s.decode(f, x, r)
-	if w.sporadic && x.status == 0 && x.at > 0 {
-		h := s.xids.of(s.members[row], row)
-		h.shown, h.code = x.at, xidCode(value)
-		if h.code == noXID {
+	value, err := s.decode(field, raw, text)
+	if w.sporadic && raw.status == 0 && raw.at > 0 {
+		history := s.xids.of(s.members[row], row)
+		history.shown, history.code = raw.at, xidCode(value)
+		if history.code == noXID {
 			b.WithoutXID = append(b.WithoutXID, row)
 		}
 	}
 	switch {
 	case err != nil:
-		b.Fail(row, f, err)
+		b.Fail(row, field, err)
 		w.faults = true
 		return
 	case value.IsAbsent():
 		return
 	}
-	w.latest = max(w.latest, x.at)
+	w.latest = max(w.latest, raw.at)
 	if w.sporadic {
 		return
 	}
-	if s.plan.Fields[f].ID >= firstDeviceField {
+	if s.plan.Fields[field].ID >= firstDeviceField {
 		s.gpus.valued[row]++
 	}
+	newest := gpu.Sample{Row: row, Field: field, Value: value}
 	if w.every {
-		s.addToTrail(b, c, row, f, value, x)
-	} else {
-		b.AddAt(row, f, value, s.clock.dateOf(c, x))
+		s.addToTrail(b, slot, newest, raw.at)
+		return
 	}
+	newest.Time = s.clock.dateOf(slot, raw.at)
+	b.Samples = append(b.Samples, newest)
+}
+
+// decode returns the value of a sample in the unit of its field, or the error if there is none.
+func (s *Session) decode(index int, raw *sample, text []byte) (gpu.Value, error) {
+	field := &s.plan.Fields[index]
+	value, err := decode(field, raw, text)
+	if err != nil && field.Profiling {
+		err = s.profilingError(err)
+	}
+	if field.ID == catalog.GPUUtil {
+		value = utilization(value, raw.kind == kindDouble, field.Unit)
+	}
+	return value, err
 }
 
 // addToTrail appends the newest sample of a slot of which all samples are requested. If other samples may lie before
-// it, it marks the slot instead, and readTrail appends all of them.
-func (s *Session) addToTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
-	w := c.watch
-	switch gap := x.at - c.at; {
+// it, it marks the slot instead, and readTrails appends all of them.
+func (s *Session) addToTrail(b *gpu.Batch, slot *slot, newest gpu.Sample, at int64) {
+	w := slot.watch
+	switch gap := at - slot.at; {
 	case gap == 0:
-		b.AddAt(row, f, value, c.date)
-	case gap > 0 && w.skips(gap, c.at == 0):
-		if !c.moved {
-			c.moved, w.moved = true, append(w.moved, row)
+		newest.Time = slot.date
+	case gap > 0 && w.skips(gap, slot.at == 0):
+		if !slot.moved {
+			slot.moved, w.moved = true, append(w.moved, slot)
 		}
-		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
+		slot.next, slot.nextAt = newest, at
+		return
 	default: // the next sample, or the first one after the engine's clock was set back
-		s.addTrail(b, c, row, f, value, x)
-		s.addNewest(b, c)
+		newest = s.addTrail(b, slot, newest, at)
 	}
+	b.Samples = append(b.Samples, newest)
 }
 
-// addTrail appends a sample to the trails.
-func (s *Session) addTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
-	date := s.clock.dateOf(c, x)
-	b.TrailAt(row, f, value, date)
-	c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
-}
-
-// addNewest appends the latest sample in the trail of a slot.
-func (s *Session) addNewest(b *gpu.Batch, c *slot) {
-	b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
+// addTrail appends a sample to the trails, and returns it with its time.
+func (s *Session) addTrail(b *gpu.Batch, slot *slot, sample gpu.Sample, at int64) gpu.Sample {
+	sample.Time = s.clock.dateOf(slot, at)
+	b.Trails = append(b.Trails, sample)
+	return sample
 }
 
 // skips reports whether other samples may lie between two samples that are gap microseconds apart.
@@ -213,59 +219,45 @@ func (w *watch) skips(gap int64, first bool) bool {
 	return first || gap*2 >= 3*w.interval.Microseconds()
 }
 
-// decode returns the value of a sample in the unit of its field, or the error if there is none.
-func (s *Session) decode(f int, x *sample, r readout) (gpu.Value, error) {
-	field := &s.plan.Fields[f]
-	v, err := decode(field, x, r.textOf(x))
-	if err != nil && field.Profiling {
-		err = s.profilingError(err)
+// readTrails appends every new sample of the moved slots of a watch, oldest first.
+func (s *Session) readTrails(w *watch, b *gpu.Batch) error {
+	if len(w.moved) == 0 {
+		return nil
 	}
-	if field.ID == catalog.GPUUtil {
-		v = utilization(v, x.kind == kindDouble, field.Unit)
+	var rows []int
+	from := int64(maxEngineTime)
+	for _, slot := range w.moved {
+		rows = append(rows, slot.next.Row)
+		from = min(from, slot.at+1)
 	}
-	return v, err
-}
-
-// readTrail appends every new sample of the moved slots of a watch, oldest first.
-func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
-	defer func() { w.moved = w.moved[:0] }()
-	rows := sortedSet(w.moved)
-	from := int64(-1)
-	s.watches.eachMoved(w, rows, func(c *slot) {
-		since := c.at + 1
-		if c.at == 0 {
-			since = 0
-		}
-		if from < 0 || since < from {
-			from = since
-		}
-	})
-	r, err := s.engine.since(w.group.handle, w.handle, from)
+	found, err := s.engine.since(w.group.handle, w.handle, from)
 	if err == nil {
-		s.each(r, rows, func(row, f int, x *sample) {
-			if c := s.watches.slot(row, f); c.moved && c.watch == w && x.at > c.at {
-				s.takeTrail(b, c, row, f, x, r)
+		s.each(found, rows, func(row, field int, raw *sample) {
+			slot := s.watches.slot(row, field)
+			if !slot.moved || slot.watch != w || raw.at <= slot.at {
+				return
+			}
+			value, err := s.decode(field, raw, found.textOf(raw))
+			if err != nil || value.IsAbsent() {
+				return
+			}
+			sample := s.addTrail(b, slot, gpu.Sample{Row: row, Field: field, Value: value}, raw.at)
+			if raw.at >= slot.nextAt {
+				slot.next = sample
 			}
 		})
 	}
-	s.watches.eachMoved(w, rows, func(c *slot) {
-		c.moved = false
+	for _, slot := range w.moved {
+		slot.moved = false
 		if err != nil {
-			b.Fail(c.next.Row, c.next.Field, s.withVersions(err)) // the next Read requests it again
-			return
+			b.Fail(slot.next.Row, slot.next.Field, s.withVersions(err)) // the next Read requests it again
+			continue
 		}
-		if c.at < c.nextAt { // the engine has dropped it
-			e := s.members[c.next.Row]
-			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
-			s.addTrail(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
+		if slot.at < slot.nextAt { // the engine has dropped it
+			slot.next = s.addTrail(b, slot, slot.next, slot.nextAt)
 		}
-		s.addNewest(b, c)
-	})
-	return err
-}
-
-func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
-	if v, err := s.decode(f, x, r); err == nil && !v.IsAbsent() {
-		s.addTrail(b, c, row, f, v, x)
+		b.Samples = append(b.Samples, slot.next)
 	}
+	w.moved = w.moved[:0]
+	return err
 }

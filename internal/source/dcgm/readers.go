@@ -130,14 +130,3 @@ func (ws *watchSet) failReader(b *gpu.Batch, r *reader, err error) {
 		}
 	}
 }
-
-// eachMoved calls do for the moved slots of a watch.
-func (ws *watchSet) eachMoved(w *watch, rows []int, do func(*slot)) {
-	for _, row := range rows {
-		for _, f := range w.fields {
-			if c := ws.slot(row, f); c.watch == w && c.moved {
-				do(c)
-			}
-		}
-	}
-}

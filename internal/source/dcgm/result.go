@@ -9,6 +9,7 @@ import (
 
 // Result codes that are handled separately (dcgmReturn_t, dcgm_structs.h).
 const (
+	codeBadParameter       = -3 // for example for a GPU that is not accessible
 	codeNotConfigured      = -5 // the engine does not know the group
 	codeNotSupported       = -6
 	codeInitError          = -7

@@ -19,7 +19,7 @@ type Session struct {
 	watches *watchSet  // what the engine samples
 	gpus    *inspector // lost GPUs and changes of the entities
 
-	fields planIndex
+	fields []int // see indexFields
 	clock  clock
 	xids   xidWatch
 	health healthWatch

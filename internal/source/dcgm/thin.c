@@ -7,20 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAD_PARAMETER (-3)       /* DCGM_ST_BADPARAM, for example for an inaccessible GPU */
 #define OUT_OF_MEMORY (-4)       /* DCGM_ST_MEMORY */
-#define VERSION_MISMATCH (-12)   /* DCGM_ST_VER_MISMATCH */
-#define GPU_LOST (-18)           /* DCGM_ST_GPU_IS_LOST */
 #define FUNCTION_NOT_FOUND (-20) /* DCGM_ST_FUNCTION_NOT_FOUND */
-#define GPU_NOT_SUPPORTED (-22)  /* DCGM_ST_GPU_NOT_SUPPORTED */
 
 /* Every libdcgm function that is called, here or by go-dcgm. The loader binds a
  * function at its first call, and a missing one would end the process. */
 static const char *const functions[] = {
     "dcgmInit", "dcgmShutdown", "dcgmConnect_v2", "dcgmDisconnect", "dcgmGetEntityGroupEntities",
-    "dcgmGetGpuInstanceHierarchy", "dcgmGetNvLinkLinkStatus", "dcgmGroupCreate", "dcgmGroupDestroy", "dcgmGroupAddEntity",
-    "dcgmFieldGroupCreate", "dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUnwatchFields", "dcgmUpdateAllFields",
-    "dcgmGetLatestValues_v2", "dcgmGetValuesSince_v2", "dcgmHealthSet", "dcgmHealthCheck", "errorString",
+    "dcgmGetGpuInstanceHierarchy", "dcgmGetNvLinkLinkStatus", "dcgmGroupCreate", "dcgmGroupDestroy",
+    "dcgmGroupAddEntity", "dcgmFieldGroupCreate", "dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUnwatchFields",
+    "dcgmUpdateAllFields", "dcgmGetLatestValues_v2", "dcgmGetValuesSince_v2", "dcgmHealthSet", "dcgmHealthCheck",
+    "errorString",
     /* called by go-dcgm */
     "dcgmStartEmbedded", "dcgmStopEmbedded", "dcgmVersionInfo", "dcgmHostengineVersionInfo",
     "dcgmGetAllSupportedDevices", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
@@ -46,14 +43,7 @@ const char *thin_load(const char *soname, int *missing) {
     return NULL;
 }
 
-int thin_loadable(const char *soname) {
-    void *handle = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
-    if (handle) dlclose(handle);
-    return handle != NULL;
-}
-
-/* Calls a function that DCGM 4.0 may lack. */
-static int get(const char *function, uintptr_t handle, void *answer) {
+int thin_get(const char *function, uintptr_t handle, void *answer) {
     int (*f)(uintptr_t, void *);
     *(void **)&f = dlsym(library, function);
     return f ? f(handle, answer) : FUNCTION_NOT_FOUND;
@@ -70,119 +60,6 @@ int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *han
     return dcgmConnect_v2(address, &p, handle);
 }
 
-static unsigned at_most(unsigned n, unsigned limit) { return n < limit ? n : limit; }
-
-int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n) {
-    *n = THIN_ENTITIES_MAX;
-    int code = dcgmGetEntityGroupEntities(handle, group, ids, n, 0);
-    if (code != 0 || *n < 0 || *n > THIN_ENTITIES_MAX) *n = 0;
-    return code;
-}
-
-int thin_instances(uintptr_t handle, thin_hierarchy *h) {
-    memset(h, 0, sizeof *h);
-    h->version = THIN_VERSION(thin_hierarchy, 2);
-    int code = dcgmGetGpuInstanceHierarchy(handle, h);
-    h->count = code == 0 ? at_most(h->count, THIN_HIERARCHY_MAX) : 0;
-    return code;
-}
-
-int thin_get_links(uintptr_t handle, thin_links *links) {
-    memset(links, 0, sizeof *links);
-    links->version = THIN_VERSION(thin_links, 5);
-    int code = dcgmGetNvLinkLinkStatus(handle, links);
-    if (code == VERSION_MISMATCH) {
-        thin_links_old old;
-        memset(&old, 0, sizeof old);
-        old.version = THIN_VERSION(thin_links_old, 4);
-        code = dcgmGetNvLinkLinkStatus(handle, &old);
-        memset(links, 0, sizeof *links);
-        links->gpu_count = at_most(old.gpu_count, THIN_GPUS_MAX);
-        for (unsigned i = 0; i < links->gpu_count; i++) {
-            links->gpus[i].id = old.gpus[i].id;
-            memcpy(links->gpus[i].states, old.gpus[i].states, sizeof old.gpus[i].states);
-        }
-        links->switch_count = old.switch_count;
-        memcpy(links->switches, old.switches, sizeof old.switches);
-    }
-    links->gpu_count = code == 0 ? at_most(links->gpu_count, THIN_GPUS_MAX) : 0;
-    links->switch_count = code == 0 ? at_most(links->switch_count, THIN_SWITCHES_MAX) : 0;
-    return code;
-}
-
-int thin_get_cpus(uintptr_t handle, thin_cpus *cpus) {
-    memset(cpus, 0, sizeof *cpus);
-    cpus->version = THIN_VERSION(thin_cpus, 2);
-    int code = get("dcgmGetCpuHierarchy_v2", handle, cpus);
-    if (code == VERSION_MISMATCH || code == FUNCTION_NOT_FOUND) {
-        thin_cpus_old old;
-        memset(&old, 0, sizeof old);
-        old.version = THIN_VERSION(thin_cpus_old, 1);
-        code = get("dcgmGetCpuHierarchy", handle, &old);
-        memset(cpus, 0, sizeof *cpus);
-        cpus->count = at_most(old.count, THIN_CPUS_MAX);
-        for (unsigned i = 0; i < cpus->count; i++) {
-            cpus->cpus[i].id = old.cpus[i].id;
-            cpus->cpus[i].cores = old.cpus[i].cores;
-        }
-    }
-    cpus->count = code == 0 ? at_most(cpus->count, THIN_CPUS_MAX) : 0;
-    return code;
-}
-
-int thin_get_place(uintptr_t handle, unsigned gpu, thin_place *place) {
-    memset(place, 0, sizeof *place);
-    place->version = THIN_VERSION(thin_place, 2);
-    int code = dcgmGetDeviceTopology(handle, gpu, place);
-    if (code == VERSION_MISMATCH) {
-        thin_place_old old;
-        memset(&old, 0, sizeof old);
-        old.version = THIN_VERSION(thin_place_old, 1);
-        code = dcgmGetDeviceTopology(handle, gpu, &old);
-        memset(place, 0, sizeof *place);
-        memcpy(place->cpus, old.cpus, sizeof old.cpus);
-        place->count = at_most(old.count, THIN_GPUS_MAX - 1);
-        for (unsigned i = 0; i < place->count; i++) {
-            place->paths[i].id = old.paths[i].id;
-            place->paths[i].path = old.paths[i].path;
-        }
-    }
-    place->count = at_most(place->count, THIN_GPUS_MAX - 1);
-    return code;
-}
-
-int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health) {
-    health->version = THIN_VERSION(thin_health, 5);
-    health->count = 0;
-    int code = dcgmHealthCheck(handle, group, health);
-    health->count = code == 0 ? at_most(health->count, THIN_INCIDENTS_MAX) : 0;
-    return code;
-}
-
-int thin_get_peers(uintptr_t handle, thin_peers *peers) {
-    memset(peers, 0, sizeof *peers); /* no GPU ids: request all GPUs */
-    peers->version = THIN_VERSION(thin_peers, 1);
-    int code = get("dcgmGetNvLinkP2PStatus", handle, peers);
-    peers->count = code == 0 ? at_most(peers->count, THIN_GPUS_MAX) : 0;
-    return code;
-}
-
-int thin_create_group(uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes, uintptr_t *id) {
-    int code = dcgmGroupCreate(handle, 1 /* DCGM_GROUP_EMPTY */, name, id);
-    int taken = 0;
-    for (int i = 0; i < n && code == 0; i++) {
-        codes[i] = dcgmGroupAddEntity(handle, *id, members[i].group, members[i].id);
-        switch (codes[i]) {
-        case 0: taken++; break;
-        case BAD_PARAMETER: case GPU_LOST: case GPU_NOT_SUPPORTED: break;
-        default: /* the call failed, not the member */
-            code = codes[i];
-            dcgmGroupDestroy(handle, *id);
-        }
-    }
-    if (code == 0 && taken == 0) code = dcgmGroupDestroy(handle, *id), *id = 0;
-    return code;
-}
 /* grow makes room in *memory for one more element of need bytes. */
 static int grow(void **memory, size_t used, size_t need, size_t *room) {
     if (used + need <= *room) return 1;
@@ -235,9 +112,10 @@ int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer
     return buffer->out_of_memory ? OUT_OF_MEMORY : code;
 }
 
-int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_buffer *buffer) {
+int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, thin_buffer *buffer) {
+    long long next;
     reset(buffer);
-    int code = dcgmGetValuesSince_v2(handle, group, fields, from, next, collect, buffer);
+    int code = dcgmGetValuesSince_v2(handle, group, fields, from, &next, collect, buffer);
     return buffer->out_of_memory ? OUT_OF_MEMORY : code;
 }
 

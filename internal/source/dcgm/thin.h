@@ -169,24 +169,11 @@ typedef struct {
  * of a missing function. */
 const char *thin_load(const char *soname, int *missing);
 
-/* Reports whether the library can be loaded. It does not keep it loaded. */
-int thin_loadable(const char *soname);
-
 int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle);
-int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
-int thin_instances(uintptr_t handle, thin_hierarchy *h);
-/* These request the structure of DCGM 4.6. If the library does not support it,
- * they request the older one and convert the result. */
-int thin_get_links(uintptr_t handle, thin_links *links);
-int thin_get_cpus(uintptr_t handle, thin_cpus *cpus);
-int thin_get_place(uintptr_t handle, unsigned gpu, thin_place *place);
-int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health);
-int thin_get_peers(uintptr_t handle, thin_peers *peers);
-/* Creates a group of the members that the engine accepts. codes receives the
- * result for each member. If the engine accepts none, no group is created. */
-int thin_create_group(uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes, uintptr_t *id);
+/* Calls a function that DCGM 4.0 may lack. */
+int thin_get(const char *function, uintptr_t handle, void *answer);
 int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);
-int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_buffer *buffer);
+int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, thin_buffer *buffer);
 void thin_free(thin_buffer *buffer);
 
 /* The functions of libdcgm. The loader binds each at its first call, as it does
@@ -205,12 +192,13 @@ int dcgmGroupDestroy(uintptr_t handle, uintptr_t id);
 int dcgmGroupAddEntity(uintptr_t handle, uintptr_t id, unsigned group, unsigned entity);
 int dcgmFieldGroupCreate(uintptr_t handle, int n, const unsigned short *ids, const char *name, uintptr_t *id);
 int dcgmFieldGroupDestroy(uintptr_t handle, uintptr_t id);
-int dcgmWatchFields(uintptr_t handle, uintptr_t group, uintptr_t fields, long long every, double keep_age, int keep_samples);
+int dcgmWatchFields(uintptr_t handle, uintptr_t group, uintptr_t fields, long long every, double keep_age,
+                    int keep_samples);
 int dcgmUnwatchFields(uintptr_t handle, uintptr_t group, uintptr_t fields);
 int dcgmUpdateAllFields(uintptr_t handle, int wait);
 int dcgmGetLatestValues_v2(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_callback, void *data);
-int dcgmGetValuesSince_v2(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_callback,
-                          void *data);
+int dcgmGetValuesSince_v2(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next,
+                          thin_callback, void *data);
 int dcgmHealthSet(uintptr_t handle, uintptr_t group, unsigned systems);
 int dcgmHealthCheck(uintptr_t handle, uintptr_t group, thin_health *health);
 const char *errorString(int code);

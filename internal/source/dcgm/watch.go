@@ -37,10 +37,10 @@ type watch struct {
 	fields []int  // indexes in the plan
 	sampling
 	// State of the current Read: the time of the newest sample (for profiling, of the newest sample with a value),
-	// whether a field had a fault, and the rows with several new samples.
+	// whether a field had a fault, and the slots with several new samples.
 	latest   int64
 	faults   bool
-	moved    []int
+	moved    []*slot
 	newest   int64     // highest value of latest so far
 	advanced time.Time // for profiling: when newest last changed
 }

@@ -40,19 +40,21 @@ type xidWatch struct {
 	parts     handle // group of the instances; 0 if there are none or the engine refuses them
 	fields    handle // field group of the instances' watch
 	histories map[entity]*xidHistory
-	order     []entity  // keys of histories
-	whole     time.Time // when the whole history was last read
+	order     []*xidHistory // the histories in the order in which they were added
+	whole     time.Time     // when the whole history was last read
 }
 
 // An xidHistory holds the XIDs of one entity. Times are the engine's microseconds.
 type xidHistory struct {
-	row             int
-	instance        instance // the instance that the XIDs name; zero for the GPU
-	shown, last     int64    // time of the newest sample in this Read, and in the previous one
-	code            int64    // code of the newest sample, noXID or blankXID
-	from            int64    // where the read of the history starts
-	due             bool
-	until           time.Time         // the history is read until one Read after this time
+	entity      entity
+	row         int
+	instance    instance // the instance that the XIDs name; zero for the GPU
+	shown, last int64    // time of the newest sample in this Read, and in the previous one
+	code        int64    // code of the newest sample, noXID or blankXID
+	from        int64    // where the read of the history starts
+	due         bool
+	until       time.Time // the history is read until one Read after this time
+
 	reported, found map[xidReport]int // number of times each XID was reported, and found by this Read
 }
 
@@ -63,12 +65,12 @@ type xidReport struct{ at, code int64 }
 func (x *xidWatch) of(e entity, row int) *xidHistory {
 	h := x.histories[e]
 	if h == nil {
-		h = &xidHistory{row: row, reported: map[xidReport]int{}, found: map[xidReport]int{}}
+		h = &xidHistory{entity: e, row: row, reported: map[xidReport]int{}, found: map[xidReport]int{}}
 		if x.histories == nil {
 			x.histories = map[entity]*xidHistory{}
 		}
 		x.histories[e] = h
-		x.order = append(x.order, e)
+		x.order = append(x.order, h)
 	}
 	return h
 }
@@ -144,14 +146,12 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 		return nil
 	}
 	first := len(b.XIDs)
-	report := func(h *xidHistory, r xidReport) { s.addXID(b, h, r) }
-	if err := s.xidsSince(due, w, from, report); err != nil {
+	if err := s.readHistories(b, due, w, from); err != nil {
 		return s.failXIDs(b, w.fields[0], err, due)
 	}
-	for _, e := range due {
-		h := x.histories[e]
+	for _, h := range due {
 		if newest := (xidReport{h.shown, h.code}); h.code > noXID && h.found[newest] == 0 { // no longer in the history
-			report(h, newest)
+			s.addXID(b, h, newest)
 		}
 	}
 	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
@@ -176,12 +176,11 @@ func (s *Session) addXID(b *gpu.Batch, h *xidHistory, r xidReport) {
 }
 
 // finish records that the due histories were read.
-func (x *xidWatch) finish(due []entity, now time.Time, whole bool) {
+func (x *xidWatch) finish(due []*xidHistory, now time.Time, whole bool) {
 	if whole {
 		x.whole = now
 	}
-	for _, e := range due {
-		h := x.histories[e]
+	for _, h := range due {
 		h.last, h.due = h.shown, now.Before(h.until)
 		if whole { // forget the XIDs that the engine has dropped
 			maps.DeleteFunc(h.reported, func(r xidReport, _ int) bool { return h.found[r] == 0 })
@@ -189,14 +188,13 @@ func (x *xidWatch) finish(due []entity, now time.Time, whole bool) {
 	}
 }
 
-// due returns the entities whose histories must be read, and the earliest time from which to read them. If whole is
-// set, these are all entities from the beginning. The history of a lost row is read from the beginning in every Read,
+// due returns the histories that must be read, and the earliest time from which to read them. If whole is set, these
+// are all histories from the beginning. The history of a lost row is read from the beginning in every Read,
 // because the next session may not have the row. If repeats is true, XIDs that were reported before will be reported
 // again.
-func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, from int64, repeats bool) {
-	from = -1
-	for _, e := range x.order {
-		h := x.histories[e]
+func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []*xidHistory, from int64, repeats bool) {
+	from = maxEngineTime
+	for _, h := range x.order {
 		if h.last == 0 && h.code == noXID {
 			h.last = h.shown // the engine's first sample is 0; there are no XIDs before it
 		}
@@ -217,78 +215,80 @@ func (x *xidWatch) due(now time.Time, whole bool, lost []bool) (due []entity, fr
 			clear(h.reported)
 		}
 		clear(h.found)
-		due = append(due, e)
-		if from < 0 || h.from < from {
-			from = h.from
-		}
+		due = append(due, h)
+		from = min(from, h.from)
 	}
 	return due, from, repeats
 }
 
 // failXIDs adds faults for the XIDs that could not be read. It returns err if that ends the session.
-func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) error {
+func (s *Session) failXIDs(b *gpu.Batch, field int, err error, unread []*xidHistory) error {
 	if severityOf(err) == reopen {
 		return err
 	}
-	rows := make([]int, len(of))
-	for i, e := range of {
-		rows[i] = s.xids.histories[e].row
+	rows := make([]int, len(unread))
+	for i, h := range unread {
+		rows[i] = h.row
 	}
 	b.Faults = appendFaults(b.Faults, sortedSet(rows), []int{field}, s.withVersions(err))
 	return nil
 }
 
-// xidsSince calls do with the XIDs of the given entities since a time. It reads a group of only these entities, because
+// readHistories appends the XIDs of the due histories since a time. It reads a group of only their entities, because
 // the call is costly. If the engine rejects the group, as it does for a lost GPU, all entities are read.
-func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
-	group, refused, err := s.engine.createGroup(s.nextName(), of)
+func (s *Session) readHistories(b *gpu.Batch, due []*xidHistory, w *watch, from int64) error {
+	members := make([]entity, len(due))
+	for i, h := range due {
+		members[i] = h.entity
+	}
+	group, refused, err := s.engine.createGroup(s.nextName(), members)
 	switch {
 	case severityOf(err) == reopen:
 		return err
 	case err != nil || group == 0:
-		return s.allXIDsSince(from, do)
+		return s.readAllHistories(b, from)
 	case len(refused) > 0:
-		err = s.allXIDsSince(from, do)
+		err = s.readAllHistories(b, from)
 	default:
-		err = s.readHistory(group, w.handle, from, do)
+		err = s.readHistory(b, group, w.handle, from)
 	}
 	return errors.Join(err, reopenOnly(s.engine.destroyGroup(group)))
 }
 
-// allXIDsSince calls do with the XIDs of all entities since a time.
-func (s *Session) allXIDsSince(from int64, do func(*xidHistory, xidReport)) error {
+// readAllHistories appends the XIDs of all entities since a time.
+func (s *Session) readAllHistories(b *gpu.Batch, from int64) error {
 	var errs []error
 	for _, w := range s.watches.list {
 		if w.sporadic {
-			errs = append(errs, s.readHistory(w.group.handle, w.handle, from, do))
+			errs = append(errs, s.readHistory(b, w.group.handle, w.handle, from))
 		}
 	}
 	if s.xids.parts != 0 {
-		errs = append(errs, s.readHistory(s.xids.parts, s.xids.fields, from, do))
+		errs = append(errs, s.readHistory(b, s.xids.parts, s.xids.fields, from))
 	}
 	return errors.Join(errs...)
 }
 
-// readHistory calls do with the XIDs of a group since a time.
-func (s *Session) readHistory(group, fields handle, from int64, do func(*xidHistory, xidReport)) error {
-	r, err := s.engine.since(group, fields, from)
+// readHistory appends the XIDs of a group since a time.
+func (s *Session) readHistory(b *gpu.Batch, group, fields handle, from int64) error {
+	found, err := s.engine.since(group, fields, from)
 	if err == nil {
-		s.eachXID(r, do)
+		s.eachXID(found, func(h *xidHistory, report xidReport) { s.addXID(b, h, report) })
 	}
 	return err
 }
 
 // eachXID calls do with every sample of the XID field in a readout.
-func (s *Session) eachXID(r readout, do func(*xidHistory, xidReport)) {
-	for i := range r.samples {
-		x := &r.samples[i]
-		f := s.fields.of(x)
-		if f < 0 || x.status != 0 || x.at <= 0 || x.at > maxEngineTime {
+func (s *Session) eachXID(found readout, do func(*xidHistory, xidReport)) {
+	for i := range found.samples {
+		raw := &found.samples[i]
+		field := s.fieldOf(raw)
+		if field < 0 || raw.status != 0 || raw.at <= 0 || raw.at > maxEngineTime {
 			continue
 		}
-		if h := s.xids.histories[entity{x.group, x.entity}]; h != nil {
-			v, _ := decode(&s.plan.Fields[f], x, nil) // ignore the error: xidCode recognizes a blank
-			do(h, xidReport{x.at, xidCode(v)})
+		if h := s.xids.histories[entity{raw.group, raw.entity}]; h != nil {
+			value, _ := decode(&s.plan.Fields[field], raw, nil) // ignore the error: xidCode recognizes a blank
+			do(h, xidReport{raw.at, xidCode(value)})
 		}
 	}
 }
