@@ -59,16 +59,16 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	}
 }
 
-// collectorChange returns the reload for a plan and a source, with the derivers in page order.
-func (d *derivers) collectorChange(plan *gpu.Plan, from Backend) collector.Change {
-	c := collector.Change{
+// settings returns the settings of the collector for a plan and a source, with the derivers in page order.
+func (d *derivers) settings(plan *gpu.Plan, from Backend) collector.Settings {
+	s := collector.Settings{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
 		Derivers: []snapshot.Deriver{&d.facts, d.events},
 	}
 	if len(from.Attributors) > 0 && !d.accountsHidden {
-		c.Plan = accounting.Extend(plan)
-		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
+		s.Plan = accounting.Extend(plan)
+		s.Derivers = append(s.Derivers, d.accountant.Deriver(from.PodOf))
 	}
-	c.Derivers = append(c.Derivers, &d.judge)
-	return c
+	s.Derivers = append(s.Derivers, &d.judge)
+	return s
 }

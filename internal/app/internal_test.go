@@ -41,7 +41,8 @@ func TestStalledCollection(t *testing.T) {
 			stuck := make(chan struct{})
 			var block atomic.Bool
 			e.loop = collector.New(collector.Options{
-				Source: still{}, Plan: &gpu.Plan{Interval: interval}, Registerer: reg,
+				Settings:   collector.Settings{Source: still{}, Plan: &gpu.Plan{Interval: interval}},
+				Registerer: reg,
 				Publish: func(s *gpu.Snapshot) {
 					if block.Load() {
 						<-stuck

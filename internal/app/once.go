@@ -29,7 +29,8 @@ const (
 // error if the source cannot be opened or the driver does not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
 	registry := prometheus.NewRegistry()
-	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).collectorChange(plan, source), func(s *gpu.Snapshot) bool {
+	settings := newDerivers(events.Options{}, true, false, registry).settings(plan, source)
+	return collectUntil(ctx, registry, settings, func(s *gpu.Snapshot) bool {
 		see(s)
 		cycles--
 		return cycles == 0
@@ -38,16 +39,16 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 
 // collectUntil is like Collect, but ends when see returns true. The metrics of the collection are registered with
 // registry.
-func collectUntil(ctx context.Context, registry *prometheus.Registry, change collector.Change, see func(*gpu.Snapshot) bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit))
+func collectUntil(
+	ctx context.Context, registry *prometheus.Registry, settings collector.Settings, see func(*gpu.Snapshot) bool,
+) error {
+	timeout := fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, timeout)
 	defer cancel()
 	enough := false
 	var failed error
 	loop := collector.New(collector.Options{
-		Source:      change.Source,
-		Attributors: change.Attributors,
-		Derivers:    change.Derivers,
-		Plan:        change.Plan,
+		Settings:    settings,
 		Registerer:  registry,
 		ReadTimeout: callLimit,
 		HangLimit:   collectLimit,
@@ -69,8 +70,8 @@ func collectUntil(ctx context.Context, registry *prometheus.Registry, change col
 	})
 	err := loop.Run(ctx)
 	if failed == nil && !enough {
-		if timeout := context.Cause(ctx); err == nil || errors.Is(timeout, gpu.ErrTimeout) {
-			err = timeout
+		if cause := context.Cause(ctx); err == nil || errors.Is(cause, gpu.ErrTimeout) {
+			err = cause
 		}
 	}
 	return cmp.Or(err, failed)
@@ -108,7 +109,7 @@ func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry
 	pipeline := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler))
 	var body []byte
 	cycles := 0
-	err := collectUntil(ctx, registry, pipeline.derived.collectorChange(forPage(plan), source), func(s *gpu.Snapshot) bool {
+	err := collectUntil(ctx, registry, pipeline.derived.settings(forPage(plan), source), func(s *gpu.Snapshot) bool {
 		body = pipeline.page(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)

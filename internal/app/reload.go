@@ -183,7 +183,7 @@ func (c *reconfiguration) apply(ctx context.Context) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := c.loop.Reload(ctx, c.derived.collectorChange(plan, source)); err != nil {
+		if err := c.loop.Reload(ctx, c.derived.settings(plan, source)); err != nil {
 			return 0, retryable{err} // a driver error; the settings are valid
 		}
 		c.config, c.plan = cfg, plan

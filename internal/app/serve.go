@@ -83,12 +83,8 @@ func (e *exporter) buildPipeline(source Backend) {
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
 	e.pipeline.self.runtime = newRuntimeRegistry() // metrics of the Go runtime, which the subcommand once leaves out
 	e.dumps = newDumper(e.config.Dump, e.log)
-	first := e.pipeline.derived.collectorChange(e.plan, source) // the parts that a reload replaces
 	e.loop = collector.New(collector.Options{
-		Source:      first.Source,
-		Plan:        first.Plan,
-		Attributors: first.Attributors,
-		Derivers:    first.Derivers,
+		Settings: e.pipeline.derived.settings(e.plan, source),
 		Publish: func(s *gpu.Snapshot) {
 			page := e.pipeline.page(s)
 			e.pages.Publish(page, s.ValidFor)

@@ -13,6 +13,9 @@ import (
 // takes about ten seconds.
 const minValidity = 30 * time.Second
 
+// attributeTimeout is how long an attributor may take. Only the first page of a topology waits that long.
+const attributeTimeout = 2 * time.Second
+
 // maxDelay bounds how long a cycle waits for an attributor that usually answers faster.
 const maxDelay = 100 * time.Millisecond
 
@@ -88,7 +91,7 @@ func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
 	a.until = now
 	switch {
 	case a.first != t: // without an answer, the page would have no owners at all
-		a.first, a.until = t, now.Add(a.opt.AttributeTimeout)
+		a.first, a.until = t, now.Add(attributeTimeout)
 	case a.running == nil && a.took <= maxDelay:
 		a.until = now.Add(min(maxDelay, a.opt.Plan.Interval/10))
 	}
@@ -102,7 +105,7 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	a.since, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
 	a.running = answer
-	ctx, cancel := context.WithTimeout(ctx, a.opt.AttributeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attributeTimeout)
 	go func() {
 		defer cancel()
 		begin := time.Now()
@@ -123,7 +126,7 @@ func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 		a.begin(ctx, t)
 		a.accept(t, a.until)
 	}
-	if a.running != nil && time.Since(a.since) >= a.opt.AttributeTimeout {
+	if a.running != nil && time.Since(a.since) >= attributeTimeout {
 		a.note(gpu.ErrTimeout)
 	}
 	if a.topology != t || time.Since(a.at) > a.validity() {

@@ -11,18 +11,8 @@ import (
 // call calls the driver and returns its error. A late answer is accepted for up to three intervals, and the latest page
 // with data is served for as long. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
-	fresh := snapshotIntervals * l.opt.Plan.ReadInterval()
-	first := l.opt.readTimeout()
-	if l.lastErr == nil {
-		first = max(first, time.Until(l.served.Add(fresh)))
-	}
-	return l.callFor(ctx, max(l.opt.readTimeout(), fresh), first, l.publishTimeout, do)
-}
-
-// callOpen opens a session. Engines and drivers take far longer to start than to answer a read. The context ends
-// shortly before the hang limit, so that an open that heeds its context is retried.
-func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
-	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.opt.readTimeout(), l.publishOpening, do)
+	first := max(l.opt.readTimeout(), time.Until(l.served.Add(l.opt.maxAge())))
+	return l.callFor(ctx, max(l.opt.readTimeout(), l.opt.maxAge()), first, l.publishTimeout, do)
 }
 
 // callFor runs do with a context that ends after timeout and waits until do returns. Once ctx is done, it waits only
@@ -56,7 +46,7 @@ func (l *Loop) callFor(
 		case <-wedged.C:
 			return l.wedge(fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit))
 		case <-stop:
-			stop, closing = nil, time.After(l.opt.CloseTimeout)
+			stop, closing = nil, time.After(closeTimeout)
 		case <-closing:
 			return l.wedge(fmt.Errorf("%w: it was still blocked when the time for shutdown ended", gpu.ErrWedged))
 		}
@@ -79,13 +69,13 @@ func (l *Loop) publishTimeout(begin time.Time) {
 // while its samples are fresh.
 func (l *Loop) publishOpening(begin time.Time) {
 	since := time.Since(begin).Round(time.Millisecond)
-	if l.session != nil && since < snapshotIntervals*l.opt.Plan.ReadInterval() {
+	if l.session != nil && since < l.opt.maxAge() {
 		return
 	}
 	err := fmt.Errorf("%w for %v", gpu.ErrOpening, since)
-	if l.lastErr == nil { // log only the first attempt
+	if l.failure == nil { // log only the first attempt
 		l.opt.Log.Info("Session is slow to open", "after", since)
-		l.lastErr = err
+		l.failure = err
 	}
 	l.publishEmpty(err)
 }

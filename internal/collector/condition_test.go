@@ -59,6 +59,9 @@ func TestReportedFacts(t *testing.T) {
 			return nil
 		}
 		r := start(t, f, factsPlan)
+		const health = "DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch "
+		const memory = "} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} " +
+			"{health_error_category HARDWARE_MEMORY}] 20"
 		for range 2 { // the second cycle reuses the families of the first
 			r.Has(
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12}] 1",
@@ -66,10 +69,10 @@ func TestReportedFacts(t *testing.T) {
 				"DCGM_EXP_GPU_PAIR_INFO{1}[{peer_gpu 5} {peer_uuid GPU-f} {nvlinks 4}] 1",
 				"DCGM_EXP_GPU_AFFINITY_INFO{0}[{numa_node 0} {cpu_affinity 0-31,64-95}] 1",
 				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK} {health_error_severity NONE} {health_error_category NONE}] 0",
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
-				// DCGM reports only this check. That does not mean that the other checks passed.
-				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED} {health_error_severity ISOLATE} {health_error_category HARDWARE_MEMORY}] 20",
+				health+"PCIE} {health_error_code DCGM_FR_OK} "+
+					"{health_error_severity NONE} {health_error_category NONE}] 0",
+				health+"MEM"+memory,
+				health+"ALL"+memory, // DCGM reports only this check. That does not mean that the other checks passed.
 				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
 				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
 				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 1} {link_status DisabledByRegKey}] 4",
@@ -81,43 +84,31 @@ func TestReportedFacts(t *testing.T) {
 			r.HasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // entity_up of the lost GPU says enough
 			r.Wait(interval)
 		}
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				b.Add(0, 0, gpu.Int(50), time.Now())
-				b.FailPart(gpu.AllRows, gpu.PartHealthChecks, gpu.ErrVersion)
-				b.FailPart(gpu.AllRows, gpu.PartPeerStates, gpu.ErrNotSupported)
-				return nil
-			}
+		f.reads(func(_ context.Context, b *gpu.Batch) error {
+			b.Add(0, 0, gpu.Int(50), time.Now())
+			b.FailPart(gpu.AllRows, gpu.PartHealthChecks, gpu.ErrVersion)
+			b.FailPart(gpu.AllRows, gpu.PartPeerStates, gpu.ErrNotSupported)
+			return nil
 		})
 		r.Wait(interval)
-		r.Has("UTIL{0} 50", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} version", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
+		r.Has("UTIL{0} 50", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} version")
+		r.Has("unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
 		r.HasNot("DCGM_EXP_GPU_HEALTH_STATUS")
 		r.HasNot("DCGM_EXP_P2P_STATUS")
 		r.Stop()
 	})
 }
 
+// A fact that the source does not report is not supported. Facts about pairs need two GPUs.
 func TestUnavailableFacts(t *testing.T) {
-	for name, test := range map[string]struct {
-		gpus int
-		want []string
-	}{
-		"one GPU has no pair": {1, []string{
-			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} no_entity",
-			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
-		}},
-		"a source that reports nothing": {2, []string{
-			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} not_supported", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
-			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := start(t, &fake{gpus: test.gpus}, factsPlan)
-				r.Has(test.want...)
-				r.HasNot("DCGM_EXP")
-				r.Stop()
-			})
+	for gpus, pairs := range map[int]string{1: "no_entity", 2: "not_supported"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t, &fake{gpus: gpus}, factsPlan)
+			r.Has("unavailable{DCGM_EXP_GPU_PAIR_INFO -1} "+pairs, "unavailable{DCGM_EXP_P2P_STATUS -1} "+pairs)
+			r.Has("unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported")
+			r.Has("unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported")
+			r.HasNot("DCGM_EXP")
+			r.Stop()
 		})
 	}
 }

@@ -2,7 +2,7 @@ package collector_test
 
 import (
 	"context"
-	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,26 +14,16 @@ import (
 
 // loseRows makes the fake report the given rows as lost and the other rows with values.
 func (f *fake) loseRows(lost ...int) {
-	f.set(func() {
-		f.read = func(_ context.Context, b *gpu.Batch) error {
-			for row := range f.gpus {
+	f.reads(func(_ context.Context, b *gpu.Batch) error {
+		for row := range f.gpus {
+			if slices.Contains(lost, row) {
+				b.FailPart(row, gpu.PartEntity, gpu.ErrLost)
+			} else {
 				b.Add(row, 0, gpu.Int(50), time.Now())
 			}
-			for _, row := range lost {
-				b.FailPart(row, gpu.PartEntity, gpu.ErrLost)
-			}
-			b.DropSamples(rowSet(f.gpus, lost))
-			return nil
 		}
+		return nil
 	})
-}
-
-func rowSet(n int, rows []int) []bool {
-	set := make([]bool, n)
-	for _, row := range rows {
-		set[row] = true
-	}
-	return set
 }
 
 // One line is logged when a GPU is lost, and one when it recovers, even across sessions.
@@ -41,29 +31,23 @@ func TestLogOfLostGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		f := &fake{gpus: 4}
-		r := start(t, f, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-		lines := func(when string, lost, back int) {
+		r := start(t, f, logTo(&log))
+		lines := func(lost, back int) {
 			t.Helper()
 			r.Wait(2 * interval)
-			if n := strings.Count(log.String(), "GPU cannot be read"); n != lost {
-				t.Errorf("%s: log lines about lost GPUs = %d, want %d", when, n, lost)
-			}
-			if n := strings.Count(log.String(), "GPU recovered"); n != back {
-				t.Errorf("%s: log lines about recovered GPUs = %d, want %d", when, n, back)
-			}
+			logs(t, &log, "GPU cannot be read", lost)
+			logs(t, &log, "GPU recovered", back)
 		}
-		lines("all GPUs are up", 0, 0)
+		lines(0, 0)
 		f.loseRows(2)
-		lines("GPU 2 is lost", 1, 0)
-		if !strings.Contains(log.String(), "gpu=2 uuid=GPU-2 reason=lost") {
-			t.Errorf("log line does not name the GPU and the reason:\n%s", &log)
-		}
-		r.Reload(r.Change)
-		lines("a new session", 1, 0)
+		lines(1, 0)
+		logs(t, &log, "gpu=2 uuid=GPU-2 reason=lost", 1)
+		r.Reload(r.Settings)
+		lines(1, 0)
 		f.loseRows(2, 3)
-		lines("GPU 3 is lost as well", 2, 0)
+		lines(2, 0)
 		f.loseRows()
-		lines("both are back", 2, 2)
+		lines(2, 2)
 		r.Stop()
 	})
 }
@@ -77,7 +61,7 @@ func TestLogOfFlappingGPU(t *testing.T) {
 		plan.Interval = time.Second
 		r := start(t, f, func(o *loop.Options) {
 			o.Plan = plan
-			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			logTo(&log)(o)
 		})
 		for range 60 {
 			f.loseRows(1)
@@ -97,7 +81,7 @@ func TestNoGPUHasAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		f := &fake{gpus: 2}
-		r := start(t, f, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		r := start(t, f, logTo(&log))
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		f.loseRows(0)
 		r.Wait(2 * interval)
@@ -107,21 +91,15 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Metric("dcgm_exporter_collect_success{} 0")
 		r.Metric("dcgm_exporter_collect_unavailable{reason=lost} 1")
 		r.Has("down{0} lost", "down{1} lost")
-		if n := strings.Count(log.String(), "No GPU has a value"); n != 1 {
-			t.Errorf(`log lines "No GPU has a value" = %d, want 1; log:`+"\n%s", n, &log)
-		}
-		f.set(func() { // blank values without a fault
-			f.read = func(context.Context, *gpu.Batch) error { return nil }
-		})
+		logs(t, &log, "No GPU has a value", 1)
+		f.reads(func(context.Context, *gpu.Batch) error { return nil }) // blank values without a fault
 		r.Wait(2 * interval)
 		r.Metric("dcgm_exporter_collect_success{} 0")
 		r.Metric("dcgm_exporter_collect_unavailable{reason=unavailable} 1")
 		f.loseRows()
 		r.Wait(interval)
 		r.Metric("dcgm_exporter_collect_success{} 1")
-		if n := strings.Count(log.String(), "GPUs have values again"); n != 1 {
-			t.Errorf(`log lines "GPUs have values again" = %d, want 1`, n)
-		}
+		logs(t, &log, "GPUs have values again", 1)
 		r.Stop()
 	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,9 +74,7 @@ func TestPausesBetweenAttemptsDouble(t *testing.T) {
 					t.Errorf("attempts after a success (-want +got):\n%s", diff)
 				}
 				r.Stop()
-				if c := f.counts(); c[0] != c[1] {
-					t.Errorf("sessions opened = %d, closed = %d, want every session closed", c[0], c[1])
-				}
+				r.allClosed(t)
 			})
 		})
 	}
@@ -145,7 +141,7 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 			return fmt.Errorf("connect: %w", gpu.ErrUnavailable)
 		}}
 		var log strings.Builder
-		r := start(t, f, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		r := start(t, f, logTo(&log))
 		r.Wait(25*time.Second + 100*time.Millisecond)
 		r.Has("error unavailable")
 		if !r.Loop.Ready() {
@@ -158,11 +154,8 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
 		r.Wait(27 * time.Second) // after the third attempt
 		r.Stop()
-		for _, line := range []string{"Session is slow to open", "No data"} {
-			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("log lines %q in three attempts = %d, want 1; log:\n%s", line, n, log.String())
-			}
-		}
+		logs(t, &log, "Session is slow to open", 1) // in three attempts
+		logs(t, &log, "No data", 1)
 	})
 }
 
@@ -172,9 +165,7 @@ func TestSlowReloadKeepsFreshPage(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)
 		slow := &fake{gpus: 2, open: func(context.Context) error { time.Sleep(45 * time.Second); return nil }}
 		done := make(chan error, 1)
-		go func() {
-			done <- r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(slow.Open), Plan: testPlan()})
-		}()
+		go func() { done <- r.reload(t.Context(), slow, testPlan()) }()
 		r.Wait(3*interval - time.Second)
 		r.Has("UTIL{0} 50")
 		r.Wait(2 * interval / 3 * 2)
@@ -255,10 +246,11 @@ func TestPanicFailsOneCycle(t *testing.T) {
 					}
 					return nil, nil
 				}}
-				r := start(t, w.fake, func(o2 *loop.Options) {
-					o2.Log, o2.Attributors = slog.New(slog.NewTextHandler(&log, nil)), []collector.Attributor{o}
-					publish := o2.Publish
-					o2.Publish = func(s *gpu.Snapshot) {
+				r := start(t, w.fake, func(opt *loop.Options) {
+					logTo(&log)(opt)
+					opt.Attributors = []collector.Attributor{o}
+					publish := opt.Publish
+					opt.Publish = func(s *gpu.Snapshot) {
 						if w.publish.Load() && s.Topology != nil {
 							panic("a mistake")
 						}
@@ -293,13 +285,19 @@ func TestPanicFailsOneCycle(t *testing.T) {
 
 // In every lasting state, each page is replaced before it expires.
 func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
+	opens := func(after time.Duration) func(context.Context) error {
+		return func(context.Context) error { time.Sleep(after); return gpu.ErrUnavailable }
+	}
+	fails := func(err error) func(context.Context, *gpu.Batch) error {
+		return func(context.Context, *gpu.Batch) error { return err }
+	}
 	for name, f := range map[string]*fake{
 		"a source that works":          {gpus: 1},
-		"a source that does not open":  {open: func(context.Context) error { return gpu.ErrUnavailable }},
-		"a source that cannot be read": {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }},
-		"a source that opens slowly":   {gpus: 1, open: func(context.Context) error { time.Sleep(70 * time.Second); return gpu.ErrUnavailable }},
-		"a source that is read slowly": {gpus: 1, read: func(context.Context, *gpu.Batch) error { time.Sleep(70 * time.Second); return nil }},
-		"changing":                     {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTopology }},
+		"a source that does not open":  {open: opens(0)},
+		"a source that cannot be read": {gpus: 1, read: fails(gpu.ErrLost)},
+		"a source that opens slowly":   {gpus: 1, open: opens(70 * time.Second)},
+		"a source that is read slowly": {gpus: 1, read: takes(70*time.Second, 50)},
+		"changing":                     {gpus: 1, read: fails(gpu.ErrTopology)},
 	} {
 		for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 2 * time.Minute} {
 			t.Run(fmt.Sprint(name, " ", every), func(t *testing.T) {
@@ -340,24 +338,13 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
-				var takes time.Duration
-				var mu sync.Mutex
-				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					mu.Lock()
-					d := takes
-					mu.Unlock()
-					time.Sleep(d)
-					return good, nil
-				}}
+				o := saying(pod("a"), 0)
 				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
 					opt.Plan.Interval = 500 * time.Millisecond
 					opt.Attributors = []collector.Attributor{o}
 				})
 				r.Has("UTIL{0} 50 pod=a")
-				mu.Lock()
-				takes = c.takes
-				mu.Unlock()
+				o.says(pod("a"), c.takes)
 				r.Wait(time.Second)
 				pages := len(r.Pages())
 				r.Wait(20 * time.Second)
@@ -387,15 +374,10 @@ func TestFirstCycleWaitsForOwners(t *testing.T) {
 	}{{1900 * time.Millisecond, 1900 * time.Millisecond, true}, {time.Minute, 2 * time.Second, false}} {
 		t.Run(c.takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
-				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					time.Sleep(c.takes)
-					return good, nil
-				}}
 				begin := time.Now()
 				var first time.Duration
 				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
-					opt.Attributors = []collector.Attributor{o}
+					opt.Attributors = []collector.Attributor{saying(pod("a"), c.takes)}
 					publish := opt.Publish
 					opt.Publish = func(s *gpu.Snapshot) {
 						if first == 0 && s.Topology != nil {

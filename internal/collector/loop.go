@@ -19,12 +19,17 @@ import (
 // ErrStarting is the state before the first attempt to open a session. It wraps gpu.ErrOpening.
 var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpening)
 
-// Options configure a Loop.
-type Options struct {
+// Settings say what a Loop collects. A reload replaces them. Derivers that stay keep their state.
+type Settings struct {
 	Source      Source             // opens the sessions; required
 	Plan        *gpu.Plan          // what the sessions read; required
 	Attributors []Attributor       // find the owners; their answers are merged
 	Derivers    []snapshot.Deriver // add families, in the order of the page
+}
+
+// Options configure a Loop.
+type Options struct {
+	Settings
 	// Publish receives the snapshot of every cycle, on the Loop's goroutine. Required.
 	Publish    func(*gpu.Snapshot)
 	Registerer prometheus.Registerer // for the Loop's own metrics; required
@@ -38,19 +43,17 @@ type Options struct {
 	ReadTimeout time.Duration
 	// HangLimit is how long a driver call may take before Run returns gpu.ErrWedged; 0 means 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout is how long an attributor may take; 0 means 2 s. Only the first page of a topology waits that
-	// long.
-	AttributeTimeout time.Duration
-	CloseTimeout     time.Duration // how long Run waits for the driver when it ends; 0 means 4 s
-	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 means 1 s and 30 s.
-	MinBackoff, MaxBackoff time.Duration
+	// MaxBackoff bounds the pauses between attempts to open a session; 0 means 30 s.
+	MaxBackoff time.Duration
 }
+
+const (
+	minBackoff   = time.Second     // the first pause between attempts to open a session
+	closeTimeout = 4 * time.Second // how long Run waits for the driver when it ends
+)
 
 func (o Options) withDefaults() Options {
 	o.HangLimit = cmp.Or(o.HangLimit, 2*time.Minute)
-	o.AttributeTimeout = cmp.Or(o.AttributeTimeout, 2*time.Second)
-	o.CloseTimeout = cmp.Or(o.CloseTimeout, 4*time.Second)
-	o.MinBackoff = cmp.Or(o.MinBackoff, time.Second)
 	o.MaxBackoff = cmp.Or(o.MaxBackoff, 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
@@ -81,8 +84,9 @@ type Loop struct {
 	request      gpu.ReadRequest
 	batch        gpu.Batch
 	attributions attributions
-	lastErr      error     // the error of the previous cycle; nil if it had data
-	served       time.Time // when the latest page with data was published
+	hadData      bool      // a page with data was published since the latest attempt to open a session
+	failure      error     // why the latest page has no data; nil if it has data, or before the first failure
+	served       time.Time // when the latest page was published; zero if it has no data
 	valid        time.Time // when the latest page expires
 	late         bool      // the latest Read exceeded its timeout
 	empty        int       // number of consecutive cycles in which no GPU had a value
@@ -121,60 +125,43 @@ func (l *Loop) Healthy() error {
 // Run collects until ctx is done, closes every handle and returns nil. It returns an error that wraps gpu.ErrWedged if
 // a driver call does not return.
 func (l *Loop) Run(ctx context.Context) error {
-	cause, backoff := causeStart, l.opt.MinBackoff
+	cause, backoff := causeStart, minBackoff
 	for ctx.Err() == nil {
-		hadData := false
-		err := l.open(ctx, cause)
+		l.hadData = false
+		session, err := l.open(ctx, l.opt.Source, l.opt.Plan)
 		if err == nil {
-			hadData, cause, err = l.readUntilEnd(ctx)
-		} else if !l.isFinal(ctx, err) {
+			l.adopt(session, cause)
+			cause, err = l.readUntilEnd(ctx)
+		} else if !isFinal(ctx, err) {
 			l.fail(stageOpen, err)
 		}
 		switch {
-		case l.isFinal(ctx, err):
-			return l.end(ctx, err)
-		case hadData:
-			backoff = l.opt.MinBackoff
-			continue
-		}
-		// back off if a session does not open, or fails its first read
-		var soon bool
-		if cause, soon = l.pause(ctx, backoff, cause); soon {
-			backoff = l.opt.MinBackoff
-		} else {
+		case errors.Is(err, gpu.ErrWedged):
+			return err
+		case l.hadData:
+			backoff = minBackoff
+		case ctx.Err() == nil: // the session did not open, or failed its first read
+			var soon bool
+			cause, soon = l.pause(ctx, backoff, cause)
 			backoff = min(2*backoff, l.opt.MaxBackoff)
+			if soon {
+				backoff = minBackoff
+			}
 		}
-	}
-	return l.end(ctx, nil)
-}
-
-// isFinal reports whether err ends Run: the driver is wedged or ctx is done.
-func (l *Loop) isFinal(ctx context.Context, err error) bool {
-	return errors.Is(err, gpu.ErrWedged) || ctx.Err() != nil
-}
-
-// end closes the session, if the driver still answers.
-func (l *Loop) end(ctx context.Context, err error) error {
-	if errors.Is(err, gpu.ErrWedged) {
-		return err
 	}
 	return l.close(ctx)
 }
 
-// open opens a session and starts using it.
-func (l *Loop) open(ctx context.Context, cause string) error {
-	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
-	if err == nil {
-		l.adopt(session, cause)
-	}
-	return err
+// isFinal reports whether err ends Run: the driver is wedged or ctx is done.
+func isFinal(ctx context.Context, err error) bool {
+	return errors.Is(err, gpu.ErrWedged) || ctx.Err() != nil
 }
 
 // adopt makes session the current one.
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
-	l.request = gpu.ReadRequest{Processes: processRows(session, l.opt.Plan)}
+	l.request = readRequest(session, l.opt.Plan)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -186,18 +173,20 @@ func (l *Loop) adopt(session Session, cause string) {
 	}
 }
 
-// processRows reports for each row whether its processes should be read. It returns nil if the plan needs no processes.
-func processRows(s Session, plan *gpu.Plan) []bool {
-	if !plan.Processes {
-		return nil
+// readRequest returns the request for the first read of a session.
+func readRequest(s Session, plan *gpu.Plan) (r gpu.ReadRequest) {
+	if plan.Processes {
+		r.Processes = s.Topology().ProcessRows()
 	}
-	return s.Topology().ProcessRows()
+	return r
 }
 
-// connect opens a session.
-func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
+// open opens a session. Engines and drivers take far longer to start than to answer a read. The context ends shortly
+// before the hang limit, so that an open that heeds its context is retried.
+func (l *Loop) open(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
 	var session Session
-	err := l.callOpen(ctx, func(ctx context.Context) (err error) {
+	limit := l.opt.HangLimit - l.opt.HangLimit/8
+	err := l.callFor(ctx, limit, l.opt.readTimeout(), l.publishOpening, func(ctx context.Context) (err error) {
 		session, err = source.Open(ctx, plan)
 		return err
 	})
@@ -207,31 +196,26 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Sess
 	return session, nil
 }
 
-// readUntilEnd reads the session on every tick until it ends. It returns whether a cycle had data and why the next
-// session is opened, or an error if Run ends.
-func (l *Loop) readUntilEnd(ctx context.Context) (hadData bool, cause string, err error) {
+// readUntilEnd reads the session on every tick until it ends. It returns why the next session is opened, or an error if
+// Run ends.
+func (l *Loop) readUntilEnd(ctx context.Context) (cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.ReadInterval())
 	defer ticker.Stop()
 	var phase phase
-	for {
+	for err == nil && ctx.Err() == nil {
 		start, readAt := time.Now(), l.opt.Now()
-		err := l.cycle(ctx)
-		hadData = hadData || l.lastErr == nil
-		if err == nil {
+		if err = l.cycle(ctx); err == nil {
 			interval := l.opt.Plan.ReadInterval()
 			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, readAt)); next < interval {
 				ticker.Reset(max(next-time.Since(start), time.Millisecond))
 			}
 			err = l.awaitCycle(ctx, ticker)
 		}
-		if l.isFinal(ctx, err) {
-			return hadData, "", err
-		}
-		if err != nil {
-			cause, err = l.endSession(ctx, err)
-			return hadData, cause, err
-		}
 	}
+	if isFinal(ctx, err) {
+		return "", err
+	}
+	return l.endSession(ctx, err)
 }
 
 // awaitCycle waits until the next cycle is due and applies reloads meanwhile. An error ends the session, or Run.
@@ -266,9 +250,7 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 	cause = causeTopology
 	if !errors.Is(reason, gpu.ErrTopology) {
 		cause = causeLost
-		if l.lastErr == nil {
-			l.fail(stageRead, reason)
-		}
+		l.fail(stageRead, reason)
 	}
 	return cause, l.close(ctx)
 }
@@ -294,17 +276,18 @@ func (l *Loop) cycle(ctx context.Context) error {
 		l.late = true
 		l.opt.Log.Warn("Driver read timed out", "after", took.Round(time.Millisecond))
 	}
-	if readErr != nil {
+	switch {
+	case readErr == nil:
+		l.publishBatch(ctx, start, readAt)
+		return nil
+	case errors.Is(readErr, gpu.ErrLost):
+		l.countEvents(readAt)
+		return readErr
+	default:
 		l.countEvents(readAt)
 		l.fail(stageRead, readErr)
-		if errors.Is(readErr, gpu.ErrLost) {
-			return readErr
-		}
 		return nil
 	}
-
-	l.publishBatch(ctx, start, readAt)
-	return nil
 }
 
 // publishBatch publishes the batch. A panic fails only this cycle.
@@ -323,7 +306,7 @@ func (l *Loop) publishBatch(ctx context.Context, start, readAt time.Time) {
 
 // buildAndPublish builds a snapshot of the batch with its owners, and publishes it.
 func (l *Loop) buildAndPublish(ctx context.Context, start, readAt time.Time) {
-	r := l.reading(snapshot.Served, &l.batch, readAt)
+	r := l.reading(snapshot.Served, readAt)
 	r.Owners = l.attributions.owners(ctx, l.session.Topology())
 	snap := l.builder.Build(r)
 	l.request.Contradicted = l.builder.Contradicted
@@ -334,11 +317,11 @@ func (l *Loop) buildAndPublish(ctx context.Context, start, readAt time.Time) {
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedContradicted).Add(float64(l.builder.InDoubt))
 	l.publish(snap)
-	l.served = time.Now()
+	l.hadData, l.served = true, time.Now()
 	l.ready.Store(true)
-	if l.lastErr != nil {
+	if l.failure != nil {
 		l.opt.Log.Info("Collection recovered")
-		l.lastErr = nil
+		l.failure = nil
 	}
 }
 
@@ -363,12 +346,14 @@ func (l *Loop) reportValues(err error) {
 
 // countEvents counts the events of the batch without serving its samples.
 func (l *Loop) countEvents(readAt time.Time) {
-	l.builder.Build(l.reading(snapshot.Final, &l.batch, readAt))
+	l.builder.Build(l.reading(snapshot.Final, readAt))
 }
 
 // reading returns the result of a Read that started at readAt.
-func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, readAt time.Time) snapshot.Reading {
-	return snapshot.Reading{Kind: kind, Batch: b, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
+func (l *Loop) reading(kind snapshot.Kind, readAt time.Time) snapshot.Reading {
+	return snapshot.Reading{
+		Kind: kind, Batch: &l.batch, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
+	}
 }
 
 // finalRead reads once more before the session is closed, for events that no later session reports.
@@ -382,7 +367,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		half := time.NewTimer(l.opt.CloseTimeout / 2)
+		half := time.NewTimer(closeTimeout / 2)
 		defer half.Stop()
 		select {
 		case <-half.C:
@@ -420,11 +405,11 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next s
 	for {
 		select {
 		case <-ticker.C:
-			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
+			l.publishEmpty(cmp.Or(l.failure, ErrStarting))
 		case r := <-l.reloads:
 			r.reply <- nil
-			if r.only == nil {
-				l.replace(r.change)
+			if !r.reopen {
+				l.use(r.settings)
 				return causeReload, true
 			}
 		case <-l.retries:

@@ -31,7 +31,10 @@ func testPlan() *gpu.Plan {
 		Fields: []gpu.Field{
 			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Range: &gpu.Range{Max: 100}},
 			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly},
-			{ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance), Range: &gpu.Range{Max: 1}},
+			{
+				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance),
+				Range: &gpu.Range{Max: 1},
+			},
 		},
 		Counters: []gpu.Counter{
 			{Name: "UTIL", Field: 0, Scale: 1},
@@ -93,6 +96,18 @@ func (f *fake) set(change func()) {
 	change()
 }
 
+// reads sets what later reads do.
+func (f *fake) reads(read func(context.Context, *gpu.Batch) error) { f.set(func() { f.read = read }) }
+
+// takes returns a read that takes some time, whatever its context, and then reports a utilization for GPU 0.
+func takes(d time.Duration, utilization int64) func(context.Context, *gpu.Batch) error {
+	return func(_ context.Context, b *gpu.Batch) error {
+		time.Sleep(d)
+		b.Add(0, 0, gpu.Int(utilization), time.Now())
+		return nil
+	}
+}
+
 func (f *fake) counts() [2]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,6 +161,32 @@ func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
 	return &rig{loop.Start(t, collector.SourceOf(f.Open), testPlan(), adjust), f}
 }
 
+// reload reloads the Loop with another source and plan.
+func (r *rig) reload(ctx context.Context, f *fake, plan *gpu.Plan) error {
+	return r.Loop.Reload(ctx, collector.Settings{Source: collector.SourceOf(f.Open), Plan: plan})
+}
+
+// allClosed checks that every session was closed.
+func (r *rig) allClosed(t *testing.T) {
+	t.Helper()
+	if n := r.fake.counts(); n[0] != n[1] {
+		t.Errorf("sessions opened = %d, closed = %d, want every session closed", n[0], n[1])
+	}
+}
+
+// logTo writes the log of the Loop to a buffer.
+func logTo(log *strings.Builder) func(*loop.Options) {
+	return func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) }
+}
+
+// logs checks how many log lines have a text.
+func logs(t *testing.T, log *strings.Builder, text string, want int) {
+	t.Helper()
+	if n := strings.Count(log.String(), text); n != want {
+		t.Errorf("log lines with %q = %d, want %d; log:\n%s", text, n, want, log)
+	}
+}
+
 func TestFirstPageIsImmediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 2}, nil)
@@ -173,16 +214,10 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		plan := testPlan()
 		plan.Interval = time.Second
 		r := start(t, f, func(o *loop.Options) { o.Plan = plan })
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
+		if err := r.reload(t.Context(), f, testPlan()); err != nil {
 			t.Fatal(err)
 		}
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				time.Sleep(interval / 2) // a driver call, on the bubble's clock
-				b.Add(0, 0, gpu.Int(7), time.Now())
-				return nil
-			}
-		})
+		f.reads(takes(interval/2, 7))
 		r.Wait(4 * interval)
 		r.Has("UTIL{0} 7")
 		for _, page := range r.Pages() {
@@ -190,7 +225,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 				t.Errorf("page during a call of half an interval = %q, want no timeout", page)
 			}
 		}
-		f.set(func() { f.read = nil })
+		f.reads(nil)
 		r.Wait(interval)
 		r.Stop()
 	})
@@ -221,18 +256,7 @@ func TestLostGPUAffectsNoOther(t *testing.T) {
 		f := &fake{gpus: 8}
 		r := start(t, f, nil)
 		healthy := r.Last()
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				for row := range 8 {
-					if row == 3 {
-						b.FailPart(row, gpu.PartEntity, gpu.ErrLost)
-						continue
-					}
-					b.Add(row, 0, gpu.Int(50), time.Now())
-				}
-				return nil
-			}
-		})
+		f.loseRows(3)
 		r.Wait(interval)
 		r.Has("down{3} lost")
 		gone := func(line string) bool { return strings.Contains(line, "{3}") }
@@ -251,12 +275,10 @@ func TestHangingReadIsReported(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
 		r := start(t, f, func(o *loop.Options) { o.HangLimit = 2 * time.Minute })
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error { // like a cgo call, it ignores ctx
-				<-release
-				b.Add(0, 0, gpu.Int(51), time.Now())
-				return nil
-			}
+		f.reads(func(_ context.Context, b *gpu.Batch) error { // like a cgo call, it ignores ctx
+			<-release
+			b.Add(0, 0, gpu.Int(51), time.Now())
+			return nil
 		})
 		r.Wait(2 * interval)
 		r.Has("UTIL{0} 50") // still fresh
@@ -272,7 +294,7 @@ func TestHangingReadIsReported(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()
-		if err := r.Loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.reload(ctx, f, testPlan()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Reload during a hang = %v, want the error of its context", err)
 		}
 		r.Metric("dcgm_exporter_collect_unavailable{reason=timeout} 1")
@@ -287,12 +309,11 @@ func TestHangingReadIsReported(t *testing.T) {
 func TestReadsAreAsFrequentAsTheShortestInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := int64(0)
-		f := &fake{gpus: 1}
-		f.read = func(_ context.Context, b *gpu.Batch) error {
+		f := &fake{gpus: 1, read: func(_ context.Context, b *gpu.Batch) error {
 			b.Add(0, 0, gpu.Int(reads), time.Now())
 			reads++
 			return nil
-		}
+		}}
 		r := start(t, f, func(o *loop.Options) { o.Plan.Cycle = interval / 5 })
 		r.Wait(interval)
 		r.Has("UTIL{0} 5")
@@ -319,17 +340,11 @@ func TestLateAnswerIsServed(t *testing.T) {
 				var log strings.Builder
 				f := &fake{gpus: 1}
 				r := start(t, f, func(o *loop.Options) {
-					o.Plan.Interval, o.Log = c.every, slog.New(slog.NewTextHandler(&log, nil))
+					o.Plan.Interval = c.every
+					logTo(&log)(o)
 				})
-				f.set(func() {
-					f.read = func(ctx context.Context, b *gpu.Batch) error {
-						time.Sleep(c.takes)
-						if ctx.Err() != nil {
-							return ctx.Err()
-						}
-						b.Add(0, 0, gpu.Int(50), time.Now())
-						return nil
-					}
+				f.reads(func(ctx context.Context, b *gpu.Batch) error {
+					return errors.Join(takes(c.takes, 50)(ctx, b), ctx.Err())
 				})
 				r.Wait(20 * max(c.every, c.takes))
 				empty := 0
@@ -341,8 +356,8 @@ func TestLateAnswerIsServed(t *testing.T) {
 				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
 					t.Errorf("pages = %d, want at least 15; pages without data = %d, want none: %t", n, empty, c.served)
 				}
-				if n := strings.Count(log.String(), "read timed out"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
-					t.Errorf("log lines about the timeout = %d, want 1 only if the call exceeds the read timeout", n)
+				if timeout := min(max(c.every, time.Second), 10*time.Second); c.served {
+					logs(t, &log, "read timed out", map[bool]int{true: 1}[c.takes >= timeout])
 				}
 				_ = r.End()         // wedged
 				time.Sleep(c.takes) // let the pending call end
@@ -356,9 +371,7 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
 		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
-		f.set(func() {
-			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
-		})
+		f.reads(func(context.Context, *gpu.Batch) error { <-release; return nil })
 		r.Wait(interval + time.Minute)
 		if err := <-r.Result; !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Run: %v, want gpu.ErrWedged", err)
@@ -391,8 +404,9 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 				// lost.
 				pages := r.Pages()
 				between := pages[len(pages)-2]
-				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
-					t.Errorf("page between the sessions = %q, want data after topology and the error after lost", between)
+				want := map[string]string{"lost": "error lost", "topology": "UTIL{0} 50"}[c.cause]
+				if !strings.Contains(between, want) {
+					t.Errorf("page between the sessions = %q, want %q in it", between, want)
 				}
 				r.Stop()
 			})
@@ -405,13 +419,13 @@ func TestReload(t *testing.T) {
 		f := &fake{gpus: 1}
 		r := start(t, f, nil)
 		bad := &fake{open: func(context.Context) error { return gpu.ErrVersion }}
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrVersion) {
+		if err := r.reload(t.Context(), bad, testPlan()); !errors.Is(err, gpu.ErrVersion) {
 			t.Errorf("Reload to a source that does not open: %v, want gpu.ErrVersion", err)
 		}
 		unread := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
 		shared := testPlan()
 		shared.Processes = true
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: shared}); !errors.Is(err, gpu.ErrTimeout) {
+		if err := r.reload(t.Context(), unread, shared); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("Reload to a source that does not read: %v, want gpu.ErrTimeout", err)
 		}
 		if diff := cmp.Diff([2]int{1, 1}, unread.counts()); diff != "" {
@@ -420,14 +434,15 @@ func TestReload(t *testing.T) {
 		r.Wait(interval)
 		r.Has("UTIL{0} 50")
 		if f.processes != nil || !slices.Contains(unread.processes, true) {
-			t.Errorf("processes requested: %v from the old source, want none; %v from the rejected one, want some", f.processes, unread.processes)
+			t.Errorf("processes requested: %v from the old source, want none; %v from the rejected one, want some",
+				f.processes, unread.processes)
 		}
 
 		plan := testPlan()
 		plan.Interval = time.Second
 		plan.Counters = plan.Counters[:1]
 		good := &fake{gpus: 4}
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: plan}); err != nil {
+		if err := r.reload(t.Context(), good, plan); err != nil {
 			t.Fatalf("Reload: %v", err)
 		}
 		synctest.Wait()
@@ -457,7 +472,7 @@ func TestReloadWithoutSession(t *testing.T) {
 		r := start(t, f, nil)
 		r.Wait(2 * time.Minute)
 		good := &fake{gpus: 1}
-		if err := r.Loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: testPlan()}); err != nil {
+		if err := r.reload(t.Context(), good, testPlan()); err != nil {
 			t.Fatalf("Reload: %v", err)
 		}
 		synctest.Wait()
@@ -473,6 +488,36 @@ type owners struct {
 	calls  int
 }
 
+// saying returns an Attributor whose answer takes some time.
+func saying(said *gpu.Owners, after time.Duration) *owners {
+	o := &owners{}
+	o.says(said, after)
+	return o
+}
+
+func (o *owners) says(said *gpu.Owners, after time.Duration) {
+	o.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+		time.Sleep(after)
+		return said, nil
+	})
+}
+
+func (o *owners) answers(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answer = answer
+}
+
+// pod returns the labels of GPU 0 if a pod owns it.
+func pod(name string) *gpu.Owners {
+	return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: name}}}}
+}
+
+// attributing adds attributors to the Loop.
+func attributing(all ...collector.Attributor) func(*loop.Options) {
+	return func(o *loop.Options) { o.Attributors = all }
+}
+
 func (o *owners) Name() string { return "test" }
 
 func (o *owners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
@@ -485,18 +530,15 @@ func (o *owners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 
 func TestOwnersExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		good := &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
-		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
-		r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
+		o := saying(pod("a"), 0)
+		r := start(t, &fake{gpus: 2}, attributing(o))
 		r.Has("UTIL{0} 50 pod=a", "UTIL{1} 50")
 		r.Metric("dcgm_exporter_attribution_success{attributor=test} 1")
 
-		o.mu.Lock()
-		o.answer = func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) { // ignores the timeout until ctx ends
-			<-ctx.Done()
+		o.answers(func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) {
+			<-ctx.Done() // it takes the whole time
 			return nil, ctx.Err()
-		}
-		o.mu.Unlock()
+		})
 		r.Wait(2*interval + time.Second)
 		r.Has("UTIL{0} 50 pod=a")
 		r.Metric("dcgm_exporter_attribution_success{attributor=test} 0")
@@ -535,10 +577,11 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 // twice.
 func TestNoValueForBothGPUAndInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		instance := gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}
 		topology := gpu.NewTopology([]gpu.Device{
 			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, UUID: "GPU-0"},
 			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, UUID: "GPU-1"},
-			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}, GPU: 1, UUID: "GPU-1", InstanceID: 1},
+			{Entity: instance, GPU: 1, UUID: "GPU-1", InstanceID: 1},
 		})
 		f := &fake{topology: topology}
 		f.read = func(_ context.Context, b *gpu.Batch) error {

@@ -96,7 +96,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"cause"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_samples_dropped_total",
-			Help: "Samples not served: older than three intervals, outside the field's plausible range, or contradicted by another field.",
+			Help: "Samples not served: older than three intervals, outside the field's plausible range, " +
+				"or contradicted by another field.",
 		}, []string{"reason"}),
 		attribution: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_success",

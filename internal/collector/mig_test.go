@@ -13,9 +13,10 @@ import (
 func TestNothingReadOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(context.Context, *gpu.Batch) error { return nil }
+		instance := gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, ID: 7}
 		top := gpu.NewTopology([]gpu.Device{
 			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
-			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, ID: 7}, UUID: "GPU-0", InstanceID: 1, Profile: "3g.40gb"},
+			{Entity: instance, UUID: "GPU-0", InstanceID: 1, Profile: "3g.40gb"},
 		})
 		r := start(t, &fake{topology: top, read: silent}, func(o *loop.Options) {
 			o.Plan.Fields, o.Plan.Counters, o.Plan.Derived = nil, nil, nil

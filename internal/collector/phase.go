@@ -43,12 +43,13 @@ func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	now, maxAge := begin.UnixNano(), interval+interval/maxAgeShare
 	for i := range b.Samples {
 		s := &b.Samples[i]
-		f := &plan.Fields[s.Field]
 		age := time.Duration(now - s.Time)
-		if age <= oldest || age > maxAge || f.Text || f.AllSamples || f.Profiling || plan.IntervalOf(s.Field) != interval {
+		if age <= oldest || age > maxAge || plan.IntervalOf(s.Field) != interval {
 			continue
 		}
-		oldest = age
+		if f := &plan.Fields[s.Field]; !f.Text && !f.AllSamples && !f.Profiling {
+			oldest = age
+		}
 	}
 	return oldest
 }

@@ -8,35 +8,26 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// Change holds the new options of a reload. Derivers that stay keep their state.
-type Change struct {
-	Source      Source
-	Plan        *gpu.Plan
-	Attributors []Attributor
-	Derivers    []snapshot.Deriver
-}
-
-// reload is a Change that was sent to Run.
+// reload is a request for a new session.
 type reload struct {
-	change Change
-	only   Source     // if not nil, reopen at this source without a change of options
-	reply  chan error // buffered: holds the one reply
+	settings Settings
+	reopen   bool       // only open a session of settings.Source: the Loop keeps its settings
+	reply    chan error // buffered: holds the one reply
 }
 
-// Reload replaces the source, plan, attributors and derivers. If a session is open, the new session is opened and read
-// before the old one is closed. An error means that nothing changed. Reload waits until a pending driver call returns.
-// Once ctx is done, it returns the cause; the change is abandoned unless it has already begun.
-func (l *Loop) Reload(ctx context.Context, c Change) error {
-	return l.submit(ctx, reload{change: c})
+// Reload replaces the settings. If a session is open, the new session is opened and read before the old one is closed.
+// An error means that nothing changed. Reload waits until a pending driver call returns. Once ctx is done, it returns
+// the cause; the reload is abandoned unless it has already begun.
+func (l *Loop) Reload(ctx context.Context, s Settings) error {
+	return l.submit(ctx, reload{settings: s})
 }
 
 // Reopen replaces the open session by one of another source, as Reload does. Later sessions come from the original
 // source. Without a session, Reopen does nothing.
 func (l *Loop) Reopen(ctx context.Context, at Source) error {
-	return l.submit(ctx, reload{only: at})
+	return l.submit(ctx, reload{settings: Settings{Source: at}, reopen: true})
 }
 
 // submit sends a reload to Run and waits for its reply.
@@ -55,31 +46,30 @@ func (l *Loop) submit(ctx context.Context, r reload) error {
 	}
 }
 
-// reload applies a change while a session is open. An error ends Run.
+// reload applies a request while a session is open. An error ends Run.
 func (l *Loop) reload(ctx context.Context, r reload) error {
-	from := r.change.Source
-	if r.only != nil {
-		from = r.only
-		r.change = Change{Source: l.opt.Source, Plan: l.opt.Plan, Attributors: l.opt.Attributors, Derivers: l.opt.Derivers}
+	from := r.settings.Source
+	if r.reopen {
+		r.settings = l.opt.Settings
 	}
-	err := l.swap(ctx, from, r.change)
+	err := l.swap(ctx, from, r.settings)
 	r.reply <- err
-	if l.isFinal(ctx, err) {
+	if isFinal(ctx, err) {
 		return cmp.Or(err, ctx.Err())
 	}
 	return nil
 }
 
-// replace makes the options of a change the current ones.
-func (l *Loop) replace(c Change) {
-	l.opt.Source, l.opt.Plan, l.opt.Derivers, l.opt.Attributors = c.Source, c.Plan, c.Derivers, c.Attributors
-	l.attributions.use(c.Attributors)
+// use makes s the current settings.
+func (l *Loop) use(s Settings) {
+	l.opt.Settings = s
+	l.attributions.use(s.Attributors)
 }
 
-// swap opens and reads a new session for the change, publishes its page, and closes the old session. On an error
-// nothing changes. Derivers count events once, even if both sessions report them.
-func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
-	next, err := l.connect(ctx, from, c.Plan)
+// swap opens and reads a new session, publishes its page, and closes the old session. On an error nothing changes.
+// Derivers count events once, even if both sessions report them.
+func (l *Loop) swap(ctx context.Context, from Source, s Settings) error {
+	next, err := l.open(ctx, from, s.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
@@ -88,7 +78,7 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	}
 	start, readAt := time.Now(), l.opt.Now()
 	l.batch.Reset()
-	request := gpu.ReadRequest{Processes: processRows(next, c.Plan)}
+	request := readRequest(next, s.Plan)
 	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, request, &l.batch) })
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
@@ -97,12 +87,12 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
 	}
 	old := l.session
-	l.replace(c)
+	l.use(s)
 	l.adopt(next, causeReload)
 	l.attributions.request(ctx, l.session.Topology())
 	l.publishBatch(ctx, start, readAt)
 	err = l.closeSession(ctx, old)
-	if l.isFinal(ctx, err) {
+	if isFinal(ctx, err) {
 		return err
 	}
 	if err != nil {

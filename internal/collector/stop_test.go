@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -15,18 +14,21 @@ import (
 // withXIDs requests events, so that the session is read once more before it is closed.
 func withXIDs(o *loop.Options) {
 	o.Plan = testPlan()
-	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, HasField: true, Field: 1})
+	xids := gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, HasField: true, Field: 1}
+	o.Plan.Derived = append(o.Plan.Derived, xids)
 }
 
 // A slow last read that heeds its context does not turn a clean end into a wedged one. It may have begun before the
 // end or because of it.
 func TestStopWhileTheLastReadIsSlow(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"last read began before the end": interval, "last read began because of the end": 0} {
+	for name, wait := range map[string]time.Duration{
+		"last read began before the end": interval, "last read began because of the end": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{gpus: 1}
 				r := start(t, f, withXIDs)
-				f.set(func() { f.read = func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() } })
+				f.reads(func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() })
 				r.Wait(wait)
 				begin := time.Now()
 				if err := r.End(); err != nil {
@@ -35,9 +37,7 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 				if took := time.Since(begin); took > 4*time.Second {
 					t.Errorf("Run returned after %v, want at most 4 s", took)
 				}
-				if got := f.counts(); got[0] != got[1] {
-					t.Errorf("sessions opened = %d, closed = %d, want every session closed", got[0], got[1])
-				}
+				r.allClosed(t)
 			})
 		})
 	}
@@ -81,19 +81,14 @@ func TestReloadsDuringDriverCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, freed := &fake{gpus: 1}, make(chan struct{})
 		r := start(t, f, nil)
-		f.set(func() {
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				<-freed
-				b.Add(0, 0, gpu.Int(50), time.Now())
-				return nil
-			}
+		f.reads(func(ctx context.Context, b *gpu.Batch) error {
+			<-freed
+			return takes(0, 50)(ctx, b)
 		})
 		r.Wait(interval + interval/4)
 		reload := func(ctx context.Context, to *fake) <-chan error {
 			done := make(chan error, 1)
-			go func() {
-				done <- r.Loop.Reload(ctx, collector.Change{Source: collector.SourceOf(to.Open), Plan: testPlan()})
-			}()
+			go func() { done <- r.reload(ctx, to, testPlan()) }()
 			synctest.Wait()
 			return done
 		}

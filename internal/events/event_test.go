@@ -240,7 +240,7 @@ func TestWindowUsesIntervalOfGroup(t *testing.T) {
 		throttled(100, "5")
 		plan := *opt.Plan
 		plan.Derived = []gpu.Derived{{Name: clockCountFamily, HasField: true, Field: 1}}
-		r.Reload(collector.Change{Source: opt.Source, Plan: &plan})
+		r.Reload(collector.Settings{Source: opt.Source, Plan: &plan})
 		throttled(3, "7")
 		throttled(97, "30")
 		r.Stop()
@@ -298,7 +298,7 @@ func TestXIDsDuringAReload(t *testing.T) {
 		}
 		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
 		r.Wait(interval / 2)
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		r.Wait(interval / 4)
 		e.do(func() {
 			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last XID has not been read yet
@@ -328,7 +328,7 @@ func TestRedatedXIDs(t *testing.T) {
 			e.do(func() { e.xids = nil })
 			e.happen(begin.Add(shift), 79, 79, 31)
 			e.happen(begin.Add(500*time.Millisecond+shift), 79)
-			r.Reload(r.Change)
+			r.Reload(r.Settings)
 			r.Wait(interval)
 			seen.are(t, map[string]int64{"79": 3, "31": 1})
 		}
@@ -336,7 +336,7 @@ func TestRedatedXIDs(t *testing.T) {
 		e.happen(begin, 79, 79, 79, 31)                  // one more with the same time
 		e.happen(begin.Add(-2001*time.Millisecond), 31)  // too far from the other one
 		e.happen(begin.Add(500*time.Millisecond), 79)
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		r.Wait(interval)
 		seen.are(t, map[string]int64{"79": 4, "31": 2})
 		r.Stop()
@@ -363,7 +363,7 @@ func TestXIDsFromBeforeTheProcess(t *testing.T) {
 		e.happen(time.Now(), 79)
 		r.Wait(interval)
 		seen.are(t, map[string]int64{"79": 1})
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		r.Wait(interval)
 		seen.are(t, map[string]int64{"79": 1})
 		r.Stop()

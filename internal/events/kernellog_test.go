@@ -97,7 +97,7 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 		e.happen(before, 62) // it happened before the kernel log was read, and is reported late
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
-		r.Reload(r.Change) // the engine reports all XIDs again
+		r.Reload(r.Settings) // the engine reports all XIDs again
 		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
 
 		log.set(time.Time{})
@@ -129,7 +129,7 @@ func TestEngineReturns(t *testing.T) {
 		}
 		e.happen(time.Now(), 31)
 		is(map[string]int64{"31": 1})
-		r.Reload(collector.Change{Source: collector.SourceOf(driver.Open), Plan: plan})
+		r.Reload(collector.Settings{Source: collector.SourceOf(driver.Open), Plan: plan})
 		for i := range 2 * 60 { // longer than the window
 			r.Wait(interval)
 			if i%20 > 0 {
@@ -143,7 +143,7 @@ func TestEngineReturns(t *testing.T) {
 		}
 		is(map[string]int64{"31": 7})
 		time.Sleep(interval / 2)
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		e.happen(time.Now().Add(time.Second), 62)
 		is(map[string]int64{"31": 7, "62": 1})
 		r.Stop()

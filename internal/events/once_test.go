@@ -301,7 +301,7 @@ func (h *history) disturb(r *loop.Rig) {
 		close(latest.done)
 		h.mu.Unlock()
 	case 1, 2:
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		h.close(1)
 	case 3:
 		h.mu.Lock()

@@ -316,7 +316,7 @@ func TestMoreReportsThanRemembered(t *testing.T) {
 		r := start(t, e.Open, seen.watchTotals)
 		r.Wait(interval)
 		e.happen(time.Now(), 31, 31)
-		r.Reload(r.Change)
+		r.Reload(r.Settings)
 		r.Wait(interval)
 		seen.are(t, map[string]int64{"31": many + 2})
 		r.Stop()

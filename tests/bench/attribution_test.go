@@ -85,7 +85,8 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
 	s := &stepped{turn: make(chan struct{}), done: make(chan struct{}), ended: make(chan error, 1)}
 	options := loop.Options{Options: collector.Options{
-		Source: collector.SourceOf(source.Open), Plan: requested(), Registerer: prometheus.NewRegistry(),
+		Settings:   collector.Settings{Source: collector.SourceOf(source.Open), Plan: requested()},
+		Registerer: prometheus.NewRegistry(),
 		Publish: func(snap *gpu.Snapshot) {
 			if snap.Topology == nil {
 				return

@@ -57,7 +57,8 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 	defer cancel()
 	done := 0
 	l := loop.New(loop.Options{Options: collector.Options{
-		Source: source, Plan: p, Attributors: attributors, Registerer: prometheus.NewRegistry(),
+		Settings:   collector.Settings{Source: source, Plan: p, Attributors: attributors},
+		Registerer: prometheus.NewRegistry(),
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil {
 				return

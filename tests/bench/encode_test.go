@@ -74,7 +74,8 @@ func BenchmarkEncode(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := loop.New(loop.Options{Options: collector.Options{
-		Source: src, Plan: plan(100), Attributors: attributors, Registerer: prometheus.NewRegistry(),
+		Settings:   collector.Settings{Source: src, Plan: plan(100), Attributors: attributors},
+		Registerer: prometheus.NewRegistry(),
 		Publish: func(read *gpu.Snapshot) {
 			if read.Topology != nil {
 				s = read

@@ -101,7 +101,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	rewriter := compat.New(compat.Options{VirtualGPUs: s.virtual})
 	left := s.cycle
 	l := loop.New(loop.Options{PodOf: s.podOf, VirtualGPUs: s.virtual, Options: collector.Options{
-		Source: s.source, Plan: s.plan, Attributors: s.attributors,
+		Settings:   collector.Settings{Source: s.source, Plan: s.plan, Attributors: s.attributors},
 		Registerer: registry,
 		Publish: func(snapshot *gpu.Snapshot) {
 			if snapshot.Topology == nil {

@@ -65,10 +65,13 @@ func play(t *testing.T, seed uint64) (pages int) {
 
 		c := newChecker(t, w, interval, virtual)
 		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
-		change := collector.Change{Source: collector.SourceOf(w.Open), Plan: planOf(t, configured, interval), Attributors: []collector.Attributor{mapper}}
+		settings := collector.Settings{
+			Source: collector.SourceOf(w.Open), Plan: planOf(t, configured, interval),
+			Attributors: []collector.Attributor{mapper},
+		}
 		begun := false
 		l := loop.New(loop.Options{PodOf: w.podOf, VirtualGPUs: virtual, Options: collector.Options{
-			Source: change.Source, Plan: change.Plan, Attributors: change.Attributors, Registerer: prometheus.NewRegistry(), MaxBackoff: 2 * time.Second,
+			Settings: settings, Registerer: prometheus.NewRegistry(), MaxBackoff: 2 * time.Second,
 			Publish: func(s *gpu.Snapshot) {
 				if !begun {
 					return
@@ -94,8 +97,8 @@ func play(t *testing.T, seed uint64) (pages int) {
 			w.step()
 			n.follow()
 			if rng.IntN(30) == 0 {
-				change.Plan = planOf(t, configured+more, interval)
-				reload(ctx, l, change)
+				settings.Plan = planOf(t, configured+more, interval)
+				reload(ctx, l, settings)
 			}
 		}
 		w.mu.Lock()
@@ -131,10 +134,10 @@ func (w *world) step() {
 	w.note()
 }
 
-func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
+func reload(ctx context.Context, l *loop.Loop, s collector.Settings) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	_ = l.Reload(ctx, c) // a rejected reload changes nothing
+	_ = l.Reload(ctx, s) // a rejected reload changes nothing
 }
 
 // pagesOf returns the number of pages that TestPages checks.

@@ -363,11 +363,11 @@ func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	defer cancel()
 	var page []byte
 	pages := 0
+	plan := counters.NewPlan(requests, counters.PlanOptions{
+		Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, KeepContradicted: o.Strict,
+	})
 	o.Options = collector.Options{
-		Source: collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
-		Plan: counters.NewPlan(requests, counters.PlanOptions{
-			Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, KeepContradicted: o.Strict,
-		}),
+		Settings:   collector.Settings{Source: collector.SourceOf(dcgm.New(dcgm.Options{}).Open), Plan: plan},
 		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil || pages == 3 {

@@ -117,9 +117,8 @@ func newSource(opt Options, dcgm, nvml collector.Source) *Source {
 // collect runs a collector on the source until stop is called.
 func collect(t *testing.T, s *Source) (stop func()) {
 	loop := collector.New(collector.Options{
-		Source:  s,
-		Plan:    &gpu.Plan{Interval: 10 * time.Second},
-		Publish: func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
+		Settings: collector.Settings{Source: s, Plan: &gpu.Plan{Interval: 10 * time.Second}},
+		Publish:  func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)

@@ -45,30 +45,30 @@ func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, facts: snapshot.Facts{AsReported: o.Strict, Booted: o.Booted},
 		events: events.New(events.Options{
-			Start: o.Start, KernelLog: o.KernelLog, LastXIDAsStored: o.Strict, OwnersOnInfo: o.OwnersOnInfo, Registerer: o.Registerer,
+			Start: o.Start, KernelLog: o.KernelLog, LastXIDAsStored: o.Strict, OwnersOnInfo: o.OwnersOnInfo,
+			Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
-	c := l.with(collector.Change{Plan: o.Plan, Attributors: o.Attributors})
-	o.Plan, o.Derivers = c.Plan, c.Derivers
+	o.Settings = l.with(o.Settings)
 	l.Loop = collector.New(o.Options)
 	return l
 }
 
-// with returns c with the derivers and the plan that they need.
-func (l *Loop) with(c collector.Change) collector.Change {
-	c.Derivers = []snapshot.Deriver{&l.facts, l.events}
-	if len(c.Attributors) > 0 {
-		c.Plan = accounting.Extend(c.Plan)
-		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
+// with returns s with the derivers and the plan that they need.
+func (l *Loop) with(s collector.Settings) collector.Settings {
+	s.Derivers = []snapshot.Deriver{&l.facts, l.events}
+	if len(s.Attributors) > 0 {
+		s.Plan = accounting.Extend(s.Plan)
+		s.Derivers = append(s.Derivers, l.accountant.Deriver(l.podOf))
 	}
-	c.Derivers = append(c.Derivers, &l.judge)
-	return c
+	s.Derivers = append(s.Derivers, &l.judge)
+	return s
 }
 
 // Reload reloads the Loop. The derivers keep their state.
-func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
-	return l.Loop.Reload(ctx, l.with(c))
+func (l *Loop) Reload(ctx context.Context, s collector.Settings) error {
+	return l.Loop.Reload(ctx, l.with(s))
 }
 
 // AppendGathered appends the metrics of a registry to a page, like the exporter does for its own metrics. If Gather

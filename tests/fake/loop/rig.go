@@ -18,9 +18,9 @@ import (
 
 // A Rig runs a Loop in a synctest bubble and keeps its snapshots as text, one fact on each line.
 type Rig struct {
-	Loop   *Loop
-	Change collector.Change // the initial settings
-	Result chan error       // result of Run
+	Loop     *Loop
+	Settings collector.Settings // the initial settings
+	Result   chan error         // result of Run
 
 	t        *testing.T
 	registry *prometheus.Registry
@@ -35,7 +35,7 @@ type Rig struct {
 func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*Options)) *Rig {
 	r := &Rig{t: t, registry: prometheus.NewRegistry(), Result: make(chan error, 1)}
 	opt := Options{Options: collector.Options{
-		Source: source, Plan: plan, Registerer: r.registry,
+		Settings: collector.Settings{Source: source, Plan: plan}, Registerer: r.registry,
 		Publish: func(s *gpu.Snapshot) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*O
 	if adjust != nil {
 		adjust(&opt)
 	}
-	r.Change = collector.Change{Source: opt.Source, Plan: opt.Plan, Attributors: opt.Attributors}
+	r.Settings = opt.Settings
 	r.Loop = New(opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
@@ -54,7 +54,13 @@ func Start(t *testing.T, source collector.Source, plan *gpu.Plan, adjust func(*O
 	return r
 }
 
-// render returns a snapshot as text, one fact on each line.
+// render returns a snapshot as text, one fact on each line. Entities are given by row; a row of -1 means the node:
+//
+//	error REASON                    the page has no data
+//	COUNTER{ROW} VALUE OWNER        a value of a column, with the owner's labels
+//	FAMILY{ROW}[LABELS] VALUE       a series of a family
+//	down{ROW} REASON                an entity that cannot be read
+//	unavailable{FIELD ROW} REASON   a field without values
 func render(s *gpu.Snapshot) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -135,10 +141,10 @@ func (r *Rig) Wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// Reload applies a change and waits for the page of the new session.
-func (r *Rig) Reload(c collector.Change) {
+// Reload applies settings and waits for the page of the new session.
+func (r *Rig) Reload(s collector.Settings) {
 	r.t.Helper()
-	if err := r.Loop.Reload(r.t.Context(), c); err != nil {
+	if err := r.Loop.Reload(r.t.Context(), s); err != nil {
 		r.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -172,7 +178,8 @@ func (r *Rig) series(prefix string) []string {
 			for _, l := range m.Label {
 				labels = append(labels, l.GetName()+"="+l.GetValue())
 			}
-			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
 		}
 	}
 	return withPrefix(all, prefix)
@@ -182,7 +189,7 @@ func (r *Rig) series(prefix string) []string {
 func (r *Rig) Metric(want string) {
 	r.t.Helper()
 	if all := r.series(want); len(all) == 0 || all[0] != want && !strings.HasSuffix(want, " ") {
-		r.t.Errorf("loop lacks the series %q, or its value differs; all series:\n%s", want, strings.Join(r.series(""), "\n"))
+		r.t.Errorf("series %q is missing or has another value; all series:\n%s", want, strings.Join(r.series(""), "\n"))
 	}
 }
 

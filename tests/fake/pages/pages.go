@@ -122,8 +122,11 @@ func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Co
 		PodOf: r.Source.PodOf, VirtualGPUs: like.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: like.Strict,
 		Booted: r.Booted,
 		Options: collector.Options{
-			Source: collector.SourceOf(r.Source.Open), Plan: plan, MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
-			Attributors: []collector.Attributor{owners}, Registerer: registry, Log: slog.New(slog.DiscardHandler),
+			Settings: collector.Settings{
+				Source: collector.SourceOf(r.Source.Open), Plan: plan, Attributors: []collector.Attributor{owners},
+			},
+			MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
+			Registerer: registry, Log: slog.New(slog.DiscardHandler),
 			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(rewriter.Rewrite(s))) },
 		},
 	}
