@@ -18,19 +18,20 @@ const maxUnmatched = 64
 const claimDriver = "gpu.nvidia.com"
 
 // podDevice is a pod with a device of a device plugin.
-type podDevice struct{ namespace, pod, device string }
-
-func podDeviceOf(alloc *Allocation) podDevice {
-	return podDevice{alloc.Namespace, alloc.Pod, alloc.Device}
+type podDevice struct {
+	podName
+	device string
 }
 
-// assignment builds the owners from a listing.
+func podDeviceOf(alloc *Allocation) podDevice { return podDevice{alloc.podName(), alloc.Device} }
+
+// assignment builds the owners from the mapper's inputs.
 type assignment struct {
-	*Mapper
-	*inputs
+	mapper    *Mapper
+	in        *inputs // the mapper's
 	uses      []gpu.Use
 	unmatched map[[2]string]int // number of devices without an entity, by resource and form
-	dropped   dropped           // labels of pods that were dropped
+	dropped   map[string]int    // labels of pods that were dropped, by reason
 	podLabels map[podName][]gpu.Label
 	pending   []Allocation // devices of claims that have not been read
 	settled   map[int]bool // rows of exclusive claims that were read; other claims of the row have admin access
@@ -39,19 +40,18 @@ type assignment struct {
 }
 
 // assign builds the owners from the inputs.
-func (m *Mapper) assign(in *inputs) *gpu.Owners {
+func (m *Mapper) assign() *gpu.Owners {
 	a := &assignment{
-		Mapper: m, inputs: in, uses: make([]gpu.Use, len(in.topology.Devices)), unmatched: map[[2]string]int{},
-		dropped: dropped{}, podLabels: map[podName][]gpu.Label{},
-		settled: map[int]bool{},
+		mapper: m, in: &m.inputs, uses: make([]gpu.Use, len(m.inputs.topology.Devices)), unmatched: map[[2]string]int{},
+		dropped: map[string]int{}, podLabels: map[podName][]gpu.Label{}, settled: map[int]bool{},
 	}
-	m.podInfo = m.knownPods(in.allocations)
-	for _, alloc := range m.allocated(m.valid(in.allocations)) {
+	m.podInfo = m.knownPods(a.in.allocations)
+	for _, alloc := range m.allocated(m.valid(a.in.allocations)) {
 		rows, isGPU := m.match(&alloc)
 		switch {
 		case rows == nil && isGPU:
 			a.countUnmatched(&alloc)
-		case m.isPending(&alloc):
+		case m.claimed(&alloc).pending():
 			a.pending = append(a.pending, alloc)
 		case rows != nil:
 			a.addOwner(&alloc, rows)
@@ -59,7 +59,7 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 		a.noteUnplaced(&alloc)
 	}
 	a.markIncomplete()
-	labels := attribution.ExclusiveLabels(in.topology, a.uses, m.labels)
+	labels := attribution.ExclusiveLabels(a.in.topology, a.uses, m.labels)
 	omitted := 0
 	for row := range a.uses {
 		omitted += attribution.LimitOwners(&a.uses[row])
@@ -80,13 +80,13 @@ func (a *assignment) countUnmatched(alloc *Allocation) {
 func (a *assignment) owner(alloc *Allocation) gpu.Owner {
 	pod := alloc.podName()
 	owner := gpu.Owner{
-		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.inputs.uids[pod],
+		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.in.uids[pod],
 		Resource: alloc.Resource, Replica: cmp.Or(alloc.ID.Replica, alloc.Share),
 	}
-	if info, ok := a.pod(pod); ok {
+	if info, ok := a.mapper.pod(pod); ok {
 		owner.PodUID = info.UID
 		if _, ok := a.podLabels[pod]; !ok {
-			a.podLabels[pod] = a.policy.labels(info.Labels, a.dropped)
+			a.podLabels[pod] = a.mapper.podLabels(info.Labels, a.dropped)
 		}
 		owner.Labels = a.podLabels[pod]
 	}
@@ -110,14 +110,14 @@ func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 
 // addOwner adds the owner of an allocation to rows.
 func (a *assignment) addOwner(alloc *Allocation, rows []int) {
-	id, owner, unknownPart := alloc.ID, a.owner(alloc), false
+	owner, unknownPart := a.owner(alloc), false
 	if alloc.Claim != "" { // a claim names a single device
-		device, _ := a.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
-		uuid := cmp.Or(device.UUID, a.topology.Devices[rows[0]].MIGUUID)
+		device, _ := a.mapper.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
+		uuid := cmp.Or(device.UUID, a.in.topology.Devices[rows[0]].MIGUUID)
 		owner.Labels = append(claimLabels(alloc, &device, uuid), owner.Labels...)
-		claimed := a.claimed(alloc)
+		claimed := a.mapper.claimed(alloc)
 		owner.Part = device.part(claimed.Consumed)
-		a.settled[rows[0]] = claimed.Read && isExclusive(alloc)
+		a.settled[rows[0]] = claimed.Read && alloc.isExclusive()
 		unknownPart = alloc.Share != "" && len(device.Capacity) > 0 && !claimed.Read
 	}
 	for _, row := range rows {
@@ -125,10 +125,10 @@ func (a *assignment) addOwner(alloc *Allocation, rows []int) {
 		use.Owners = append(use.Owners, owner)
 		use.Incomplete = use.Incomplete || unknownPart
 		switch {
-		case alloc.Claim == "" && (id.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared")):
-			use.Sharing = a.replicated
-			if id.Replica != "" {
-				use.Replicas = max(use.Replicas, a.kubelet.replicas(id))
+		case alloc.isReplica():
+			use.Sharing = a.in.replicated
+			if alloc.ID.Replica != "" {
+				use.Replicas = max(use.Replicas, a.mapper.kubelet.replicas(alloc.ID))
 			}
 		case alloc.Share != "" || alloc.Claim != "" && !sameOwner(&use.Owners[0], &owner):
 			use.Sharing = gpu.SharingDRA
@@ -140,40 +140,39 @@ func (a *assignment) addOwner(alloc *Allocation, rows []int) {
 // owner while the kubelet may not know all pods or the device of a claim is unknown. While the device of a HAMi pod is
 // unknown, shared entities are marked too.
 func (a *assignment) markIncomplete() {
-	for _, alloc := range a.allocated(a.inputs.doubted) {
-		rows, _ := a.match(&alloc)
-		for _, row := range rows {
+	for _, alloc := range a.mapper.allocated(a.in.doubted) {
+		for _, row := range a.mapper.rows(&alloc) {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || len(a.uses[row].Owners) == 0
 		}
 		a.noteUnplaced(&alloc)
 	}
 	for _, alloc := range a.pending {
-		for _, row := range a.rows(&alloc) {
+		for _, row := range a.mapper.rows(&alloc) {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || !a.settled[row]
 		}
 	}
 	for row := range a.uses {
 		use := &a.uses[row]
 		free := len(use.Owners) == 0
-		if parent := a.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
+		if parent := a.in.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
 			free = false // an instance of a GPU that is owned as a whole
 		}
 		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
-		use.Incomplete = use.Incomplete || free && (!a.inputs.ownersKnown || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
+		use.Incomplete = use.Incomplete || free && (!a.in.ownersKnown || a.unplacedClaim) ||
+			(free || replicated) && a.unplacedHAMi
 	}
 }
 
 // noteUnplaced records that the device of alloc is unknown. The ResourceSlice lags behind or is not read, or HAMi's
 // annotation is missing.
 func (a *assignment) noteUnplaced(alloc *Allocation) {
-	if alloc.Claim == "" {
-		_, hami := hamiReplica(alloc)
-		a.unplacedHAMi = a.unplacedHAMi || hami
+	a.unplacedHAMi = a.unplacedHAMi || alloc.hami != ""
+	if alloc.Claim == "" || alloc.Resource != claimDriver {
 		return
 	}
-	placed := alloc.Resource != claimDriver
-	if !placed && a.opt.Device != nil {
-		_, placed = a.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
+	placed := false
+	if device := a.mapper.opt.Device; device != nil {
+		_, placed = device(alloc.Resource, alloc.Pool, alloc.Device)
 	}
 	a.unplacedClaim = a.unplacedClaim || !placed
 }
@@ -184,11 +183,11 @@ func (a *assignment) report(omitted int) {
 	for key, n := range a.unmatched {
 		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
 	}
-	a.opt.Metrics.unmatched.Set(series...)
+	a.mapper.opt.Metrics.unmatched.Set(series...)
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
-		a.opt.Metrics.labels.WithLabelValues(reason).Set(float64(a.dropped[reason]))
+		a.mapper.opt.Metrics.labels.WithLabelValues(reason).Set(float64(a.dropped[reason]))
 	}
-	a.opt.Metrics.owners.Set(float64(omitted))
+	a.mapper.opt.Metrics.owners.Set(float64(omitted))
 }
 
 // valid removes the allocations of claims with admin access and of pods that have ended. Old kubelets still list ended
@@ -223,8 +222,8 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 // newer reports whether a is known to have received the device after b. It compares the creation times from the API
 // server, or else when each was first listed.
 func (m *Mapper) newer(a, b podDevice) bool {
-	x, okX := m.pod(podName{a.namespace, a.pod})
-	y, okY := m.pod(podName{b.namespace, b.pod})
+	x, okX := m.pod(a.podName)
+	y, okY := m.pod(b.podName)
 	if okX && okY && !x.Created.Equal(y.Created) {
 		return x.Created.After(y.Created)
 	}

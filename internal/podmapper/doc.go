@@ -6,8 +6,8 @@
 // devices of dynamic claims. The package itself never queries the API server.
 //
 // A query goes through these files: mapper.go (Attribute), kubelet.go (the list), memory.go and listing.go (devices
-// that a restarted kubelet does not list yet), and assign.go (from devices to owners). labels.go is only about the
-// labels that users put on their pods.
+// that a restarted kubelet does not list yet), and assign.go (from devices to owners). podlabels.go is only about
+// the labels that users put on their pods.
 //
 // Results are immutable, and the same pointer is returned until something changes. Memory is bounded: only recent
 // listings are kept.

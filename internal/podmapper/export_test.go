@@ -9,7 +9,7 @@ import (
 // LabelsOf returns the labels of an entity whose only owner is this one. pod holds the labels of its pod.
 func LabelsOf(opt Options, owner gpu.Owner, pod map[string]string) []gpu.Label {
 	m := New(opt)
-	owner.Labels = m.policy.labels(pod, dropped{})
+	owner.Labels = m.podLabels(pod, map[string]int{})
 	return m.labels(&owner)
 }
 

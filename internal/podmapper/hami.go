@@ -1,6 +1,7 @@
 package podmapper
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
@@ -19,8 +20,7 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	var out []Allocation // a copy, made when the first allocation differs
 	for i := range allocations {
 		alloc := &allocations[i]
-		replica, ok := hamiReplica(alloc)
-		if !ok {
+		if alloc.hami == "" {
 			continue
 		}
 		info, _ := m.pod(alloc.podName())
@@ -32,9 +32,9 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 			continue
 		}
 		if out == nil {
-			out = append([]Allocation(nil), allocations...)
+			out = slices.Clone(allocations)
 		}
-		out[i].Device = devices[n] + "::" + replica
+		out[i].Device, out[i].hami = devices[n]+"::"+alloc.hami, ""
 		out[i].ID = deviceid.Parse(out[i].Device)
 	}
 	if out == nil {
@@ -43,23 +43,23 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	return out
 }
 
-// hamiReplica returns the replica number n of an id of HAMi's plugin.
-func hamiReplica(alloc *Allocation) (n string, ok bool) {
+// hamiReplica returns the replica number n of an id of HAMi's plugin, or "" for other ids.
+func hamiReplica(id string) (n string) {
 	const whole = len("GPU-00000000-0000-0000-0000-000000000000")
-	if alloc.Claim != "" || len(alloc.Device) <= whole+1 || alloc.Device[whole] != '-' {
-		return "", false
+	if len(id) <= whole+1 || id[whole] != '-' {
+		return ""
 	}
-	device, n := alloc.Device[:whole], alloc.Device[whole+1:]
-	return n, deviceid.Parse(device).Form == deviceid.FormGPU && text.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
+	device, n := id[:whole], id[whole+1:]
+	if deviceid.Parse(device).Form != deviceid.FormGPU || !text.IsUUID(device[len("GPU-"):]) || !deviceid.IsNumber(n) {
+		return ""
+	}
+	return n
 }
 
 // hamiDevices returns the UUIDs of the GPUs that an annotation assigns to a container. The annotation has
 // "UUID,TYPE,MEMORY,CORES:" per device and ";" after each container, in the order of the pod's containers. It returns
 // nil if the container's devices are not clear.
 func hamiDevices(annotation string, containers []string, name string) []string {
-	if annotation == "" {
-		return nil
-	}
 	parts := strings.Split(strings.TrimSuffix(annotation, ";"), ";")
 	if len(parts) != len(containers) {
 		return nil

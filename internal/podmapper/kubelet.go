@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,9 +40,32 @@ type Allocation struct {
 	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim. Share is set only if several
 	// claims share the device by capacity.
 	Claim, ClaimNamespace, Pool, Share string
+	// hami is the replica number in an id of HAMi's plugin, which may name another GPU; "" for other devices.
+	hami string
 }
 
 func (alloc *Allocation) podName() podName { return podName{alloc.Namespace, alloc.Pod} }
+
+// isReplica reports whether a device plugin shares the device of alloc.
+func (alloc *Allocation) isReplica() bool {
+	return alloc.Claim == "" &&
+		(alloc.hami != "" || alloc.ID.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared"))
+}
+
+// isShared reports whether others may hold the device of alloc at the same time.
+func (alloc *Allocation) isShared() bool { return alloc.Claim != "" || alloc.isReplica() }
+
+// isExclusive reports whether only the pod or claim of alloc can hold its device. Several pods can share a claim.
+func (alloc *Allocation) isExclusive() bool { return alloc.Share == "" && !alloc.isReplica() }
+
+// device returns the device of an allocation, without its replica. An id of HAMi's plugin can stand for any GPU, so
+// all of them count as one device.
+func (alloc *Allocation) device() deviceid.ID {
+	if alloc.hami != "" {
+		return deviceid.ID{}
+	}
+	return alloc.ID.WithoutReplica()
+}
 
 func (alloc Allocation) compare(o Allocation) int {
 	return cmp.Or(
@@ -193,10 +217,11 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, alloc Allocat
 		alloc.Resource = bounded(d.GetResourceName())
 		for _, id := range d.GetDeviceIds() {
 			alloc.Device = bounded(id)
-			alloc.ID = deviceid.Parse(alloc.Device)
+			alloc.ID, alloc.hami = deviceid.Parse(alloc.Device), hamiReplica(alloc.Device)
 			all = append(all, alloc)
 		}
 	}
+	alloc.hami = ""
 	for _, claim := range c.GetDynamicResources() {
 		alloc.Claim, alloc.ClaimNamespace = bounded(claim.GetClaimName()), bounded(claim.GetClaimNamespace())
 		for _, r := range claim.GetClaimResources() {
@@ -232,7 +257,8 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	}
 	switch code {
 	case codes.Unimplemented:
-		err = fmt.Errorf("%w: the kubelet does not serve PodResources v1 (Kubernetes 1.20 or later): %w", gpu.ErrVersion, err)
+		err = fmt.Errorf("%w: the kubelet does not serve PodResources v1 (Kubernetes 1.20 or later): %w",
+			gpu.ErrVersion, err)
 	case codes.ResourceExhausted:
 		err = fmt.Errorf("%w (rate limit exceeded, or a reply of more than %d MiB)", err, maxReply>>20)
 	}

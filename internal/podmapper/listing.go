@@ -26,11 +26,11 @@ func (m *Mapper) assignedBy(listed []Allocation) *assigned {
 		a.pods[alloc.podName()] = true
 		if alloc.Claim == "" {
 			a.ids[alloc.Device] = true
-		} else if claim := m.claimed(alloc); claim.Admin || claim.pending() {
+		} else if claimed := m.claimed(alloc); claimed.Admin || claimed.pending() {
 			continue
 		}
 		for _, row := range m.rows(alloc) {
-			a.rows[row] = holding{exclusive: isExclusive(alloc), claim: claimOf(alloc)}
+			a.rows[row] = holding{exclusive: alloc.isExclusive(), claim: claimOf(alloc)}
 			parent := m.resolver.Topology().ParentRow(row)
 			if _, held := a.rows[parent]; parent >= 0 && !held {
 				a.rows[parent] = holding{claim: claimOf(alloc)} // no pod can hold the whole GPU exclusively
@@ -49,7 +49,7 @@ func (a *assigned) excludes(alloc *Allocation, rows []int) bool {
 	for _, row := range rows {
 		held, ok := a.rows[row]
 		sameClaim := alloc.Claim != "" && held.claim == claimOf(alloc)
-		if ok && !sameClaim && (held.exclusive || isExclusive(alloc)) {
+		if ok && !sameClaim && (held.exclusive || alloc.isExclusive()) {
 			return true
 		}
 	}
@@ -58,18 +58,9 @@ func (a *assigned) excludes(alloc *Allocation, rows []int) bool {
 
 func claimOf(alloc *Allocation) claimName { return claimName{alloc.ClaimNamespace, alloc.Claim} }
 
-// isExclusive reports whether only the pod or claim of alloc can hold its device.
-func isExclusive(alloc *Allocation) bool {
-	if alloc.Claim != "" {
-		return alloc.Share == ""
-	}
-	return !isShared(alloc)
-}
-
 // ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server says that
-// the pod
-// is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may be too
-// new, and the mirror of a static pod can be deleted.
+// the pod is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may
+// be too new, and the mirror of a static pod can be deleted.
 func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
 	key := alloc.podName()
 	was := m.podInfo[key]

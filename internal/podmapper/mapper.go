@@ -61,7 +61,7 @@ type Claimed struct {
 }
 
 // pending reports whether the claim has not been read yet, so that it may or may not make an owner.
-func (c *Claimed) pending() bool { return !c.Read && !c.Forbidden }
+func (c Claimed) pending() bool { return !c.Read && !c.Forbidden }
 
 // Options configure a Mapper. Metrics is required; the zero values of all other fields disable them.
 type Options struct {
@@ -110,7 +110,6 @@ type Options struct {
 // Mapper is the attributor "kubernetes". Its methods are safe for concurrent use.
 type Mapper struct {
 	opt     Options
-	policy  labelPolicy
 	mu      sync.Mutex
 	kubelet kubelet
 
@@ -181,7 +180,6 @@ func New(opt Options) *Mapper {
 		opt:      opt,
 		now:      time.Now,
 		validFor: minMemory,
-		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: opt.MaxPodLabels},
 		kubelet:  kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[podDevice]uint64{},
@@ -227,13 +225,12 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, fmt.Errorf("kubelet: %s: %w: %w", m.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
 	}
 	m.pods = l.pods
-	m.opt.Metrics.age.now()
+	answered := time.Now()
+	m.opt.Metrics.answered.Store(&answered)
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
 	}
-	if m.logs.path != "" {
-		m.logs.refresh(now)
-	}
+	m.logs.refresh(now)
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
@@ -251,7 +248,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return m.owners, nil
 	}
 	m.inputs = in
-	m.owners = attribution.ReuseIfEqual(m.owners, m.assign(&in))
+	m.owners = attribution.ReuseIfEqual(m.owners, m.assign())
 	return m.owners, nil
 }
 
@@ -280,7 +277,7 @@ func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
 	m.opt.Ready = nil
 	wait := false
 	for i := range allocations {
-		wait = m.isPending(&allocations[i]) || wait // call isPending for each one, so that each claim is requested
+		wait = m.claimed(&allocations[i]).pending() || wait // claimed also requests the claim
 	}
 	if wait {
 		m.opt.ClaimsRead(ctx)
@@ -325,7 +322,7 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	}
 	for _, alloc := range m.inputs.allocations {
 		_, held := slices.BinarySearchFunc(allocations, alloc, Allocation.compare)
-		if key := (alloc.podName()); !pods[key] || !held && alloc.Claim == "" {
+		if key := alloc.podName(); !pods[key] || !held && alloc.Claim == "" {
 			m.left[key] = now
 		}
 	}
@@ -355,10 +352,4 @@ func (m *Mapper) claimed(alloc *Allocation) Claimed {
 		return Claimed{Read: true}
 	}
 	return m.opt.Claimed(alloc.ClaimNamespace, alloc.Claim, alloc.Resource, alloc.Pool, alloc.Device, alloc.Share)
-}
-
-// isPending reports whether the claim of alloc has not been read yet, so that alloc may or may not make an owner.
-func (m *Mapper) isPending(alloc *Allocation) bool {
-	claimed := m.claimed(alloc)
-	return claimed.pending()
 }

@@ -2,7 +2,6 @@ package podmapper
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
@@ -57,16 +56,15 @@ func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, 
 			continue
 		}
 		doubted = append(doubted, alloc)
-		inDoubt[deviceOf(&alloc)] = true
+		inDoubt[alloc.device()] = true
 	}
 	mem.kept = len(held) - len(listed)
-	for _, alloc := range held {
-		if isShared(&alloc) && (!mem.ownersKnown || inDoubt[deviceOf(&alloc)]) {
+	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
+		isDoubted := alloc.isShared() && (!mem.ownersKnown || inDoubt[alloc.device()])
+		if isDoubted {
 			doubted = append(doubted, alloc)
 		}
-	}
-	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
-		return isShared(&alloc) && (!mem.ownersKnown || inDoubt[deviceOf(&alloc)])
+		return isDoubted
 	})
 	slices.SortFunc(held, Allocation.compare)
 	slices.SortFunc(doubted, Allocation.compare)
@@ -90,19 +88,4 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, 
 		all = append(all, alloc)
 	}
 	return all
-}
-
-// isShared reports whether others may hold the device of alloc at the same time.
-func isShared(alloc *Allocation) bool {
-	_, hami := hamiReplica(alloc)
-	return hami || alloc.Claim != "" || alloc.ID.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared")
-}
-
-// deviceOf returns the device of an allocation, without its replica. An id of HAMi's plugin can stand for any GPU, so
-// all of them count as one device.
-func deviceOf(alloc *Allocation) deviceid.ID {
-	if _, hami := hamiReplica(alloc); hami {
-		return deviceid.ID{}
-	}
-	return alloc.ID.WithoutReplica()
 }

@@ -1,7 +1,7 @@
 package podmapper
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +16,7 @@ type Metrics struct {
 	labels    *prometheus.GaugeVec
 	owners    prometheus.Gauge
 	kept      prometheus.Gauge
-	age       *ageCollector
+	answered  atomic.Pointer[time.Time] // when the kubelet last answered; nil before the first answer
 }
 
 // Reasons for dropping a label of a pod.
@@ -34,7 +34,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests to the kubelet's PodResources service, by the gRPC code of the answer.",
 		}, []string{"code"}),
 		unmatched: gauge.NewState("dcgm_exporter_unmatched_devices",
-			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. The subcommand doctor lists them.",
+			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. "+
+				"The subcommand doctor lists them.",
 			"resource", "form"),
 		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_pod_labels_dropped",
@@ -48,37 +49,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_attribution_holdings_kept",
 			Help: "Devices with a remembered owner, because the kubelet has just started and does not list it.",
 		}),
-		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
-			"Seconds since the kubelet last reported which pod has which device.", nil, nil)},
 	}
-	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.kept, m.age)
+	age := prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
+		"Seconds since the kubelet last reported which pod has which device.", nil, nil)
+	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.kept,
+		prometheus.CollectorFunc(func(metrics chan<- prometheus.Metric) {
+			if at := m.answered.Load(); at != nil {
+				metrics <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, time.Since(*at).Seconds())
+			}
+		}))
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
 		m.labels.WithLabelValues(reason)
 	}
 	return m
-}
-
-// ageCollector collects the time since an event, or nothing before the first event.
-type ageCollector struct {
-	desc *prometheus.Desc
-	mu   sync.Mutex
-	at   time.Time
-}
-
-func (c *ageCollector) now() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = time.Now()
-}
-
-// Describe implements prometheus.Collector.
-func (c *ageCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *ageCollector) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, time.Since(c.at).Seconds())
-	}
 }

@@ -18,26 +18,17 @@ const (
 	maxLabelValue = 128
 )
 
-// labelPolicy selects the pod labels that become series labels. The zero value selects none.
-type labelPolicy struct {
-	on      bool
-	allowed []*regexp.Regexp // patterns for label keys; empty allows all
-	most    int
-}
-
-// dropped counts pod labels that were dropped, by reason.
-type dropped map[string]int
-
-// labels returns the selected labels of a pod in the order of their keys, with valid Prometheus names. If two keys map
-// to the same name, the first is used. The exporter's own label names are never used.
-func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
-	if !p.on {
+// podLabels returns the labels of a pod that become series labels, in the order of their keys, with valid Prometheus
+// names. If two keys map to the same name, the first is used. The exporter's own label names are never used. It adds
+// the dropped labels to lost, by reason.
+func (m *Mapper) podLabels(pod map[string]string, lost map[string]int) []gpu.Label {
+	if !m.opt.PodLabels {
 		return nil
 	}
 	var out []gpu.Label
 	taken := map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(pod)) {
-		if pod[key] == "" || !p.allows(key) {
+		if pod[key] == "" || !m.allows(key) {
 			continue
 		}
 		name := text.LabelName(key)
@@ -46,7 +37,7 @@ func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
 			lost[droppedCollision]++
 		case len(pod[key]) > maxLabelValue:
 			lost[droppedLength]++
-		case len(out) == p.most:
+		case len(out) == m.opt.MaxPodLabels:
 			lost[droppedBudget]++
 		default:
 			taken[name] = true
@@ -56,6 +47,7 @@ func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
 	return out
 }
 
-func (p labelPolicy) allows(key string) bool {
-	return len(p.allowed) == 0 || slices.ContainsFunc(p.allowed, func(r *regexp.Regexp) bool { return r.MatchString(key) })
+func (m *Mapper) allows(key string) bool {
+	matches := func(r *regexp.Regexp) bool { return r.MatchString(key) }
+	return len(m.opt.LabelsAllowed) == 0 || slices.ContainsFunc(m.opt.LabelsAllowed, matches)
 }

@@ -32,15 +32,17 @@ func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, e
 
 // missing returns why an allocation matches nothing.
 func (m *Mapper) missing(alloc *Allocation) string {
-	if _, hami := hamiReplica(alloc); hami {
-		return "The pod has no HAMi annotation that names its GPU, or pods are not watched: set --kubernetes-enable-pod-uid."
+	if alloc.hami != "" {
+		return "The pod has no HAMi annotation that names its GPU, or pods are not watched: " +
+			"set --kubernetes-enable-pod-uid."
 	}
 	if alloc.Claim == "" {
 		return m.resolver.Missing(alloc.ID)
 	}
 	device, ok := m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 	if !ok {
-		return "No ResourceSlice of this node lists the device with a UUID or a placement. Slices can lag behind claims, and the exporter needs permission to read them."
+		return "No ResourceSlice of this node lists the device with a UUID or a placement. " +
+			"Slices can lag behind claims, and the exporter needs permission to read them."
 	}
 	return m.resolver.Missing(device.id())
 }
