@@ -37,6 +37,9 @@ type Claims struct {
 	reading   chan struct{} // closed when no claim is left to read or a read failed; nil once closed
 }
 
+// deviceKey identifies a device in a claim's allocation. A share of it has an id of its own.
+type deviceKey struct{ driver, pool, device, share string }
+
 // claim is the part of a ResourceClaim that is kept.
 type claim struct {
 	devices map[deviceKey]podmapper.Claimed // nil if nothing is allocated
@@ -111,27 +114,21 @@ func (s *Claims) Revision() uint64 {
 
 // run reads the claims that are due. After a failed read it backs off like a watch.
 func (s *Claims) run(ctx context.Context) {
-	backoff := s.client.backoff()
-	pause := retry
+	backoff, pause := s.client.backoff(), retry
 	for {
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-s.wake:
-		case <-timer.C:
+		case <-time.After(pause):
 		}
-		timer.Stop()
 		pause = retry
 		for key, ok := s.next(); ok; key, ok = s.next() {
-			if s.read(ctx, key) {
-				backoff = s.client.backoff()
-				continue
+			if !s.read(ctx, key) {
+				pause = backoff.Step()
+				break
 			}
-			s.release()
-			pause = backoff.Step()
-			break
+			backoff = s.client.backoff()
 		}
 	}
 }
@@ -145,18 +142,12 @@ func (s *Claims) next() (types.NamespacedName, bool) {
 			return key, true
 		}
 	}
-	s.releaseLocked()
+	s.release()
 	return types.NamespacedName{}, false
 }
 
-// release lets Wait return.
+// release lets Wait return. The caller holds mu.
 func (s *Claims) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.releaseLocked()
-}
-
-func (s *Claims) releaseLocked() {
 	if s.reading != nil {
 		close(s.reading)
 		s.reading = nil
@@ -187,6 +178,7 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 		s.forbidden = forbidden
 	}
 	if err != nil {
+		s.release()
 		return false
 	}
 	if !reflect.DeepEqual(s.known[key].devices, next.devices) {

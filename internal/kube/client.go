@@ -94,7 +94,9 @@ func explain(err error, verb string, r schema.GroupVersionResource, namespace, n
 }
 
 // get returns one object. The API server may answer from its cache.
-func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+func (c *Client) get(
+	ctx context.Context, r schema.GroupVersionResource, namespace, name string,
+) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var in dynamic.ResourceInterface = c.dynamic.Resource(r)

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,23 +26,17 @@ func (c *Client) ConfigMap(namespace, name, key string) *ConfigMap {
 	return &ConfigMap{client: c, Namespace: namespace, Name: name, Key: key}
 }
 
-// unanswered marks an error that may be temporary.
-type unanswered struct{ error }
-
-func (u unanswered) Unwrap() error { return u.error }
-
-// Read returns the content of the key. The error says whether the permission, the ConfigMap or the key is missing.
-func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
-	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
+// read returns the content of the key. The error says whether the permission, the ConfigMap or the key is missing.
+// retry reports whether the error may be temporary.
+func (m *ConfigMap) read(ctx context.Context) (data []byte, retry bool, err error) {
+	resource := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	object, err := m.client.get(ctx, resource, m.Namespace, m.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("ConfigMap %s/%s not found", m.Namespace, m.Name)
+		return nil, false, fmt.Errorf("ConfigMap %s/%s not found", m.Namespace, m.Name)
 	case err != nil:
-		err = fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
-		if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
-			err = unanswered{err}
-		}
-		return nil, err
+		retry = !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
+		return nil, retry, fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
 	}
 	var content struct {
 		Data map[string]string `json:"data"`
@@ -51,9 +44,9 @@ func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	read(object, &content)
 	text, ok := content.Data[m.Key]
 	if !ok {
-		return nil, fmt.Errorf("ConfigMap %s:%s has no text under the key %q", m.Namespace, m.Name, m.Key)
+		return nil, false, fmt.Errorf("ConfigMap %s:%s has no text under the key %q", m.Namespace, m.Name, m.Key)
 	}
-	return []byte(text), nil
+	return []byte(text), false, nil
 }
 
 // Await reads the key and retries while the API server is unreachable or not ready, because a booting node may start
@@ -63,8 +56,8 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		data, err := m.Read(ctx)
-		if !errors.As(err, &unanswered{}) {
+		data, retry, err := m.read(ctx)
+		if !retry {
 			return data, err
 		}
 		select {
@@ -79,7 +72,7 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 	var last []byte
 	every(ctx, recheck, func() {
-		data, err := m.Read(ctx)
+		data, _, err := m.read(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -89,6 +82,6 @@ func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 		if last != nil && string(data) != string(last) {
 			changed()
 		}
-		last = append([]byte{}, data...)
+		last = data
 	})
 }

@@ -29,7 +29,8 @@ func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 		c.report("nodes", err)
 		if err == nil {
 			labels := object.GetLabels()
-			s.mps.Store(labels["nvidia.com/gpu.sharing-strategy"] == "mps" || labels["cloud.google.com/gke-gpu-sharing-strategy"] == "mps")
+			s.mps.Store(labels["nvidia.com/gpu.sharing-strategy"] == "mps" ||
+				labels["cloud.google.com/gke-gpu-sharing-strategy"] == "mps")
 		}
 	})
 	return s

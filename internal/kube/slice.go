@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,23 +18,15 @@ import (
 // position: gpu-MINOR-mig-PROFILE-ID-START (dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/mig.go).
 type Device = podmapper.ClaimDevice
 
-// deviceKey identifies a device as in a claim's allocation. A share has an id of its own.
-type deviceKey struct{ driver, pool, device, share string }
-
 // slice is the part of a ResourceSlice that is kept.
 type slice struct {
-	generation int64 // of the pool; slices of older generations are obsolete
-	devices    map[deviceKey]Device
+	driver, pool string
+	generation   int64 // of the pool; slices of older generations are obsolete
+	devices      map[string]Device
 }
 
 // Slices holds the ResourceSlices of one node.
-type Slices struct {
-	collection[slice]
-
-	indexing sync.Mutex
-	index    map[deviceKey]Device // built from the collection at revision at
-	at       uint64
-}
+type Slices struct{ collection[slice] }
 
 // draGroup is the API group of DRA, and draVersions are its supported versions, newest first.
 const draGroup = "resource.k8s.io"
@@ -57,36 +48,19 @@ func (c *Client) Slices(ctx context.Context, node string) *Slices {
 	return s
 }
 
-// Get returns a device if its slice has a UUID or a place for it.
+// Get returns a device of its pool's latest generation, if its slice has a UUID or a place for it.
 func (s *Slices) Get(driver, pool, device string) (Device, bool) {
-	s.indexing.Lock()
-	defer s.indexing.Unlock()
-	if revision := s.Revision(); s.index == nil || revision != s.at {
-		s.index, s.at = devicesOf(s.all()), revision
-	}
-	d, ok := s.index[deviceKey{driver: driver, pool: pool, device: device}]
-	return d, ok && (d.UUID != "" || d.Parent != "")
-}
-
-// devicesOf merges the slices of each pool's latest generation.
-func devicesOf(all []slice) map[deviceKey]Device {
-	type pool struct{ driver, name string }
-	latest := map[pool]int64{}
-	for _, s := range all {
-		for k := range s.devices {
-			p := pool{k.driver, k.pool}
-			latest[p] = max(latest[p], s.generation)
+	var found Device
+	latest := int64(-1)
+	for _, x := range s.all() {
+		if x.driver != driver || x.pool != pool || len(x.devices) == 0 || x.generation < latest {
+			continue
+		}
+		if d, ok := x.devices[device]; ok || x.generation > latest {
+			found, latest = d, x.generation
 		}
 	}
-	out := map[deviceKey]Device{}
-	for _, s := range all {
-		for k, d := range s.devices {
-			if s.generation == latest[pool{k.driver, k.pool}] {
-				out[k] = d
-			}
-		}
-	}
-	return out
+	return found, found.UUID != "" || found.Parent != ""
 }
 
 // attributes are the string attributes of a device.
@@ -121,12 +95,17 @@ func sliceOf(u *unstructured.Unstructured) slice {
 	}
 	read(u, &object)
 	spec := &object.Spec
-	s := slice{generation: spec.Pool.Generation, devices: make(map[deviceKey]Device, len(spec.Devices))}
+	s := slice{
+		driver: spec.Driver, pool: spec.Pool.Name, generation: spec.Pool.Generation,
+		devices: make(map[string]Device, len(spec.Devices)),
+	}
 	for _, d := range spec.Devices {
-		text := func(name string) string {
-			// Names without a domain belong to the driver's domain.
-			full := spec.Driver + "/" + name
-			return d.Attributes[name].String + d.Attributes[full].String + d.Basic.Attributes[name].String + d.Basic.Attributes[full].String
+		text := func(name string) (text string) {
+			for _, all := range []attributes{d.Attributes, d.Basic.Attributes} {
+				// Names without a domain belong to the driver's domain.
+				text += all[name].String + all[spec.Driver+"/"+name].String
+			}
+			return text
 		}
 		device := Device{UUID: text("uuid"), MIG: text("type") == "mig", Profile: text("profile")}
 		for _, all := range []capacities{d.Capacity, d.Basic.Capacity} {
@@ -137,10 +116,11 @@ func sliceOf(u *unstructured.Unstructured) slice {
 				device.Capacity[strings.TrimPrefix(name, spec.Driver+"/")] = quantity(c.Value)
 			}
 		}
-		if start, err := strconv.ParseUint(d.Name[strings.LastIndex(d.Name, "-")+1:], 10, 32); err == nil && device.UUID == "" && device.MIG {
+		start, err := strconv.ParseUint(d.Name[strings.LastIndex(d.Name, "-")+1:], 10, 32)
+		if err == nil && device.UUID == "" && device.MIG {
 			device.Parent, device.Start = text("parentUUID"), uint32(start)
 		}
-		s.devices[deviceKey{driver: spec.Driver, pool: spec.Pool.Name, device: d.Name}] = device
+		s.devices[d.Name] = device
 	}
 	return s
 }

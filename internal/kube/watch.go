@@ -43,12 +43,10 @@ type collection[T any] struct {
 func (c *collection[T]) run(ctx context.Context) {
 	// The client's own log would repeat the reported errors.
 	silent := logr.Discard()
-	options := cache.ReflectorOptions{
-		Logger: &silent, Name: c.resource.Resource,
-		Backoff: c.client.backoff(),
-	}
+	options := cache.ReflectorOptions{Logger: &silent, Name: c.resource.Resource, Backoff: c.client.backoff()}
 	lists := listThenWatch{&cache.ListWatch{ListWithContextFunc: c.list, WatchFuncWithContext: c.watch}}
-	cache.NewReflectorWithOptions(lists, &unstructured.Unstructured{}, c, options).RunWithContext(klog.NewContext(ctx, silent))
+	reflector := cache.NewReflectorWithOptions(lists, &unstructured.Unstructured{}, c, options)
+	reflector.RunWithContext(klog.NewContext(ctx, silent))
 }
 
 // listThenWatch makes the reflector list and then watch, because these have distinct permissions and errors. A node has
@@ -113,16 +111,20 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 			break
 		}
 	}
-	// Another server may be at this address.
-	if kind := strings.TrimSuffix(c.resource.Resource, "s") + "List"; err == nil && list.GetKind() != "List" && !strings.EqualFold(list.GetKind(), kind) {
-		err = fmt.Errorf("listing %s returned the unexpected kind %q", c.resource.Resource, list.GetKind())
+	if err == nil {
+		// Another server may be at this address.
+		expected := strings.TrimSuffix(c.resource.Resource, "s") + "List"
+		if kind := list.GetKind(); kind != "List" && !strings.EqualFold(kind, expected) {
+			err = fmt.Errorf("listing %s returned the unexpected kind %q", c.resource.Resource, kind)
+		}
 	}
 	if apierrors.IsNotFound(err) {
 		hint := ""
 		if c.resource.Group == draGroup {
 			hint = "; DRA needs Kubernetes 1.32 or later"
 		}
-		err = fmt.Errorf("the API server serves %s in none of the versions %v%s: %w", c.resource.GroupResource(), c.versions, hint, err)
+		err = fmt.Errorf("the API server serves %s in none of the versions %v%s: %w",
+			c.resource.GroupResource(), c.versions, hint, err)
 	}
 	c.answered("list", err)
 	if err != nil {
