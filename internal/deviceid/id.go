@@ -73,7 +73,8 @@ func parse(s string) (ID, bool) {
 		uuid, path, ok := strings.Cut(rest[len("MIG-"):], "/")
 		instance, compute, both := strings.Cut(path, "/")
 		id.Form, id.UUID = FormMIGPath, "GPU-"+strings.ToLower(uuid[len("GPU-"):])
-		return id, ok && both && isSerial(uuid[len("GPU-"):]) && number(instance, &id.Instance) && number(compute, &id.Compute)
+		return id, ok && both && isSerial(uuid[len("GPU-"):]) &&
+			number(instance, &id.Instance) && number(compute, &id.Compute)
 	case hasPrefixFold(rest, "MIG-"):
 		id.Form, id.UUID = FormMIG, "MIG-"+strings.ToLower(rest[len("MIG-"):])
 		return id, isSerial(rest[len("MIG-"):])
@@ -182,9 +183,8 @@ func (id ID) OfNVIDIA() bool {
 	switch id.Form {
 	case FormGPU, FormMIG, FormMIGPath, FormIndex, FormInstance:
 		return true
-	default:
-		return false
 	}
+	return false
 }
 
 // number parses a decimal number without leading zeros.

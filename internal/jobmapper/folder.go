@@ -53,51 +53,47 @@ type file struct {
 	settled bool        // the timestamp is old enough to identify the version
 }
 
-// found is the result of one scan of the folder.
-type found struct {
-	files   map[string]file
-	unknown []string // names that match no entity, sorted, without hidden files
-}
-
-// scan returns the files that include selects. It reads only those that changed since the last call.
-func (f *folder) scan(ctx context.Context, include func(name string) bool) (found, error) {
-	result := found{files: map[string]file{}}
+// scan updates f.files: the files whose names n resolves. It reads only those that changed since the last call. It
+// returns the other names, sorted and without hidden files.
+func (f *folder) scan(ctx context.Context, n names) (unknown []string, err error) {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
+		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
 	defer root.Close()
-	names, err := f.list(root)
+	all, err := f.list(root)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
+		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
 	var open []string
-	for _, name := range names {
-		switch {
-		case include(name):
+	for _, name := range all {
+		if _, ok := n.row(name); ok {
 			open = append(open, name)
-		case !strings.HasPrefix(name, "."): // a temporary or lock file of a writer
-			result.unknown = append(result.unknown, name)
+		} else if !strings.HasPrefix(name, ".") { // a temporary or lock file of a writer
+			unknown = append(unknown, name)
 		}
 	}
-	slices.Sort(result.unknown)
+	slices.Sort(unknown)
+	files := map[string]file{}
 	for round := 0; len(open) > 0 && round < rounds; round++ {
 		if round > 0 {
 			if err := f.pause(ctx, fresh); err != nil {
-				return result, err
+				return unknown, err
 			}
 		}
-		if open, err = f.readAll(ctx, root, open, result.files); err != nil {
-			return result, err
+		if open, err = f.readAll(ctx, root, open, files); err != nil {
+			return unknown, err
 		}
 	}
-	f.files = result.files
-	return result, nil
+	f.files = files
+	return unknown, nil
 }
 
 // readAll reads the named files into files. It returns the names of those that have just changed and must be read
 // again.
-func (f *folder) readAll(ctx context.Context, root *os.Root, names []string, files map[string]file) (again []string, err error) {
+func (f *folder) readAll(
+	ctx context.Context, root *os.Root, names []string, files map[string]file,
+) (again []string, err error) {
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -186,10 +182,8 @@ func sameVersion(a, b fs.FileInfo) bool {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -1,6 +1,7 @@
 package jobmapper
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -36,14 +37,10 @@ type Mapper struct {
 
 // New returns a Mapper without reading the folder.
 func New(opt Options) *Mapper {
-	m := &Mapper{
-		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
-		failing: map[string]bool{},
+	return &Mapper{
+		folder: folder{dir: opt.Dir, pause: sleep}, log: cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
+		metrics: opt.Metrics, failing: map[string]bool{},
 	}
-	if m.log == nil {
-		m.log = slog.New(slog.DiscardHandler)
-	}
-	return m
 }
 
 // Name returns "hpc".
@@ -58,13 +55,14 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if t != m.topology {
 		m.topology, m.names, m.owners = t, newNames(t), &gpu.Owners{}
 	}
-	found, err := m.folder.scan(ctx, m.names.has)
+	unknown, err := m.folder.scan(ctx, m.names)
 	if err != nil {
 		return nil, err
 	}
-	m.report(found)
+	m.metrics.unknown.Set(float64(len(unknown)))
+	m.report()
 
-	said := m.usesOf(found.files)
+	said := m.usesOf()
 	uses := make([]gpu.Use, len(t.Devices))
 	for row := range t.Devices {
 		use, own := said[row]
@@ -79,9 +77,9 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 }
 
 // report counts the failures of files and logs new ones.
-func (m *Mapper) report(found found) {
+func (m *Mapper) report() {
 	dropped := 0
-	for name, file := range found.files {
+	for name, file := range m.folder.files {
 		dropped += file.dropped
 		if file.err == nil {
 			if m.failing[name] {
@@ -97,20 +95,20 @@ func (m *Mapper) report(found found) {
 		}
 	}
 	m.metrics.dropped.Set(float64(dropped))
-	m.metrics.unknown.Set(float64(len(found.unknown)))
-	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := found.files[name]; return !there })
+	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := m.folder.files[name]; return !there })
 }
 
 // usesOf returns the jobs of each row with a file. A row can have several files, because its name has several forms;
 // then it has the jobs of all of them.
-func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
+func (m *Mapper) usesOf() map[int]gpu.Use {
 	jobs, uses := map[int][]string{}, map[int]gpu.Use{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+	for _, name := range slices.Sorted(maps.Keys(m.folder.files)) {
+		file := m.folder.files[name]
 		row, _ := m.names.row(name)
 		use := uses[row]
-		use.Incomplete = use.Incomplete || files[name].err != nil
+		use.Incomplete = use.Incomplete || file.err != nil
 		uses[row] = use
-		for _, job := range files[name].jobs {
+		for _, job := range file.jobs {
 			if !slices.Contains(jobs[row], job) {
 				jobs[row] = append(jobs[row], job)
 			}
@@ -134,8 +132,7 @@ func (m *Mapper) usesOf(files map[string]file) map[int]gpu.Use {
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found, err := m.folder.scan(ctx, newNames(t).has)
-	return found.unknown, err
+	return m.folder.scan(ctx, newNames(t))
 }
 
 func owners(jobs []string) []gpu.Owner {

@@ -48,7 +48,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 // reasons lists the values of the reason label that gpu.Reason does not have.
 func reasons() map[string]error {
-	return map[string]error{"too_large": errTooLarge, "changing": errChanging, "not_a_file": errNotAFile, "outside": errOutside}
+	return map[string]error{
+		"too_large": errTooLarge, "changing": errChanging, "not_a_file": errNotAFile, "outside": errOutside,
+	}
 }
 
 func reasonOf(err error) string {

@@ -55,8 +55,3 @@ func (n names) row(name string) (row int, ok bool) {
 	}
 	return rows[0], true
 }
-
-func (n names) has(name string) bool {
-	_, ok := n.row(name)
-	return ok
-}

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"iter"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -13,24 +12,14 @@ import (
 func Pods(text string) []string {
 	// Version 1 has a line per controller. The process may be outside the pod's cgroup in controllers that the runtime
 	// does not manage.
-	for path := range paths(text) {
+	for line := range strings.SplitSeq(text, "\n") {
+		_, rest, _ := strings.Cut(line, ":")
+		_, path, _ := strings.Cut(rest, ":")
 		if uids := podsIn(path); len(uids) > 0 {
 			return uids
 		}
 	}
 	return nil
-}
-
-// paths yields the path of each line of the text of /proc/<pid>/cgroup.
-func paths(text string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for line := range strings.SplitSeq(text, "\n") {
-			_, rest, _ := strings.Cut(line, ":")
-			if _, path, ok := strings.Cut(rest, ":"); ok && !yield(path) {
-				return
-			}
-		}
-	}
 }
 
 // podsIn returns the UIDs of the pod cgroups in a path. They count only directly below a cgroup of the kubelet, and
@@ -65,14 +54,16 @@ func isKubelet(segment string) bool {
 // isClass reports whether a segment is the cgroup of a QoS class.
 func isClass(segment string) bool {
 	name, _ := strings.CutSuffix(segment, ".slice")
-	return name == "burstable" || name == "besteffort" || strings.HasSuffix(name, "kubepods-burstable") || strings.HasSuffix(name, "kubepods-besteffort")
+	return name == "burstable" || strings.HasSuffix(name, "kubepods-burstable") ||
+		name == "besteffort" || strings.HasSuffix(name, "kubepods-besteffort")
 }
 
 // isDelegated reports whether a segment is the cgroup of a user session or batch job, below which its user may create
 // cgroups.
 func isDelegated(segment string) bool {
-	return segment == "user.slice" || strings.HasPrefix(segment, "user@") || strings.HasSuffix(segment, "slurmstepd.scope") ||
-		segment == "slurm" || strings.HasPrefix(segment, "slurm_") || segment == "pbs_jobs.service"
+	return segment == "user.slice" || strings.HasPrefix(segment, "user@") ||
+		segment == "slurm" || strings.HasPrefix(segment, "slurm_") || strings.HasSuffix(segment, "slurmstepd.scope") ||
+		segment == "pbs_jobs.service"
 }
 
 // podOf returns the UID in the name of a pod's cgroup: "pod<uid>" with the cgroupfs driver, "kubepods-burstable-pod<uid

@@ -38,8 +38,8 @@ type process struct {
 const (
 	// maxProcesses is the maximum number of processes that are remembered, more than run on the GPUs of any node.
 	maxProcesses = 4096
-	// lastRead is how long the pods of a process are remembered after it is first found missing. The driver still reports
-	// its work at the next read, on every GPU that it used. It must be short because PIDs are reused.
+	// lastRead is how long the pods of a process are remembered after it is first found missing. The driver still
+	// reports its work at the next read, on every GPU that it used. It must be short because PIDs are reused.
 	lastRead = time.Second
 	// forgotten is how long a process is remembered without requests.
 	forgotten = 5 * time.Minute
@@ -56,8 +56,8 @@ func NewResolver(proc fs.FS) *Resolver {
 // by another pod, because the driver reports both processes as one.
 func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.end) }
 
-// CachedPodOf is like PodOf, for requests outside the reads of the driver. It does not start the time for which an ended
-// process keeps its pods.
+// CachedPodOf is like PodOf, for requests outside the reads of the driver. It does not start the time for which an
+// ended process keeps its pods.
 func (r *Resolver) CachedPodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
 
 // lookup returns the pods of a process. ended handles a process that no longer exists.
@@ -147,7 +147,9 @@ func (r *Resolver) ended(pid uint32, now time.Time) process {
 
 // forget drops processes to make room.
 func (r *Resolver) forget(now time.Time) {
-	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.requested) > forgotten })
+	maps.DeleteFunc(r.known, func(_ uint32, p process) bool {
+		return !p.ended.IsZero() || now.Sub(p.requested) > forgotten
+	})
 	if len(r.known) >= maxProcesses {
 		clear(r.known)
 	}

@@ -1,6 +1,7 @@
 package runtimemapper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,14 +58,12 @@ type Mapper struct {
 // New returns a Mapper without connecting.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		sockets: DefaultSockets(), allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
+		sockets: DefaultSockets(), allowed: opt.LabelAllowed, self: self(), metrics: opt.Metrics,
+		log:    cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
 		grants: map[string][]deviceid.ID{}, uninspectable: map[string]bool{},
 	}
 	if opt.Socket != "" {
 		m.sockets = []string{strings.TrimPrefix(opt.Socket, "unix://")}
-	}
-	if m.log == nil {
-		m.log = slog.New(slog.DiscardHandler)
 	}
 	return m
 }
@@ -116,16 +115,6 @@ func distinct(list []listed) []listed {
 	})
 }
 
-// distinctIDs returns the ids of a list without duplicates.
-func distinctIDs(list []deviceid.ID) []deviceid.ID {
-	seen := make(map[deviceid.ID]bool, len(list))
-	return slices.DeleteFunc(list, func(id deviceid.ID) bool {
-		again := seen[id]
-		seen[id] = true
-		return again
-	})
-}
-
 // inspect inspects new containers and forgets those that ended.
 func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed) error {
 	there := make(map[string]bool, len(running))
@@ -145,12 +134,13 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		case err != nil:
 			m.metrics.failed.WithLabelValues(gpu.Reason(err)).Inc()
 			if !m.uninspectable[id] {
-				m.log.Warn("Container cannot be inspected; no GPU is attributed to it", "container", nameOf(&running[i]), "error", err)
+				m.log.Warn("Container cannot be inspected; no GPU is attributed to it",
+					"container", nameOf(&running[i]), "error", err)
 				m.uninspectable[id] = true
 			}
 			continue
 		}
-		m.grants[id] = distinctIDs(grant(&one))
+		m.grants[id] = grant(&one)
 		delete(m.uninspectable, id)
 	}
 	maps.DeleteFunc(m.grants, func(id string, _ []deviceid.ID) bool { return !there[id] })
@@ -169,9 +159,8 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 		if len(ids) == 0 {
 			continue
 		}
-		owner := gpu.Owner{Container: nameOf(c)}
-		var left int
-		owner.Labels, left = m.labelsOf(c)
+		labels, left := m.labelsOf(c)
+		owner := gpu.Owner{Container: nameOf(c), Labels: labels}
 		dropped += left
 		added := map[int]bool{}
 		for _, id := range ids {
@@ -189,7 +178,9 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	}
 	for row := range uses {
 		uses[row].Incomplete = len(m.uninspectable) > 0 && len(uses[row].Owners) == 0
-		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
+		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int {
+			return strings.Compare(a.Container, b.Container)
+		})
 		omitted += attribution.LimitOwners(&uses[row])
 	}
 	var series []gauge.Series

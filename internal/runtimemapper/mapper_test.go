@@ -393,7 +393,11 @@ func TestCrowd(t *testing.T) {
 	if n := len(m.grants["a1"]); n != 2 {
 		t.Errorf("devices = %d, want 2", n)
 	}
-	uses := m.uses(slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000))
+	running := slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000)
+	if got := distinct(append(slices.Clone(running), listed{ID: "b1"})); len(got) != 2 || got[0].ID != "a1" || got[1].ID != "b1" {
+		t.Errorf("distinct containers = %v, want a1 and b1", got)
+	}
+	uses := m.uses(running)
 	if n := len(uses[0].Owners); n != attribution.MaxOwners {
 		t.Errorf("%d owners, want %d", n, attribution.MaxOwners)
 	}
