@@ -64,9 +64,9 @@ type deviceTotals struct {
 	usage           // unattributed
 	meter meter     // of a GPU
 	seen  time.Time // the latest cycle with the entity
-	// partitioned and share describe the entity in that cycle.
+	// partitioned and slices describe the entity in that cycle.
 	partitioned bool
-	slices      sliceCount
+	slices      float64
 
 	// Seconds and joules that the GPU's meter counted, but that are not charged yet because the activity was unknown.
 	seconds, joules    float64
@@ -112,7 +112,8 @@ type Options struct {
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Times that the processes of a shared device reported more use than the device, so that their use was scaled down.",
+		Help: "Times that the processes of a shared device reported more use than the device, " +
+			"so that their use was scaled down.",
 	}, []string{"what"})
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_attribution_owners_dropped_total",
@@ -136,7 +137,12 @@ type deriver struct {
 
 // Deriver returns a snapshot.Deriver for plans that Extend returned. A nil PodOf means that the pods of processes
 // cannot be found. Accounts carry over to the next Deriver.
-func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver { return deriver{s, podOf} }
+func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver {
+	if podOf == nil {
+		podOf = func(uint32) ([]string, error) { return nil, gpu.ErrUnavailable }
+	}
+	return deriver{s, podOf}
+}
 
 // Bind implements snapshot.Deriver.
 func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
@@ -222,13 +228,13 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	}
 	total, _ := c.Value(s.inputs.slices, e.root).Number()
 	used := s.entities[s.at[e.root]].slices
-	if e.slices.isUnknown || used.isUnknown || total < max(used.n, 1) {
+	if total < max(used, 1) { // also if used is unknown
 		return 0, false
 	}
 	if e.partitioned {
-		return (total - used.n) / total, true
+		return (total - used) / total, true
 	}
-	return e.slices.n / total, true
+	return e.slices / total, true
 }
 
 // readMeter advances the meter of a GPU. It counts no energy after too long a gap, or if the counter decreased because

@@ -30,7 +30,6 @@ func (c *claims) add(p *gpu.Process) {
 // readProcesses adds the processes to the claims of their pods, or records why the claims are unknown.
 func (s *session) readProcesses(c *snapshot.Cycle) {
 	b := c.Batch
-	clear(s.pods)
 	for i := range b.Faults {
 		s.applyFault(&b.Faults[i])
 	}
@@ -42,7 +41,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	for i := range b.Processes {
 		p := &b.Processes[i]
 		// Always look up: the resolver detects reused PIDs this way.
-		uids, err := s.podsOf(p.PID)
+		uids, err := s.podOf(p.PID)
 		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
 		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is of the same time, so it is stale too
@@ -86,19 +85,6 @@ func (s *session) applyFault(f *gpu.Fault) {
 			e.noProcesses = gpu.Reason(f.Err)
 		}
 	}
-}
-
-// podsOf returns the pods of a process. It looks up each process once, even if it uses several GPUs.
-func (s *session) podsOf(pid uint32) ([]string, error) {
-	if s.podOf == nil {
-		return nil, gpu.ErrUnavailable
-	}
-	found, known := s.pods[pid]
-	if !known {
-		found.uids, found.err = s.podOf(pid)
-		s.pods[pid] = found
-	}
-	return found.uids, found.err
 }
 
 // addProcess adds a process to the claims of the entity and of the owning pod. Pods can be nested if a pod runs a node;

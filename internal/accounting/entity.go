@@ -1,6 +1,7 @@
 package accounting
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ type sharedDevice struct {
 	labels      []gpu.Label // gpu, UUID and GPU_I_ID
 	instance    bool
 	partitioned bool
-	slices      sliceCount // of an instance; for a partitioned GPU, the sum of its instances
+	slices      float64 // compute slices of an instance, or of all instances of a GPU; +Inf if unknown
 	totals      *deviceTotals
 
 	accounts []*ownerUsage
@@ -41,7 +42,6 @@ type reading struct {
 // session is the state for one topology and plan. Bind replaces all of it.
 type session struct {
 	podOf  PodOf
-	pods   map[uint32]podsOfProcess // pods of the processes in this cycle
 	inputs inputs
 	maxGap time.Duration // the longest time between two cycles that is accounted for
 
@@ -54,29 +54,27 @@ type session struct {
 	series  []gpu.Series // of the latest cycle; the next one reuses the memory
 }
 
-// podsOfProcess holds the UIDs of a process's pods, or why they are unknown.
-type podsOfProcess struct {
-	uids []string
-	err  error
-}
-
 // newSession returns the session of a topology.
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	s := session{
-		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
+		podOf: podOf, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
 		at: map[int]int{}, missing: map[unavailable]bool{},
 	}
 	for row := range t.Devices {
 		d := &t.Devices[row]
 		e := sharedDevice{row: row, root: row, unknown: true, id: d.Identity(), byUID: map[string]*ownerUsage{}}
-		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
+		index := strconv.FormatUint(uint64(d.GPU), 10)
+		e.labels = []gpu.Label{{Name: "gpu", Value: index}, {Name: "UUID", Value: d.UUID}}
 		switch d.Entity.Kind {
 		case gpu.KindGPU:
 		case gpu.KindGPUInstance:
 			e.instance, e.root, e.slices = true, t.ParentRow(row), slicesOf(d.Profile)
-			e.labels = append(e.labels, gpu.Label{Name: gpu.InstanceLabel, Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
+			id := strconv.FormatUint(uint64(d.InstanceID), 10)
+			e.labels = append(e.labels, gpu.Label{Name: gpu.InstanceLabel, Value: id})
 			if e.root >= 0 { // parents precede their instances
-				s.entities[s.at[e.root]].addInstance(&e)
+				parent := &s.entities[s.at[e.root]]
+				parent.partitioned = true
+				parent.slices += e.slices
 			}
 		default:
 			continue
@@ -87,34 +85,15 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	return s
 }
 
-// addInstance adds the slices of an instance to those of its GPU.
-func (e *sharedDevice) addInstance(instance *sharedDevice) {
-	e.partitioned = true
-	e.slices = e.slices.plus(instance.slices)
-}
-
-// A sliceCount is a number of compute slices. The zero value is none.
-type sliceCount struct {
-	n         float64
-	isUnknown bool // n is then 0
-}
-
-// slicesOf returns the compute slices of a MIG profile, such as 2 for "2g.20gb".
-func slicesOf(profile string) sliceCount {
+// slicesOf returns the compute slices of a MIG profile, such as 2 for "2g.20gb". It returns +Inf if they are unknown,
+// so that sums with it are unknown too.
+func slicesOf(profile string) float64 {
 	digits, _, found := strings.Cut(profile, "g.")
 	n, err := strconv.ParseUint(digits, 10, 8)
 	if !found || err != nil || n == 0 {
-		return sliceCount{isUnknown: true}
+		return math.Inf(1)
 	}
-	return sliceCount{n: float64(n)}
-}
-
-// plus returns the sum, which is unknown if one of the counts is.
-func (c sliceCount) plus(o sliceCount) sliceCount {
-	if c.isUnknown || o.isUnknown {
-		return sliceCount{isUnknown: true}
-	}
-	return sliceCount{n: c.n + o.n}
+	return float64(n)
 }
 
 // ownUse returns the owners of an entity. The owner of a GPU also owns its instances that have no other owner.

@@ -181,5 +181,7 @@ func (s *Accountant) sweep(now time.Time) {
 	for i := range s.entities {
 		bound[s.entities[i].totals] = true
 	}
-	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool { return now.Sub(l.seen) > dormancy && !bound[l] })
+	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool {
+		return now.Sub(l.seen) > dormancy && !bound[l]
+	})
 }

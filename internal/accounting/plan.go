@@ -21,7 +21,8 @@ func indexOf(plan *gpu.Plan, id gpu.FieldID) int {
 func inputsOf(plan *gpu.Plan) inputs {
 	in := inputs{
 		slices: indexOf(plan, catalog.MIGMaxSlices), energy: indexOf(plan, catalog.TotalEnergyConsumption),
-		util: indexOf(plan, catalog.GPUUtil), memory: indexOf(plan, catalog.FBUsed), engine: indexOf(plan, catalog.ProfGREngineActive),
+		util: indexOf(plan, catalog.GPUUtil), memory: indexOf(plan, catalog.FBUsed),
+		engine: indexOf(plan, catalog.ProfGREngineActive),
 	}
 	in.present = min(in.slices, in.energy, in.util, in.memory, in.engine) >= 0
 	return in
