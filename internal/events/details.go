@@ -2,7 +2,6 @@ package events
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -18,24 +17,32 @@ type xidDetail struct {
 	gpu.XIDDetail
 }
 
+func (xidDetail) other() xidDetail { return xidDetail{code: otherXIDs} }
+
 func (d xidDetail) compare(e xidDetail) int {
-	return cmp.Or(cmp.Compare(d.code, e.code), cmp.Compare(d.Unit, e.Unit), cmp.Compare(len(d.SubCode), len(e.SubCode)),
-		cmp.Compare(d.SubCode, e.SubCode), cmp.Compare(len(d.Link), len(e.Link)), cmp.Compare(d.Link, e.Link),
+	return cmp.Or(cmp.Compare(d.code, e.code), cmp.Compare(d.Unit, e.Unit),
+		cmp.Compare(len(d.SubCode), len(e.SubCode)), cmp.Compare(d.SubCode, e.SubCode),
+		cmp.Compare(len(d.Link), len(e.Link)), cmp.Compare(d.Link, e.Link),
 		cmp.Compare(d.Severity, e.Severity), cmp.Compare(d.Action, e.Action))
 }
 
 func (d xidDetail) labels() []gpu.Label {
-	return labelsOf("xid", codeName(d.code), "unit", d.Unit, "subcode", d.SubCode, "link", d.Link, "severity", d.Severity,
-		"action", d.Action)
+	return labelsOf("xid", codeName(d.code), "unit", d.Unit, "subcode", d.SubCode, "link", d.Link,
+		"severity", d.Severity, "action", d.Action)
 }
 
-func compareSXIDs(a, b gpu.SXID) int {
-	return cmp.Or(cmp.Compare(a.Switch, b.Switch), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Severity, b.Severity),
-		cmp.Compare(len(a.Link), len(b.Link)), cmp.Compare(a.Link, b.Link))
+// An sxid is the key of a count of SXIDs: all fields except the time.
+type sxid gpu.SXID
+
+func (sxid) other() sxid { return sxid{Code: otherXIDs} }
+
+func (s sxid) compare(o sxid) int {
+	return cmp.Or(cmp.Compare(s.Switch, o.Switch), cmp.Compare(s.Code, o.Code), cmp.Compare(s.Severity, o.Severity),
+		cmp.Compare(len(s.Link), len(o.Link)), cmp.Compare(s.Link, o.Link))
 }
 
-// sxidLabels returns the labels of an SXID. The switch has the driver's number, as in the kernel log.
-func sxidLabels(s gpu.SXID) []gpu.Label {
+// labels returns the labels of an SXID. The switch has the driver's number, as in the kernel log.
+func (s sxid) labels() []gpu.Label {
 	nvswitch := "nvswitch" + strconv.FormatUint(uint64(s.Switch), 10)
 	if s.Code == otherXIDs {
 		nvswitch = ""
@@ -60,49 +67,4 @@ func codeName(code int64) string {
 		return "other"
 	}
 	return strconv.FormatInt(code, 10)
-}
-
-// A tally counts events by key. It is sorted by key.
-type tally[K any] []counted[K]
-
-type counted[K any] struct {
-	key    K
-	count  int64
-	last   int64 // time of the latest event, in Unix nanoseconds
-	labels []gpu.Label
-}
-
-// add counts events, the last of which occurred at the given time in Unix nanoseconds. If the tally has no room for
-// another key, they are counted under the key other.
-func (t *tally[K]) add(key, other K, count, at int64, compare func(K, K) int, labels func(K) []gpu.Label) {
-	find := func(key K) (int, bool) {
-		return slices.BinarySearchFunc(*t, key, func(c counted[K], key K) int { return compare(c.key, key) })
-	}
-	i, found := find(key)
-	if !found && len(*t) >= maxTallies {
-		key = other
-		i, found = find(key)
-	}
-	if !found {
-		*t = slices.Insert(*t, i, counted[K]{key: key, labels: labels(key)})
-	}
-	(*t)[i].count += count
-	(*t)[i].last = max((*t)[i].last, at)
-}
-
-// series appends the number of events of each key.
-func (t tally[K]) series(series []gpu.Series, row int) []gpu.Series {
-	for i := range t {
-		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: gpu.Int(t[i].count)})
-	}
-	return series
-}
-
-// lastSeen appends the time of the latest event of each key, in Unix seconds.
-func (t tally[K]) lastSeen(series []gpu.Series, row int) []gpu.Series {
-	for i := range t {
-		at := gpu.Float(float64(t[i].last) / 1e9)
-		series = append(series, gpu.Series{Row: row, Labels: t[i].labels, NoOwner: true, Value: at})
-	}
-	return series
 }

@@ -62,8 +62,8 @@ func New(opt Options) *Log {
 	}
 	return &Log{
 		xids: xidCounter{
-			life: life,
-			log:  opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
+			life: life, log: opt.KernelLog, unplaced: unplaced, dropped: dropped,
+			window:   cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
 		lastXIDAsStored: opt.LastXIDAsStored, ownersOnInfo: opt.OwnersOnInfo,
@@ -129,9 +129,11 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 
 // Unavailable implements snapshot.Deriver.
 func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.FieldHealth {
+	reason := gpu.Reason(gpu.ErrNotSupported)
 	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; !d.HasField && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
-			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
+		d := &c.Plan.Derived[i]
+		if !d.HasField && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
+			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: reason})
 		}
 	}
 	return list

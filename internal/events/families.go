@@ -24,9 +24,9 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
 		if counter.Field == l.xids.field && counter.Type != gpu.MetricLabel {
-			family := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, LikeField: true}
-			family.Series = l.gauge(c)
-			list = append(list, family)
+			list = append(list, gpu.Family{
+				Name: counter.Name, Type: counter.Type, Help: counter.Help, LikeField: true, Series: l.gauge(c),
+			})
 		}
 	}
 	for i := range c.Plan.Derived {
@@ -58,10 +58,10 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
 	switch d.Name {
 	case catalog.SXIDErrorsTotal:
-		f.OfNode, f.Series = true, l.xids.sxids.series(nil, gpu.AllRows)
+		f.OfNode, f.Series = true, l.xids.sxids.series(nil, gpu.AllRows, nil)
 		return f
 	case catalog.SXIDLastSeen:
-		f.OfNode, f.Series = true, l.xids.sxids.lastSeen(nil, gpu.AllRows)
+		f.OfNode, f.Series = true, l.xids.sxids.lastSeen(nil, gpu.AllRows, nil)
 		return f
 	}
 	for row := range l.xids.rows {
@@ -73,8 +73,8 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 }
 
 // gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. As stored
-// by DCGM, an XID that names an instance is on that instance only, and a GPU without XIDs has no series unless the source
-// says that it had none.
+// by DCGM, an XID that names an instance is on that instance only, and a GPU without XIDs has no series unless the
+// source says that it had none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
@@ -123,7 +123,7 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 		w := newWindow(row, l.xids.now, l.reasonsWindow)
 		for _, v := range e.reasons.samples {
 			for c := range catalog.ClockEvents(v.mask) {
-				w.count(v.at, func() []gpu.Label { return []gpu.Label{{Name: "clock_event", Value: c.Name}} })
+				w.count(v.at, func() []gpu.Label { return labelsOf("clock_event", c.Name) })
 			}
 		}
 		return w.appendTo(series)
@@ -132,7 +132,7 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 	case catalog.XIDLastSeen:
 		return l.ownersOf(e).lastSeen(series, row)
 	case catalog.XIDDetailsTotal:
-		return e.details.series(series, row)
+		return e.details.series(series, row, nil)
 	case catalog.ClockEventsTotal:
 		return e.reasons.totals(series, row)
 	default:
@@ -168,7 +168,8 @@ func (w *window) count(at int64, of func() []gpu.Label) {
 	labels := of()
 	i := slices.IndexFunc(w.series, func(s gpu.Series) bool { return slices.Equal(s.Labels[1:], labels) })
 	if i < 0 {
-		w.series = append(w.series, gpu.Series{Row: w.row, Labels: append([]gpu.Label{w.size}, labels...), Value: gpu.Int(1)})
+		labels = append([]gpu.Label{w.size}, labels...)
+		w.series = append(w.series, gpu.Series{Row: w.row, Labels: labels, Value: gpu.Int(1)})
 		return
 	}
 	n, _ := w.series[i].Value.Int64()

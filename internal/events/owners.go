@@ -26,6 +26,8 @@ type xid struct {
 	instance instance
 }
 
+func (xid) other() xid { return xid{code: otherXIDs} }
+
 func (x xid) compare(y xid) int {
 	return cmp.Or(cmp.Compare(x.code, y.code), x.instance.compare(y.instance))
 }
@@ -48,30 +50,19 @@ func (i instance) compare(j instance) int {
 	}
 }
 
-// labels returns the labels of a series of the XID.
 func (x xid) labels() []gpu.Label {
-	code := gpu.Label{Name: "xid", Value: codeName(x.code)}
-	if !x.instance.named {
-		return []gpu.Label{code}
+	id := ""
+	if x.instance.named {
+		id = strconv.FormatUint(uint64(x.instance.id), 10)
 	}
-	return []gpu.Label{{Name: gpu.InstanceLabel, Value: strconv.FormatUint(uint64(x.instance.id), 10)}, code}
+	return labelsOf(gpu.InstanceLabel, id, "xid", codeName(x.code))
 }
-
-// An xidCount is how often one XID occurred on a GPU under one owner.
-type xidCount struct {
-	xid
-	count, last int64 // last occurrence in Unix nanoseconds; 0 if never
-	labels      []gpu.Label
-}
-
-// happened reports whether the XID was counted, or was seen without being counted.
-func (c xidCount) happened() bool { return c.count > 0 || c.last > 0 }
 
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
 	labels []gpu.Label // labels of the owner, sorted by name; empty for no owner
-	counts []xidCount  // sorted
-	seen   int64       // when the owner last received the GPU or had an XID
+	counts tally[xid]
+	seen   int64 // when the owner last received the GPU or had an XID
 }
 
 // An ownership records the owner of a GPU or GPU instance since a time.
@@ -100,7 +91,8 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 	}
 	// Forget former owners without XIDs.
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
-		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, xidCount.happened)
+		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) &&
+			!slices.ContainsFunc(x.counts, counted[xid].happened)
 	})
 	o.of(owner, at)
 }
@@ -136,7 +128,7 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 			}
 		}
 		for _, c := range o.xids[oldest].counts {
-			o.xids[0].add(c.xid, c.count, c.last, at)
+			o.xids[0].add(c.key, c.count, c.last, at)
 		}
 		o.xids = slices.Delete(o.xids, oldest, oldest+1)
 	}
@@ -152,7 +144,9 @@ const sourcesDiffer = 2 * time.Second
 // noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already
 // reported the XID, possibly with a better owner.
 func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
-	reported := func(c xidCount) bool { return c.xid == x && at-int64(sourcesDiffer) <= c.last && c.last <= now }
+	reported := func(c counted[xid]) bool {
+		return c.key == x && at-int64(sourcesDiffer) <= c.last && c.last <= now
+	}
 	for _, known := range o.xids {
 		if slices.ContainsFunc(known.counts, reported) {
 			return
@@ -161,28 +155,8 @@ func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
 	o.of(owner, now).add(x, 0, at, now)
 }
 
-// add adds count occurrences of an XID, the latest of which happened at the given time. A recorded time after
-// now came from a wrong clock and is replaced.
-func (o *ownerXIDs) add(x xid, count, at, now int64) {
-	c := o.of(x)
-	c.count += count
-	if at > c.last || c.last > now {
-		c.last = at
-	}
-}
-
-// of returns the counter of an XID. Above maxCodes, new codes share the counter otherXIDs.
-func (o *ownerXIDs) of(x xid) *xidCount {
-	at, found := slices.BinarySearchFunc(o.counts, x, func(c xidCount, x xid) int { return c.compare(x) })
-	switch {
-	case found:
-		return &o.counts[at]
-	case len(o.counts) >= maxCodes && x.code != otherXIDs:
-		return o.of(xid{code: otherXIDs})
-	}
-	o.counts = slices.Insert(o.counts, at, xidCount{xid: x, labels: x.labels()})
-	return &o.counts[at]
-}
+// add adds count occurrences of an XID, the latest of which happened at the given time: see counted.add.
+func (o *ownerXIDs) add(x xid, count, at, now int64) { o.counts.of(x, maxCodes).add(count, at, now) }
 
 // withoutOwner returns the totals of all owners without an owner label.
 func (o *owners) withoutOwner() *owners {
@@ -190,7 +164,7 @@ func (o *owners) withoutOwner() *owners {
 	none := merged.of(nil, 0)
 	for _, x := range o.xids {
 		for _, c := range x.counts {
-			none.add(c.xid, c.count, c.last, math.MaxInt64)
+			none.add(c.key, c.count, c.last, math.MaxInt64)
 		}
 	}
 	return merged
@@ -202,12 +176,10 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 	for _, x := range o.xids {
 		if reported && slices.Equal(x.labels, o.present()) {
 			for _, code := range catalog.AlertXIDs() {
-				x.of(xid{code: code})
+				x.counts.of(xid{code: code}, maxCodes)
 			}
 		}
-		for _, c := range x.counts {
-			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: x.labels, Value: gpu.Int(c.count)})
-		}
+		series = x.counts.series(series, row, x.labels)
 	}
 	return series
 }
@@ -215,17 +187,7 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 // lastSeen appends the Unix time in seconds at which each XID last occurred.
 func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for _, x := range o.xids {
-		series = x.lastSeen(series, row)
-	}
-	return series
-}
-
-func (o *ownerXIDs) lastSeen(series []gpu.Series, row int) []gpu.Series {
-	for _, c := range o.counts {
-		if c.last > 0 {
-			at := gpu.Float(float64(c.last) / 1e9)
-			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: o.labels, Value: at})
-		}
+		series = x.counts.lastSeen(series, row, x.labels)
 	}
 	return series
 }

@@ -40,7 +40,7 @@ func (r *reasons) init() {
 		return
 	}
 	for e := range catalog.ClockEvents(-1) {
-		r.events = append(r.events, clockTotal{mask: e.Mask, slows: e.Slows, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
+		r.events = append(r.events, clockTotal{mask: e.Mask, slows: e.Slows, labels: labelsOf("clock_event", e.Name)})
 	}
 }
 
@@ -130,11 +130,10 @@ func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 // seconds appends how long each reason that slows work down was set.
 func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
-		e := &r.events[i]
-		if !e.slows {
-			continue
+		if e := &r.events[i]; e.slows {
+			seconds := gpu.Float(float64(e.nanoseconds) / 1e9)
+			series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: seconds})
 		}
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Float(float64(e.nanoseconds) / 1e9)})
 	}
 	return series
 }

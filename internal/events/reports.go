@@ -29,8 +29,8 @@ type reportCount struct {
 // if its session has now reported it more often than it was counted before. The order of reports does not matter, and
 // IDs may repeat.
 //
-// Beyond maxReports, the oldest reports are forgotten, and floor is the highest of their IDs. If a session may repeat its
-// history, unknown reports with IDs up to floor count as known.
+// Beyond maxReports, the oldest reports are forgotten, and floor is the highest of their IDs. If a session may repeat
+// its history, unknown reports with IDs up to floor count as known.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // in the order of their arrival; a ring buffer once it is full

@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ import (
 const (
 	// maxEvents is the maximum number of events in the window of one entity. If there are more, the oldest leave early.
 	maxEvents = 4096
-	// maxLasts is the maximum number of instances of a GPU whose last XIDs are kept, the whole GPU included. A GPU has at
-	// most seven instances at a time.
+	// maxLasts is the maximum number of instances of a GPU whose last XIDs are kept, the whole GPU included. A GPU has
+	// at most seven instances at a time.
 	maxLasts = 16
 	// maxGPUs is the maximum number of GPUs, present and absent, whose counts are kept.
 	maxGPUs = 256
@@ -114,7 +115,7 @@ type xidCounter struct {
 	kernel         []gpu.XID
 	past           []gpu.XID // from the kernel log, of GPUs that are not known yet
 	kernelSXIDs    []gpu.SXID
-	sxids          tally[gpu.SXID]
+	sxids          tally[sxid]
 }
 
 // bind prepares for a session. It forgets instances that are gone, and expired windows of entities that were absent,
@@ -247,7 +248,8 @@ func xidOf(r *gpu.XID) xid {
 func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
 	for i := range x.topology.Devices {
 		d := &x.topology.Devices[i]
-		if d.Entity.Kind == gpu.KindGPUInstance && what.instance == (instance{true, d.InstanceID}) && x.topology.ParentRow(i) == row {
+		if d.Entity.Kind == gpu.KindGPUInstance && x.topology.ParentRow(i) == row &&
+			what.instance == (instance{true, d.InstanceID}) {
 			return x.rows[i].owners.at(at)
 		}
 	}
@@ -274,7 +276,7 @@ func (x *xidCounter) countKernel() {
 			count = 0
 		}
 		s.Time, s.Past = 0, false
-		x.sxids.add(s, gpu.SXID{Code: otherXIDs}, count, at, compareSXIDs, sxidLabels)
+		x.sxids.of(sxid(s), maxTallies).add(count, at, math.MaxInt64)
 	}
 	x.kernel, x.past = x.log.Drain(append(x.kernel[:0], x.past...)), x.past[:0]
 	for i := range x.kernel {
@@ -296,7 +298,7 @@ func (x *xidCounter) countKernel() {
 			continue
 		}
 		if r.Detail != (gpu.XIDDetail{}) {
-			e.details.add(xidDetail{r.Code, r.Detail}, xidDetail{code: otherXIDs}, 1, r.Time, xidDetail.compare, xidDetail.labels)
+			e.details.of(xidDetail{r.Code, r.Detail}, maxTallies).add(1, r.Time, math.MaxInt64)
 		}
 		owner := x.ownerAt(at, e, row, what)
 		for _, uid := range r.PodUIDs { // outermost first, since a pod may run pods itself
@@ -320,7 +322,9 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	after := x.now - int64(x.window)
 	e.window = slices.DeleteFunc(e.window, func(old xidEvent) bool { return old.at <= after || old.at > x.now })
 	if v.at > after {
-		at, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e xidEvent, at int64) int { return cmp.Compare(e.at, at) })
+		at, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e xidEvent, at int64) int {
+			return cmp.Compare(e.at, at)
+		})
 		e.window = slices.Insert(e.window, at, v)
 	}
 	if len(e.window) > maxEvents {
@@ -334,8 +338,8 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old 
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
-// lastOf returns the newest XID of an instance, or for the whole GPU the newest XID that names no instance. It is zero if
-// there is none.
+// lastOf returns the newest XID of an instance, or for the whole GPU the newest XID that names no instance. It is zero
+// if there is none.
 func (e *entityEvents) lastOf(i instance) xidEvent {
 	for _, v := range e.lasts {
 		if v.instance == i {

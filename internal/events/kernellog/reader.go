@@ -95,7 +95,8 @@ func New(opt Options) *Reader {
 		opt: opt,
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_lost_total",
-			Help: "Kernel log records that were overwritten before they were read, and XIDs and SXIDs dropped because the queue was full.",
+			Help: "Kernel log records that were overwritten before they were read, " +
+				"and XIDs and SXIDs dropped because the queue was full.",
 		}, []string{"what"}),
 		unparsed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_unparsed_total",
@@ -164,13 +165,12 @@ func (r *Reader) Run(ctx context.Context) {
 		r.set(time.Time{})
 		if !r.failing {
 			r.failing = true
-			r.opt.Log.Warn("Cannot read the kernel log; XIDs come only from the driver", "path", r.opt.Path, "error", err)
+			r.opt.Log.Warn("Cannot read the kernel log; XIDs come only from the driver",
+				"path", r.opt.Path, "error", err)
 		}
-		timer := time.NewTimer(retry)
 		select {
-		case <-timer.C:
+		case <-time.After(retry):
 		case <-ctx.Done():
-			timer.Stop()
 		}
 	}
 }
@@ -428,7 +428,8 @@ func Uptime() time.Duration {
 
 func typed(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: %w (requires root, and CAP_SYSLOG if kernel.dmesg_restrict is 1)", gpu.ErrPermission, err)
+		return fmt.Errorf("%w: %w (requires root, and CAP_SYSLOG if kernel.dmesg_restrict is 1)",
+			gpu.ErrPermission, err)
 	}
 	return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 }

@@ -16,7 +16,8 @@ const (
 )
 
 // sxidLine matches exactly the form that the driver writes; see xidLine.
-var sxidLine = regexp.MustCompile(`(?s)^` + sxidPrefix + `(\d{1,3})` + sxidMark + `\(PCI:` + pciAddress + `\): (\d{1,9}), (.*)$`)
+var sxidLine = regexp.MustCompile(
+	`(?s)^` + sxidPrefix + `(\d{1,3})` + sxidMark + `\(PCI:` + pciAddress + `\): (\d{1,9}), (.*)$`)
 
 // ParseSXID parses a driver line about an NVSwitch error and reports whether it is one:
 //

@@ -18,7 +18,8 @@ const pciAddress = `([[:xdigit:]]{4,8}:[[:xdigit:]]{2}:[[:xdigit:]]{2}(?:\.[0-7]
 // xidLine matches exactly the forms that drivers write. Anything looser could be forged: many kernel lines begin with
 // the name of a process, which any process may choose. A name has at most 15 bytes and the kernel's own text follows
 // it, which never completes an address. The rest of the line may be any bytes, because it holds a process name.
-var xidLine = regexp.MustCompile(`(?s)^` + xidPrefix + ` \((?:PCI:` + pciAddress + `|([[:xdigit:]]{4}:[[:xdigit:]]{2}:[[:xdigit:]]{2}))` +
+var xidLine = regexp.MustCompile(`(?s)^` + xidPrefix +
+	` \((?:PCI:` + pciAddress + `|([[:xdigit:]]{4}:[[:xdigit:]]{2}:[[:xdigit:]]{2}))` +
 	`(?: GPU-I:(\d{1,9}))?(?: GPU-CI:\d{1,9})?\): (\d{1,5})(?:,(.*))?$`)
 
 // ParseXID parses a driver line about an XID and reports whether it is one:
