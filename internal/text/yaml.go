@@ -21,37 +21,36 @@ import (
 // the root of the document. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
 // a *SyntaxError. A float is of the wrong type for an integer, even without a fraction.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
-	docs, err := Documents(file, data)
+	docs, err := documents(file, data)
 	if err != nil {
 		return nil, err
 	}
 	if len(docs) == 0 {
 		return nil, &SyntaxError{File: file, Msg: "the file is empty: expected keys and values"}
 	}
+	c := &yamlChecker{file: file}
 	root := docs[0].Content[0]
-	e := &yamlErrors{file: file}
-	e.addPlaces(root, "", reflect.TypeOf(out))
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	var wrong *yaml.TypeError
-	switch err := decoder.Decode(out); {
-	case errors.As(err, &wrong):
-		for _, message := range wrong.Errors {
-			e.translate(message)
+	c.check(root, "", reflect.TypeOf(out))
+	if len(docs) > 1 {
+		c.fail(docs[1].Line, "second document: expected only one")
+	}
+	if c.errs != nil {
+		slices.SortStableFunc(c.errs, func(a, b *SyntaxError) int { return a.Line - b.Line })
+		var errs []error
+		for _, err := range c.errs {
+			errs = append(errs, err)
 		}
-	case err != nil:
+		return nil, errors.Join(errs...)
+	}
+	if err := root.Decode(out); err != nil {
 		return nil, YAMLError(file, err)
 	}
-	e.addFloats()
-	if len(docs) > 1 {
-		e.fail(docs[1].Line, "second document: expected only one")
-	}
-	return root, e.join()
+	return root, nil
 }
 
-// Documents returns the documents of a YAML file in order, or none if it is empty. The error is a *SyntaxError, with a
+// documents returns the documents of a YAML file in order, or none if it is empty. The error is a *SyntaxError, with a
 // line if the parser reports one.
-func Documents(file string, data []byte) ([]*yaml.Node, error) {
+func documents(file string, data []byte) ([]*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var docs []*yaml.Node
 	for {
@@ -90,34 +89,86 @@ func NotText(n *yaml.Node) error {
 			return nil
 		}
 	}
-	value := ""
-	if n.Kind == yaml.ScalarNode {
-		value = " `" + n.Value + "`"
+	return &yaml.TypeError{Errors: []string{"not text"}}
+}
+
+// A yamlChecker finds what is wrong with a document before it is decoded. The errors of the YAML package would name Go
+// types.
+type yamlChecker struct {
+	file string
+	errs []*SyntaxError
+}
+
+func (c *yamlChecker) fail(line int, format string, args ...any) {
+	c.errs = append(c.errs, &SyntaxError{File: c.file, Line: line, Msg: fmt.Sprintf(format, args...)})
+}
+
+// check checks the value n at a path, which will be decoded into t. If t is nil, any value is accepted.
+func (c *yamlChecker) check(n *yaml.Node, path string, t reflect.Type) {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	message := fmt.Sprintf("line %d: cannot unmarshal %s%s into string", n.Line, n.ShortTag(), value)
-	return &yaml.TypeError{Errors: []string{message}}
+	if t == reflect.TypeFor[yaml.Node]() {
+		t = nil
+	}
+	line := n.Line
+	if t != nil { // without a type, following aliases might not end
+		n = resolve(n)
+	}
+	switch {
+	case n.ShortTag() == "!!null" && path == "":
+		c.fail(line, "the file is empty: expected keys and values")
+		return
+	case n.ShortTag() == "!!null":
+		c.fail(line, "%s is empty: expected a value", path)
+		return
+	case t != nil && !fits(n, t):
+		c.fail(line, "%s is %s: expected %s", cmp.Or(path, "the file"), Describe(n), expected(t))
+		t = nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		c.checkKeys(n, path, t)
+	case yaml.SequenceNode:
+		var element reflect.Type
+		if t != nil {
+			element = t.Elem()
+		}
+		for i := range n.Content {
+			c.check(n.Content[i], path+"["+strconv.Itoa(i)+"]", element)
+		}
+	}
 }
 
-// A yamlErrors turns the messages of the YAML package, which name Go types, into messages for users.
-type yamlErrors struct {
-	file   string
-	errs   []*SyntaxError
-	places []*place
+// checkKeys checks the keys of a mapping and their values. t is a struct or nil.
+func (c *yamlChecker) checkKeys(n *yaml.Node, path string, t reflect.Type) {
+	known := keysOf(t)
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name := resolve(key).Value
+		typ, ok := known[name]
+		if key.ShortTag() == "!!merge" {
+			c.fail(key.Line, "merge key %s is not supported: write out the keys", within("<<", path))
+			continue
+		}
+		if first, twice := lines[name]; twice && t != nil {
+			c.fail(key.Line, "duplicate key %s, first on line %d", join(path, name), first)
+			continue
+		}
+		lines[name] = key.Line
+		if !ok && t != nil {
+			names := slices.Collect(maps.Keys(known))
+			c.fail(key.Line, "unknown key %s: %s", within(strconv.Quote(name), path), Suggest(name, names))
+		}
+		c.check(value, join(path, name), typ)
+	}
 }
 
-// A place is a key or a value of a document.
-type place struct {
-	node   *yaml.Node
-	path   string       // of the value; for a key, of its mapping
-	typ    reflect.Type // into which the value is decoded; for a key, its mapping; nil if unknown
-	isKey  bool
-	isUsed bool // an error already names it
-}
-
-// keysOf returns the type of each key of a struct. There are none for another type.
+// keysOf returns the type of each key of a struct. There are none for a nil type.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	keys := map[string]reflect.Type{}
-	for i := 0; t != nil && t.Kind() == reflect.Struct && i < t.NumField(); i++ {
+	for i := 0; t != nil && i < t.NumField(); i++ {
 		if key := t.Field(i).Tag.Get("yaml"); key != "" && key != "-" {
 			keys[key] = t.Field(i).Type
 		}
@@ -125,130 +176,32 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	return keys
 }
 
-// addPlaces adds n, which is decoded into t, and all keys and values below it. It reports empty values and merge keys,
-// which the YAML package accepts. It does not follow aliases.
-func (e *yamlErrors) addPlaces(n *yaml.Node, path string, t reflect.Type) {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// fits reports whether a node can be decoded into t, apart from the values of a mapping or list.
+func fits(n *yaml.Node, t reflect.Type) bool {
+	kind := t.Kind()
+	switch {
+	case isUnmarshaler(t):
+	case kind == reflect.Struct:
+		return n.Kind == yaml.MappingNode
+	case kind == reflect.Slice:
+		return n.Kind == yaml.SequenceNode
+	case reflect.Int <= kind && kind <= reflect.Uint64 && n.ShortTag() == "!!float":
+		return false // the YAML package converts it: 1.5 becomes 1
 	}
-	e.places = append(e.places, &place{node: n, path: path, typ: t})
-	switch n.Kind {
-	case yaml.MappingNode:
-		keys := keysOf(t)
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
-			if key.ShortTag() == "!!merge" {
-				e.fail(key.Line, "merge key %s is not supported: write out the keys", within("<<", path))
-			}
-			e.places = append(e.places, &place{node: key, path: path, typ: t, isKey: true})
-			e.addPlaces(n.Content[i+1], join(path, key.Value), keys[key.Value])
-		}
-	case yaml.SequenceNode:
-		var element reflect.Type
-		if t != nil && t.Kind() == reflect.Slice {
-			element = t.Elem()
-		}
-		for i := range n.Content {
-			e.addPlaces(n.Content[i], path+"["+strconv.Itoa(i)+"]", element)
-		}
-	case yaml.ScalarNode:
-		switch {
-		case n.ShortTag() != "!!null":
-		case path == "":
-			e.fail(n.Line, "the file is empty: expected keys and values")
-		default:
-			e.fail(n.Line, "%s is empty: expected a value", path)
-		}
-	}
+	var wrong *yaml.TypeError
+	return !errors.As(n.Decode(reflect.New(t).Interface()), &wrong)
 }
 
-// The messages of the YAML package.
-var (
-	unknownKey   = regexp.MustCompile(`(?s)^line (\d+): field (.*) not found in type (.*)$`)
-	duplicateKey = regexp.MustCompile(`(?s)^line (\d+): mapping key (".*") already defined at line (\d+)$`)
-	wrongType    = regexp.MustCompile("(?s)^line (\\d+): cannot unmarshal (!!\\w+)(?: `(.*)`)? into (.*)$")
-)
-
-// translate adds the error of a message.
-func (e *yamlErrors) translate(message string) {
-	if m := unknownKey.FindStringSubmatch(message); m != nil {
-		p := e.find(m[1], m[3], func(p *place) bool { return p.isKey && p.node.Value == m[2] })
-		known := slices.Collect(maps.Keys(keysOf(p.typ)))
-		e.fail(p.node.Line, "unknown key %s: %s", within(strconv.Quote(m[2]), p.path), Suggest(m[2], known))
-		return
-	}
-	if m := duplicateKey.FindStringSubmatch(message); m != nil {
-		name, _ := strconv.Unquote(m[2])
-		p := e.find(m[1], "", func(p *place) bool { return p.isKey && p.node.Value == name })
-		e.fail(p.node.Line, "duplicate key %s, first on line %s", join(p.path, name), m[3])
-		return
-	}
-	if m := wrongType.FindStringSubmatch(message); m != nil {
-		start := strings.TrimSuffix(m[3], "...") // long values are cut
-		p := e.find(m[1], m[4], func(p *place) bool {
-			return !p.isKey && p.node.ShortTag() == m[2] && strings.HasPrefix(p.node.Value, start)
-		})
-		e.fail(p.node.Line, "%s is %s: expected %s",
-			cmp.Or(p.path, "the file"), Describe(resolve(p.node)), expected(p.typ))
-		return
-	}
-	e.errs = append(e.errs, YAMLError(e.file, errors.New(message)))
-}
-
-// addFloats reports the remaining floats in place of integers. The YAML package converts them: 1.5 becomes 1.
-func (e *yamlErrors) addFloats() {
-	for _, p := range e.places {
-		if p.isUsed || p.isKey || p.typ == nil || p.node.ShortTag() != "!!float" {
-			continue
-		}
-		if kind := p.typ.Kind(); reflect.Int <= kind && kind <= reflect.Uint64 {
-			e.fail(p.node.Line, "%s is %s: expected %s", p.path, Describe(resolve(p.node)), expected(p.typ))
-		}
-	}
-}
-
-// find returns the first unused place on a line for which is returns true, and marks it as used. It prefers a place of
-// the named type. If there is no such place, it returns a new one.
-func (e *yamlErrors) find(line, typeName string, is func(*place) bool) *place {
-	n, _ := strconv.Atoi(line)
-	found := &place{node: &yaml.Node{Line: n}}
-	for _, p := range slices.Backward(e.places) {
-		if p.isUsed || p.node.Line != n || !is(p) {
-			continue
-		}
-		if p.hasType(typeName) || !found.hasType(typeName) {
-			found = p
-		}
-	}
-	found.isUsed = true
-	return found
-}
-
-// hasType reports whether the place has the named type.
-func (p *place) hasType(typeName string) bool { return p.typ != nil && p.typ.String() == typeName }
-
-func (e *yamlErrors) fail(line int, format string, args ...any) {
-	e.errs = append(e.errs, &SyntaxError{File: e.file, Line: line, Msg: fmt.Sprintf(format, args...)})
-}
-
-// join returns the errors in the order of their lines, or nil if there are none.
-func (e *yamlErrors) join() error {
-	slices.SortStableFunc(e.errs, func(a, b *SyntaxError) int { return a.Line - b.Line })
-	var errs []error
-	for _, err := range e.errs {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+func isUnmarshaler(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]())
 }
 
 // expected describes the values of a type.
 func expected(t reflect.Type) string {
 	switch {
-	case t == nil:
-		return "another value"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 90s or 5m"
-	case reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()):
+	case isUnmarshaler(t):
 		return "a string" // see NotText
 	}
 	switch t.Kind() {

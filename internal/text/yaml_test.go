@@ -67,6 +67,7 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 		{"name\n", `m.yaml:1: the file is "name": expected keys and values`},
 		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: merge key << is not supported: write out the keys"},
 		{"parts: &a [*a]\n", "m.yaml:1: parts[0] is a list: expected keys and values"},
+		{"name: a\n---\nname: [\n", "m.yaml:3: not YAML: did not find expected node content"},
 		{"name: a\nparts: [\n", "m.yaml:2: not YAML: did not find expected node content"},
 		{"name: a\n---\nname: b\n", "m.yaml:2: second document: expected only one"},
 		{"", "m.yaml: the file is empty: expected keys and values"},
@@ -76,17 +77,6 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 		if !errors.As(err, &syntax) || err.Error() != test.want {
 			t.Errorf("%q\n got %v\nwant %s", test.file, err, test.want)
 		}
-	}
-}
-
-func TestDocuments(t *testing.T) {
-	docs, err := text.Documents("", []byte("a: 1\n---\n- b\n"))
-	if err != nil || len(docs) != 2 || docs[1].Content[0].Line != 3 {
-		t.Errorf("documents = %d, error %v; want two, the second on line 3", len(docs), err)
-	}
-	_, err = text.Documents("", []byte("a: 1\n---\nb: [\n"))
-	if err == nil || err.Error() != "line 3: not YAML: did not find expected node content" {
-		t.Errorf("invalid second document: error %v, want line 3 and the cause", err)
 	}
 }
 
