@@ -117,6 +117,18 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// A chart that is read without its CRDs keeps the fields that the table has for its release.
+func TestReleaseWithoutCRDs(t *testing.T) {
+	v := chart.Load().Latest()
+	table := chart.Load().With(&chart.Release{Version: v})
+	if want, got := chart.Load().Kinds(v), table.Kinds(v); !slices.Equal(want, got) {
+		t.Errorf("kinds of %s = %v, want %v", v, got, want)
+	}
+	if _, ok := table.Field(v, "ClusterPolicy", "spec.driver.enabled"); !ok {
+		t.Error("the table has lost the field spec.driver.enabled")
+	}
+}
+
 func TestEveryKeyIsExplained(t *testing.T) {
 	for _, k := range chart.Load().AllKeys() {
 		if a, ok := chart.Load().About(k.Path); !ok || a.Reader == "" || a.Text == "" {

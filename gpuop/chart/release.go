@@ -32,7 +32,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 }
 
 // With returns a table that includes the release and replaces previous facts about it. A chart does not list operands,
-// so a known release keeps its operands, and a new one gets those of the preceding release.
+// so a known release keeps its operands, and a new one gets those of the preceding release. If the CRDs are not
+// available, a known release also keeps its fields.
 func (t *Table) With(r *Release) *Table {
 	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
 	at, known := t.find(r.Version)
@@ -58,7 +59,7 @@ func (t *Table) With(r *Release) *Table {
 		for _, list := range groups {
 			for _, f := range list {
 				next := *f
-				next.at = withEntry(f.at, at, known, false)
+				next.at = withEntry(f.at, at, known, known && r.Fields == nil && f.at[at])
 				out.putField(kind, &next)
 			}
 		}

@@ -246,6 +246,9 @@ func parse() (*Table, error) {
 		{"exclusions.txt", -1, t.addExclusion},
 	} {
 		text, err := tables.ReadFile(file.name)
+		if err != nil {
+			return nil, err
+		}
 		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSuffix(line, "\n")
 			if line == "" || line[0] == '#' {

@@ -141,28 +141,6 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 	}
 }
 
-// Lint checks at least one document or command in each published input, except in those that the test lists as skipped.
-// Corrected commands are linted again.
-func TestPublishedInputsAreRead(t *testing.T) {
-	for name, text := range published(t) {
-		t.Run(name, func(t *testing.T) {
-			o := lint.Options{Files: []lint.Input{{Name: name, Data: []byte(text)}}}
-			if strings.HasSuffix(name, ".sh") {
-				o = lint.Options{Command: text}
-			}
-			got := judge(t, o)
-			// the chart of the device plugin, and scripts for PowerShell and cmd, are skipped
-			skipped := []string{"07-upcloud.sh", "50.yaml", "51.yaml", "52.yaml", "08-powershell.ps1.sh", "09-cmd.sh"}
-			if got.Judged == 0 && !slices.Contains(skipped, name) {
-				t.Errorf("checked documents = 0, want at least 1: kinds = %v", got.Kinds)
-			}
-			if o.Command != "" {
-				judge(t, lint.Options{Command: got.Corrected})
-			}
-		})
-	}
-}
-
 var update = flag.Bool("update", false, "write the golden files")
 
 // The findings equal those in testdata/published.txt. Each line of that file was checked against the release's chart,

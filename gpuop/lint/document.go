@@ -405,10 +405,18 @@ func (r *run) valuesDocument(d *doc) (named string) {
 		v, isAssumed = r.resolveNode(&doc{file: local.file}, local.version, "version")
 	}
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))
-	in.assumed, in.modified = isAssumed, local != nil && local.own
+	in.assumed, in.modified = isAssumed, local != nil && local.own && r.hasOwnKeys(d.file, v)
 	r.report(d, d.reader.Findings)
 	r.installation(in, d.file)
 	return " for gpu-operator " + v.String() + assumed(isAssumed)
+}
+
+// hasOwnKeys reports whether the values.yaml in the folder of a file has a key that no release of the chart has.
+func (r *run) hasOwnKeys(file string, v chart.Version) bool {
+	root, _ := r.rootBeside(file, "values.yaml")
+	return root != nil && slices.ContainsFunc(model.Flatten(&fields.Reader{}, file, 0, nil, root), func(s *model.Setting) bool {
+		return r.table.Lookup(v, s.Path).Status == chart.Unknown
+	})
 }
 
 // valuesText parses a values file and adds its settings to the installation.

@@ -59,8 +59,8 @@ type installation struct {
 	assumed bool
 	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart.
 	chartMissing bool
-	// modified means that the values are in the folder of a local copy of the chart. Its templates may differ from
-	// NVIDIA's.
+	// modified means that the values are in the folder of a local copy of the chart that differs from NVIDIA's: its
+	// values.yaml has other keys.
 	modified bool
 	// keep means that a values file is edited. Settings without effect are kept, and former default images are
 	// replaced.
@@ -184,30 +184,25 @@ func (in *installation) add(id *check.Check, severity check.Severity, reason, fi
 // releaseDependent lists the checks whose result depends on the release.
 var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
 
-// repeated lists the checks whose warnings are merged if they are in the same file and have the same reason and fix.
+// repeated lists the checks of files whose warnings are merged if they differ only in the setting. In commands, this
+// applies to the findings of all checks.
 var repeated = []*check.Check{keyGone, deadSetting}
 
 // findings returns the findings. Errors that depend on an assumed release or on a chart that was not read become
-// warnings. Findings with the same cause are merged. For a command, so are findings that differ only in the setting.
+// warnings. Findings with the same cause are merged.
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
 		if in.assumed && slices.Contains(releaseDependent, m.Check) || in.chartMissing && m.Check == fields.UnknownKey {
 			m.Severity = min(m.Severity, check.Warning)
 		}
-		if m.Severity == check.Warning && m.Cause == "" && slices.Contains(repeated, m.Check) {
-			m.Cause = strings.Join([]string{m.File, m.Reason, m.Fix}, "\n")
-		}
-		i := slices.IndexFunc(out, func(f check.Finding) bool {
-			return f.Check == m.Check && f.Severity == m.Severity && f.Reason == m.Reason && f.Fix == m.Fix
-		})
-		if in.flags && i >= 0 && m.Subject != "" {
-			out[i].Subject += ", " + m.Subject
-			continue
+		if m.Cause == "" && (in.flags || m.Severity == check.Warning && slices.Contains(repeated, m.Check)) {
+			m.Cause = strings.Join([]string{m.Check.ID, m.Severity.String(), m.File, m.Reason, m.Fix}, "\n")
 		}
 		out = append(out, m.Finding)
 	}
-	slices.SortStableFunc(out, func(a, b check.Finding) int { return cmp.Compare(a.Line, b.Line) }) // a merged finding has the line of the first one
+	// a merged finding has the line of the first one
+	slices.SortStableFunc(out, func(a, b check.Finding) int { return cmp.Compare(a.Line, b.Line) })
 	return check.Together(out)
 }
 

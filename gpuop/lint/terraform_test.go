@@ -1,7 +1,6 @@
 package lint_test
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -11,49 +10,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
-
-func TestTerraform(t *testing.T) {
-	release := func(body string) string {
-		return "resource \"helm_release\" \"x\" {\n  chart = \"gpu-operator\"\n" + body + "\n}\n"
-	}
-	for _, tt := range []struct {
-		row, text string
-		want      []string
-	}{
-		{"a set block", release("set {\n name = \"mig.strategy\"\n value = \"mixd\"\n}"), []string{"error wrong-value mig.strategy @4"}},
-		{"a value that Helm splits at a comma", release(`set = [{ name = "driver.enabled", value = "false,toolkit.enbaled=true" }]`), []string{"error unknown-key toolkit.enbaled @3"}},
-		{"an escaped comma", release(`set = [{ name = "operator.runtimeClass", value = "a\\,b" }]`), nil},
-		{"a value of type string", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1", type = "string" }]`), nil},
-		{"a number without a type", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1" }]`), []string{"error wrong-type toolkit.env[0].value @3"}},
-		{"values in yamlencode", release("values = [yamlencode({\n driver = {\n  enabled = \"yess\"\n } })]"), []string{"error wrong-value driver.enabled @5"}},
-		{"yamlencode inside yamlencode", release("values = [yamlencode({ devicePlugin = { config = { create = true, name = \"c\", default = \"a\", data = { a = yamlencode({ version = \"v1\", sharing = { timeSlicing = { resources = [{ name = \"nvidia.com/gpu\", replicas = 1 }] } } }) } } } })]"),
-			[]string{"error sharing-replicas devicePlugin.config.data.a: sharing.timeSlicing.resources[0].replicas @3"}},
-		{"both arms of a condition", release("values = [var.x ? yamlencode({ drivr = {} }) : yamlencode({ toolkt = {} })]"), []string{"error unknown-key drivr @3", "error unknown-key toolkt @3"}},
-		{"a local defined below its use", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
-		{"a file in a template", release("values = [\"${file(\"v.yaml\")}\"]"), []string{"error unknown-key drivr @2"}},
-		{"variables without values", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
-			[]string{"note not-judged", "note not-judged var.version @3", "note not-judged helm_release x @4"}},
-		{"a values file that exists", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
-		{"a values file that does not exist", release(`values = [file("w.yaml")]`), []string{"note not-judged w.yaml @3"}},
-		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"warning key-gone psp.enabled @4"}},
-		{"another chart", "resource \"helm_release\" \"x\" {\n chart = \"cilium\"\n}\n", nil},
-		{"invalid Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
-		{"lists nested too deeply", "a = " + strings.Repeat("[", 100_000), []string{"note not-judged"}},
-	} {
-		t.Run(tt.row, func(t *testing.T) {
-			read := func(_, name string) ([]byte, error) {
-				if name != "dir/v.yaml" {
-					return nil, errors.New("not here")
-				}
-				return []byte("# ours\ndrivr: {enabled: true}\n"), nil
-			}
-			got := judge(t, lint.Options{Read: read, Files: []lint.Input{{Name: "dir/main.tf", Data: []byte(tt.text)}}})
-			if diff := cmp.Diff(tt.want, brief(got.Report)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 // Lint must use at most 50 MB for Terraform that expands to large values: nested locals, nested loops or wide formats.
 func TestTerraformBombs(t *testing.T) {

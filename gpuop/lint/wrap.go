@@ -43,14 +43,16 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 	}
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
+		isYAML := v != nil && v.Tag != input.UnknownTag && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n")
 		switch {
 		case fields.IsNull(v):
-		case v.Tag == input.UnknownTag:
-			notRead(d, v, use.Where)
 		case v.Kind == yaml.MappingNode:
 			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
-		case v.Kind == yaml.ScalarNode && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n"):
+		case isYAML:
 			r.valuesText(in, doc{file: d.file, data: []byte(v.Value), line: linesBefore(v) + d.line})
+		case use.Raw && model.UnknownNode(v):
+			d.reader.Add(input.Skipped, check.Note, v, use.Where, "Terraform computes these values; skipped",
+				"check the installed values: helm get values … | gpuop lint -")
 		case model.UnknownNode(v):
 			notRead(d, v, use.Where)
 		case v.Kind == yaml.ScalarNode && v.Value != "":

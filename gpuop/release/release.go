@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,7 +133,13 @@ func definitions(files []*helm.File) (map[string][]chart.Field, error) {
 			if out == nil {
 				out = map[string][]chart.Field{}
 			}
-			out[crd.Spec.Names.Kind] = root.fields("", nil)
+			list := root.fields("", nil)
+			for _, field := range list {
+				if _, err := regexp.Compile(field.Pattern); err != nil {
+					return nil, fmt.Errorf("%s: %s: %w", f.Name, field.Path, err)
+				}
+			}
+			out[crd.Spec.Names.Kind] = list
 		}
 	}
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -133,5 +134,13 @@ func TestNotAChart(t *testing.T) {
 	}
 	if _, err := release.Open(other); !errors.Is(err, release.ErrChart) {
 		t.Errorf("another chart: error = %v, want ErrChart", err)
+	}
+	invalid := write(t, t.TempDir())
+	crd := strings.Replace(small["crds/a.yaml"], "name: {type: string}", "name: {type: string, pattern: '('}", 1)
+	if err := os.WriteFile(filepath.Join(invalid, "crds", "a.yaml"), []byte(crd), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := release.Open(invalid); !errors.Is(err, release.ErrChart) || !strings.Contains(err.Error(), "env[].name") {
+		t.Errorf("an invalid pattern: error = %v, want ErrChart for the field env[].name", err)
 	}
 }
