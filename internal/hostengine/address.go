@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -87,7 +88,7 @@ func parseTCP(text string) (Address, error) {
 		return Address{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, DefaultPort)
 	}
 	host, port, hasPort := strings.Cut(text, ":")
-	if !isHost(host) {
+	if !hostName.MatchString(host) {
 		return Address{}, fmt.Errorf("%q is not a host name (letters a-z, digits, and - . _)", host)
 	}
 	return withPort(Address{Transport: TCP, Host: host}, port, hasPort)
@@ -119,16 +120,8 @@ func isIPv6(text string) bool {
 	return !strings.ContainsFunc(ip.Zone(), func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '%' })
 }
 
-// isHost reports whether text can be a host name or an IPv4 address. It allows underscores, since container names
-// have them.
-func isHost(text string) bool {
-	if text == "" || len(text) > 253 || text[0] == '-' || text[0] == '.' {
-		return false
-	}
-	return !strings.ContainsFunc(text, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
-	})
-}
+// hostName matches what can be a host name or an IPv4 address. It allows underscores, since container names have them.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,252}$`)
 
 // String returns the address in the form of Parse, or "embedded" for the embedded engine.
 func (a Address) String() string {

@@ -23,16 +23,16 @@ type conn struct {
 	mayNotProfile    bool          // see Options
 	retryAfter       time.Duration // delay before something that the engine refused is tried again
 
-	name string // prefix of the names of groups and field groups
+	name string // prefix of the names of groups and field groups; random, since containers share process IDs
 	made int    // number of these names
 }
 
 // newConn returns a connection for one session.
-func newConn(e engine, opt Options, run string) *conn {
+func newConn(e engine, opt Options) *conn {
 	return &conn{
 		engine: e, addr: opt.Remote, log: opt.Log.With("engine", opt.Remote.String()),
 		mayNotProfile: opt.MayNotProfile, retryAfter: cmp.Or(opt.retry, retryRefused),
-		name: fmt.Sprintf("dcgm-exporter-%s-%s", run, rand.Text()[:10]),
+		name: "dcgm-exporter-" + rand.Text(),
 	}
 }
 
@@ -132,15 +132,15 @@ func (c *conn) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, 
 	if err := c.engine.update(); err != nil {
 		return err
 	}
-	r, err := c.engine.latest(group, fields)
+	found, err := c.engine.latest(group, fields)
 	if err != nil {
 		return err
 	}
-	for i := range r.samples {
-		x := &r.samples[i]
-		v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, r.textOf(x))
-		if !v.IsAbsent() {
-			learn(entity{x.group, x.entity}, gpu.FieldID(x.field), v)
+	for i := range found.samples {
+		raw := &found.samples[i]
+		value, _ := decode(&gpu.Field{Text: raw.kind == kindText}, raw, found.textOf(raw))
+		if !value.IsAbsent() {
+			learn(entity{raw.group, raw.entity}, gpu.FieldID(raw.field), value)
 		}
 	}
 	return nil

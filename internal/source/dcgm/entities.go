@@ -50,7 +50,8 @@ var scopes = [...]scope{
 // needs reports whether some field of the plan exists for a scope, or its health is requested. Other scopes have no
 // rows.
 func (inv *inventory) needs(a scope) bool {
-	return inv.plan.Health.Has(a.kind) || slices.ContainsFunc(inv.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
+	isNeeded := func(f gpu.Field) bool { return a.has(&f) }
+	return inv.plan.Health.Has(a.kind) || slices.ContainsFunc(inv.plan.Fields, isNeeded)
 }
 
 // A member is an entity of the engine with its device.
@@ -80,6 +81,7 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 func (inv *inventory) listOthers() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
 	links, cpus := sync.OnceValues(inv.engine.links), sync.OnceValues(inv.engine.cpus)
+	isLeftOut := func(m member) bool { return !inv.plan.Selects(m.Entity) }
 	for _, a := range scopes {
 		if a.kind == gpu.KindGPU || a.kind == gpu.KindGPUInstance || !inv.needs(a) {
 			continue
@@ -89,7 +91,7 @@ func (inv *inventory) listOthers() (others, error) {
 			return o, err
 		}
 		o.failed[a.kind] = err
-		o.members = append(o.members, slices.DeleteFunc(list, func(m member) bool { return !inv.plan.Selects(m.Entity) })...)
+		o.members = append(o.members, slices.DeleteFunc(list, isLeftOut)...)
 	}
 	return o, nil
 }

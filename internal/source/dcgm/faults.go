@@ -68,8 +68,8 @@ func (ws *watchSet) reportFaults() {
 		// These faults are expected, so they are only logged at level info. A counters file for a fleet names fields
 		// that this machine lacks, and the engine does not load modules for missing devices, such as Grace CPUs. Fields
 		// that only accounting requested are optional.
-		isElsewhere := errors.Is(fault.Err, errNoEntity) || fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
-		if isElsewhere || !ws.plan.Requests(fault.Field) {
+		isUnloaded := fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
+		if isUnloaded || errors.Is(fault.Err, errNoEntity) || !ws.plan.Requests(fault.Field) {
 			w.level = slog.LevelInfo
 		}
 		fields.add(w, ws.plan.Fields[fault.Field].Name)

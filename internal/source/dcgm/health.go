@@ -35,7 +35,8 @@ func healthSystems() [15]healthSystem {
 	const of = gpu.KindGPU
 	return [...]healthSystem{
 		{"PCIE", 0x1, of}, {"NVLINK", 0x2, of}, {"PMU", 0x4, of}, {"MCU", 0x8, of}, {"MEM", 0x10, of}, {"SM", 0x20, of},
-		{"INFOROM", 0x40, of}, {"THERMAL", 0x80, of}, {"POWER", 0x100, of}, {"DRIVER", 0x200, of}, {"ALL", allHealth, of},
+		{"INFOROM", 0x40, of}, {"THERMAL", 0x80, of}, {"POWER", 0x100, of}, {"DRIVER", 0x200, of},
+		{"ALL", allHealth, of},
 		{"NVSWITCH_NONFATAL", 0x400, gpu.KindNVSwitch}, {"NVSWITCH_FATAL", 0x800, gpu.KindNVSwitch},
 		{"CONNECTX", 0x1000, gpu.KindConnectX}, {"IMEX", systemIMEX, gpu.KindNode},
 	}

@@ -98,7 +98,8 @@ func (inv *inventory) discover() error {
 			members = append(members, entity{groupGPU, id})
 		}
 		for _, x := range inv.layout.instances {
-			if x.group == groupInstance && x.parent == id && inv.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
+			isOnGPU := x.group == groupInstance && x.parent == id
+			if isOnGPU && inv.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
 				members = append(members, x.entity)
 			}
 		}
@@ -134,10 +135,11 @@ func (inv *inventory) keepsRow(id uint32) bool {
 func (inv *inventory) nothingToWatch(gpus int) error {
 	switch {
 	case gpus == 0:
-		return fmt.Errorf("%w: DCGM %s at %v finds no GPU; check that the NVIDIA driver is loaded where the engine runs",
-			gpu.ErrUnavailable, inv.version, inv.addr)
+		return fmt.Errorf("%w: DCGM %s at %v finds no GPU; "+
+			"check that the NVIDIA driver is loaded where the engine runs", gpu.ErrUnavailable, inv.version, inv.addr)
 	case len(inv.layout.unread) == gpus:
-		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs", gpu.ErrUnavailable, inv.version, inv.addr, gpus)
+		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs",
+			gpu.ErrUnavailable, inv.version, inv.addr, gpus)
 	default:
 		var ids []uint32
 		for _, x := range inv.layout.instances {

@@ -107,8 +107,10 @@ const (
 
 // String returns the state as used in logs and errors.
 func (s status) String() string {
-	words := [...]string{"in an unknown state", "OK", "not supported by DCGM", "not accessible", "lost", "OK", "disabled",
-		"detached from the driver"}
+	words := [...]string{
+		"in an unknown state", "OK", "not supported by DCGM", "not accessible", "lost", "OK", "disabled",
+		"detached from the driver",
+	}
 	if int(s) >= len(words) {
 		return words[0]
 	}

@@ -105,8 +105,8 @@ func (l *library) load(o Options) error {
 			return fmt.Errorf("%w: %s does not have %s: it is too old or not DCGM; install DCGM 4.0 or newer",
 				gpu.ErrVersion, Library, C.GoString(problem))
 		}
-		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image "+
-			"without -nvml in its tag), or add its folder to LD_LIBRARY_PATH",
+		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; "+
+			"in a container the image without -nvml in its tag), or add its folder to LD_LIBRARY_PATH",
 			gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
 	return nil
@@ -217,20 +217,21 @@ func (e *connection) entities(group entityGroup) ([]uint32, error) {
 	if code := C.dcgmGetEntityGroupEntities(e.handle, C.uint(group), &found[0], &n, 0); code != 0 {
 		return nil, result("dcgmGetEntityGroupEntities", code)
 	}
-	var ids []uint32
-	for _, id := range found[:max(0, min(n, C.int(len(found))))] {
-		ids = append(ids, uint32(id))
+	return convert[uint32](found[:max(0, min(int(n), len(found)))]), nil
+}
+
+// convert returns numbers as another type.
+func convert[To, From ~uint | ~uint16 | ~uint32 | ~uint64](list []From) []To {
+	converted := make([]To, len(list))
+	for i, n := range list {
+		converted[i] = To(n)
 	}
-	return ids, nil
+	return converted
 }
 
 func (e *connection) supported() ([]uint32, error) {
 	ids, err := godcgm.GetSupportedDevices()
-	list := make([]uint32, len(ids))
-	for i, id := range ids {
-		list[i] = uint32(id)
-	}
-	return list, coded("dcgmGetAllSupportedDevices", err)
+	return convert[uint32](ids), coded("dcgmGetAllSupportedDevices", err)
 }
 
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
@@ -334,13 +335,10 @@ func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
 	if code != 0 {
 		return nil, nil, result("dcgmGetDeviceTopology", code)
 	}
-	for _, word := range found.cpus {
-		cpus = append(cpus, uint64(word))
-	}
 	for _, p := range found.paths[:min(int(found.count), len(found.paths))] {
 		paths = append(paths, path{uint32(p.id), uint64(p.path)})
 	}
-	return cpus, paths, nil
+	return convert[uint64](found.cpus[:]), paths, nil
 }
 
 // clean returns a string, or "" if it is one of DCGM's blanks.
@@ -405,14 +403,11 @@ func (e *connection) destroyGroup(id handle) error {
 }
 
 func (e *connection) createFieldGroup(name string, ids []gpu.FieldID) (handle, error) {
-	list := make([]C.ushort, len(ids))
-	for i, id := range ids {
-		list[i] = C.ushort(id)
-	}
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	code := C.dcgmFieldGroupCreate(e.handle, C.int(len(list)), unsafe.SliceData(list), text, &id)
+	fields := unsafe.SliceData(convert[C.ushort](ids))
+	code := C.dcgmFieldGroupCreate(e.handle, C.int(len(ids)), fields, text, &id)
 	return handle(id), result("dcgmFieldGroupCreate", code)
 }
 
@@ -483,7 +478,7 @@ func (e *connection) peers() ([]peer, error) {
 	for i, from := range gpus {
 		for j, to := range gpus {
 			if i != j {
-				list = append(list, peer{from: uint32(from.id), to: uint32(to.id), state: uint32(from.states[j])})
+				list = append(list, peer{uint32(from.id), uint32(to.id), uint32(from.states[j])})
 			}
 		}
 	}

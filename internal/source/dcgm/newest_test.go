@@ -41,7 +41,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9"}
-	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}, ""), plan)
+	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}), plan)
 	s.rows = map[entity]int{{groupGPU, 0}: 0}
 	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
 	s.gpus.start()

@@ -2,7 +2,6 @@ package dcgm
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"time"
@@ -33,7 +32,6 @@ type Options struct {
 type Source struct {
 	opt     Options
 	connect connector
-	run     string // part of the names of this process's groups; process IDs are not unique across containers
 }
 
 // New returns a Source. It does not load the library or connect.
@@ -41,7 +39,7 @@ func New(opt Options) *Source {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{opt: opt, connect: newConnector(), run: rand.Text()[:10]}
+	return &Source{opt: opt, connect: newConnector()}
 }
 
 // Open connects, discovers the entities that the plan selects, and starts watching. When it returns, the first samples
@@ -53,7 +51,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
-	session := newSession(newConn(engine, s.opt, s.run), plan)
+	session := newSession(newConn(engine, s.opt), plan)
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
 		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {

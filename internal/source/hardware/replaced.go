@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -48,13 +49,9 @@ func isDeleted(libraries ...string) bool {
 		return false
 	}
 	for line := range strings.Lines(string(maps)) {
-		if !strings.HasSuffix(line, " (deleted)\n") {
-			continue
-		}
-		for _, library := range libraries {
-			if strings.Contains(line, library) {
-				return true
-			}
+		isOf := func(library string) bool { return strings.Contains(line, library) }
+		if strings.HasSuffix(line, " (deleted)\n") && slices.ContainsFunc(libraries, isOf) {
+			return true
 		}
 	}
 	return false
