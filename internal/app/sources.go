@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -153,7 +152,7 @@ func (s *sources) simulate(cfg *config.Config) (Backend, error) {
 		if err != nil {
 			return Backend{}, fmt.Errorf("scenario: %w", err)
 		}
-		if options.Scenario, err = sim.ParseScenario(bytes.NewReader(content), path); err != nil {
+		if options.Scenario, err = sim.ParseScenario(content, path); err != nil {
 			return Backend{}, err
 		}
 	}

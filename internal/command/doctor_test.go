@@ -121,7 +121,7 @@ func examine(t *testing.T, w *world, m machine, open opener, args ...string) []l
 func lacking(reason string) opener {
 	return func(_ context.Context, _ *config.Config, _ *gpu.Plan) (app.Backend, error) {
 		faults := "faults:\n  - {fault: absent, at: 0s, reason: " + reason + ", fields: [DCGM_FI_PROF_DRAM_ACTIVE]}\n"
-		scenario, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
+		scenario, err := sim.ParseScenario([]byte(faults), "faults.yaml")
 		if err != nil {
 			return app.Backend{}, err
 		}

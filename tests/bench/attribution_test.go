@@ -29,7 +29,7 @@ func dense(tb testing.TB) *sim.Source {
 		fmt.Fprintf(&b, "  - {namespace: team-%d, pod: job-%d, container: main, workload: batch, devices: [\"%d/%d\"]}\n",
 			i%9, i, i/2/7, 7+i/2%7)
 	}
-	node, err := sim.ParseNode(strings.NewReader(b.String()), "dense.yaml")
+	node, err := sim.ParseNode([]byte(b.String()), "dense.yaml")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		machine, err := sim.ParseNode(strings.NewReader("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
+		machine, err := sim.ParseNode([]byte("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	if m.scenario == "" {
 		m.scenario = "faults: []\n"
 	}
-	faults, err := sim.ParseScenario(strings.NewReader(m.scenario), m.host+".yaml")
+	faults, err := sim.ParseScenario([]byte(m.scenario), m.host+".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 	t.Helper()
 	o := sim.Options{Node: node, Seed: simSeed}
 	if faults != "" {
-		scenario, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
+		scenario, err := sim.ParseScenario([]byte(faults), "faults.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

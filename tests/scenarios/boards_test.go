@@ -14,7 +14,8 @@ import (
 
 // simulates returns an error if the simulator cannot have a node with this board and these GPU instances.
 func simulates(board string, profiles []string) error {
-	_, err := sim.ParseNode(strings.NewReader(fmt.Sprintf("name: x\ngpus: [{board: %s, mig: [%s]}]\n", board, strings.Join(profiles, ", "))), "x.yaml")
+	node := fmt.Sprintf("name: x\ngpus: [{board: %s, mig: [%s]}]\n", board, strings.Join(profiles, ", "))
+	_, err := sim.ParseNode([]byte(node), "x.yaml")
 	return err
 }
 

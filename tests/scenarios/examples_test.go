@@ -320,7 +320,7 @@ func TestUnifiedMemory(t *testing.T) {
 // node.
 func TestEveryFaultIsDocumented(t *testing.T) {
 	text := document(t)
-	_, err := sim.ParseScenario(strings.NewReader("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")
+	_, err := sim.ParseScenario([]byte("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")
 	_, list, ok := strings.Cut(err.Error(), "expected one of ")
 	if !ok {
 		t.Fatal(err)

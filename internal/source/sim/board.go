@@ -39,7 +39,7 @@ type board struct {
 		Operating       float64 `yaml:"operating"`
 		Slowdown        float64 `yaml:"slowdown"`
 		Shutdown        float64 `yaml:"shutdown"`
-		MemoryOffset    float64 `yaml:"memory-offset"` // memory temperature above that of the GPU; 0 if there is no sensor
+		MemoryOffset    float64 `yaml:"memory-offset"` // above the GPU temperature; 0 if there is no sensor
 		MemoryOperating float64 `yaml:"memory-operating"`
 	} `yaml:"temperature"`
 	PCIe struct {

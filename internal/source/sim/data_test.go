@@ -39,11 +39,11 @@ func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
 		}
 	}
 	for _, w := range p.Workloads {
-		r := w.Ratios
+		r := w.ratios
 		for what, ok := range map[string]bool{
 			"shape":  w.Shape == "idle" || w.Shape == "diurnal" || (w.Shape == "steady" || w.Shape == "burst") && w.Period > 0,
 			"levels": 0 <= w.Low && w.Low <= w.High && w.High <= 1 && w.Jitter >= 0,
-			"ratios": r.Occupancy <= r.SM && r.Tensor <= r.SM && r.SM <= 1,
+			"ratios": r[levelGraphics] == 1 && r[levelOccupancy] <= r[levelSM] && r[levelTensor] <= r[levelSM] && r[levelSM] <= 1,
 			"memory": w.Memory.Base+w.Memory.Active <= 1,
 		} {
 			if !ok {

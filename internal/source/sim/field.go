@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,13 +15,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A view is the input of a row's generators.
+// A view holds what the values of a row depend on.
 type view struct {
 	dev   *gpu.Device
 	node  *Node
 	board *board
 	gpu   *worldGPU // GPU of the row; nil for switches and CPUs
-	slot  *slot     // instance of the row; nil for other entities
+	slot  *slot     // where the pods of the row run; nil if the row has no pods of its own
 	cpu   *cpuSpec
 	card  *cardSpec
 	track *track // track of the row's GPU or instance
@@ -31,10 +32,25 @@ type view struct {
 	total, reserved int64
 }
 
-// A generator computes the value of a row, a number or a string. n is the index within the rule, usually a link number.
+// A generator computes the value of a row, a number or a string.
 type generator struct {
-	number func(v *view, n int) float64
-	text   func(v *view) string
+	number func(input) float64
+	text   func(input) string
+	args
+}
+
+// args are the arguments of a generator.
+type args struct {
+	levels []int
+	x      float64
+	text   string
+	n      int // index within the rule, usually a link number
+}
+
+// An input is what a generator computes a value from.
+type input struct {
+	*view
+	args
 }
 
 // none reports whether the generator has no value.
@@ -46,19 +62,13 @@ type rule struct {
 	first, last gpu.FieldID
 	on          gpu.Kinds
 	unit        gpu.Unit
-	needs       []func(v *view, n int) bool // conditions on the board and its partitioning
-	base        int                         // index of the first field of the range
-	gen         generator                   // no generator if no board has the field
+	needs       []func(input) bool // conditions on the board and its partitioning
+	gen         generator          // no generator if no board has the field; n is that of the first field
 }
 
 // meets reports whether all conditions of the rule are met.
-func (r *rule) meets(v *view, n int) bool {
-	for _, met := range r.needs {
-		if !met(v, n) {
-			return false
-		}
-	}
-	return true
+func (r *rule) meets(v input) bool {
+	return !slices.ContainsFunc(r.needs, func(met func(input) bool) bool { return !met(v) })
 }
 
 // rules returns the rules of data/fields.csv.
@@ -107,20 +117,16 @@ func parseRule(line []string) (r rule, err error) {
 	if errA != nil || errB != nil || r.on == 0 {
 		return r, errors.New("expected a range of field ids and a kind of entity")
 	}
-	for name := range strings.SplitSeq(line[3], "+") {
-		met := ruleNeeds[name]
-		if met == nil && name != "" {
+	for _, name := range strings.FieldsFunc(line[3], func(c rune) bool { return c == '+' }) {
+		if ruleNeeds[name] == nil {
 			return r, fmt.Errorf("unknown need %q", name)
-		} else if met != nil {
-			r.needs = append(r.needs, met)
 		}
+		r.needs = append(r.needs, ruleNeeds[name])
 	}
-	if line[4] != "" {
-		if r.base, err = strconv.Atoi(line[4]); err != nil {
-			return r, err
-		}
+	if r.gen, err = parseValue(line[5]); err != nil {
+		return r, err
 	}
-	r.gen, err = parseValue(line[5])
+	r.gen.n, err = strconv.Atoi(cmp.Or(line[4], "0"))
 	return r, err
 }
 
@@ -136,26 +142,26 @@ var ruleKinds = map[string]gpu.Kinds{
 	"node":         1<<gpu.KindNode | 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
 }
 
-// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field. n is the index within the
-// rule.
-var ruleNeeds = map[string]func(v *view, n int) bool{
-	"whole":       func(v *view, _ int) bool { return !v.gpu.partitioned }, // utilization is undefined for partitioned GPUs
-	"energy":      func(v *view, _ int) bool { return v.board.Energy },
-	"ecc":         func(v *view, _ int) bool { return v.board.ECC },
-	"remap":       func(v *view, _ int) bool { return v.board.Remap },
-	"retire":      func(v *view, _ int) bool { return v.board.ECC && !v.board.Remap },
-	"profiling":   func(v *view, _ int) bool { return v.board.Profiling },
-	"link":        func(v *view, n int) bool { return int64(n) < v.board.NVLink.Links },
-	"nvlink-3":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 3 }, // and earlier
-	"nvlink-4":    func(v *view, _ int) bool { return v.board.NVLink.Generation <= 4 },
-	"nvlink-5":    func(v *view, _ int) bool { return v.board != nil && v.board.NVLink.Generation >= 5 }, // and later
-	"own-memory":  func(v *view, _ int) bool { return !v.board.Unified },
-	"memory-temp": func(v *view, _ int) bool { return v.board.Temperature.MemoryOffset != 0 },
-	"fan":         func(v *view, _ int) bool { return v.board.Fan },
-	"c2c":         func(v *view, _ int) bool { return v.board.C2C != 0 },
-	"mig":         func(v *view, _ int) bool { return v.board.MIG != nil },
-	"fabric":      func(v *view, _ int) bool { return v.inFabric() },
-	"serial":      func(v *view, _ int) bool { return v.board.Serial != "" },
+// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field.
+var ruleNeeds = map[string]func(input) bool{
+	// Utilization is undefined for partitioned GPUs.
+	"whole":       func(v input) bool { return !v.gpu.partitioned },
+	"energy":      func(v input) bool { return v.board.Energy },
+	"ecc":         func(v input) bool { return v.board.ECC },
+	"remap":       func(v input) bool { return v.board.Remap },
+	"retire":      func(v input) bool { return v.board.ECC && !v.board.Remap },
+	"profiling":   func(v input) bool { return v.board.Profiling },
+	"link":        func(v input) bool { return int64(v.n) < v.board.NVLink.Links },
+	"nvlink-3":    func(v input) bool { return v.board.NVLink.Generation <= 3 }, // and earlier
+	"nvlink-4":    func(v input) bool { return v.board.NVLink.Generation <= 4 },
+	"nvlink-5":    func(v input) bool { return v.board != nil && v.board.NVLink.Generation >= 5 }, // and later
+	"own-memory":  func(v input) bool { return !v.board.Unified },
+	"memory-temp": func(v input) bool { return v.board.Temperature.MemoryOffset != 0 },
+	"fan":         func(v input) bool { return v.board.Fan },
+	"c2c":         func(v input) bool { return v.board.C2C != 0 },
+	"mig":         func(v input) bool { return v.board.MIG != nil },
+	"fabric":      func(v input) bool { return v.inFabric() },
+	"serial":      func(v input) bool { return v.board.Serial != "" },
 }
 
 // levelNames maps names in data/fields.csv to levels.
@@ -166,164 +172,134 @@ var levelNames = map[string]int{
 	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped,
 }
 
-// parseValue returns the generator for a value, which is a key of makers or "text" with arguments, or a key of numbers
-// or texts.
-func parseValue(value string) (g generator, err error) {
+// parseValue returns the generator for a value: a key of numbers or texts with its arguments, which are levels and a
+// number, or any text.
+func parseValue(value string) (generator, error) {
 	word, rest, _ := strings.Cut(value, " ")
-	var levels []int
-	x := 0.0
+	g := generator{number: numbers[word], text: texts[word], args: args{text: rest}}
+	if g.none() && word != "" {
+		return g, fmt.Errorf("unknown value %q", value)
+	}
 	for _, arg := range strings.Fields(rest) {
 		if level, ok := levelNames[arg]; ok {
-			levels = append(levels, level)
-		} else if word != "text" {
-			if x, err = strconv.ParseFloat(arg, 64); err != nil {
-				return g, err
-			}
+			g.levels = append(g.levels, level)
+		} else if x, err := strconv.ParseFloat(arg, 64); err == nil {
+			g.x = x
+		} else if g.number != nil {
+			return g, err
 		}
-	}
-	switch number := numbers[word]; {
-	case word == "text":
-		g.text = func(*view) string { return rest }
-	case makers[word] != nil:
-		g.number = makers[word](levels, x)
-	case number != nil:
-		g.number = func(v *view, _ int) float64 { return number(v) }
-	case texts[word] != nil:
-		g.text = texts[word]
-	case word != "":
-		return g, fmt.Errorf("unknown value %q", value)
 	}
 	return g, nil
 }
 
-// makers maps words to functions that make a generator from levels and a number.
-var makers = map[string]func(levels []int, x float64) func(v *view, n int) float64{
-	"fixed": func(_ []int, x float64) func(*view, int) float64 {
-		return func(*view, int) float64 { return x }
-	},
-	// A fraction of a level.
-	"level": func(l []int, x float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return v.track.now[l[0]] * x }
-	},
-	// A level in whole percent.
-	"percent": func(l []int, _ float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return math.Round(v.track.now[l[0]] * 100) }
-	},
-	// The sum of levels in bytes per second.
-	"rate": func(l []int, _ float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return math.Floor(v.sum(l) * v.part) }
-	},
-	// The same for one of the GPU's links.
-	"link-rate": func(l []int, _ float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return math.Floor(v.sum(l) / float64(v.board.NVLink.Links)) }
-	},
-	// The integral of a level, in units of 1/x.
-	"sum": func(l []int, x float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return math.Floor(v.track.total[l[0]] * v.part * x) }
-	},
-	// Rare errors: about one entity in x has some, and gets a new one every few days.
-	"rare": func(_ []int, x float64) func(*view, int) float64 {
-		return func(v *view, n int) float64 { return rare(v, n, uint64(x)) }
-	},
-	// Rare errors since before the driver was loaded, for aggregate counters.
-	"aged": func(_ []int, x float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 {
-			if n := rare(v, 0, uint64(x)); n > 0 {
-				return n + 5
-			}
-			return 0
-		}
-	},
-	// Nanoseconds during which any of the scenario's clock event reasons in the mask was active.
-	"throttle-time": func(_ []int, x float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return float64(v.gpu.throttledFor(int64(x), v.world.at)) }
-	},
-	// The fraction of time for which a CPU or core is busy.
-	"cpu-busy": func(_ []int, x float64) func(*view, int) float64 {
-		return func(v *view, _ int) float64 { return cpuBusy(v) * x }
-	},
-}
-
-// numbers and texts map names in data/fields.csv to other values of a row.
+// numbers and texts map words in data/fields.csv to values of a row.
 var (
-	numbers = map[string]func(*view) float64{
-		"device-count":        present,
-		"cuda-driver-version": func(v *view) float64 { return float64(v.node.CUDA) },
-		"nvml-index":          func(v *view) float64 { return float64(v.dev.NVMLIndex) },
-		"minor-number":        func(v *view) float64 { return float64(v.dev.Minor) },
-		"mig-mode":            func(v *view) float64 { return truth(v.gpu.partitioned) },
-		"mig-max-slices":      func(*view) float64 { return computeSlices },
-		"sm-clock":            func(v *view) float64 { return v.clock(1) },
-		"memory-clock": func(v *view) float64 {
+	numbers = map[string]func(input) float64{
+		"fixed": func(v input) float64 { return v.x },
+		// A fraction of a level.
+		"level": func(v input) float64 { return v.sum() * v.x },
+		// A level in whole percent.
+		"percent": func(v input) float64 { return math.Round(v.sum() * 100) },
+		// The sum of levels in bytes per second.
+		"rate": func(v input) float64 { return math.Floor(v.sum() * v.part) },
+		// The same for one of the GPU's links.
+		"link-rate": func(v input) float64 { return math.Floor(v.sum() / float64(v.board.NVLink.Links)) },
+		// The integral of a level, in units of 1/x.
+		"sum": func(v input) float64 { return math.Floor(v.track.total[v.levels[0]] * v.part * v.x) },
+		// Rare errors: about one entity in x has some, and gets a new one every few days.
+		"rare": input.rare,
+		// Rare errors since before the driver was loaded, for aggregate counters.
+		"aged": func(v input) float64 {
+			v.n = 0
+			n := v.rare()
+			return n + 5*truth(n > 0)
+		},
+		// Nanoseconds during which any of the scenario's clock event reasons in the mask was active.
+		"throttle-time": func(v input) float64 { return float64(v.gpu.throttledFor(int64(v.x), v.world.at)) },
+		// The fraction of time for which a CPU or core is busy.
+		"cpu-busy":            func(v input) float64 { return v.cpuBusy() * v.x },
+		"device-count":        func(v input) float64 { return v.world.present() },
+		"cuda-driver-version": func(v input) float64 { return float64(v.node.CUDA) },
+		"nvml-index":          func(v input) float64 { return float64(v.dev.NVMLIndex) },
+		"minor-number":        func(v input) float64 { return float64(v.dev.Minor) },
+		"mig-mode":            func(v input) float64 { return truth(v.gpu.partitioned) },
+		"mig-max-slices":      func(input) float64 { return computeSlices },
+		"sm-clock":            func(v input) float64 { return v.clock(1) },
+		"memory-clock": func(v input) float64 {
 			return v.whenBusy(v.board.Clocks.Memory, v.board.Clocks.MemoryIdle)
 		},
-		"video-clock":      func(v *view) float64 { return v.clock(v.board.Clocks.Video / v.board.Clocks.SM) },
-		"sm-clock-max":     func(v *view) float64 { return v.board.Clocks.SM },
-		"memory-clock-max": func(v *view) float64 { return v.board.Clocks.Memory },
-		"video-clock-max":  func(v *view) float64 { return v.board.Clocks.Video },
-		"event-reasons":    func(v *view) float64 { return float64(reasonMask(&v.track.now) | v.gpu.scripted(v.world.at)) },
-		"pstate":           func(v *view) float64 { return v.whenBusy(0, float64(v.board.IdleState)) },
-		"gpu-temp":         func(v *view) float64 { return math.Floor(v.track.now[levelTemp]) },
-		"gpu-temp-max":     func(v *view) float64 { return v.board.Temperature.Operating },
-		"gpu-temp-limit":   func(v *view) float64 { return v.board.Temperature.Operating - math.Floor(v.track.now[levelTemp]) },
-		"slowdown-temp":    func(v *view) float64 { return v.board.Temperature.Slowdown },
-		"shutdown-temp":    func(v *view) float64 { return v.board.Temperature.Shutdown },
-		"memory-temp":      func(v *view) float64 { return math.Floor(v.track.now[levelMemoryTemp]) },
-		"memory-temp-max":  func(v *view) float64 { return v.board.Temperature.MemoryOperating },
-		"fan-speed":        func(v *view) float64 { return math.Floor(30 + 70*max(0, v.track.now[levelTemp]-50)/50) },
-		"power-usage":      func(v *view) float64 { return milli(v.track.now[levelPower]) },
+		"video-clock":      func(v input) float64 { return v.clock(v.board.Clocks.Video / v.board.Clocks.SM) },
+		"sm-clock-max":     func(v input) float64 { return v.board.Clocks.SM },
+		"memory-clock-max": func(v input) float64 { return v.board.Clocks.Memory },
+		"video-clock-max":  func(v input) float64 { return v.board.Clocks.Video },
+		"event-reasons": func(v input) float64 {
+			return float64(reasonMask(&v.track.now) | v.gpu.scripted(v.world.at))
+		},
+		"pstate":       func(v input) float64 { return v.whenBusy(0, float64(v.board.IdleState)) },
+		"gpu-temp":     func(v input) float64 { return math.Floor(v.track.now[levelTemp]) },
+		"gpu-temp-max": func(v input) float64 { return v.board.Temperature.Operating },
+		"gpu-temp-limit": func(v input) float64 {
+			return v.board.Temperature.Operating - math.Floor(v.track.now[levelTemp])
+		},
+		"slowdown-temp":   func(v input) float64 { return v.board.Temperature.Slowdown },
+		"shutdown-temp":   func(v input) float64 { return v.board.Temperature.Shutdown },
+		"memory-temp":     func(v input) float64 { return math.Floor(v.track.now[levelMemoryTemp]) },
+		"memory-temp-max": func(v input) float64 { return v.board.Temperature.MemoryOperating },
+		"fan-speed":       func(v input) float64 { return math.Floor(30 + 70*max(0, v.track.now[levelTemp]-50)/50) },
+		"power-usage":     func(v input) float64 { return milli(v.track.now[levelPower]) },
 		// The driver was loaded some time before the simulation started.
-		"energy": func(v *view) float64 {
+		"energy": func(v input) float64 {
 			return math.Floor(v.track.total[levelPower]*1e3 + math.Floor(uniform(v.key, 7)*1e6)*v.board.Power.Idle*1e3)
 		},
-		"power-limit":         func(v *view) float64 { return v.gpu.spec.Limit },
-		"power-limit-min":     func(v *view) float64 { return v.board.Power.Min },
-		"power-limit-max":     func(v *view) float64 { return v.board.Power.Max },
-		"power-limit-default": func(v *view) float64 { return v.board.Power.Limit },
-		"pcie-generation-max": func(v *view) float64 { return float64(v.board.PCIe.Generation) },
-		"pcie-width":          func(v *view) float64 { return float64(v.board.PCIe.Width) },
-		"pcie-generation": func(v *view) float64 {
+		"power-limit":         func(v input) float64 { return v.gpu.spec.Limit },
+		"power-limit-min":     func(v input) float64 { return v.board.Power.Min },
+		"power-limit-max":     func(v input) float64 { return v.board.Power.Max },
+		"power-limit-default": func(v input) float64 { return v.board.Power.Limit },
+		"pcie-generation-max": func(v input) float64 { return float64(v.board.PCIe.Generation) },
+		"pcie-width":          func(v input) float64 { return float64(v.board.PCIe.Width) },
+		"pcie-generation": func(v input) float64 {
 			if v.board.IdleState == 0 {
 				return float64(v.board.PCIe.Generation)
 			}
 			return v.whenBusy(float64(v.board.PCIe.Generation), 1)
 		},
-		"fb-total":      func(v *view) float64 { return float64(v.total) },
-		"fb-free":       func(v *view) float64 { return float64(v.total-v.reserved) - memoryUsed(v) },
-		"fb-used":       memoryUsed,
-		"fb-used-ratio": func(v *view) float64 { return memoryUsed(v) / float64(v.total-v.reserved) },
-		"fb-reserved":   func(v *view) float64 { return float64(v.reserved) },
+		"fb-total":      func(v input) float64 { return float64(v.total) },
+		"fb-free":       func(v input) float64 { return float64(v.total-v.reserved) - v.memoryUsed() },
+		"fb-used":       func(v input) float64 { return v.memoryUsed() },
+		"fb-used-ratio": func(v input) float64 { return v.memoryUsed() / float64(v.total-v.reserved) },
+		"fb-reserved":   func(v input) float64 { return float64(v.reserved) },
 		// Retired pages and remapped rows: none on most GPUs.
-		"rows-remapped":      func(v *view) float64 { return truth(mix(v.key^3)%16 == 0) },
-		"switch-temperature": func(v *view) float64 { return 38 + 12*busyness(v) + 3*uniform(v.key, 1) },
-		"fabric-state":       func(v *view) float64 { return catalog.FabricSuccess * truth(v.inFabric()) },
-		"fabric-summary":     func(v *view) float64 { return fabricHealthy * truth(v.inFabric()) },
-		"fabric-clique":      func(v *view) float64 { return rackClique * truth(v.node.Rack > 0) },
-		"fabric-mask":        func(v *view) float64 { return fabricUnharmed * truth(v.node.Rack > 0) },
-		"c2c-links":          func(v *view) float64 { return float64(v.board.C2C) },
-		"c2c-bandwidth":      func(v *view) float64 { return float64(v.board.C2C) * 90e9 },
-		"card-width":         func(v *view) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
-		"card-width-max":     func(v *view) float64 { return float64(v.card.Width) },
-		"card-speed":         func(v *view) float64 { return float64(v.card.Speed) },
-		"card-temperature": func(v *view) float64 {
+		"rows-remapped":      func(v input) float64 { return truth(mix(v.key^3)%16 == 0) },
+		"switch-temperature": func(v input) float64 { return 38 + 12*v.busyness() + 3*uniform(v.key, 1) },
+		"fabric-state":       func(v input) float64 { return catalog.FabricSuccess * truth(v.inFabric()) },
+		"fabric-summary":     func(v input) float64 { return fabricHealthy * truth(v.inFabric()) },
+		"fabric-clique":      func(v input) float64 { return rackClique * truth(v.node.Rack > 0) },
+		"fabric-mask":        func(v input) float64 { return fabricUnharmed * truth(v.node.Rack > 0) },
+		"c2c-links":          func(v input) float64 { return float64(v.board.C2C) },
+		"c2c-bandwidth":      func(v input) float64 { return float64(v.board.C2C) * 90e9 },
+		"card-width":         func(v input) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
+		"card-width-max":     func(v input) float64 { return float64(v.card.Width) },
+		"card-speed":         func(v input) float64 { return float64(v.card.Speed) },
+		"card-temperature": func(v input) float64 {
 			return milli(46 + 8*uniform(v.key, 1) + 3*smooth(v.key, float64(v.world.at)/1e9, 60))
 		},
-		"cpu-clock":       func(v *view) float64 { return math.Floor(v.cpu.Clock*(0.75+0.25*cpuBusy(v))) * 1000 },
-		"cpu-temp":        func(v *view) float64 { return milli(34 + 34*cpuBusy(v)) },
-		"cpu-power":       func(v *view) float64 { return milli(v.cpu.Idle + (v.cpu.Limit-v.cpu.Idle)*cpuBusy(v)) },
-		"cpu-power-limit": func(v *view) float64 { return v.cpu.Limit },
+		"cpu-clock":       func(v input) float64 { return math.Floor(v.cpu.Clock*(0.75+0.25*v.cpuBusy())) * 1000 },
+		"cpu-temp":        func(v input) float64 { return milli(34 + 34*v.cpuBusy()) },
+		"cpu-power":       func(v input) float64 { return milli(v.cpu.Idle + (v.cpu.Limit-v.cpu.Idle)*v.cpuBusy()) },
+		"cpu-power-limit": func(v input) float64 { return v.cpu.Limit },
 	}
-	texts = map[string]func(*view) string{
-		"driver-version": func(v *view) string { return v.node.Driver },
-		"nvml-version":   func(v *view) string { return "12." + v.node.Driver },
-		"device-name":    func(v *view) string { return v.board.Model },
-		"device-brand":   func(v *view) string { return v.board.Brand },
-		"device-serial":  func(v *view) string { return v.board.Serial + strconv.FormatUint(1e6+v.key%9e6, 10) },
-		"device-uuid":    func(v *view) string { return v.dev.UUID },
-		"pci-bus-id":     func(v *view) string { return v.dev.PCIBusID },
-		"inforom-image":  func(v *view) string { return "G" + v.board.Serial[3:] + ".0200.00.01" },
-		"vbios-version":  func(v *view) string { return v.board.VBIOS },
-		"fabric-uuid": func(v *view) string {
+	texts = map[string]func(input) string{
+		"text":           func(v input) string { return v.text },
+		"driver-version": func(v input) string { return v.node.Driver },
+		"nvml-version":   func(v input) string { return "12." + v.node.Driver },
+		"device-name":    func(v input) string { return v.board.Model },
+		"device-brand":   func(v input) string { return v.board.Brand },
+		"device-serial":  func(v input) string { return v.board.Serial + strconv.FormatUint(1e6+v.key%9e6, 10) },
+		"device-uuid":    func(v input) string { return v.dev.UUID },
+		"pci-bus-id":     func(v input) string { return v.dev.PCIBusID },
+		"inforom-image":  func(v input) string { return "G" + v.board.Serial[3:] + ".0200.00.01" },
+		"vbios-version":  func(v input) string { return v.board.VBIOS },
+		"fabric-uuid": func(v input) string {
 			if v.node.Rack == 0 {
 				return "00000000-0000-0000-0000-000000000000"
 			}
@@ -344,8 +320,9 @@ func (v *view) inFabric() bool {
 	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.node.Rack > 0)
 }
 
-func (v *view) sum(levels []int) (sum float64) {
-	for _, l := range levels {
+// sum returns the sum of the levels.
+func (v input) sum() (sum float64) {
+	for _, l := range v.levels {
 		sum += v.track.now[l]
 	}
 	return sum
@@ -359,9 +336,10 @@ func (v *view) whenBusy(working, idle float64) float64 {
 	return working
 }
 
-// rare returns an error count. It is 0 for all but about one entity in `one`.
-func rare(v *view, n int, one uint64) float64 {
-	h := mix(v.key ^ uint64(n)<<32 ^ one)
+// rare returns an error count. It is 0 for all but about one entity in x.
+func (v input) rare() float64 {
+	one := uint64(v.x)
+	h := mix(v.key ^ uint64(v.n)<<32 ^ one)
 	if h%one != 0 {
 		return 0
 	}
@@ -369,7 +347,7 @@ func rare(v *view, n int, one uint64) float64 {
 	return math.Floor(1 + float64(h>>8%3) + days*uniform(h, 1)/2)
 }
 
-func memoryUsed(v *view) float64 { return math.Floor(v.track.now[levelMemory]) }
+func (v *view) memoryUsed() float64 { return math.Floor(v.track.now[levelMemory]) }
 
 func truth(b bool) float64 {
 	if b {
@@ -379,9 +357,9 @@ func truth(b bool) float64 {
 }
 
 // present returns the number of GPUs that are bound to the driver.
-func present(v *view) (n float64) {
-	for i := range v.world.gpus {
-		n += truth(!v.world.gpus[i].gone)
+func (w *world) present() (n float64) {
+	for i := range w.gpus {
+		n += truth(!w.gpus[i].gone)
 	}
 	return n
 }
@@ -396,13 +374,13 @@ func (v *view) clock(share float64) float64 {
 }
 
 // busyness returns the fraction of its links' rate that a switch carries.
-func busyness(v *view) float64 {
+func (v *view) busyness() float64 {
 	traffic := (v.track.now[levelNVLinkTx] + v.track.now[levelNVLinkRx]) * v.part
 	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
 // cpuBusy returns the utilization of a CPU or core, 0 to 1. Cores vary around their CPU's value.
-func cpuBusy(v *view) float64 {
+func (v *view) cpuBusy() float64 {
 	t := float64(v.world.at) / 1e9
 	base := 0.25 + 0.2*smooth(v.key>>32<<32, t, 60)
 	if v.dev.Entity.Kind == gpu.KindCPUCore {
@@ -416,11 +394,11 @@ func cpuBusy(v *view) float64 {
 func fallback(f *gpu.Field) generator {
 	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))
-		return generator{text: func(v *view) string { return name + "-" + strconv.FormatUint(v.key%1e4, 10) }}
+		return generator{text: func(v input) string { return name + "-" + strconv.FormatUint(v.key%1e4, 10) }}
 	}
 	least := 0.0
 	if f.Range != nil && f.Range.Min > 0 {
 		least = math.Ceil(f.Range.Min)
 	}
-	return generator{number: func(*view, int) float64 { return least }}
+	return generator{number: numbers["fixed"], args: args{x: least}}
 }

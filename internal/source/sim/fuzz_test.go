@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -36,7 +35,7 @@ func FuzzScenario(f *testing.F) {
 	plan := simulated.PlanOf(func(e catalog.Entry) bool { return e.ID < 260 || e.ID == 1001 })
 	plan.Peers, plan.Health = true, gpu.KindsOf(gpu.KindGPU)
 	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
-		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
+		s, err := sim.ParseScenario(yaml, "x.yaml")
 		c := simulated.NewClock()
 		var src *sim.Source
 		if err == nil {

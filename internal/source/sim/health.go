@@ -15,7 +15,7 @@ type watch struct {
 	of         gpu.Kind
 }
 
-// watches are the health watches in the order of their bits (dcgmHealthSystems_t). ALL is the watch of a GPU as a whole.
+// watches are the health watches in the order of their bits (dcgmHealthSystems_t). ALL is the watch of a whole GPU.
 var watches = [...]watch{
 	{"PCIE", "DCGM_FR_PCI_REPLAY_RATE", gpu.KindGPU},
 	{"NVLINK", codeLinkDown, gpu.KindGPU},
@@ -71,7 +71,8 @@ var xidFindings = map[int64]finding{
 	48: {"ALL", codeXID, healthFail},
 	54: {"POWER", codeXID, healthWarn}, 56: {"POWER", codeXID, healthWarn}, 57: {"POWER", codePower, healthWarn},
 	58: {"POWER", codeXID, healthWarn}, 78: {"POWER", codeXID, healthWarn},
-	60: {"THERMAL", codeThermal, healthWarn}, 61: {"THERMAL", codeXID, healthWarn}, 62: {"THERMAL", codeXID, healthWarn},
+	60: {"THERMAL", codeThermal, healthWarn},
+	61: {"THERMAL", codeXID, healthWarn}, 62: {"THERMAL", codeXID, healthWarn},
 	63: {"MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn}, 64: {"MEM", "DCGM_FR_ROW_REMAP_FAILURE", healthFail},
 	67: {"NVLINK", codeXID, healthWarn}, 73: {"NVLINK", codeXID, healthWarn},
 	74: {"ALL", codeXID, healthFail}, 79: {"ALL", "DCGM_FR_FALLEN_OFF_BUS", healthFail},
@@ -92,7 +93,7 @@ var fieldFindings = map[gpu.FieldID]func(n int64) finding{
 	catalog.NVLinkCountLinkRecoverySuccessfulEvents: above0("NVLINK", codeLinkErrors, healthWarn),
 	catalog.NVLinkCountLinkRecoveryFailedEvents:     above0("NVLINK", codeLinkErrors, healthFail),
 
-	catalog.GetGPURecoveryAction: recoveryFinding,
+	catalog.GetGPURecoveryAction: func(n int64) finding { return recoveryFindings[n] },
 	catalog.FabricHealthMask:     fabricFinding,
 	catalog.FabricManagerStatus:  registrationFinding,
 }
@@ -106,32 +107,21 @@ func above0(watch, code string, result int64) func(int64) finding {
 	}
 }
 
-func recoveryFinding(action int64) finding {
-	switch action {
-	case 1:
-		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_RESET", healthFail}
-	case 2:
-		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_REBOOT", healthFail}
-	case 3:
-		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_P2P", healthWarn}
-	case 4:
-		return finding{"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_RESET", healthFail}
-	default:
-		return finding{}
-	}
+// recoveryFindings are the findings for recovery actions (nvmlDeviceGpuRecoveryAction_t, nvml.h).
+var recoveryFindings = map[int64]finding{
+	1: {"DRIVER", "DCGM_FR_GPU_RECOVERY_RESET", healthFail},
+	2: {"DRIVER", "DCGM_FR_GPU_RECOVERY_REBOOT", healthFail},
+	3: {"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_P2P", healthWarn},
+	4: {"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_RESET", healthFail},
 }
 
 // fabricFinding returns a failure if any part of the health mask is unhealthy.
 func fabricFinding(mask int64) finding {
-	for shift := 0; shift < 8; shift += 2 {
-		if mask>>shift&3 == 1 {
-			return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
-		}
+	const ones = 0x55 // four parts have two bits each: 01 is unhealthy
+	if mask&ones&^(mask>>1) == 0 && mask>>8&15 <= 1 {
+		return finding{}
 	}
-	if mask>>8&15 > 1 {
-		return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
-	}
-	return finding{}
+	return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
 }
 
 func registrationFinding(status int64) finding {
@@ -245,12 +235,14 @@ func (s *Session) found(row int, now int64, elapsed time.Duration) (found []find
 // isLinked reports whether a GPU's link is up. Links without a peer or with a fault are down.
 func (s *Session) isLinked(v *view, elapsed time.Duration) bool {
 	w, links := s.src.world, v.board.NVLink
-	if links.Bridge && !slices.ContainsFunc(w.gpus, func(g worldGPU) bool { return !g.gone && w.linked(v.gpu, &g) }) {
+	hasPeer := slices.ContainsFunc(w.gpus, func(g worldGPU) bool { return !g.gone && w.linked(v.gpu, &g) })
+	if links.Bridge && !hasPeer {
 		return false
 	}
 	down := slices.Collect(s.src.faults(faultLink))
 	for link := range uint32(links.Links) {
-		d := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: v.gpu.index}, Link: link}
+		entity := gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: v.gpu.index}
+		d := gpu.Device{Entity: entity, Link: link}
 		if !slices.ContainsFunc(down, func(f *fault) bool { return f.within(elapsed) && f.on(&d) }) {
 			return true
 		}

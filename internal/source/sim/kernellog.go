@@ -17,7 +17,7 @@ import (
 // A KernelLog is the log of the simulated kernel in the format of /dev/kmsg. Read returns one record, and blocks until
 // there is one. Close may be called concurrently with Read.
 type KernelLog struct {
-	uptime  func() time.Duration
+	src     *Source
 	records []kernelRecord // sorted by time
 	next    int
 
@@ -36,8 +36,8 @@ type kernelRecord struct {
 // the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{
+		src:     s,
 		closed:  make(chan struct{}),
-		uptime:  func() time.Duration { return s.elapsed(s.now().UnixNano()) },
 		records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
 	}
 	write := func(f *fault, line func(*fault, deviceRef, int64) string) {
@@ -70,7 +70,8 @@ func (s *Source) xidLine(f *fault, ref deviceRef, xid int64) string {
 		}
 	}
 	bus, _, _ := strings.Cut(strings.ToLower(busID(0x1b, ref.id)[len("0000"):]), ".")
-	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, %s", bus, xid, pid, name, cmp.Or(f.Text, "of the scenario"))
+	text := cmp.Or(f.Text, "of the scenario")
+	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, %s", bus, xid, pid, name, text)
 }
 
 // sxidLine returns the driver's line about an error of an NVSwitch, or of one of its links.
@@ -82,7 +83,8 @@ func sxidLine(f *fault, ref deviceRef, sxid int64) string {
 	if ref.kind == gpu.KindNVLink {
 		link = fmt.Sprintf(", Link %02d", ref.sub)
 	}
-	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario", ref.id, bus, sxid, severity, link)
+	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario",
+		ref.id, bus, sxid, severity, link)
 }
 
 // Read returns the next record once it is written, or fs.ErrClosed after Close.
@@ -94,7 +96,7 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	}
 	var due <-chan time.Time // nil, so never ready, if there are no more records
 	if l.next < len(l.records) {
-		timer := time.NewTimer(l.records[l.next].at - l.uptime())
+		timer := time.NewTimer(l.records[l.next].at - l.Uptime())
 		defer timer.Stop()
 		due = timer.C
 	}
@@ -108,7 +110,7 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 
 // TryRead returns the next record if it is written. Otherwise it returns 0 and no error.
 func (l *KernelLog) TryRead(b []byte) (int, error) {
-	if l.next == len(l.records) || l.records[l.next].at > l.uptime() {
+	if l.next == len(l.records) || l.records[l.next].at > l.Uptime() {
 		return 0, nil
 	}
 	return l.take(b)
@@ -127,7 +129,7 @@ func (l *KernelLog) take(b []byte) (int, error) {
 }
 
 // Uptime returns the time since the boot of the simulated machine.
-func (l *KernelLog) Uptime() time.Duration { return l.uptime() }
+func (l *KernelLog) Uptime() time.Duration { return l.src.elapsed(l.src.now().UnixNano()) }
 
 // Close makes every Read return.
 func (l *KernelLog) Close() error {

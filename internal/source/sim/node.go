@@ -3,7 +3,6 @@ package sim
 import (
 	"embed"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -96,6 +95,13 @@ func loadParts() (*parts, error) {
 			return nil, err
 		}
 	}
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		w.ratios[levelGraphics] = 1
+		for name, ratio := range w.Ratios {
+			w.ratios[levelNames[name]] = ratio
+		}
+	}
 	for i := range p.Boards {
 		b := &p.Boards[i]
 		b.lacking = map[gpu.FieldID]bool{}
@@ -130,22 +136,17 @@ func LoadNode(name string) (*Node, error) {
 		return nil, fmt.Errorf("unknown node %q, %s", name, text.Suggest(name, Nodes()))
 	}
 	file := "data/nodes/" + name + ".yaml"
-	f, err := data.Open(file)
+	content, err := data.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return ParseNode(f, file)
+	return ParseNode(content, file)
 }
 
 // ParseNode reads a node model. file is its name in errors. Numbers are not checked: all models are built in, and tests
 // check them.
-func ParseNode(r io.Reader, file string) (*Node, error) {
+func ParseNode(content []byte, file string) (*Node, error) {
 	p, err := loadParts()
-	if err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}

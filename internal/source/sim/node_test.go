@@ -207,7 +207,7 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,
 			`H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
 	} {
-		s, err := sim.ParseScenario(strings.NewReader("faults:\n  - {fault: engine-down}\n  - "+test.yaml), "faults.yaml")
+		s, err := sim.ParseScenario([]byte("faults:\n  - {fault: engine-down}\n  - "+test.yaml), "faults.yaml")
 		if err == nil {
 			_, err = sim.New(sim.Options{Node: "single", Scenario: s})
 		}

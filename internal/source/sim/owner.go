@@ -45,7 +45,8 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
 	for i := range s.node.Pods {
 		p := &s.node.Pods[i]
-		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) || p.Host && p.Job == "" {
+		isOn := slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })
+		if !isOn || p.Host && p.Job == "" {
 			continue
 		}
 		u.Sharing, u.Replicas = s.node.GPUs[d.GPU].sharing, s.node.GPUs[d.GPU].Replicas
@@ -55,7 +56,7 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 		}
 		owner := gpu.Owner{
 			Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
-			PodUID: s.uids[i], Resource: "nvidia.com/gpu",
+			PodUID: s.world.podUID(p), Resource: "nvidia.com/gpu",
 		}
 		if d.Profile != "" {
 			owner.Resource = "nvidia.com/mig-" + d.Profile

@@ -85,7 +85,8 @@ func (s *Session) readPeers(b *gpu.Batch) {
 				continue
 			}
 			status := peerNotSupported
-			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned { // there are no peers under MIG
+			inMIG := from.gpu.partitioned || to.gpu.partitioned // has no peers
+			if w.linked(from.gpu, to.gpu) && !inMIG {
 				status = peerOK
 			}
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})

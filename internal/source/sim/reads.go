@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -22,10 +23,7 @@ func Reads(p *gpu.Plan) bool {
 // plays reports whether entities of a kind can have a field.
 func plays(id gpu.FieldID, kind gpu.Kind) bool {
 	entry, known := catalog.ByID(id)
-	if entry.BaseOf != 0 {
-		id = entry.BaseOf
-	}
-	if r := ruleFor(id, kind); r != nil {
+	if r := ruleFor(cmp.Or(entry.BaseOf, id), kind); r != nil {
 		return !r.gen.none()
 	}
 	return known && entry.Exportable()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"path"
@@ -50,21 +49,21 @@ const (
 // faultKinds lists the keys that each fault accepts in addition to fault, at and for, and whether its devices must be
 // whole GPUs.
 var faultKinds = map[string]struct {
-	required, optional []string
+	required, optional string // separated by spaces
 	ofGPUs             bool
 }{
-	faultLost:        {required: []string{"devices"}, ofGPUs: true},
-	faultUnbound:     {required: []string{"devices"}, ofGPUs: true},
+	faultLost:        {required: "devices", ofGPUs: true},
+	faultUnbound:     {required: "devices", ofGPUs: true},
 	faultEngineDown:  {},
-	faultHang:        {optional: []string{"call", "ignore-cancel"}},
-	faultXID:         {required: []string{"devices", "xids"}, optional: []string{"apart", "reported-by", "text"}, ofGPUs: true},
-	faultSXID:        {required: []string{"devices", "xids"}, optional: []string{"apart", "result"}},
-	faultThrottle:    {required: []string{"devices", "reasons"}, ofGPUs: true},
-	faultAbsent:      {required: []string{"fields"}, optional: []string{"devices", "reason"}},
-	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "rate", "text"}},
-	faultRepartition: {required: []string{"devices"}, optional: []string{"mig"}, ofGPUs: true},
-	faultHealth:      {required: []string{"watches"}, optional: []string{"devices", "code", "result"}},
-	faultLink:        {required: []string{"devices"}},
+	faultHang:        {optional: "call ignore-cancel"},
+	faultXID:         {required: "devices xids", optional: "apart reported-by text", ofGPUs: true},
+	faultSXID:        {required: "devices xids", optional: "apart result"},
+	faultThrottle:    {required: "devices reasons", ofGPUs: true},
+	faultAbsent:      {required: "fields", optional: "devices reason"},
+	faultSet:         {required: "fields", optional: "devices value rate text"},
+	faultRepartition: {required: "devices", optional: "mig", ofGPUs: true},
+	faultHealth:      {required: "watches", optional: "devices code result"},
+	faultLink:        {required: "devices"},
 }
 
 // A fault is one entry of a scenario.
@@ -117,21 +116,20 @@ func (f *fault) seenBy(witness string) bool {
 }
 
 // ParseScenario parses a scenario. Errors are of type *text.SyntaxError and name file.
-func ParseScenario(r io.Reader, file string) (*Scenario, error) {
+func ParseScenario(content []byte, file string) (*Scenario, error) {
 	s := &Scenario{file: file}
-	content, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
 	root, err := text.DecodeYAML(file, content, s)
 	if err != nil {
 		return nil, err
 	}
 	lines := text.Lines(root, "faults")
 	for i := range s.Faults {
-		s.Faults[i].Line = lines[i]
-		if err := s.Faults[i].parse(); err != nil {
-			return nil, s.at(&s.Faults[i], err)
+		f := &s.Faults[i]
+		f.Line = lines[i]
+		for _, parse := range []func() error{f.parseKeys, f.parseTimes, f.parseWords, f.parseDevices, f.parseFields} {
+			if err := parse(); err != nil {
+				return nil, s.at(f, err)
+			}
 		}
 	}
 	return s, nil
@@ -142,15 +140,6 @@ func (s *Scenario) at(f *fault, err error) error {
 	return &text.SyntaxError{File: s.file, Line: f.Line, Msg: err.Error()}
 }
 
-func (f *fault) parse() error {
-	for _, step := range []func() error{f.parseKeys, f.parseTimes, f.parseWords, f.parseDevices, f.parseFields} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // parseKeys checks that the fault has only keys of its kind.
 func (f *fault) parseKeys() error {
 	if err := known("fault", f.Kind, slices.Collect(maps.Keys(faultKinds))); err != nil {
@@ -159,17 +148,17 @@ func (f *fault) parseKeys() error {
 	kind := faultKinds[f.Kind]
 	given := map[string]bool{
 		"devices": f.Devices != nil, "fields": f.Fields != nil, "xids": f.XIDs != nil, "apart": f.Apart != 0,
-		"value": f.Value != nil, "rate": f.Rate != 0, "text": f.Text != "", "call": f.Call != "", "ignore-cancel": f.IgnoreCancel,
-		"mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "", "result": f.Result != "",
-		"reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil, "reason": f.Reason != "",
+		"value": f.Value != nil, "rate": f.Rate != 0, "text": f.Text != "", "call": f.Call != "",
+		"ignore-cancel": f.IgnoreCancel, "mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "",
+		"result": f.Result != "", "reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil, "reason": f.Reason != "",
 	}
-	for _, key := range kind.required {
+	for _, key := range strings.Fields(kind.required) {
 		if !given[key] {
 			return fmt.Errorf("fault %s needs the key %q", f.Kind, key)
 		}
 		delete(given, key)
 	}
-	for _, key := range kind.optional {
+	for _, key := range strings.Fields(kind.optional) {
 		delete(given, key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
@@ -203,8 +192,12 @@ func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 // absentReasons maps the reason of an absent fault to the error that the source reports. It is nil if the source
 // repeats the previous sample or reports nothing.
 var absentReasons = map[string]error{
-	"stale": nil, "not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable,
-	"needs_dcgm": gpu.ErrNeedsDCGM, "needs_sys_admin": gpu.ErrNeedsAdmin,
+	"stale":           nil,
+	"not_supported":   gpu.ErrNotSupported,
+	"permission":      gpu.ErrPermission,
+	"unavailable":     gpu.ErrUnavailable,
+	"needs_dcgm":      gpu.ErrNeedsDCGM,
+	"needs_sys_admin": gpu.ErrNeedsAdmin,
 }
 
 // parseWords parses XIDs and keys whose values are words of a list.
@@ -263,9 +256,10 @@ func (f *fault) parseDevices() error {
 		}):
 			return fmt.Errorf("device %q has no health watch %s", name, strings.Join(f.Watches, " or "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
-			return fmt.Errorf("device %q: fault %s needs a switch such as \"nvswitch 1\" or a link such as \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf(`device %q: fault %s needs a switch such as "nvswitch 1" or a link such as "nvswitch 1/7"`,
+				name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
-			return fmt.Errorf("device %q: fault %s needs a link such as \"nvlink 0/4\" or \"nvswitch 1/7\"", name, f.Kind)
+			return fmt.Errorf(`device %q: fault %s needs a link such as "nvlink 0/4" or "nvswitch 1/7"`, name, f.Kind)
 		}
 		f.devices = append(f.devices, ref)
 	}
@@ -334,13 +328,14 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 			}
 		}
 	}
-	if near := catalog.Nearest(pattern); near != "" && list == nil {
+	switch near := catalog.Nearest(pattern); {
+	case list != nil:
+		return list, nil
+	case near != "":
 		return nil, fmt.Errorf("unknown field %q, did you mean %s?", pattern, near)
-	}
-	if list == nil {
+	default:
 		return nil, fmt.Errorf("unknown field %q", pattern)
 	}
-	return list, nil
 }
 
 // unitOf returns the unit in which the fault gives the value of a field, and whether the fault changes the field. older
@@ -371,15 +366,9 @@ func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gp
 	return v
 }
 
-// A timeline is a scenario bound to a world.
-type timeline struct {
-	relayouts []relayout   // sorted by time
-	throttles [][]throttle // by GPU, sorted by time
-}
-
-// plan returns the timeline for a world. It returns an error for a fault that the world's node cannot have.
-func (s *Scenario) plan(w *world) (timeline, error) {
-	p := timeline{throttles: make([][]throttle, len(w.gpus))}
+// schedule adds the repartitions and throttles of the scenario to a world. It returns an error for a fault that the
+// world's node cannot have.
+func (s *Scenario) schedule(w *world) error {
 	devices := w.devices()
 	for i := range s.Faults {
 		f := &s.Faults[i]
@@ -390,26 +379,26 @@ func (s *Scenario) plan(w *world) (timeline, error) {
 				there = int(ref.id) < len(w.gpus) && w.gpus[ref.id].spec.board.MIG != nil && ref.sub < instancesPerGPU
 			}
 			if !there {
-				return timeline{}, s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
+				return s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
 			}
 			switch f.Kind {
 			case faultThrottle:
-				p.throttles[ref.id] = append(p.throttles[ref.id], throttle{from, to, f.mask})
+				w.throttles[ref.id] = append(w.throttles[ref.id], throttle{from, to, f.mask})
 			case faultRepartition:
 				g := w.gpus[ref.id].spec
 				layout, err := g.board.place(f.MIG)
 				if err != nil {
-					return timeline{}, s.at(f, err)
+					return s.at(f, err)
 				}
-				p.relayouts = append(p.relayouts,
+				w.relayouts = append(w.relayouts,
 					relayout{at: from, gpu: ref.id, partitioned: f.MIG != nil, layout: layout},
 					relayout{at: to, gpu: ref.id, partitioned: g.MIG != nil, layout: g.layout})
 			}
 		}
 	}
-	slices.SortStableFunc(p.relayouts, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
-	for _, list := range p.throttles {
+	slices.SortStableFunc(w.relayouts, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
+	for _, list := range w.throttles {
 		slices.SortStableFunc(list, func(a, b throttle) int { return cmp.Compare(a.from, b.from) })
 	}
-	return p, nil
+	return nil
 }

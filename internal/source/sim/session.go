@@ -38,8 +38,7 @@ type Session struct {
 type cell struct {
 	row, field int
 	gen        generator // empty if there is no value; err says why
-	n          int
-	integer    bool // an integer in the catalog's unit
+	integer    bool      // an integer in the catalog's unit
 	factor     float64
 	whole      bool // an integer in the plan's unit
 	err        error
@@ -82,8 +81,8 @@ func (s *Session) observe(w *world) {
 	s.active = make([]activity, len(s.views))
 	for row := range s.views {
 		s.views[row] = w.view(&s.topology.Devices[row])
-		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.partitioned {
-			s.active[row].advance(w, &v.gpu.slots[0])
+		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && v.slot != nil {
+			s.active[row].advance(w, v.slot)
 		}
 	}
 }
@@ -96,17 +95,14 @@ func (s *Session) newCell(row, field int) cell {
 		c.interval = int64(d)
 	}
 	entry, known := catalog.ByID(f.ID)
-	id := f.ID
-	if known && entry.BaseOf != 0 {
-		id = entry.BaseOf
-	}
-	unit := f.Unit
+	id, unit := cmp.Or(entry.BaseOf, f.ID), f.Unit
 	switch r := ruleFor(id, v.dev.Entity.Kind); {
 	case v.board != nil && v.board.lacking[id]:
 	case r != nil:
-		c.n = int(id-r.first) + r.base
-		if r.meets(v, c.n) {
-			c.gen, unit = r.gen, r.unit
+		gen := r.gen
+		gen.n += int(id - r.first)
+		if r.meets(input{v, gen.args}) {
+			c.gen, unit = gen, r.unit
 		}
 	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling):
 		c.gen = fallback(f)
@@ -258,11 +254,11 @@ func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 }
 
 func (s *Session) value(c *cell) gpu.Value {
-	row := &s.views[c.row]
+	in := input{&s.views[c.row], c.gen.args}
 	if c.gen.text != nil {
-		return gpu.Text(c.gen.text(row))
+		return gpu.Text(c.gen.text(in))
 	}
-	v := gpu.Float(c.gen.number(row, c.n))
+	v := gpu.Float(c.gen.number(in))
 	if c.integer {
 		v = floor(v)
 	}

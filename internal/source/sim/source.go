@@ -47,8 +47,6 @@ type Source struct {
 	owners *gpu.Owners
 	owned  *gpu.Topology // topology of owners
 
-	uids []string // UIDs of the node's pods
-
 	released chan struct{} // closed by Release
 	release  sync.Once
 
@@ -59,12 +57,8 @@ type Source struct {
 func New(o Options) (*Source, error) {
 	node := o.Model
 	if node == nil {
-		name := o.Node
-		if name == "" {
-			name = DefaultNode
-		}
 		var err error
-		if node, err = LoadNode(name); err != nil {
+		if node, err = LoadNode(cmp.Or(o.Node, DefaultNode)); err != nil {
 			return nil, fmt.Errorf("sim: %w", err)
 		}
 	}
@@ -84,15 +78,9 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	s := &Source{
-		node: node, now: now, start: world.start, scenario: scenario, world: world,
-		owners:   &gpu.Owners{},
-		released: make(chan struct{}),
-	}
-	for i := range node.Pods {
-		s.uids = append(s.uids, s.world.podUID(&node.Pods[i]))
-	}
-	return s, nil
+	return &Source{
+		node: node, now: now, start: world.start, scenario: scenario, world: world, released: make(chan struct{}),
+	}, nil
 }
 
 // Stats counts the open sessions and running calls of a Source.

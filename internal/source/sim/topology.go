@@ -58,10 +58,8 @@ func (w *world) devices() (list []gpu.Device) {
 	for id, spec := range w.node.Switches {
 		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}})
 		for link := range uint32(spec.Links) {
-			parts = append(parts, gpu.Device{
-				Entity: gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)},
-				Link:   link,
-			})
+			entity := gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)}
+			parts = append(parts, gpu.Device{Entity: entity, Link: link})
 		}
 	}
 	list, parts = append(list, parts...), nil
@@ -69,10 +67,8 @@ func (w *world) devices() (list []gpu.Device) {
 		serial := fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id)))
 		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial})
 		for range spec.Cores {
-			parts = append(parts, gpu.Device{
-				Entity: gpu.Entity{Kind: gpu.KindCPUCore, ID: uint32(len(parts)), ParentKind: gpu.KindCPU, Parent: uint32(id)},
-				Serial: serial,
-			})
+			core := gpu.Entity{Kind: gpu.KindCPUCore, ID: uint32(len(parts)), ParentKind: gpu.KindCPU, Parent: uint32(id)}
+			parts = append(parts, gpu.Device{Entity: core, Serial: serial})
 		}
 	}
 	list = append(list, parts...)
@@ -98,11 +94,10 @@ func (w *world) view(d *gpu.Device) view {
 		g := &w.gpus[d.GPU]
 		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
-		switch e.Kind {
+		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: d.GPU, sub: d.InstanceID})
+		switch s := v.slot; e.Kind {
 		case gpu.KindGPUInstance:
-			s := g.slotOf(deviceRef{kind: e.Kind, of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID})
-			v.slot, v.track, v.key = s, &s.track, s.key
-			v.total, v.reserved = s.total, s.reserved
+			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved
 		case gpu.KindNVLink:
 			v.part = 1 / float64(g.spec.board.NVLink.Links)
 			v.key = mix(g.key ^ uint64(d.Link+1)<<40)

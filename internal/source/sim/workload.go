@@ -16,20 +16,8 @@ type workload struct {
 	Duty   float64       `yaml:"duty"`
 	Peak   float64       `yaml:"peak"` // hour of the day, UTC
 	Jitter float64       `yaml:"jitter"`
-	Ratios struct {
-		SM        float64 `yaml:"sm"`
-		Occupancy float64 `yaml:"occupancy"`
-		Tensor    float64 `yaml:"tensor"`
-		DRAM      float64 `yaml:"dram"`
-		FP64      float64 `yaml:"fp64"`
-		FP32      float64 `yaml:"fp32"`
-		FP16      float64 `yaml:"fp16"`
-		Integer   float64 `yaml:"integer"`
-		Encoder   float64 `yaml:"encoder"`
-		Decoder   float64 `yaml:"decoder"`
-		JPEG      float64 `yaml:"jpeg"`
-		Flow      float64 `yaml:"flow"`
-	} `yaml:"ratios"`
+	// Ratios are levels at activity 1, by their names in data/fields.csv.
+	Ratios map[string]float64 `yaml:"ratios"`
 	Memory struct {
 		Base   float64 `yaml:"base"`
 		Active float64 `yaml:"active"`
@@ -39,6 +27,8 @@ type workload struct {
 		Rx float64 `yaml:"rx"`
 	} `yaml:"pcie"` // bytes per second
 	NVLink float64 `yaml:"nvlink"` // bytes per second and direction, whole GPU
+
+	ratios [ratioCount]float64
 }
 
 // activity returns the utilization of the workload's devices at a time in Unix nanoseconds, 0 to 1. All devices of a

@@ -79,20 +79,14 @@ type slot struct {
 	total     int64   // MiB
 	reserved  int64   // MiB
 	pods      []*worldPod
-	demand    []part // by pod, at the current knot
 }
 
+// A worldPod is a pod on a slot. Its track has only its part of the slot's levelGraphics and levelMemory.
 type worldPod struct {
+	track
 	*workload
-	index    int // index in the node's pods
-	key      uint64
-	from, to part
-	sum      float64 // busy seconds from the start of the world to the start of the segment
-}
-
-// busySeconds returns the busy seconds of the pod from the start of the world to a fraction x of a segment.
-func (p *worldPod) busySeconds(x, seconds float64) float64 {
-	return p.sum + (p.from.graphics+(p.to.graphics-p.from.graphics)*x/2)*x*seconds
+	index int // index in the node's pods
+	key   uint64
 }
 
 // A worldGPU is the changing state of a GPU.
@@ -110,6 +104,18 @@ type worldGPU struct {
 	throttles []throttle     // throttles of the scenario, sorted by time
 
 	gone bool // not bound to the NVIDIA driver
+}
+
+// eachTrack calls f for the tracks of the GPU, its slots and their pods.
+func (g *worldGPU) eachTrack(f func(*track)) {
+	f(&g.track)
+	for i := range g.slots {
+		s := &g.slots[i]
+		f(&s.track)
+		for _, p := range s.pods {
+			f(&p.track)
+		}
+	}
 }
 
 // A reasonChange is a change of clock event reasons.
@@ -143,23 +149,23 @@ const (
 // A world is the changing state of a node. It is determined by the seed, the start and the time. It is not safe for
 // concurrent use.
 type world struct {
-	node     *Node
-	seed     uint64
-	start    int64
-	timeline       // immutable
-	applied  int   // number of relayouts applied
-	t0, t1   int64 // the current segment
-	at       int64 // the current time
-	resets   int   // number of calls of reset
-	gpus     []worldGPU
-	fabric   track // sum of the GPUs' NVLink traffic, which the switches carry
+	node      *Node
+	seed      uint64
+	start     int64
+	relayouts []relayout   // of the scenario, sorted by time
+	throttles [][]throttle // of the scenario, by GPU, sorted by time
+	applied   int          // number of relayouts applied
+	t0, t1    int64        // the current segment
+	at        int64        // the current time
+	resets    int          // number of calls of reset
+	gpus      []worldGPU
+	fabric    track // sum of the GPUs' NVLink traffic, which the switches carry
 }
 
-func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (w *world, err error) {
-	w = &world{node: node, seed: seed, start: start}
-	w.throttles = make([][]throttle, len(node.GPUs))
+func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (*world, error) {
+	w := &world{node: node, seed: seed, start: start, throttles: make([][]throttle, len(node.GPUs))}
 	w.reset()
-	if w.timeline, err = scenario.plan(w); err != nil {
+	if err := scenario.schedule(w); err != nil {
 		return nil, err
 	}
 	w.reset()
@@ -179,10 +185,9 @@ func (w *world) reset() {
 		g.partitioned = g.spec.MIG != nil
 		g.throttles = w.throttles[i]
 		w.partition(g, g.spec.layout)
-		w.levels(g, w.t0, &g.from)
-		g.from[levelTemp] = g.heat(&g.from)
+		g.begin(w.t0)
+		g.from[levelTemp] = g.heat()
 		g.from[levelMemoryTemp] = g.from[levelTemp] + g.spec.board.Temperature.MemoryOffset
-		g.recordReasons(w.t0)
 	}
 	w.relayout()
 	w.nextSegment()
@@ -224,7 +229,8 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	}
 	for i := range g.slots {
 		s := &g.slots[i]
-		if !g.partitioned && ref.kind == gpu.KindGPU || g.partitioned && ref.kind == gpu.KindGPUInstance && s.id() == ref.sub {
+		isInstance := ref.kind == gpu.KindGPUInstance && g.partitioned && s.id() == ref.sub
+		if isInstance || ref.kind == gpu.KindGPU && !g.partitioned {
 			return s
 		}
 	}
@@ -239,10 +245,7 @@ func (w *world) relayout() {
 		g := &w.gpus[r.gpu]
 		g.partitioned = r.partitioned
 		w.partition(g, r.layout)
-		temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
-		w.levels(g, w.t0, &g.from)
-		g.from[levelTemp], g.from[levelMemoryTemp] = temp, memory
-		g.recordReasons(w.t0)
+		g.begin(w.t0)
 	}
 }
 
@@ -252,13 +255,14 @@ func (w *world) nextSegment() {
 	if w.applied < len(w.relayouts) {
 		w.t1 = min(w.t1, w.relayouts[w.applied].at)
 	}
-	seconds := float64(w.t1-w.t0) / 1e9
 	for i := range w.gpus {
-		g := &w.gpus[i]
-		w.levels(g, w.t1, &g.to)
-		g.warm(seconds)
+		w.gpus[i].load(w.t1)
+		w.gpus[i].warm(w.seconds())
 	}
 }
+
+// seconds returns the length of the current segment.
+func (w *world) seconds() float64 { return float64(w.t1-w.t0) / 1e9 }
 
 // advance advances to a time. If the time goes back, the simulation starts again.
 func (w *world) advance(t int64) {
@@ -270,22 +274,14 @@ func (w *world) advance(t int64) {
 		w.reset()
 	}
 	for t >= w.t1 {
-		seconds := float64(w.t1-w.t0) / 1e9
+		seconds := w.seconds()
 		w.t0 = w.t1
 		for i := range w.gpus {
 			g := &w.gpus[i]
 			if g.from[levelCapped]+g.to[levelCapped] > 0 {
 				g.cappedUntil = w.t0
 			}
-			g.close(seconds)
-			for j := range g.slots {
-				s := &g.slots[j]
-				s.close(seconds)
-				for _, p := range s.pods {
-					p.sum = p.busySeconds(1, seconds)
-					p.from = p.to
-				}
-			}
+			g.eachTrack(func(k *track) { k.close(seconds) })
 			g.recordReasons(w.t0)
 		}
 		w.relayout()
@@ -297,14 +293,10 @@ func (w *world) advance(t int64) {
 // evaluate sets all current values for a time within the current segment.
 func (w *world) evaluate(t int64) {
 	w.at = t
-	seconds := float64(w.t1-w.t0) / 1e9
+	seconds := w.seconds()
 	x := float64(t-w.t0) / float64(w.t1-w.t0)
 	for i := range w.gpus {
-		g := &w.gpus[i]
-		g.evaluate(x, seconds)
-		for j := range g.slots {
-			g.slots[j].evaluate(x, seconds)
-		}
+		w.gpus[i].eachTrack(func(k *track) { k.evaluate(x, seconds) })
 	}
 	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
 		w.fabric.now[l], w.fabric.total[l] = 0, 0
@@ -315,76 +307,74 @@ func (w *world) evaluate(t int64) {
 	}
 }
 
-// levels sets the levels of g and its slots for the time t. It does not change temperatures.
-func (w *world) levels(g *worldGPU, t int64, out *levels) {
-	ahead := out == &g.to
-	temp, memory := out[levelTemp], out[levelMemoryTemp]
-	*out = levels{}
+// begin sets the levels at the start of a segment, with new slots. Temperatures stay the same.
+func (g *worldGPU) begin(t int64) {
+	temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
+	g.load(t)
+	g.to[levelTemp], g.to[levelMemoryTemp] = temp, memory
+	g.eachTrack(func(k *track) { k.close(0) })
+	g.recordReasons(t)
+}
+
+// load sets the levels of the GPU, its slots and pods at the end of a segment, except temperatures.
+func (g *worldGPU) load(t int64) {
+	g.to = levels{}
 	for i := range g.slots {
 		s := &g.slots[i]
-		at := &s.from
-		if ahead {
-			at = &s.to
+		s.load(t, g.partitioned)
+		for l := range ratioCount {
+			share := s.compute
+			if l == levelDRAM {
+				share = s.bandwidth
+			}
+			g.to[l] += s.to[l] * share
 		}
-		s.load(t, g.partitioned, at, ahead)
-		s.gather(at, out)
+		for l := levelMemory; l < slotCount; l++ {
+			g.to[l] += s.to[l]
+		}
 	}
-	g.power(t, out)
-	out[levelTemp], out[levelMemoryTemp] = temp, memory
+	g.power(t, &g.to)
 }
 
-// gather adds the levels of a slot to those of its GPU.
-func (s *slot) gather(own, whole *levels) {
-	for l := range ratioCount {
-		share := s.compute
-		if l == levelDRAM {
-			share = s.bandwidth
-		}
-		whole[l] += own[l] * share
-	}
-	for l := levelMemory; l < slotCount; l++ {
-		whole[l] += own[l]
-	}
-}
-
-// load sets the levels of the slot and the shares of its pods for the time t. ahead is true for the end of a segment.
-func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
-	*out = levels{}
-	s.demand = s.demand[:0]
+// load sets the levels of the slot and its pods at the end of a segment.
+func (s *slot) load(t int64, partitioned bool) {
+	var sum levels
 	room := float64(s.total - s.reserved)
 	for _, p := range s.pods {
 		a := p.activity(p.key, t) * (1 + 0.015*smooth(s.key, float64(t)/1e9, 30))
-		r := &p.Ratios
-		for l, ratio := range [ratioCount]float64{1, r.SM, r.Occupancy, r.Tensor, r.DRAM, r.FP64, r.FP32, r.FP16,
-			r.Integer, r.Encoder, r.Decoder, r.JPEG, r.Flow} {
-			out[l] += a * ratio
+		for l, ratio := range p.ratios {
+			sum[l] += a * ratio
 		}
 		memory := room * (p.Memory.Base + p.Memory.Active*a)
-		out[levelMemory] += memory
-		s.demand = append(s.demand, part{graphics: a, memory: memory})
-		out[levelPCIeTx] += a * p.PCIe.Tx * s.compute
-		out[levelPCIeRx] += a * p.PCIe.Rx * s.compute
+		sum[levelMemory] += memory
+		p.to[levelGraphics], p.to[levelMemory] = a, memory
+		sum[levelPCIeTx] += a * p.PCIe.Tx * s.compute
+		sum[levelPCIeRx] += a * p.PCIe.Rx * s.compute
 		if !partitioned { // NVLink peer access does not exist in MIG mode
-			out[levelNVLinkTx] += a * p.NVLink
-			out[levelNVLinkRx] += a * p.NVLink * 0.98
+			sum[levelNVLinkTx] += a * p.NVLink
+			sum[levelNVLinkRx] += a * p.NVLink * 0.98
 		}
 	}
+	s.to = sum
 	for l := range ratioCount {
-		out[l] = min(out[l], 1)
+		s.to[l] = min(sum[l], 1)
 	}
-	out[levelMemory] = min(out[levelMemory], room)
-	s.divide(s.demand, out, ahead)
+	s.to[levelMemory] = min(sum[levelMemory], room)
+	for _, p := range s.pods { // if pods want more than there is, each gets the same fraction
+		for _, l := range [...]int{levelGraphics, levelMemory} {
+			if sum[l] > 0 {
+				p.to[l] = p.to[l] / sum[l] * s.to[l]
+			}
+		}
+	}
 }
 
 // power sets power, clock and cap according to the activity in out.
 func (g *worldGPU) power(t int64, out *levels) {
 	b := g.spec.board
-	for _, l := range []int{levelPCIeTx, levelPCIeRx} {
-		out[l] = min(out[l], 0.9*b.pcieRate())
-	}
-	for _, l := range []int{levelNVLinkTx, levelNVLinkRx} {
-		out[l] = min(out[l], 0.9*b.NVLink.Rate*float64(b.NVLink.Links))
-	}
+	pcie, nvlink := 0.9*b.pcieRate(), 0.9*b.NVLink.Rate*float64(b.NVLink.Links)
+	out[levelPCIeTx], out[levelPCIeRx] = min(out[levelPCIeTx], pcie), min(out[levelPCIeRx], pcie)
+	out[levelNVLinkTx], out[levelNVLinkRx] = min(out[levelNVLinkTx], nvlink), min(out[levelNVLinkRx], nvlink)
 	// With these weights, a well-tuned training job reaches the power limit.
 	effort := 0.18*out[levelGraphics] + 0.27*out[levelSM] + 0.38*min(1, out[levelTensor]/0.55) +
 		0.22*min(1, out[levelDRAM]/0.6) + 0.25*min(1, out[levelFP64]+out[levelFP32]) + 0.1*out[levelEncoder]
@@ -412,17 +402,17 @@ func (g *worldGPU) powerCappedSince(since int64, w *world) bool {
 	return g.cappedUntil > since || w.at > w.t0 && g.from[levelCapped]+g.now[levelCapped] > 0
 }
 
-// heat returns the temperature that the GPU approaches under a load.
-func (g *worldGPU) heat(at *levels) float64 {
+// heat returns the temperature that the GPU approaches with the power at the start of the segment.
+func (g *worldGPU) heat() float64 {
 	th := g.spec.board.Temperature
-	return th.Ambient + (th.Load-th.Ambient)*at[levelPower]/g.spec.board.Power.Limit
+	return th.Ambient + (th.Load-th.Ambient)*g.from[levelPower]/g.spec.board.Power.Limit
 }
 
 // warm sets the temperatures at the end of a segment.
 func (g *worldGPU) warm(seconds float64) {
 	lag := 1 - math.Exp(-seconds/thermal)
-	g.to[levelTemp] = g.from[levelTemp] + (g.heat(&g.from)-g.from[levelTemp])*lag
-	memory := g.heat(&g.from) + g.spec.board.Temperature.MemoryOffset*(1+0.3*g.from[levelDRAM])
+	g.to[levelTemp] = g.from[levelTemp] + (g.heat()-g.from[levelTemp])*lag
+	memory := g.heat() + g.spec.board.Temperature.MemoryOffset*(1+0.3*g.from[levelDRAM])
 	g.to[levelMemoryTemp] = g.from[levelMemoryTemp] + (memory-g.from[levelMemoryTemp])*lag
 }
 

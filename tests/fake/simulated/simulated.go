@@ -3,7 +3,6 @@ package simulated
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func PlanOf(include func(catalog.Entry) bool) *gpu.Plan {
 // Scenario parses a fault scenario of a simulated node.
 func Scenario(t testing.TB, yaml string) *sim.Scenario {
 	t.Helper()
-	s, err := sim.ParseScenario(strings.NewReader(yaml), "scenario.yaml")
+	s, err := sim.ParseScenario([]byte(yaml), "scenario.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
