@@ -3,6 +3,8 @@
 package nvml
 
 import (
+	"cmp"
+
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -58,11 +60,12 @@ func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)
 
 // version returns a call of a function that returns a version of the machine's software.
 func version(symbol string, get func(gonvml.Interface) (string, gonvml.Return)) *call {
-	return &call{symbols: []string{symbol}, constant: true, instance: true, read: func(t *target, a *answers) gonvml.Return {
+	read := func(t *target, a *answers) gonvml.Return {
 		s, ret := get(t.api)
 		a[0] = gpu.Text(s)
 		return ret
-	}}
+	}
+	return &call{symbols: []string{symbol}, constant: true, instance: true, read: read}
 }
 
 // wholeWatts returns a call of a function that returns milliwatts. Like DCGM, it rounds them down to watts
@@ -75,25 +78,26 @@ func wholeWatts(symbol string, get func(gonvml.Device) (uint32, gonvml.Return)) 
 	}}
 }
 
+// numberFor returns a call of a function that returns one number for an argument.
+func numberFor[A any](symbol string, get func(gonvml.Device, A) (uint32, gonvml.Return), arg A) *call {
+	return number(symbol, func(d gonvml.Device) (uint32, gonvml.Return) { return get(d, arg) })
+}
+
 // clock, maxClock and appClock return calls for one clock domain, in MHz.
 func clock(kind gonvml.ClockType) *call {
-	return number("nvmlDeviceGetClockInfo", func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetClockInfo(kind) })
+	return numberFor("nvmlDeviceGetClockInfo", gonvml.Device.GetClockInfo, kind)
 }
 
 func maxClock(kind gonvml.ClockType) *call {
-	return number("nvmlDeviceGetMaxClockInfo", func(d gonvml.Device) (uint32, gonvml.Return) { return d.GetMaxClockInfo(kind) })
+	return numberFor("nvmlDeviceGetMaxClockInfo", gonvml.Device.GetMaxClockInfo, kind)
 }
 
 func appClock(kind gonvml.ClockType) *call {
-	return number("nvmlDeviceGetApplicationsClock", func(d gonvml.Device) (uint32, gonvml.Return) {
-		return d.GetApplicationsClock(kind)
-	})
+	return numberFor("nvmlDeviceGetApplicationsClock", gonvml.Device.GetApplicationsClock, kind)
 }
 
 func threshold(kind gonvml.TemperatureThresholds) *call {
-	return number("nvmlDeviceGetTemperatureThreshold", func(d gonvml.Device) (uint32, gonvml.Return) {
-		return d.GetTemperatureThreshold(kind)
-	})
+	return numberFor("nvmlDeviceGetTemperatureThreshold", gonvml.Device.GetTemperatureThreshold, kind)
 }
 
 func inforom(object gonvml.InforomObject) *call {
@@ -114,12 +118,10 @@ func codec(symbol string, get func(gonvml.Device) (uint32, uint32, gonvml.Return
 
 // Calls that several fields share, or that do more than read a number.
 var (
-	temperature = number("nvmlDeviceGetTemperature", func(d gonvml.Device) (uint32, gonvml.Return) {
-		return d.GetTemperature(gonvml.TEMPERATURE_GPU)
-	})
-	brand = constantText("nvmlDeviceGetBrand", func(d gonvml.Device) (string, gonvml.Return) {
+	temperature = numberFor("nvmlDeviceGetTemperature", gonvml.Device.GetTemperature, gonvml.TEMPERATURE_GPU)
+	brand       = constantText("nvmlDeviceGetBrand", func(d gonvml.Device) (string, gonvml.Return) {
 		b, ret := d.GetBrand()
-		return brandName(b), ret
+		return cmp.Or(brands[b], "Unknown"), ret
 	})
 	// DCGM reports the maximum number of MIG devices of a GPU in MIG mode as its slices. For other GPUs, the driver
 	// says 0 and DCGM reports nothing.
@@ -184,7 +186,8 @@ func readLicense(t *target, a *answers) gonvml.Return {
 		return ret
 	}
 	for i := range min(int(f.LicensableFeaturesCount), len(f.GridLicensableFeatures)) {
-		if feature := &f.GridLicensableFeatures[i]; feature.FeatureCode == uint32(gonvml.GRID_LICENSE_FEATURE_CODE_VGPU) {
+		feature := &f.GridLicensableFeatures[i]
+		if feature.FeatureCode == uint32(gonvml.GRID_LICENSE_FEATURE_CODE_VGPU) {
 			a[0] = gpu.Int(int64(min(feature.FeatureState, 1)))
 			break
 		}
@@ -192,42 +195,22 @@ func readLicense(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// brandName returns DCGM's name of the brand.
-func brandName(b gonvml.BrandType) string {
-	switch b {
-	case gonvml.BRAND_QUADRO:
-		return "Quadro"
-	case gonvml.BRAND_TESLA:
-		return "Tesla"
-	case gonvml.BRAND_NVS:
-		return "NVS"
-	case gonvml.BRAND_GRID:
-		return "Grid"
-	case gonvml.BRAND_GEFORCE:
-		return "GeForce"
-	case gonvml.BRAND_TITAN:
-		return "Titan"
-	case gonvml.BRAND_NVIDIA_VAPPS:
-		return "NVIDIA Virtual Applications"
-	case gonvml.BRAND_NVIDIA_VPC:
-		return "NVIDIA Virtual PC"
-	case gonvml.BRAND_NVIDIA_VCS:
-		return "NVIDIA Virtual Compute Server"
-	case gonvml.BRAND_NVIDIA_VWS:
-		return "NVIDIA RTX Virtual Workstation"
-	case gonvml.BRAND_NVIDIA_VGAMING:
-		return "NVIDIA vGaming"
-	case gonvml.BRAND_QUADRO_RTX:
-		return "Quadro RTX"
-	case gonvml.BRAND_NVIDIA_RTX:
-		return "NVIDIA RTX"
-	case gonvml.BRAND_NVIDIA:
-		return "NVIDIA"
-	case gonvml.BRAND_GEFORCE_RTX:
-		return "GeForce RTX"
-	case gonvml.BRAND_TITAN_RTX:
-		return "Titan RTX"
-	default:
-		return "Unknown"
-	}
+// brands are DCGM's names of brands.
+var brands = map[gonvml.BrandType]string{
+	gonvml.BRAND_QUADRO:         "Quadro",
+	gonvml.BRAND_TESLA:          "Tesla",
+	gonvml.BRAND_NVS:            "NVS",
+	gonvml.BRAND_GRID:           "Grid",
+	gonvml.BRAND_GEFORCE:        "GeForce",
+	gonvml.BRAND_TITAN:          "Titan",
+	gonvml.BRAND_NVIDIA_VAPPS:   "NVIDIA Virtual Applications",
+	gonvml.BRAND_NVIDIA_VPC:     "NVIDIA Virtual PC",
+	gonvml.BRAND_NVIDIA_VCS:     "NVIDIA Virtual Compute Server",
+	gonvml.BRAND_NVIDIA_VWS:     "NVIDIA RTX Virtual Workstation",
+	gonvml.BRAND_NVIDIA_VGAMING: "NVIDIA vGaming",
+	gonvml.BRAND_QUADRO_RTX:     "Quadro RTX",
+	gonvml.BRAND_NVIDIA_RTX:     "NVIDIA RTX",
+	gonvml.BRAND_NVIDIA:         "NVIDIA",
+	gonvml.BRAND_GEFORCE_RTX:    "GeForce RTX",
+	gonvml.BRAND_TITAN_RTX:      "Titan RTX",
 }

@@ -19,7 +19,8 @@ func readFabric(t *target, a *answers) gonvml.Return {
 		var old gonvml.GpuFabricInfo_v2
 		old, ret = t.device.GetGpuFabricInfoV().V2()
 		info = gonvml.GpuFabricInfo_v3{
-			ClusterUuid: old.ClusterUuid, Status: old.Status, CliqueId: old.CliqueId, State: old.State, HealthMask: old.HealthMask,
+			ClusterUuid: old.ClusterUuid, Status: old.Status,
+			CliqueId: old.CliqueId, State: old.State, HealthMask: old.HealthMask,
 		}
 	} else if ret == gonvml.SUCCESS {
 		a[5] = gpu.Int(int64(info.HealthSummary))
@@ -35,7 +36,7 @@ func readFabric(t *target, a *answers) gonvml.Return {
 // ended.
 func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	switch {
-	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started or in progress: DCGM uses the same numbers
+	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not yet, or not supported: DCGM uses the same numbers
 		return gpu.Int(int64(state)), gpu.Value{}
 	case state > gonvml.GPU_FABRIC_STATE_COMPLETED:
 		return gpu.Int(catalog.FabricUnrecognized), gpu.Value{}

@@ -35,9 +35,8 @@ func kindOf(ret gonvml.Return) error {
 		return gpu.ErrPermission
 	case gonvml.ERROR_TIMEOUT:
 		return gpu.ErrTimeout
-	case gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_RESET_REQUIRED:
-		return gpu.ErrLost
-	case gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED:
+	case gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_RESET_REQUIRED,
+		gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED:
 		return gpu.ErrLost
 	case gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return gpu.ErrVersion

@@ -14,8 +14,6 @@ import (
 // A spec says where the values of a field come from: an answer of a call, an NVML field value, the data counters of the
 // links, or GPM.
 type spec struct {
-	unit gpu.Unit
-
 	call *call
 	at   int // index of the answer
 
@@ -33,7 +31,8 @@ type spec struct {
 // allLinks is the scope that sums over all links of a GPU (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.h).
 const allLinks = math.MaxUint32
 
-// specOf returns the source of a DCGM field's values. It returns false for fields that are declined.
+// specOf returns the source of a DCGM field's values. Their unit is the catalog's. It returns false for fields that are
+// declined.
 func specOf(id gpu.FieldID) (spec, bool) {
 	if s, ok := specs[id]; ok {
 		return s, true
@@ -67,18 +66,33 @@ var ranges = []struct {
 	first, last gpu.FieldID
 	spec        spec
 }{
-	{catalog.PowerViolation, catalog.TotalBaseClocksViolation, spec{unit: catalog.Nanoseconds, value: gonvml.FI_DEV_PERF_POLICY_POWER}},
+	{catalog.PowerViolation, catalog.TotalBaseClocksViolation, spec{value: gonvml.FI_DEV_PERF_POLICY_POWER}},
+	{catalog.C2CLinkCount, catalog.C2CMaxBandwidth, spec{value: gonvml.FI_DEV_C2C_LINK_COUNT}},
+	{catalog.ECCCurrent, catalog.ECCPending, spec{value: gonvml.FI_DEV_ECC_CURRENT}},
 	{catalog.ECCSBEVolTotal, catalog.ECCDBEAggTotal, spec{value: gonvml.FI_DEV_ECC_SBE_VOL_TOTAL}},
 	{catalog.ECCSBEVolL1, catalog.ECCDBEVolTex, spec{value: gonvml.FI_DEV_ECC_SBE_VOL_L1}},
 	{catalog.ECCSBEAggL1, catalog.ECCDBEAggTex, spec{value: gonvml.FI_DEV_ECC_SBE_AGG_L1}},
 	{catalog.RetiredSBE, catalog.RetiredPending, spec{value: gonvml.FI_DEV_RETIRED_SBE}},
-	{catalog.NVLinkBandwidthL0, catalog.NVLinkBandwidthL5, spec{unit: catalog.MegabytesPerSecond, link: true}},
-	{catalog.NVLinkBandwidthL6, catalog.NVLinkBandwidthL11, spec{unit: catalog.MegabytesPerSecond, link: true, scope: 6}},
-	{catalog.NVLinkBandwidthL12, catalog.NVLinkBandwidthL14, spec{unit: catalog.MegabytesPerSecond, link: true, scope: 12}},
-	{catalog.NVLinkBandwidthL15, catalog.NVLinkBandwidthL17, spec{unit: catalog.MegabytesPerSecond, link: true, scope: 15}},
-	{catalog.ProfNvdec0Active, catalog.ProfNvdec7Active, spec{unit: catalog.Ratio, metric: gonvml.GPM_METRIC_NVDEC_0_UTIL}},
-	{catalog.ProfNvjpg0Active, catalog.ProfNvjpg7Active, spec{unit: catalog.Ratio, metric: gonvml.GPM_METRIC_NVJPG_0_UTIL}},
-	{catalog.ProfNvofa0Active, catalog.ProfNvofa1Active, spec{unit: catalog.Ratio, metric: gonvml.GPM_METRIC_NVOFA_0_UTIL}},
+	{catalog.NVLinkBandwidthL0, catalog.NVLinkBandwidthL5, spec{link: true}},
+	{catalog.NVLinkBandwidthL6, catalog.NVLinkBandwidthL11, spec{link: true, scope: 6}},
+	{catalog.NVLinkBandwidthL12, catalog.NVLinkBandwidthL14, spec{link: true, scope: 12}},
+	{catalog.NVLinkBandwidthL15, catalog.NVLinkBandwidthL17, spec{link: true, scope: 15}},
+	{catalog.ProfGREngineActive, catalog.ProfSMOccupancy, spec{metric: gonvml.GPM_METRIC_GRAPHICS_UTIL}},
+	{catalog.ProfDRAMActive, catalog.ProfPipeFP16Active, spec{metric: gonvml.GPM_METRIC_DRAM_BW_UTIL}},
+	{catalog.ProfPCIeTXBytes, catalog.ProfPCIeRXBytes, spec{metric: gonvml.GPM_METRIC_PCIE_TX_PER_SEC}},
+	{catalog.ProfNvdec0Active, catalog.ProfNvdec7Active, spec{metric: gonvml.GPM_METRIC_NVDEC_0_UTIL}},
+	{catalog.ProfNvjpg0Active, catalog.ProfNvjpg7Active, spec{metric: gonvml.GPM_METRIC_NVJPG_0_UTIL}},
+	{catalog.ProfNvofa0Active, catalog.ProfNvofa1Active, spec{metric: gonvml.GPM_METRIC_NVOFA_0_UTIL}},
+	// Counters of NVLink 5 and later, summed over all links (NvmlFieldRequiresNvLinkAggregate, DcgmCMUtils.cpp).
+	{
+		catalog.NVLinkCountTXPackets, catalog.NVLinkCountRXBytes,
+		spec{value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks},
+	},
+	{
+		catalog.NVLinkCountRXMalformedPacketErrors, catalog.NVLinkCountLinkRecoveryEvents,
+		spec{value: gonvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, scope: allLinks},
+	},
+	{catalog.C2CLinkErrorIntr, catalog.C2CLinkPowerState, spec{value: gonvml.FI_DEV_C2C_LINK_ERROR_INTR}},
 }
 
 var specs = map[gpu.FieldID]spec{
@@ -94,50 +108,64 @@ var specs = map[gpu.FieldID]spec{
 	catalog.MIGMaxSlices:    {call: migSlices},
 	catalog.ECCInfoROMVer:   {call: inforom(gonvml.INFOROM_ECC)},
 	catalog.PowerInfoROMVer: {call: inforom(gonvml.INFOROM_POWER)},
-	catalog.InfoROMImageVer: {call: constantText("nvmlDeviceGetInforomImageVersion", gonvml.Device.GetInforomImageVersion)},
-	catalog.VBIOSVersion:    {call: constantText("nvmlDeviceGetVbiosVersion", gonvml.Device.GetVbiosVersion)},
+	catalog.InfoROMImageVer: {call: constantText(
+		"nvmlDeviceGetInforomImageVersion", gonvml.Device.GetInforomImageVersion,
+	)},
+	catalog.VBIOSVersion: {call: constantText("nvmlDeviceGetVbiosVersion", gonvml.Device.GetVbiosVersion)},
 
-	catalog.SMClock:            {call: clock(gonvml.CLOCK_SM), unit: catalog.Megahertz},
-	catalog.MemClock:           {call: clock(gonvml.CLOCK_MEM), unit: catalog.Megahertz},
-	catalog.VideoClock:         {call: clock(gonvml.CLOCK_VIDEO), unit: catalog.Megahertz},
-	catalog.AppSMClock:         {call: appClock(gonvml.CLOCK_GRAPHICS), unit: catalog.Megahertz},
-	catalog.AppMemClock:        {call: appClock(gonvml.CLOCK_MEM), unit: catalog.Megahertz},
-	catalog.ClocksEventReasons: {call: number("nvmlDeviceGetCurrentClocksThrottleReasons", gonvml.Device.GetCurrentClocksThrottleReasons)},
-	catalog.MaxSMClock:         {call: maxClock(gonvml.CLOCK_SM), unit: catalog.Megahertz},
-	catalog.MaxMemClock:        {call: maxClock(gonvml.CLOCK_MEM), unit: catalog.Megahertz},
-	catalog.MaxVideoClock:      {call: maxClock(gonvml.CLOCK_VIDEO), unit: catalog.Megahertz},
+	catalog.SMClock:     {call: clock(gonvml.CLOCK_SM)},
+	catalog.MemClock:    {call: clock(gonvml.CLOCK_MEM)},
+	catalog.VideoClock:  {call: clock(gonvml.CLOCK_VIDEO)},
+	catalog.AppSMClock:  {call: appClock(gonvml.CLOCK_GRAPHICS)},
+	catalog.AppMemClock: {call: appClock(gonvml.CLOCK_MEM)},
+	catalog.ClocksEventReasons: {call: number(
+		"nvmlDeviceGetCurrentClocksThrottleReasons", gonvml.Device.GetCurrentClocksThrottleReasons,
+	)},
+	catalog.MaxSMClock:    {call: maxClock(gonvml.CLOCK_SM)},
+	catalog.MaxMemClock:   {call: maxClock(gonvml.CLOCK_MEM)},
+	catalog.MaxVideoClock: {call: maxClock(gonvml.CLOCK_VIDEO)},
 
 	// Drivers of the 545 series report the memory temperature as a double.
-	catalog.MemoryTemp:   {value: gonvml.FI_DEV_MEMORY_TEMP, unit: catalog.Celsius, word: true},
-	catalog.GPUTemp:      {call: temperature, unit: catalog.Celsius},
-	catalog.MemMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_MEM_MAX), unit: catalog.Celsius},
-	catalog.GPUMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_GPU_MAX), unit: catalog.Celsius},
-	catalog.SlowdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN), unit: catalog.Celsius},
-	catalog.ShutdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN), unit: catalog.Celsius},
+	catalog.MemoryTemp:   {value: gonvml.FI_DEV_MEMORY_TEMP, word: true},
+	catalog.GPUTemp:      {call: temperature},
+	catalog.MemMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_MEM_MAX)},
+	catalog.GPUMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_GPU_MAX)},
+	catalog.SlowdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN)},
+	catalog.ShutdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN)},
 
-	catalog.PowerUsage:             {call: power, unit: catalog.Watts},
-	catalog.TotalEnergyConsumption: {value: gonvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION, unit: catalog.Millijoules},
-	catalog.PowerMgmtLimit:         {call: wholeWatts("nvmlDeviceGetPowerManagementLimit", gonvml.Device.GetPowerManagementLimit), unit: catalog.Watts},
-	catalog.PowerMgmtLimitDef:      {call: wholeWatts("nvmlDeviceGetPowerManagementDefaultLimit", gonvml.Device.GetPowerManagementDefaultLimit), unit: catalog.Watts},
-	catalog.EnforcedPowerLimit:     {call: wholeWatts("nvmlDeviceGetEnforcedPowerLimit", gonvml.Device.GetEnforcedPowerLimit), unit: catalog.Watts},
+	catalog.PowerUsage:             {call: power},
+	catalog.TotalEnergyConsumption: {value: gonvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION},
+	catalog.PowerMgmtLimit: {call: wholeWatts(
+		"nvmlDeviceGetPowerManagementLimit", gonvml.Device.GetPowerManagementLimit,
+	)},
+	catalog.PowerMgmtLimitDef: {call: wholeWatts(
+		"nvmlDeviceGetPowerManagementDefaultLimit", gonvml.Device.GetPowerManagementDefaultLimit,
+	)},
+	catalog.EnforcedPowerLimit: {call: wholeWatts(
+		"nvmlDeviceGetEnforcedPowerLimit", gonvml.Device.GetEnforcedPowerLimit,
+	)},
 
 	catalog.DevicePstate:      {call: number("nvmlDeviceGetPerformanceState", gonvml.Device.GetPerformanceState)},
-	catalog.FanSpeed:          {call: number("nvmlDeviceGetFanSpeed", gonvml.Device.GetFanSpeed), unit: catalog.Percent},
+	catalog.FanSpeed:          {call: number("nvmlDeviceGetFanSpeed", gonvml.Device.GetFanSpeed)},
 	catalog.PCIeReplayCounter: {call: number("nvmlDeviceGetPcieReplayCounter", gonvml.Device.GetPcieReplayCounter)},
-	catalog.GPUUtil:           {call: utilization, at: 0, unit: catalog.Percent},
-	catalog.MemCopyUtil:       {call: utilization, at: 1, unit: catalog.Percent},
-	catalog.EncUtil:           {call: codec("nvmlDeviceGetEncoderUtilization", gonvml.Device.GetEncoderUtilization), unit: catalog.Percent},
-	catalog.DecUtil:           {call: codec("nvmlDeviceGetDecoderUtilization", gonvml.Device.GetDecoderUtilization), unit: catalog.Percent},
-	catalog.PCIeMaxLinkGen:    {call: number("nvmlDeviceGetMaxPcieLinkGeneration", gonvml.Device.GetMaxPcieLinkGeneration)},
-	catalog.PCIeMaxLinkWidth:  {call: number("nvmlDeviceGetMaxPcieLinkWidth", gonvml.Device.GetMaxPcieLinkWidth)},
-	catalog.PCIeLinkGen:       {call: number("nvmlDeviceGetCurrPcieLinkGeneration", gonvml.Device.GetCurrPcieLinkGeneration)},
-	catalog.PCIeLinkWidth:     {call: number("nvmlDeviceGetCurrPcieLinkWidth", gonvml.Device.GetCurrPcieLinkWidth)},
+	catalog.GPUUtil:           {call: utilization, at: 0},
+	catalog.MemCopyUtil:       {call: utilization, at: 1},
+	catalog.EncUtil:           {call: codec("nvmlDeviceGetEncoderUtilization", gonvml.Device.GetEncoderUtilization)},
+	catalog.DecUtil:           {call: codec("nvmlDeviceGetDecoderUtilization", gonvml.Device.GetDecoderUtilization)},
+	catalog.PCIeMaxLinkGen: {call: number(
+		"nvmlDeviceGetMaxPcieLinkGeneration", gonvml.Device.GetMaxPcieLinkGeneration,
+	)},
+	catalog.PCIeMaxLinkWidth: {call: number("nvmlDeviceGetMaxPcieLinkWidth", gonvml.Device.GetMaxPcieLinkWidth)},
+	catalog.PCIeLinkGen: {call: number(
+		"nvmlDeviceGetCurrPcieLinkGeneration", gonvml.Device.GetCurrPcieLinkGeneration,
+	)},
+	catalog.PCIeLinkWidth: {call: number("nvmlDeviceGetCurrPcieLinkWidth", gonvml.Device.GetCurrPcieLinkWidth)},
 
-	catalog.FBTotal:       {call: memory, at: 0, unit: catalog.Mebibytes},
-	catalog.FBFree:        {call: memory, at: 1, unit: catalog.Mebibytes},
-	catalog.FBUsed:        {call: memory, at: 2, unit: catalog.Mebibytes},
-	catalog.FBReserved:    {call: memory, at: 3, unit: catalog.Mebibytes},
-	catalog.FBUsedPercent: {call: memory, at: 4, unit: catalog.Ratio},
+	catalog.FBTotal:       {call: memory, at: 0},
+	catalog.FBFree:        {call: memory, at: 1},
+	catalog.FBUsed:        {call: memory, at: 2},
+	catalog.FBReserved:    {call: memory, at: 3},
+	catalog.FBUsedPercent: {call: memory, at: 4},
 
 	catalog.FabricManagerStatus:    {call: fabric, at: 0},
 	catalog.FabricManagerErrorCode: {call: fabric, at: 1},
@@ -146,12 +174,6 @@ var specs = map[gpu.FieldID]spec{
 	catalog.FabricHealthMask:       {call: fabric, at: 4},
 	catalog.FabricHealthSummary:    {call: fabric, at: 5},
 
-	catalog.C2CLinkCount:    {value: gonvml.FI_DEV_C2C_LINK_COUNT},
-	catalog.C2CLinkStatus:   {value: gonvml.FI_DEV_C2C_LINK_GET_STATUS},
-	catalog.C2CMaxBandwidth: {value: gonvml.FI_DEV_C2C_LINK_GET_MAX_BW, unit: catalog.MegabytesPerSecond},
-
-	catalog.ECCCurrent:                {value: gonvml.FI_DEV_ECC_CURRENT},
-	catalog.ECCPending:                {value: gonvml.FI_DEV_ECC_PENDING},
 	catalog.ECCDBEVolCBU:              {value: gonvml.FI_DEV_ECC_DBE_VOL_CBU},
 	catalog.ECCDBEAggCBU:              {value: gonvml.FI_DEV_ECC_DBE_AGG_CBU},
 	catalog.UncorrectableRemappedRows: {value: gonvml.FI_DEV_REMAPPED_UNC},
@@ -163,58 +185,29 @@ var specs = map[gpu.FieldID]spec{
 	catalog.NVLinkCRCDataErrorCountTotal:  {value: gonvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
 	catalog.NVLinkReplayErrorCountTotal:   {value: gonvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL},
 	catalog.NVLinkRecoveryErrorCountTotal: {value: gonvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
-	catalog.NVLinkBandwidthTotal:          {link: true, scope: allLinks, unit: catalog.MegabytesPerSecond},
+	catalog.NVLinkBandwidthTotal:          {link: true, scope: allLinks},
 
 	catalog.VGPULicenseStatus: {call: vgpuLicense},
 
-	// Counters of NVLink 5 and later, summed over all links (NvmlFieldRequiresNvLinkAggregate, DcgmCMUtils.cpp).
-	catalog.NVLinkCountTXPackets:                    {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks},
-	catalog.NVLinkCountTXBytes:                      {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks, unit: catalog.Bytes},
-	catalog.NVLinkCountRXPackets:                    {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_PACKETS, scope: allLinks},
-	catalog.NVLinkCountRXBytes:                      {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: allLinks, unit: catalog.Bytes},
-	catalog.NVLinkCountRXMalformedPacketErrors:      {value: gonvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, scope: allLinks},
-	catalog.NVLinkCountRXBufferOverrunErrors:        {value: gonvml.FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS, scope: allLinks},
-	catalog.NVLinkCountRXErrors:                     {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, scope: allLinks},
-	catalog.NVLinkCountRXRemoteErrors:               {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS, scope: allLinks},
-	catalog.NVLinkCountRXGeneralErrors:              {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS, scope: allLinks},
-	catalog.NVLinkCountLocalLinkIntegrityErrors:     {value: gonvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, scope: allLinks},
-	catalog.NVLinkCountTXDiscards:                   {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, scope: allLinks},
-	catalog.NVLinkCountLinkRecoverySuccessfulEvents: {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, scope: allLinks},
-	catalog.NVLinkCountLinkRecoveryFailedEvents:     {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, scope: allLinks},
-	catalog.NVLinkCountLinkRecoveryEvents:           {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, scope: allLinks},
-	catalog.NVLinkCountRXSymbolErrors:               {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: allLinks},
-	catalog.NVLinkCountSymbolBER:                    {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks},
-	catalog.NVLinkCountSymbolBERFloat:               {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks, ber: true, unit: catalog.Ratio},
-	catalog.NVLinkCountEffectiveBER:                 {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks},
-	catalog.NVLinkCountEffectiveBERFloat:            {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks, ber: true, unit: catalog.Ratio},
-	catalog.NVLinkCountEffectiveErrors:              {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, scope: allLinks},
-	catalog.NVLinkECCDataErrorCountTotal:            {value: gonvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL},
+	catalog.NVLinkCountRXSymbolErrors:    {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: allLinks},
+	catalog.NVLinkCountSymbolBER:         {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks},
+	catalog.NVLinkCountSymbolBERFloat:    {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks, ber: true},
+	catalog.NVLinkCountEffectiveBER:      {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks},
+	catalog.NVLinkCountEffectiveBERFloat: {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks, ber: true},
+	catalog.NVLinkCountEffectiveErrors:   {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, scope: allLinks},
+	catalog.NVLinkECCDataErrorCountTotal: {value: gonvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL},
 
-	catalog.C2CLinkErrorIntr:      {value: gonvml.FI_DEV_C2C_LINK_ERROR_INTR},
-	catalog.C2CLinkErrorReplay:    {value: gonvml.FI_DEV_C2C_LINK_ERROR_REPLAY},
-	catalog.C2CLinkErrorReplayB2b: {value: gonvml.FI_DEV_C2C_LINK_ERROR_REPLAY_B2B},
-	catalog.C2CLinkPowerState:     {value: gonvml.FI_DEV_C2C_LINK_POWER_STATE},
-
-	catalog.ClocksEventReasonSwPowerCapNs: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, unit: catalog.Nanoseconds},
-	catalog.ClocksEventReasonSyncBoostNs:  {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST, unit: catalog.Nanoseconds},
+	catalog.ClocksEventReasonSwPowerCapNs: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP},
+	catalog.ClocksEventReasonSyncBoostNs:  {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST},
 
 	catalog.PCIeCountCorrectableErrors: {value: gonvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS},
 	catalog.GetGPURecoveryAction:       {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
 
-	catalog.ProfGREngineActive:       {metric: gonvml.GPM_METRIC_GRAPHICS_UTIL, unit: catalog.Ratio},
-	catalog.ProfSMActive:             {metric: gonvml.GPM_METRIC_SM_UTIL, unit: catalog.Ratio},
-	catalog.ProfSMOccupancy:          {metric: gonvml.GPM_METRIC_SM_OCCUPANCY, unit: catalog.Ratio},
-	catalog.ProfPipeTensorActive:     {metric: gonvml.GPM_METRIC_ANY_TENSOR_UTIL, unit: catalog.Ratio},
-	catalog.ProfDRAMActive:           {metric: gonvml.GPM_METRIC_DRAM_BW_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeFP64Active:       {metric: gonvml.GPM_METRIC_FP64_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeFP32Active:       {metric: gonvml.GPM_METRIC_FP32_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeFP16Active:       {metric: gonvml.GPM_METRIC_FP16_UTIL, unit: catalog.Ratio},
-	catalog.ProfPCIeTXBytes:          {metric: gonvml.GPM_METRIC_PCIE_TX_PER_SEC, unit: catalog.BytesPerSecond},
-	catalog.ProfPCIeRXBytes:          {metric: gonvml.GPM_METRIC_PCIE_RX_PER_SEC, unit: catalog.BytesPerSecond},
-	catalog.ProfNVLinkTXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, unit: catalog.BytesPerSecond},
-	catalog.ProfNVLinkRXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, unit: catalog.BytesPerSecond},
-	catalog.ProfPipeTensorIMMAActive: {metric: gonvml.GPM_METRIC_IMMA_TENSOR_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeTensorHMMAActive: {metric: gonvml.GPM_METRIC_HMMA_TENSOR_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeTensorDFMAActive: {metric: gonvml.GPM_METRIC_DFMA_TENSOR_UTIL, unit: catalog.Ratio},
-	catalog.ProfPipeIntActive:        {metric: gonvml.GPM_METRIC_INTEGER_UTIL, unit: catalog.Ratio},
+	catalog.ProfPipeTensorActive:     {metric: gonvml.GPM_METRIC_ANY_TENSOR_UTIL},
+	catalog.ProfNVLinkTXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
+	catalog.ProfNVLinkRXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
+	catalog.ProfPipeTensorIMMAActive: {metric: gonvml.GPM_METRIC_IMMA_TENSOR_UTIL},
+	catalog.ProfPipeTensorHMMAActive: {metric: gonvml.GPM_METRIC_HMMA_TENSOR_UTIL},
+	catalog.ProfPipeTensorDFMAActive: {metric: gonvml.GPM_METRIC_DFMA_TENSOR_UTIL},
+	catalog.ProfPipeIntActive:        {metric: gonvml.GPM_METRIC_INTEGER_UTIL},
 }

@@ -29,24 +29,16 @@ type gpmMetric struct {
 	metric  gonvml.GpmMetricId
 	unit    gpu.Unit
 	backoff backoff
+	slot    int // index in the current call, or -1
 }
 
-// prepareProfiling takes a first sample of each row with profiling fields. It declines the fields if the GPU has no
-// GPM. After other failures, readProfiling tries again.
+// prepareProfiling takes a first sample of each row with profiling fields, or declines the fields. After a failure, the
+// next Read tries again.
 func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
-		if d.dead != nil {
-			continue
-		}
 		for _, r := range d.rows {
-			if len(r.gpm.metrics) == 0 || s.startProfiling(r, time.Now()) != nil {
-				continue
-			}
-			if len(r.gpm.metrics) == 0 {
-				continue // the fields were declined
-			}
-			if _, ret := r.sampleGPM(r.gpm.samples[0]); ret == gonvml.SUCCESS {
-				r.gpm.taken = time.Now()
+			if d.dead == nil {
+				_ = s.readProfiling(r, &gpu.Batch{}) // the next Read reports the error
 			}
 		}
 	}
@@ -187,36 +179,32 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 	get.Sample1, get.Sample2 = p.samples[0], p.samples[1]
 	for i := range p.metrics {
 		w := &p.metrics[i]
+		w.slot = -1
 		if w.backoff.active(now) {
 			b.Fail(r.index, w.field, w.backoff.err)
 			continue
 		}
-		get.Metrics[get.NumMetrics].MetricId = uint32(w.metric)
+		w.slot = int(get.NumMetrics)
+		get.Metrics[w.slot].MetricId = uint32(w.metric)
 		get.NumMetrics++
 	}
 	if get.NumMetrics == 0 {
 		return nil
 	}
-	if ret := s.api.GpmMetricsGet(get); ret != gonvml.SUCCESS {
-		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{"nvmlGpmMetricsGet", ret}
-		}
-		err := &driverError{"nvmlGpmMetricsGet", ret}
-		for i := range p.metrics {
-			if !p.metrics[i].backoff.active(now) {
-				b.Fail(r.index, p.metrics[i].field, err)
-			}
-		}
-		return nil
+	all := s.api.GpmMetricsGet(get)
+	if gpuGone(all) || driverGone(all) {
+		return &driverError{"nvmlGpmMetricsGet", all}
 	}
-	next := 0
 	for i := range p.metrics {
 		w := &p.metrics[i]
-		if w.backoff.active(now) {
+		if w.slot < 0 {
 			continue
 		}
-		m := &get.Metrics[next]
-		next++
+		m := &get.Metrics[w.slot]
+		if all != gonvml.SUCCESS {
+			b.Fail(r.index, w.field, &driverError{"nvmlGpmMetricsGet", all})
+			continue
+		}
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
 			b.Fail(r.index, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now, s.reprobe))
 			continue

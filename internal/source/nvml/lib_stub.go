@@ -17,7 +17,8 @@ func New(Options) *Source { return &Source{} }
 
 // Open returns an error that wraps gpu.ErrUnavailable.
 func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
-	return nil, fmt.Errorf("nvml: %w: libnvidia-ml.so.1 cannot be loaded: this binary was built without cgo", gpu.ErrUnavailable)
+	return nil, fmt.Errorf("nvml: %w: %s cannot be loaded: this binary was built without cgo",
+		gpu.ErrUnavailable, defaultLibrary)
 }
 
 // Loadable returns false.

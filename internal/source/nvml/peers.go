@@ -50,7 +50,8 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			status, ret := s.peerStatus(d, peer)
 			switch {
 			case ret == gonvml.SUCCESS:
-				b.Peers = append(b.Peers, gpu.PeerState{Row: d.gpuRow(), Peer: peer.gpuRow(), Status: gpu.PeerStatus(uint32(status))})
+				word := gpu.PeerStatus(uint32(status))
+				b.Peers = append(b.Peers, gpu.PeerState{Row: d.gpuRow(), Peer: peer.gpuRow(), Status: word})
 				continue
 			case driverGone(ret):
 				return &driverError{p2pStatus, ret}

@@ -60,7 +60,8 @@ func (s *Session) ends(d *device) linkEnds {
 			continue
 		}
 		if s.symbols.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
-			if kind, ret := d.handle.GetNvLinkRemoteDeviceType(link); ret == gonvml.SUCCESS && kind == gonvml.NVLINK_DEVICE_TYPE_SWITCH {
+			kind, ret := d.handle.GetNvLinkRemoteDeviceType(link)
+			if ret == gonvml.SUCCESS && kind == gonvml.NVLINK_DEVICE_TYPE_SWITCH {
 				e.switches++
 				continue
 			}

@@ -17,10 +17,14 @@ const samplesFunction = "nvmlDeviceGetSamples"
 // The functions that report processes, each with its versions.
 var (
 	computeProcesses = []string{
-		"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses",
+		"nvmlDeviceGetComputeRunningProcesses_v3",
+		"nvmlDeviceGetComputeRunningProcesses_v2",
+		"nvmlDeviceGetComputeRunningProcesses",
 	}
 	graphicsProcesses = []string{
-		"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses",
+		"nvmlDeviceGetGraphicsRunningProcesses_v3",
+		"nvmlDeviceGetGraphicsRunningProcesses_v2",
+		"nvmlDeviceGetGraphicsRunningProcesses",
 	}
 )
 
@@ -64,8 +68,7 @@ func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 		return err
 	}
 	if err != nil {
-		clear(b.Processes[first:])
-		b.Processes = b.Processes[:first]
+		b.Processes = slices.Delete(b.Processes, first, len(b.Processes))
 		b.FailPart(r.index, gpu.PartProcesses, err)
 		return nil
 	}
@@ -101,11 +104,12 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 	}
 	first := len(b.Processes)
 	for _, list := range [...]struct {
-		symbols []string
-		get     func(gonvml.Device) ([]gonvml.ProcessInfo, gonvml.Return)
+		symbols  []string
+		get      func(gonvml.Device) ([]gonvml.ProcessInfo, gonvml.Return)
+		graphics bool
 	}{
-		{computeProcesses, gonvml.Device.GetComputeRunningProcesses},
-		{graphicsProcesses, gonvml.Device.GetGraphicsRunningProcesses},
+		{computeProcesses, gonvml.Device.GetComputeRunningProcesses, false},
+		{graphicsProcesses, gonvml.Device.GetGraphicsRunningProcesses, true},
 	} {
 		if !s.symbols.any(list.symbols) {
 			return p.list.backOff(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
@@ -116,7 +120,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 			if gpuGone(ret) || driverGone(ret) {
 				return &driverError{list.symbols[0], ret}
 			}
-			if ret == gonvml.ERROR_NOT_SUPPORTED && len(b.Processes) == seen && list.symbols[0] == graphicsProcesses[0] {
+			if ret == gonvml.ERROR_NOT_SUPPORTED && len(b.Processes) == seen && list.graphics {
 				continue // a GPU or MIG device without graphics has no graphics processes
 			}
 			if ret != gonvml.SUCCESS {
@@ -173,7 +177,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		p.seen, p.latest, p.mean = uint64(now.Add(-s.plan.Interval).UnixMicro()), p.latest[:0], gpu.Value{}
 	}
 	p.read = now
-	mean, until, count, err := s.meanUtilization(r, now)
+	mean, err := s.meanUtilization(r, now)
 	if err != nil {
 		return err
 	}
@@ -185,19 +189,21 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return &driverError{processUtilization, ret}
 	}
 	// If the GPU is idle, the driver returns NOT_FOUND or no sample at all.
-	if ret != gonvml.SUCCESS && ret != gonvml.ERROR_NOT_FOUND && (ret != gonvml.ERROR_INSUFFICIENT_SIZE || len(samples) > 0) {
+	isIdle := ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) == 0
+	if ret != gonvml.SUCCESS && !isIdle {
 		return p.busy.backOff(processUtilization, ret, now, s.reprobe)
 	}
 	p.busy = backoff{}
-	p.record(samples, mean, until, count, now)
+	p.record(samples, mean, now)
 	for i := range b.Processes[first:] {
 		b.Processes[first+i].Busy = gpu.Float(0)
 	}
 	for _, x := range p.latest {
 		at := slices.IndexFunc(b.Processes[first:], func(q gpu.Process) bool { return q.PID == x.pid })
-		if at < 0 { // the process has ended
-			b.Processes = append(b.Processes, gpu.Process{Row: r.index, PID: x.pid, Memory: gpu.Int(0), Time: now.UnixNano()})
-			at = len(b.Processes) - 1 - first
+		if at < 0 {
+			at = len(b.Processes) - first
+			ended := gpu.Process{Row: r.index, PID: x.pid, Memory: gpu.Int(0), Time: now.UnixNano()}
+			b.Processes = append(b.Processes, ended)
 		}
 		b.Processes[first+at].Busy = gpu.Float(min(x.percent/100, 1))
 	}
@@ -207,22 +213,28 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	return nil
 }
 
-// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous Read (0 to 1), the
-// time of the newest sample, and the number of samples. The number is 0 if the driver has no new samples.
-func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until uint64, count int, err error) {
+// A deviceMean is the mean of the driver's samples of a GPU's utilization since the previous Read.
+type deviceMean struct {
+	busy  gpu.Value // 0 to 1
+	until uint64    // time of the newest sample
+	count int       // number of samples; 0 if the driver has no new ones
+}
+
+// meanUtilization returns the mean utilization of a GPU.
+func (s *Session) meanUtilization(r *row, now time.Time) (mean deviceMean, err error) {
 	p := &r.processes
 	if p.samples.active(now) || !s.symbols.has(samplesFunction) {
-		return gpu.Value{}, 0, 0, nil
+		return mean, nil
 	}
 	kind, samples, ret := r.target.device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, p.seen)
 	switch {
 	case gpuGone(ret) || driverGone(ret):
-		return gpu.Value{}, 0, 0, &driverError{samplesFunction, ret}
+		return mean, &driverError{samplesFunction, ret}
 	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
-		return gpu.Value{}, 0, 0, nil // no new samples, or more were added during the query; the next Read takes them
+		return mean, nil // no new samples, or more were added during the query; the next Read takes them
 	case ret != gonvml.SUCCESS:
 		p.samples.backOff(samplesFunction, ret, now, s.reprobe)
-		return gpu.Value{}, 0, 0, nil
+		return mean, nil
 	}
 	sum := 0.0
 	for i := range samples {
@@ -231,30 +243,27 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 		if !ok || n < 0 || n > 100 || at <= p.seen || at > uint64(now.UnixMicro()) {
 			continue // unused buffer entry, or a clock that is ahead
 		}
-		sum, count, until = sum+n, count+1, max(until, at)
+		sum, mean.count, mean.until = sum+n, mean.count+1, max(mean.until, at)
 	}
-	if count == 0 {
-		return gpu.Value{}, 0, 0, nil
+	if mean.count > 0 {
+		mean.busy = gpu.Float(sum / float64(mean.count) / 100)
 	}
-	return gpu.Float(sum / float64(count) / 100), until, count, nil
+	return mean, nil
 }
 
-// record stores the result of the samples of an interval. periods is the number of the device's samples in the
-// interval, or 0 if the driver keeps none.
-func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
-	newest := until
-	var fresh []gonvml.ProcessUtilizationSample
-	for i := range samples {
-		x := &samples[i]
-		if x.TimeStamp <= p.seen || x.TimeStamp > uint64(now.UnixMicro()) || x.SmUtil > 100 {
-			continue // already reported, an unused entry, or garbage
-		}
-		newest = max(newest, x.TimeStamp)
-		fresh = append(fresh, *x)
+// record stores the result of the samples of an interval.
+func (p *processes) record(samples []gonvml.ProcessUtilizationSample, mean deviceMean, now time.Time) {
+	newest := mean.until
+	fresh := slices.DeleteFunc(samples, func(x gonvml.ProcessUtilizationSample) bool {
+		// already reported, an unused entry, or garbage
+		return x.TimeStamp <= p.seen || x.TimeStamp > uint64(now.UnixMicro()) || x.SmUtil > 100
+	})
+	for i := range fresh {
+		newest = max(newest, fresh[i].TimeStamp)
 	}
 	switch {
-	case len(fresh) > 0 || periods > 0:
-		p.latest, p.mean, p.sampled = means(p.latest[:0], fresh, periods), mean, now
+	case len(fresh) > 0 || mean.count > 0:
+		p.latest, p.mean, p.sampled = means(p.latest[:0], fresh, mean.count), mean.busy, now
 	case p.mean.IsAbsent() || now.Sub(p.sampled) > stale: // NOT_FOUND means that the GPU is idle
 		p.latest, p.mean = p.latest[:0], gpu.Value{}
 	}

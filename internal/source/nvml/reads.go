@@ -19,6 +19,7 @@ func Reads(p *gpu.Plan) bool {
 
 // reads reports whether a field can be read for any kind of entity.
 func reads(f *gpu.Field) bool {
-	sp, ok := specOf(f.ID)
-	return ok && sp.unit == f.Unit || f.ID == catalog.XIDErrors
+	_, ok := specOf(f.ID)
+	entry, _ := catalog.ByID(f.ID)
+	return ok && entry.Unit == f.Unit || f.ID == catalog.XIDErrors
 }

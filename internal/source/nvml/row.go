@@ -95,18 +95,19 @@ func (s *Session) compile(d *device, r *row) {
 			continue
 		}
 		sp, ok := specOf(f.ID)
+		entry, _ := catalog.ByID(f.ID)
 		if r.kind == gpu.KindNVLink {
 			sp.scope = r.link
 		}
 		switch {
 		case !ok:
 			r.decline(i, "the NVML source does not read this field")
-		case sp.unit != f.Unit:
-			r.decline(i, fmt.Sprintf("NVML reports this field in %q, not in %q", sp.unit, f.Unit))
+		case entry.Unit != f.Unit:
+			r.decline(i, fmt.Sprintf("NVML reports this field in %q, not in %q", entry.Unit, f.Unit))
 		case sp.call != nil:
 			s.compileCall(d, r, i, sp)
 		case sp.metric != 0:
-			r.gpm.metrics = append(r.gpm.metrics, gpmMetric{field: i, metric: sp.metric, unit: sp.unit})
+			r.gpm.metrics = append(r.gpm.metrics, gpmMetric{field: i, metric: sp.metric, unit: f.Unit})
 		case r.kind == gpu.KindGPUInstance:
 			r.decline(i, "NVML reports this field only for GPUs, not for instances")
 		case !s.symbols.has(fieldValuesFunction):

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -172,10 +173,9 @@ func (s *Session) readDevice(d *device, req gpu.ReadRequest, b *gpu.Batch) error
 			}
 		}
 		if err != nil {
-			clear(b.Samples[samples:])
-			clear(b.Faults[faults:])
-			clear(b.Processes[processes:])
-			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
+			b.Samples = slices.Delete(b.Samples, samples, len(b.Samples))
+			b.Faults = slices.Delete(b.Faults, faults, len(b.Faults))
+			b.Processes = slices.Delete(b.Processes, processes, len(b.Processes))
 			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}

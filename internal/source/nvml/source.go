@@ -16,7 +16,8 @@ var (
 
 // ErrReplaced means that the driver's version differs from that of the NVML which this process has loaded and cannot
 // unload.
-var ErrReplaced = fmt.Errorf("%w: the driver was replaced, but this process cannot unload its old NVML library", gpu.ErrVersion)
+var ErrReplaced = fmt.Errorf("%w: the driver was replaced, but this process cannot unload its old NVML library",
+	gpu.ErrVersion)
 
 // Options configure a Source. The zero value is useful.
 type Options struct {

@@ -50,7 +50,8 @@ var required = []string{
 func checkRequired(path string, lookup func(string) error) error {
 	for _, name := range required {
 		if lookup(name) != nil {
-			return fmt.Errorf("%w: %s does not have %s: the driver is too old, or the library is not NVML", gpu.ErrVersion, path, name)
+			return fmt.Errorf("%w: %s does not have %s: the driver is too old, or the library is not NVML",
+				gpu.ErrVersion, path, name)
 		}
 	}
 	return nil

@@ -135,11 +135,11 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 			continue // another compute instance of the same GPU instance
 		}
 		if sl.gi < 0 || sl.gi >= instanceIDs {
-			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, instanceIDs-1)
+			const most = instanceIDs - 1
+			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, most)
 		}
-		entity := gpu.Entity{
-			Kind: gpu.KindGPUInstance, ID: uint32(index*instanceIDs + sl.gi), ParentKind: gpu.KindGPU, Parent: uint32(index),
-		}
+		id := own.GPU*instanceIDs + uint32(sl.gi)
+		entity := gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: own.GPU}
 		if !s.plan.Selects(entity) {
 			continue
 		}
@@ -178,8 +178,9 @@ func (s *Session) discoverLinks(d *device, own gpu.Device, first int) (list []gp
 		device.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: own.GPU}
 		device.Link = uint32(link)
 		if byLink && s.plan.Selects(device.Entity) {
+			target := s.target(d, d.handle)
 			d.rows = append(d.rows, &row{
-				index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: device.Link, target: s.target(d, d.handle),
+				index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: device.Link, target: target,
 			})
 			list = append(list, device)
 		}
@@ -193,7 +194,8 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 	first := &slots[0]
 	name, ret := first.handle.GetName()
 	if ret != gonvml.SUCCESS {
-		return gpu.Device{}, fmt.Errorf("GPU instance %d of GPU %d: %w", first.gi, whole.GPU, &driverError{"nvmlDeviceGetName", ret})
+		err := &driverError{"nvmlDeviceGetName", ret}
+		return gpu.Device{}, fmt.Errorf("GPU instance %d of GPU %d: %w", first.gi, whole.GPU, err)
 	}
 	instance := whole
 	instance.Entity = entity
@@ -231,7 +233,13 @@ func (s *Session) target(d *device, handle gonvml.Device) target {
 	}
 }
 
-var pciSymbols = []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}
+var (
+	pciSymbols = []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}
+	migSymbols = []string{
+		"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
+	}
+)
 
 // identify sets the identity of the GPU and its MIG devices.
 func (s *Session) identify(d *device, own *gpu.Device) error {
@@ -258,8 +266,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 			own.Minor = uint32(minor)
 		}
 	}
-	if s.symbols.missing("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId") == "" {
+	if s.symbols.missing(migSymbols...) == "" {
 		var ret gonvml.Return
 		d.mig, d.slots, ret = readSlots(handle, nil, nil)
 		if gpuGone(ret) || driverGone(ret) {

@@ -38,97 +38,84 @@ type queue struct {
 	set      gonvml.EventSet
 	hasGI    bool // the driver reports the instance of an event
 	sessions map[*eventQueue]bool
-	waiting  []queued // events that some session has not reported yet, oldest first
-	queried  int64    // time of the latest query in Unix nanoseconds
-}
-
-// A queued is an event from the driver.
-type queued struct {
-	number      int64
-	code        int64
-	instance    uint32
-	onInstance  bool // instance is set
-	since, time int64
+	waiting  []gpu.XID // XIDs without a row that some session has not reported yet, oldest first
+	queried  int64     // time of the latest query in Unix nanoseconds
 }
 
 // An eventQueue is a session's view of a queue. It is nil if the XIDs of the GPU are not requested.
 type eventQueue struct {
-	queues   *queues
-	queue    *queue // nil while the driver refuses to register events
-	uuid     string
-	field    int            // index of the XID field in the plan
-	refused  backoff        // why queue is nil
-	register func(*backoff) // joins a queue
-	rows     []*row         // rows of the GPU and its instances that have the field
-	number   int64          // number of the latest reported event
+	session *Session
+	device  *device
+	queue   *queue // nil while the driver refuses to register events
+	uuid    string
+	field   int     // index of the XID field in the plan
+	refused backoff // why queue is nil
+	rows    []*row  // rows of the GPU and its instances that have the field
+	number  int64   // number of the latest reported event
 }
 
 // listen joins the queue of a GPU if the plan has the XID field.
 func (s *Session) listen(d *device, uuid string) {
-	for i := range s.plan.Fields {
-		f := &s.plan.Fields[i]
-		if f.ID != catalog.XIDErrors {
-			continue
-		}
-		q := &eventQueue{queues: s.queues, uuid: uuid, field: i}
-		for _, r := range d.rows {
-			if f.Levels.Has(r.kind) {
-				q.rows = append(q.rows, r)
-			}
-		}
-		if len(q.rows) == 0 {
-			return
-		}
-		q.register = func(refused *backoff) { q.join(s, d, refused) }
-		q.register(&q.refused)
-		d.events = q
+	field := slices.IndexFunc(s.plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
+	if field < 0 {
 		return
+	}
+	q := &eventQueue{session: s, device: d, uuid: uuid, field: field}
+	for _, r := range d.rows {
+		if s.plan.Fields[field].Levels.Has(r.kind) {
+			q.rows = append(q.rows, r)
+		}
+	}
+	if len(q.rows) > 0 {
+		q.join()
+		d.events = q
 	}
 }
 
 // join joins the queue of a GPU, or records why that is not possible.
-func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
+func (q *eventQueue) join() {
+	s, shared := q.session, q.session.queues
 	wait := "nvmlEventSetWait_v2"
+	hasGI := s.symbols.has(wait)
 	if s.symbols.has("nvmlEventSetWait") {
 		wait = "nvmlEventSetWait"
 	}
-	if missing := s.symbols.missing("nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree", wait); missing != "" {
-		refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, missing))
+	missing := s.symbols.missing("nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree", wait)
+	if missing != "" {
+		q.refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, missing))
 		return
 	}
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	if q.queue = q.queues.open[q.uuid]; q.queue == nil {
-		set, ok := subscribe(s, d, refused)
-		if !ok {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if q.queue = shared.open[q.uuid]; q.queue == nil {
+		set := q.subscribe()
+		if set == nil {
 			return
 		}
-		q.queue = &queue{
-			set: set, hasGI: s.symbols.has("nvmlEventSetWait_v2"), sessions: map[*eventQueue]bool{}, queried: time.Now().UnixNano(),
+		q.queue = &queue{set: set, hasGI: hasGI, sessions: map[*eventQueue]bool{}, queried: time.Now().UnixNano()}
+		if shared.open == nil {
+			shared.open = map[string]*queue{}
 		}
-		if q.queues.open == nil {
-			q.queues.open = map[string]*queue{}
-		}
-		q.queues.open[q.uuid] = q.queue
+		shared.open[q.uuid] = q.queue
 	}
 	q.queue.sessions[q] = true
-	q.number = q.queues.taken
+	q.number = shared.taken
 }
 
-// subscribe makes the driver queue the XIDs of a GPU, or records why it does not.
-func subscribe(s *Session, d *device, refused *backoff) (gonvml.EventSet, bool) {
-	now := time.Now()
-	set, ret := s.api.EventSetCreate()
+// subscribe makes the driver queue the XIDs of a GPU. It returns nil and records why if the driver does not.
+func (q *eventQueue) subscribe() gonvml.EventSet {
+	now, pause := time.Now(), q.session.reprobe
+	set, ret := q.session.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		refused.backOff("nvmlEventSetCreate", ret, now, s.reprobe)
-		return nil, false
+		q.refused.backOff("nvmlEventSetCreate", ret, now, pause)
+		return nil
 	}
-	if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
+	if ret := q.device.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		refused.backOff("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
-		return nil, false
+		q.refused.backOff("nvmlDeviceRegisterEvents", ret, now, pause)
+		return nil
 	}
-	return set, true
+	return set
 }
 
 // drain appends the XIDs since the previous call, oldest first.
@@ -137,19 +124,20 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 		return
 	}
 	if q.queue == nil && !q.refused.active(time.Now()) {
-		q.register(&q.refused)
+		q.join()
 	}
 	if q.queue == nil {
 		q.fail(b, q.refused.err)
 		return
 	}
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	err := q.queues.fetch(q.queue)
-	for i := range q.queue.waiting {
-		if e := &q.queue.waiting[i]; e.number > q.number {
-			q.number = e.number
-			q.report(b, e)
+	shared := q.session.queues
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	err := shared.fetch(q.queue)
+	for _, x := range q.queue.waiting {
+		if x.ID > q.number {
+			q.number = x.ID
+			q.report(b, x)
 		}
 	}
 	q.queue.trim()
@@ -175,14 +163,14 @@ func (s *queues) fetch(q *queue) error {
 			continue
 		}
 		s.taken++
-		e := queued{number: s.taken, code: int64(event.EventData), since: since, time: at}
-		if q.hasGI {
-			e.instance, e.onInstance = event.GpuInstanceId, event.GpuInstanceId != noInstance
+		x := gpu.XID{ID: s.taken, Code: int64(event.EventData), Since: since, Time: at}
+		if q.hasGI && event.GpuInstanceId != noInstance {
+			x.OnInstance, x.InstanceID = true, event.GpuInstanceId
 		}
 		if len(q.waiting) == maxWaiting {
 			q.waiting = slices.Delete(q.waiting, 0, 1)
 		}
-		q.waiting = append(q.waiting, e)
+		q.waiting = append(q.waiting, x)
 	}
 	return nil
 }
@@ -193,16 +181,14 @@ func (q *queue) trim() {
 	for other := range q.sessions {
 		least = min(least, other.number)
 	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(e queued) bool { return e.number <= least })
+	q.waiting = slices.DeleteFunc(q.waiting, func(x gpu.XID) bool { return x.ID <= least })
 }
 
-func (q *eventQueue) report(b *gpu.Batch, e *queued) {
+// report appends an XID for each row that has it.
+func (q *eventQueue) report(b *gpu.Batch, x gpu.XID) {
 	for _, r := range q.rows {
-		if r.kind == gpu.KindGPU || e.onInstance && r.gi == int(e.instance) {
-			x := gpu.XID{Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since}
-			if e.onInstance {
-				x.OnInstance, x.InstanceID = true, e.instance
-			}
+		if r.kind == gpu.KindGPU || x.OnInstance && r.gi == int(x.InstanceID) {
+			x.Row = r.index
 			b.XIDs = append(b.XIDs, x)
 		}
 	}
@@ -220,12 +206,13 @@ func (q *eventQueue) free() {
 	if q == nil || q.queue == nil {
 		return
 	}
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
+	shared := q.session.queues
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
 	delete(q.queue.sessions, q)
 	if len(q.queue.sessions) == 0 {
 		q.queue.set.Free()
-		delete(q.queues.open, q.uuid)
+		delete(shared.open, q.uuid)
 	}
 	q.queue = nil
 }
