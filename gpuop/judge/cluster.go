@@ -17,77 +17,79 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// policies checks the operator's custom resources.
-func (j *judge) policies() {
-	policies := j.Policies()
+// customResources checks the operator's custom resources.
+func customResources(v *view) []check.Finding {
+	var findings []check.Finding
+	policies := v.Policies()
 	switch {
-	case len(policies) > 0 || len(j.GPUClusters) > 0:
-	case j.absent(cluster.ClusterPolicies):
-		j.add(check.Finding{
+	case len(policies) > 0 || len(v.GPUClusters) > 0:
+	case v.absent(cluster.ClusterPolicies):
+		findings = append(findings, check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason: "the CustomResourceDefinition is not installed: the GPU Operator is not installed " +
 				"in this cluster",
 			Fix:      "gpuop values gen",
-			Evidence: j.listed(cluster.ClusterPolicies, "not served"),
+			Evidence: v.listed(cluster.ClusterPolicies, "not served"),
 		})
-	case !j.lacks(cluster.ClusterPolicies) && !j.lacks(cluster.GPUClusters):
-		v := check.Finding{
+	case !v.lacks(cluster.ClusterPolicies) && !v.lacks(cluster.GPUClusters):
+		f := check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason:   "no ClusterPolicy or GPUCluster exists: the operator installs nothing",
-			Fix:      "helm get values -a gpu-operator -n " + j.Namespace + "  # clusterPolicy.deployCR",
-			Evidence: j.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
+			Fix:      "helm get values -a gpu-operator -n " + v.Namespace + "  # clusterPolicy.deployCR",
+			Evidence: v.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		}
-		if !j.lacks(cluster.Pods) && j.newestOperator() == nil {
-			v.Reason = "no ClusterPolicy, no GPUCluster and no pod of the operator exist: the GPU Operator is not installed"
-			v.Fix = "gpuop values gen"
+		if !v.lacks(cluster.Pods) && v.newestOperator() == nil {
+			f.Reason = "no ClusterPolicy, no GPUCluster and no pod of the operator exist: the GPU Operator is not installed"
+			f.Fix = "gpuop values gen"
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
 	for i, p := range policies {
-		v := j.resource(clusterPolicy, "ClusterPolicy", p)
+		f := v.resource(clusterPolicy, "ClusterPolicy", p)
 		if i > 0 {
-			v.Say(check.Warning, "the operator uses the older ClusterPolicy/%s and ignores this one", policies[0].GetName())
-			v.Fix = "kubectl delete clusterpolicy " + p.GetName()
+			f.Say(check.Warning, "the operator uses the older ClusterPolicy/%s and ignores this one", policies[0].GetName())
+			f.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
-	for i := range j.GPUClusters {
-		v := j.resource(gpuCluster, "GPUCluster", &j.GPUClusters[i])
+	for i := range v.GPUClusters {
+		f := v.resource(gpuCluster, "GPUCluster", &v.GPUClusters[i])
 		if len(policies) > 0 {
-			v.Say(check.Error, "cannot be combined with ClusterPolicy/%s: the operator ignores both", policies[0].GetName())
-			v.Fix = "kubectl delete gpucluster " + j.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
+			f.Say(check.Error, "cannot be combined with ClusterPolicy/%s: the operator ignores both", policies[0].GetName())
+			f.Fix = "kubectl delete gpucluster " + v.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
-	if j.policy == nil && len(j.NVIDIADrivers) == 0 {
-		return
+	if v.policy == nil && len(v.NVIDIADrivers) == 0 {
+		return findings
 	}
-	own := j.is("driver.nvidiaDriverCRD.enabled")
-	for i := range j.NVIDIADrivers {
-		v := j.resource(nvidiaDriver, "NVIDIADriver", &j.NVIDIADrivers[i])
-		if j.policy != nil && !own {
-			v.Severity, v.Evidence = check.Warning, j.setting("driver.nvidiaDriverCRD.enabled")
-			v.Reason = "no effect: the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true)"
-			v.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
+	own := v.is("driver.nvidiaDriverCRD.enabled")
+	for i := range v.NVIDIADrivers {
+		f := v.resource(nvidiaDriver, "NVIDIADriver", &v.NVIDIADrivers[i])
+		if v.policy != nil && !own {
+			f.Severity, f.Evidence = check.Warning, v.setting("driver.nvidiaDriverCRD.enabled")
+			f.Reason = "no effect: the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true)"
+			f.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
-	if j.policy != nil && own && len(j.NVIDIADrivers) == 0 && (!j.lacks(cluster.NVIDIADrivers) || j.absent(cluster.NVIDIADrivers)) {
-		j.add(check.Finding{
+	if v.policy != nil && own && len(v.NVIDIADrivers) == 0 && (!v.lacks(cluster.NVIDIADrivers) || v.absent(cluster.NVIDIADrivers)) {
+		findings = append(findings, check.Finding{
 			Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
 			Reason:   "the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver",
 			Fix:      "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
-			Evidence: j.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
+			Evidence: v.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers"),
 		})
 	}
+	return findings
 }
 
 // newestOperator returns the newest pod of the operator, or nil.
-func (j *judge) newestOperator() *corev1.Pod {
+func (v *view) newestOperator() *corev1.Pod {
 	var newest *corev1.Pod
-	for i := range j.Pods {
-		p := &j.Pods[i]
-		if p.Namespace == j.Namespace && p.Labels["app"] == "gpu-operator" && (newest == nil ||
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		if p.Namespace == v.Namespace && p.Labels["app"] == "gpu-operator" && (newest == nil ||
 			newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
 		}
@@ -96,83 +98,83 @@ func (j *judge) newestOperator() *corev1.Pod {
 }
 
 // operator checks the newest pod of the operator. A missing pod is an error if a ClusterPolicy or GPUCluster exists.
-func (j *judge) operator() {
-	if j.lacks(cluster.Pods) {
-		return
+func operator(v *view) []check.Finding {
+	if v.lacks(cluster.Pods) {
+		return nil
 	}
-	newest := j.newestOperator()
-	v := check.Finding{Check: operatorPod, Subject: "gpu-operator"}
+	newest := v.newestOperator()
+	f := check.Finding{Check: operatorPod, Subject: "gpu-operator"}
 	switch {
 	case newest != nil:
 		s := podStateOf(newest)
-		v.Severity, v.Reason, v.Since, v.Fix, v.Evidence = s.Severity, s.Reason, s.Since, s.Fix, s.Evidence
-	case len(j.ClusterPolicies) == 0 && len(j.GPUClusters) == 0:
-		return
+		f.Severity, f.Reason, f.Since, f.Fix, f.Evidence = s.Severity, s.Reason, s.Since, s.Fix, s.Evidence
+	case len(v.ClusterPolicies) == 0 && len(v.GPUClusters) == 0:
+		return nil
 	default:
-		v.Say(check.Error, "the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
-			"resources have no effect", j.Namespace)
-		v.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", j.Namespace)
-		v.Evidence = j.listed(cluster.Pods, "none of %d pods has the label app=gpu-operator", len(j.Pods))
+		f.Say(check.Error, "the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
+			"resources have no effect", v.Namespace)
+		f.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", v.Namespace)
+		f.Evidence = v.listed(cluster.Pods, "none of %d pods has the label app=gpu-operator", len(v.Pods))
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // resource checks a custom resource by its state and conditions.
-func (j *judge) resource(id *check.Check, kind string, u *unstructured.Unstructured) check.Finding {
-	v := check.Finding{Check: id, Subject: kind + "/" + u.GetName()}
+func (v *view) resource(id *check.Check, kind string, u *unstructured.Unstructured) check.Finding {
+	f := check.Finding{Check: id, Subject: kind + "/" + u.GetName()}
 	state, _, _ := unstructured.NestedString(u.Object, "status", "state")
 	ready, failed := condition(u, "Ready"), condition(u, "Error")
-	v.Evidence = check.Seen("status", v.Subject, "state=%s", state)
+	f.Evidence = check.Seen("status", f.Subject, "state=%s", state)
 	for _, c := range []metav1.Condition{ready, failed} {
 		if c.Reason != "" || c.Message != "" {
-			v.Evidence.Text += fmt.Sprintf(", %s: %s", c.Reason, c.Message)
-			v.Evidence.Time = c.LastTransitionTime.Time
+			f.Evidence.Text += fmt.Sprintf(", %s: %s", c.Reason, c.Message)
+			f.Evidence.Time = c.LastTransitionTime.Time
 		}
 	}
 	describe := fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), u.GetName())
 	if failed.Reason == "ConflictingNodeSelector" {
 		// operators before v26.7.0 do not update the state
-		v.Severity, v.Since = check.Error, failed.LastTransitionTime.Time
-		v.Reason = "the operator rejects the resource (its state may be out of date): " + cmp.Or(failed.Message, failed.Reason)
-		v.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
-		return v
+		f.Severity, f.Since = check.Error, failed.LastTransitionTime.Time
+		f.Reason = "the operator rejects the resource (its state may be out of date): " + cmp.Or(failed.Message, failed.Reason)
+		f.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
+		return f
 	}
 	switch state {
 	case "ready":
-		v.Reason, v.Since = "the state is ready", ready.LastTransitionTime.Time
+		f.Reason, f.Since = "the state is ready", ready.LastTransitionTime.Time
 		switch ready.Reason {
 		case "NFDLabelsMissing":
-			v.Say(check.Error, "the state is ready, but no node has labels of Node Feature Discovery, so the "+
+			f.Say(check.Error, "the state is ready, but no node has labels of Node Feature Discovery, so the "+
 				"operator has found no GPU")
-			v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+			f.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 		case "NoGPUNodes":
-			v.Say(check.Warning, "the state is ready, but the operator found no node with a GPU")
-			v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
+			f.Say(check.Warning, "the state is ready, but the operator found no node with a GPU")
+			f.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present," + labelPresent
 		}
 	case "notReady":
-		v.Severity, v.Since, v.Fix = check.Waiting, failed.LastTransitionTime.Time, describe
-		v.Reason = "the state is notReady"
+		f.Severity, f.Since, f.Fix = check.Waiting, failed.LastTransitionTime.Time, describe
+		f.Reason = "the state is notReady"
 		if failed.Message != "" {
-			v.Reason += ": " + failed.Message
+			f.Reason += ": " + failed.Message
 		}
 		if failed.Reason == "ReconcileFailed" || failed.Reason == "PrerequisiteNotMet" {
-			v.Severity = check.Error
+			f.Severity = check.Error
 		}
 	case "ignored":
-		v.Severity, v.Fix = check.Warning, describe
-		v.Reason = "the state is ignored: the operator uses another resource of this kind"
+		f.Severity, f.Fix = check.Warning, describe
+		f.Reason = "the state is ignored: the operator uses another resource of this kind"
 	case "disabled":
-		v.Severity, v.Fix = check.Warning, describe
-		v.Reason = "the state is disabled: the operator does not apply the resource"
+		f.Severity, f.Fix = check.Warning, describe
+		f.Reason = "the state is disabled: the operator does not apply the resource"
 	case "":
-		v.Severity, v.Since = check.Waiting, u.GetCreationTimestamp().Time
-		v.Reason = "the resource has no state: the operator has not processed it"
-		v.Fix = j.operatorLog()
+		f.Severity, f.Since = check.Waiting, u.GetCreationTimestamp().Time
+		f.Reason = "the resource has no state: the operator has not processed it"
+		f.Fix = v.operatorLog()
 	default:
-		v.Severity, v.Fix = check.Unknown, describe
-		v.Reason = fmt.Sprintf("the state is %q, expected ready", state)
+		f.Severity, f.Fix = check.Unknown, describe
+		f.Reason = fmt.Sprintf("the state is %q, expected ready", state)
 	}
-	return v
+	return f
 }
 
 // condition returns the condition of the given type if its status is True, and a zero Condition otherwise.
@@ -189,43 +191,43 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// gpuNodes checks that the cluster has GPU nodes. Before an installation, it warns if there are none. After an
+// gpuNodesFound checks that the cluster has GPU nodes. Before an installation, it warns if there are none. After an
 // installation, it also checks for labels of Node Feature Discovery. It warns if GPU nodes or labels are missing, and
 // reports an error if both are missing.
-func (j *judge) gpuNodes() {
-	if j.lacks(cluster.Nodes) {
-		return
+func gpuNodesFound(v *view) []check.Finding {
+	if v.lacks(cluster.Nodes) {
+		return nil
 	}
-	labeled, gpus := 0, len(j.gpu)
-	for i := range j.Nodes {
-		for key := range j.Nodes[i].Labels {
+	labeled, gpus := 0, len(v.gpu)
+	for i := range v.Nodes {
+		for key := range v.Nodes[i].Labels {
 			if strings.HasPrefix(key, nfdPrefix) {
 				labeled++
 				break
 			}
 		}
 	}
-	v := check.Finding{
-		Check: gpuNodes, Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(j.Nodes)),
-		Evidence: j.listed(cluster.Nodes, "of %d nodes, %d have a label %s…, %d have a GPU", len(j.Nodes), labeled, nfdPrefix, gpus),
+	f := check.Finding{
+		Check: gpuNodes, Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(v.Nodes)),
+		Evidence: v.listed(cluster.Nodes, "of %d nodes, %d have a label %s…, %d have a GPU", len(v.Nodes), labeled, nfdPrefix, gpus),
 	}
 	switch {
-	case gpus == 0 && j.by == preflight:
-		v.Say(check.Warning, "none of %d nodes is labeled as a GPU node by NFD, the operator or a cloud "+
-			"provider: node checks were skipped", len(j.Nodes))
-		v.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
+	case gpus == 0 && v.by == preflight:
+		f.Say(check.Warning, "none of %d nodes is labeled as a GPU node by NFD, the operator or a cloud "+
+			"provider: node checks were skipped", len(v.Nodes))
+		f.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
-		v.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(j.Nodes))
-		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+		f.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(v.Nodes))
+		f.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		v.Say(check.Warning, "Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)", labeled, len(j.Nodes))
-		v.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
-	case labeled == 0 && j.by == verify:
-		v.Say(check.Warning, "no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
+		f.Say(check.Warning, "Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)", labeled, len(v.Nodes))
+		f.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
+	case labeled == 0 && v.by == verify:
+		f.Say(check.Warning, "no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
 			"known ones are unaffected", gpus)
-		v.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
+		f.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // registers reports whether a container registers nvidia.com/gpu with the kubelet.
@@ -248,29 +250,28 @@ func registers(c corev1.Container) bool {
 
 // isOperand reports whether a DaemonSet belongs to the operator. Objects in a gathered folder may lack owner
 // references, so the namespace and component are checked too.
-func (j *judge) isOperand(d *appsv1.DaemonSet) bool {
-	return d.Namespace == j.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
+func (v *view) isOperand(d *appsv1.DaemonSet) bool {
+	return d.Namespace == v.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
 		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
 }
 
 // devicePlugins checks that no second device plugin is installed.
-func (j *judge) devicePlugins() {
-	if j.DaemonSets == nil || j.by == verify && j.policy == nil {
-		return
+func devicePlugins(v *view) []check.Finding {
+	if v.DaemonSets == nil || v.by == verify && v.policy == nil {
+		return nil
 	}
-	v := check.Finding{
+	none := check.Finding{
 		Check: devicePlugin, Subject: "device plugin",
 		Reason:   "only the operator's plugin registers nvidia.com/gpu",
-		Evidence: j.listed(cluster.DaemonSets, "%d DaemonSets", len(j.DaemonSets)),
+		Evidence: v.listed(cluster.DaemonSets, "%d DaemonSets", len(v.DaemonSets)),
 	}
-	found := false
-	for i := range j.DaemonSets {
-		d := &j.DaemonSets[i]
+	var findings []check.Finding
+	for i := range v.DaemonSets {
+		d := &v.DaemonSets[i]
 		at := slices.IndexFunc(d.Spec.Template.Spec.Containers, registers)
-		if j.isOperand(d) || at < 0 {
+		if v.isOperand(d) || at < 0 {
 			continue
 		}
-		found = true
 		name, on := d.Namespace+"/"+d.Name, check.Count(int(d.Status.DesiredNumberScheduled), "node")
 		f := check.Finding{
 			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
@@ -280,25 +281,25 @@ func (j *judge) devicePlugins() {
 			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %s", d.Spec.Template.Spec.Containers[at].Image, on),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
-		case !j.is("devicePlugin.enabled"):
+		case !v.is("devicePlugin.enabled"):
 			f.Severity, f.Reason, f.Fix = check.OK, "registers nvidia.com/gpu, and devicePlugin.enabled=false", ""
 		case d.Status.DesiredNumberScheduled == 0:
 			f.Severity, f.Reason, f.Fix = check.Note, "not scheduled on any node", ""
 		case gke:
 			f.Fix = "create the node pools with --node-labels=gke-no-default-nvidia-gpu-device-plugin=true"
 		}
-		j.add(f)
+		findings = append(findings, f)
 	}
-	if found || j.by == verify && j.Lacks(cluster.DaemonSets) != nil {
-		return
+	if len(findings) > 0 || v.by == verify && v.Lacks(cluster.DaemonSets) != nil {
+		return findings
 	}
-	j.partial(&v, cluster.DaemonSets)
-	j.add(v)
+	v.partial(&none, cluster.DaemonSets)
+	return []check.Finding{none}
 }
 
 // partial changes a finding to Unknown if the list that it depends on is incomplete.
-func (j *judge) partial(v *check.Finding, k cluster.Kind) {
-	if m := j.Lacks(k); m != nil {
-		v.Severity, v.Reason, v.Fix = check.Unknown, "not found, but the list is incomplete: "+m.Detail, ""
+func (v *view) partial(f *check.Finding, k cluster.Kind) {
+	if m := v.Lacks(k); m != nil {
+		f.Severity, f.Reason, f.Fix = check.Unknown, "not found, but the list is incomplete: "+m.Detail, ""
 	}
 }

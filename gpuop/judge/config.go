@@ -24,15 +24,15 @@ type sharingConfigs struct {
 	changed time.Time
 }
 
-// sharedBy reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil if
+// readSharing reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil if
 // the setting is empty.
-func (j *judge) sharedBy() *sharingConfigs {
-	name := j.text("devicePlugin.config.name")
+func readSharing(v *view) *sharingConfigs {
+	name := v.text("devicePlugin.config.name")
 	if name == "" {
 		return nil
 	}
-	c := &sharingConfigs{name: name, defaultName: j.text("devicePlugin.config.default")}
-	m := j.maps[name]
+	c := &sharingConfigs{name: name, defaultName: v.text("devicePlugin.config.default")}
+	m := v.maps[name]
 	if m == nil {
 		return c
 	}
@@ -49,57 +49,58 @@ func (j *judge) sharedBy() *sharingConfigs {
 	return c
 }
 
-// configs checks the device plugin's ConfigMap and every config in it.
-func (j *judge) configs() {
-	c := j.shares
-	if c == nil || j.lacks(cluster.ConfigMaps) {
-		return
+// sharingFiles checks the device plugin's ConfigMap and every config in it.
+func sharingFiles(v *view) []check.Finding {
+	c := v.shares
+	if c == nil || v.lacks(cluster.ConfigMaps) {
+		return nil
 	}
 	if c.configs == nil {
-		j.add(check.Finding{
+		return []check.Finding{{
 			Check: sharingConfig, Severity: check.Error, Subject: "ConfigMap/" + c.name,
 			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: in namespace %s the pods of the "+
-				"device plugin and of GPU Feature Discovery cannot start", j.Namespace),
-			Fix:      "kubectl get configmaps -n " + j.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
-			Evidence: j.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", c.name, len(j.maps), j.Namespace),
-		})
-		return
+				"device plugin and of GPU Feature Discovery cannot start", v.Namespace),
+			Fix:      "kubectl get configmaps -n " + v.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
+			Evidence: v.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", c.name, len(v.maps), v.Namespace),
+		}}
 	}
+	var findings []check.Finding
 	for _, key := range slices.Sorted(maps.Keys(c.configs)) {
 		strategy := c.configs[key].Strategy()
-		v := check.Finding{
+		f := check.Finding{
 			Check: sharingConfig, Subject: "ConfigMap/" + c.name + " " + key,
 			Reason:   "valid; strategy: " + strategy,
-			Evidence: check.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(j.maps[c.name].Data[key])),
+			Evidence: check.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(v.maps[c.name].Data[key])),
 		}
-		v.Evidence.Time = c.changed
+		f.Evidence.Time = c.changed
 		if strategy == "none" {
-			v.Reason = "valid; shares no device"
+			f.Reason = "valid; shares no device"
 		}
-		if findings := c.findings[key]; len(findings) > 0 && findings[0].Severity > check.Note {
-			f := findings[0]
-			of := withoutPlace(f)
-			v.Severity, v.Fix, v.Reason = of.Severity, of.Fix, of.Subject+": "+of.Reason
-			if f.Line > 0 {
-				v.Reason = fmt.Sprintf("line %d, %s", f.Line, v.Reason)
-				v.Evidence.Text = fmt.Sprintf("%s, line %d", key, f.Line)
+		if all := c.findings[key]; len(all) > 0 && all[0].Severity > check.Note {
+			first := all[0]
+			of := withoutPlace(first)
+			f.Severity, f.Fix, f.Reason = of.Severity, of.Fix, of.Subject+": "+of.Reason
+			if first.Line > 0 {
+				f.Reason = fmt.Sprintf("line %d, %s", first.Line, f.Reason)
+				f.Evidence.Text = fmt.Sprintf("%s, line %d", key, first.Line)
 			}
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
+	return findings
 }
 
 // chosen returns the config that the node uses. name is empty if the node has none. ok is false if the config is
 // unknown, or if the plugin does not start with it. problem is the finding of sharing.Choose about the choice, or nil.
-func (w *nodeJudge) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
-	c := w.shares
+func (n *nodeReport) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
+	c := n.shares
 	if c == nil {
 		return "", nil, true, nil
 	}
 	if c.configs == nil {
 		return "", nil, false, nil
 	}
-	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), w.kube.Labels[sharing.ConfigLabel], c.defaultName)
+	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), n.kube.Labels[sharing.ConfigLabel], c.defaultName)
 	config = c.configs[name]
 	if !ok || name != "" && (config == nil || config.Refused) {
 		return name, nil, false, problem
@@ -117,12 +118,12 @@ type migFile struct {
 
 // migFile returns the mig-parted file that the node's MIG manager reads, or nil if its ConfigMap is missing.
 // mig.ConfigMaps lists the candidates.
-func (w *nodeJudge) migFile() *migFile {
-	for _, name := range mig.ConfigMaps(w.kube.Name, w.text("migManager.config.name")) {
-		if m := w.maps[name]; m != nil {
-			f := &migFile{name: "ConfigMap/" + name, text: m.Data[mig.ConfigKey]}
-			f.config, f.findings = mig.ParseConfig([]byte(f.text))
-			return f
+func (n *nodeReport) migFile() *migFile {
+	for _, name := range mig.ConfigMaps(n.kube.Name, n.text("migManager.config.name")) {
+		if m := n.maps[name]; m != nil {
+			file := &migFile{name: "ConfigMap/" + name, text: m.Data[mig.ConfigKey]}
+			file.config, file.findings = mig.ParseConfig([]byte(file.text))
+			return file
 		}
 	}
 	return nil
@@ -131,10 +132,10 @@ func (w *nodeJudge) migFile() *migFile {
 // migConfig returns a MIG config by name. It looks in the file of the node's MIG manager. If the file is missing or
 // cannot be parsed, it looks in the operator's defaults for the board. source says where the config was looked for. It
 // is empty if the defaults do not have the config, or if the board is unknown.
-func (w *nodeJudge) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
-	if f := w.migFile(); f != nil && f.config != nil {
-		named, ok = f.config.Config(want)
-		return named, f.name, ok
+func (n *nodeReport) migConfig(want string, board *mig.Board) (named mig.NamedConfig, source string, ok bool) {
+	if file := n.migFile(); file != nil && file.config != nil {
+		named, ok = file.config.Config(want)
+		return named, file.name, ok
 	}
 	if board == nil {
 		return mig.NamedConfig{}, "", false

@@ -18,40 +18,41 @@ import (
 
 // forContainers reports whether a component runs on nodes with container workloads. Other components are for virtual
 // machines, MIG or DRA.
-func (j *judge) forContainers(component string) bool {
-	i := j.order(component)
-	return i < len(j.components) && slices.Contains(j.components[i].Workloads, "container")
+func (v *view) forContainers(component string) bool {
+	i := v.order(component)
+	return i < len(v.components) && slices.Contains(v.components[i].Workloads, "container")
 }
 
 // enabled reports whether the ClusterPolicy enables a component. With driver.nvidiaDriverCRD.enabled, the driver is
 // enabled if an NVIDIADriver exists. Without a ClusterPolicy, known is false.
-func (j *judge) enabled(o chart.Operand) (on, known bool) {
-	if j.policy == nil {
+func (v *view) enabled(o chart.Operand) (on, known bool) {
+	if v.policy == nil {
 		return false, false
 	}
-	if o.Label == "driver" && j.is("driver.nvidiaDriverCRD.enabled") {
-		return len(j.NVIDIADrivers) > 0, true
+	if o.Label == "driver" && v.is("driver.nvidiaDriverCRD.enabled") {
+		return len(v.NVIDIADrivers) > 0, true
 	}
 	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool {
-		return !c.Holds(j.text(c.Key()), o.Standard)
+		return !c.Holds(v.text(c.Key()), o.Standard)
 	}), true
 }
 
 // daemonSets checks the DaemonSets of the operands. A missing DaemonSet is an error if the ClusterPolicy
-// enables its operand and GPU nodes need it.
-func (j *judge) daemonSets() {
-	if j.lacks(cluster.DaemonSets) {
-		return
+// enables its operand and GPU nodes need it. notReady is the set of components that are not ready on some node.
+func daemonSets(v *view, notReady map[string]bool) []check.Finding {
+	if v.lacks(cluster.DaemonSets) {
+		return nil
 	}
-	present := slices.DeleteFunc(slices.Clone(j.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
-	sets := j.sets
-	for _, o := range j.components {
+	var findings []check.Finding
+	present := slices.DeleteFunc(slices.Clone(v.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	sets := v.sets
+	for _, o := range v.components {
 		found := false
 		for len(sets) > 0 && sets[0].component == o.Label {
-			j.daemonSet(sets[0], present)
+			findings = append(findings, checkDaemonSet(v, sets[0], present, notReady)...)
 			sets, found = sets[1:], true
 		}
-		if on, known := j.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
+		if on, known := v.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
 			continue
 		}
 		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
@@ -61,22 +62,25 @@ func (j *judge) daemonSets() {
 		if len(o.When) > 0 {
 			setting = o.When[0].Key()
 		}
-		j.add(check.Finding{
+		findings = append(findings, check.Finding{
 			Check: daemonSet, Severity: check.Error, Subject: o.Label,
 			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: the operator "+
-				"has not created it", setting, j.Namespace, deployPrefix, o.Label),
-			Fix:      j.operatorLog(),
-			Evidence: j.listed(cluster.DaemonSets, "no DaemonSet selects %s%s; DaemonSets of operands: %d", deployPrefix, o.Label, len(j.sets)),
+				"has not created it", setting, v.Namespace, deployPrefix, o.Label),
+			Fix:      v.operatorLog(),
+			Evidence: v.listed(cluster.DaemonSets, "no DaemonSet selects %s%s; DaemonSets of operands: %d", deployPrefix, o.Label, len(v.sets)),
 		})
 	}
 	for _, set := range sets {
-		j.daemonSet(set, present)
+		findings = append(findings, checkDaemonSet(v, set, present, notReady)...)
 	}
+	return findings
 }
 
-func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
+// checkDaemonSet checks one DaemonSet. It returns nothing about unready pods if the component is not ready on some
+// node, because that node has a finding about it.
+func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady map[string]bool) []check.Finding {
 	s := set.Status
-	v := check.Finding{
+	f := check.Finding{
 		Check: daemonSet, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name,
 		Evidence: check.Seen("status", "DaemonSet/"+set.Name, "desired %d, current %d, ready %d, updated %d",
 			s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled),
@@ -85,37 +89,39 @@ func (j *judge) daemonSet(set operandSet, present []*corev1.Node) {
 	unavailable := max(s.NumberUnavailable, s.DesiredNumberScheduled-s.NumberReady)
 	switch {
 	case s.ObservedGeneration < set.Generation:
-		v.Say(check.Waiting, "the DaemonSet controller has not processed the latest change")
+		f.Say(check.Waiting, "the DaemonSet controller has not processed the latest change")
+		f.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	case s.DesiredNumberScheduled == 0:
-		j.desiresNone(&v, set, present)
-	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && j.refused(set) != nil:
-		j.refused(set).explain(&v)
+		desiresNone(v, &f, set, present)
+	case s.CurrentNumberScheduled < s.DesiredNumberScheduled && v.refused(set) != nil:
+		v.refused(set).explain(&f)
+	case unavailable > 0 && notReady[set.component]:
+		return nil
 	case unavailable > 0:
-		v.Say(check.Waiting, "%d of %d pods are ready", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		j.waiting[v.Subject] = set.component
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
+		f.Say(check.Waiting, "%d of %d pods are ready", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
-		v.Say(check.Waiting, "%d of %d pods run the current template; the others are replaced when the driver "+
+		f.Say(check.Waiting, "%d of %d pods run the current template; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
-		v.Fix = "kubectl get nodes -L " + labelUpgrade
+		f.Fix = "kubectl get nodes -L " + labelUpgrade
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
-		v.Say(check.Waiting, "%d of %d pods run the current template: a rollout is in progress",
+		f.Say(check.Waiting, "%d of %d pods run the current template: a rollout is in progress",
 			s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
-		v.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
+		f.Fix = fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name)
 	default:
-		v.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
+		f.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, s.DesiredNumberScheduled)
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // desiresNone explains why a DaemonSet wants no pods. The operator considers such a DaemonSet ready.
-func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.Node) {
+func desiresNone(v *view, f *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
-		v.Severity, v.Fix = state, next
-		v.Reason = "its desired number of pods is 0, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
+		f.Severity, f.Fix = state, next
+		f.Reason = "its desired number of pods is 0, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
-	if j.lacks(cluster.Nodes) {
+	if v.lacks(cluster.Nodes) {
 		say(check.Unknown, "", "the cause is unknown because the nodes could not be read")
 		return
 	}
@@ -123,9 +129,9 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 		say(check.Note, "", "no node is labeled %s=true", labelPresent)
 		return
 	}
-	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !j.meant(set.component, n) })
+	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !v.meant(set.component, n) })
 	if len(meant) == 0 {
-		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !j.forMachines(n) }) {
+		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !v.forMachines(n) }) {
 			say(check.OK, "", "every GPU node for containers has a preinstalled driver")
 		} else {
 			say(check.OK, "", "every GPU node is reserved for virtual machines")
@@ -140,8 +146,8 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 		}
 	}
 	for _, n := range matching {
-		if taint := blocked(v, set, n); taint != "" {
-			say(v.Severity, v.Fix, "its pods do not tolerate the taint %s of %s", taint, n.Name)
+		if taint := blocked(f, set, n); taint != "" {
+			say(f.Severity, f.Fix, "its pods do not tolerate the taint %s of %s", taint, n.Name)
 			return
 		}
 	}
@@ -163,18 +169,18 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 		for _, value := range slices.Sorted(maps.Keys(values)) {
 			found = append(found, value+" on "+check.Count(values[value], "GPU node"))
 		}
-		v.Evidence = label(meant[0], key)
+		f.Evidence = label(meant[0], key)
 		state, next := check.Error, "kubectl get nodes -L "+key
 		switch {
 		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
-			state, next = check.Waiting, ""
+			state = check.Waiting
 		case key == "nvidia.com/mps.capable":
 			say(check.OK, "", "no node uses MPS")
 			return
 		case set.component == "mig-manager" && values["absent"] == len(meant):
 			say(check.OK, "", "no node has a GPU with MIG support")
 			return
-		case !j.forContainers(set.component), set.component == "driver" && key != labelDriver:
+		case !v.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// not an error: the cluster may have no VM nodes, or no nodes for a driver DaemonSet of one kernel, OS or
 			// pool. The node checks report missing drivers.
 			state, next = check.Note, ""
@@ -188,11 +194,11 @@ func (j *judge) desiresNone(v *check.Finding, set operandSet, present []*corev1.
 // meant reports whether a node should run a component. Nodes for virtual machines do not run the MIG manager or
 // operands for containers. Nodes with a preinstalled driver do not run the driver container. Any node may run the other
 // components.
-func (j *judge) meant(component string, n *corev1.Node) bool {
-	if !j.forContainers(component) && component != "mig-manager" {
+func (v *view) meant(component string, n *corev1.Node) bool {
+	if !v.forContainers(component) && component != "mig-manager" {
 		return true
 	}
-	return !j.forMachines(n) && (component != "driver" || n.Labels[labelDriver] != preInstalled)
+	return !v.forMachines(n) && (component != "driver" || n.Labels[labelDriver] != preInstalled)
 }
 
 // deployFirst sorts the deploy label before other labels.
@@ -211,15 +217,15 @@ func matches(wanted, have map[string]string) bool {
 
 // blocked returns the first permanent taint of the node that the DaemonSet's pods do not tolerate, or "". If there is
 // one, blocked makes v an error, with the taint as evidence and a fix.
-func blocked(v *check.Finding, set operandSet, n *corev1.Node) string {
+func blocked(f *check.Finding, set operandSet, n *corev1.Node) string {
 	for _, taint := range taintsOf(n) {
 		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
 			continue
 		}
 		text := taint.ToString()
-		v.Severity, v.Cause, v.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
-		v.Together = fmt.Sprintf("the pods do not tolerate the taint %s", text)
-		v.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add a toleration to daemonsets.tolerations in the operator's values",
+		f.Severity, f.Cause, f.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
+		f.Together = fmt.Sprintf("the pods do not tolerate the taint %s", text)
+		f.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add a toleration to daemonsets.tolerations in the operator's values",
 			n.Name, taint.Key, taint.Effect)
 		return text
 	}

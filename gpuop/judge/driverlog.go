@@ -59,8 +59,8 @@ var driverSymptoms = []symptom{
 
 // driverLog explains a failing driver pod from its log. Unless the finding is an error, pods without restarts are
 // skipped because they may still succeed.
-func (w *nodeJudge) driverLog(l *operand) {
-	log := w.DriverLogs[l.pod.Name]
+func (n *nodeReport) driverLog(l *operand) {
+	log := n.DriverLogs[l.pod.Name]
 	statuses := slices.Concat(l.pod.Status.InitContainerStatuses, l.pod.Status.ContainerStatuses)
 	restarted := slices.ContainsFunc(statuses, func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 })
 	if log == "" || !isBroken(*l) || l.Severity != check.Error && !restarted {
@@ -73,7 +73,7 @@ func (w *nodeJudge) driverLog(l *operand) {
 		}
 		start := strings.LastIndexByte(log[:at[0]], '\n') + 1
 		line, _, _ := strings.Cut(log[start:], "\n")
-		d := w.diagnoseText(line, check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line)), []symptom{s})
+		d := n.diagnoseText(line, check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line)), []symptom{s})
 		reason := l.Reason
 		d.explain(&l.Finding)
 		l.Reason = strings.TrimSpace(d.reason) + ": " + reason

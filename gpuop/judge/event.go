@@ -65,12 +65,12 @@ var sandboxes = []symptom{
 
 // event returns the newest event about the named object in the operator's namespace that has one of the reasons, or
 // nil.
-func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
+func (v *view) event(kind, name string, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
-	for i := range j.Events {
-		e := &j.Events[i]
+	for i := range v.Events {
+		e := &v.Events[i]
 		o := e.InvolvedObject
-		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons, e.Reason) {
+		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != v.Namespace || !slices.Contains(reasons, e.Reason) {
 			continue
 		}
 		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
@@ -87,19 +87,19 @@ func evidenceOf(e *corev1.Event) check.Evidence {
 }
 
 // diagnose returns the diagnosis of the first symptom that matches the event, or nil.
-func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
-	return j.diagnoseText(e.Message, evidenceOf(e), symptoms)
+func (v *view) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
+	return v.diagnoseText(e.Message, evidenceOf(e), symptoms)
 }
 
 // diagnoseText returns the diagnosis of the first symptom that matches the text, or nil.
-func (j *judge) diagnoseText(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
+func (v *view) diagnoseText(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
 		m := s.message.FindStringSubmatch(text)
 		if m == nil {
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", j.Namespace), evidence: evidence}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence: evidence}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
@@ -109,38 +109,39 @@ func (j *judge) diagnoseText(text string, evidence check.Evidence, symptoms []sy
 }
 
 // explain makes a finding an error with the reason, fix, cause and evidence of the diagnosis.
-func (d *diagnosis) explain(v *check.Finding) {
-	v.Severity, v.Reason, v.Fix = check.Error, d.reason, d.next
-	v.Cause, v.Evidence = d.cause, d.evidence
+func (d *diagnosis) explain(f *check.Finding) {
+	f.Severity, f.Reason, f.Fix = check.Error, d.reason, d.next
+	f.Cause, f.Evidence = d.cause, d.evidence
 }
 
 // refused returns why the API server rejects the pods of a DaemonSet, according to its newest event FailedCreate. It
 // returns nil if there is no such event.
-func (j *judge) refused(set operandSet) *diagnosis {
-	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
-		return j.diagnose(e, refusals)
+func (v *view) refused(set operandSet) *diagnosis {
+	if e := v.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
+		return v.diagnose(e, refusals)
 	}
 	return nil
 }
 
-// refusals adds a finding for each DaemonSet that lacks pods because the API server rejects them.
-func (j *judge) refusals() {
-	for _, set := range j.sets {
-		d := j.refused(set)
+// addRefusals adds a finding for each DaemonSet that lacks pods because the API server rejects them. If a finding about
+// the namespace already names the cause, it gets the event as evidence instead.
+func addRefusals(v *view, findings []check.Finding) []check.Finding {
+	for _, set := range v.sets {
+		d := v.refused(set)
 		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
 			continue
 		}
-		// if the namespace already has a finding with this cause, only add the evidence
 		kind, _, _ := strings.Cut(d.cause, " ")
-		i := slices.IndexFunc(j.findings, func(v check.Finding) bool {
-			return v.Severity == check.Error && (kind == "pod-security" && v.Check == podSecurity || kind == "quota" && v.Check == priorityQuota)
+		i := slices.IndexFunc(findings, func(f check.Finding) bool {
+			return f.Severity == check.Error && (kind == "pod-security" && f.Check == podSecurity || kind == "quota" && f.Check == priorityQuota)
 		})
 		if i >= 0 {
-			j.findings[i].Evidence = d.evidence
+			findings[i].Evidence = d.evidence
 			continue
 		}
-		v := check.Finding{Check: podsRefused, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name}
-		d.explain(&v)
-		j.add(v)
+		f := check.Finding{Check: podsRefused, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name}
+		d.explain(&f)
+		findings = append(findings, f)
 	}
+	return findings
 }

@@ -58,7 +58,7 @@ type Options struct {
 type command uint8
 
 const (
-	preflight command = 1 << iota
+	preflight command = iota
 	verify
 )
 
@@ -80,68 +80,40 @@ func PreflightKinds() []cluster.Kind { return kinds[preflight] }
 // VerifyKinds returns the kinds of objects that Verify and Prepare need.
 func VerifyKinds() []cluster.Kind { return kinds[verify] }
 
-// checks lists the checks in dependency order, with the commands that run them.
-var checks = []struct {
-	by  command
-	run func(*judge)
-}{
-	{preflight | verify, (*judge).unread},
-	{preflight, (*judge).kubernetes},
-	{preflight, (*judge).gpuNodes},
-	{preflight, (*judge).driverOS},
-	{preflight, (*judge).containerRuntime},
-	{verify, (*judge).operator},
-	{preflight | verify, (*judge).staleCRDs},
-	{verify, (*judge).policies},
-	{preflight, (*judge).workers},
-	{verify, (*judge).gpuNodes},
-	{preflight | verify, (*judge).devicePlugins},
-	{preflight, (*judge).podSecurity},
-	{preflight, (*judge).quota},
-	{preflight, (*judge).serviceMonitor},
-	{preflight, (*judge).clients},
-	{verify, (*judge).daemonSets},
-	{verify, (*judge).configs},
-	{preflight | verify, (*judge).nodes},
-	{preflight, (*judge).refusals},
-	{verify, (*judge).foldCluster},
-}
-
-// nodeChecks lists the checks of a single node in order, with the commands that run them.
-var nodeChecks = []struct {
-	by  command
-	run func(*nodeJudge)
-}{
-	{preflight | verify, (*nodeJudge).ready},
-	{preflight, (*nodeJudge).architecture},
-	{preflight, (*nodeJudge).supported},
-	{preflight | verify, (*nodeJudge).cdi},
-	{preflight, (*nodeJudge).taints},
-	{verify, (*nodeJudge).discovered},
-	{verify, (*nodeJudge).upgrade},
-	{verify, (*nodeJudge).mig},
-	{verify, (*nodeJudge).checkOperands},
-	{verify, (*nodeJudge).sharing},
-	{verify, (*nodeJudge).resources},
-}
-
 // Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. A kind of
 // object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
-func Preflight(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, preflight).run() }
+func Preflight(s *cluster.State, o Options) []check.Finding {
+	v := newView(s, o, preflight)
+	findings := run(v, unread, kubernetes, gpuNodesFound, driverSystems, runtimes, staleCRDs, discovery, devicePlugins,
+		privileges, quota, serviceMonitor, clients)
+	for _, kube := range v.gpu {
+		findings = append(findings, preflightNode(v, kube)...)
+	}
+	return check.Together(addRefusals(v, findings))
+}
 
 // Verify checks an installation: first the cluster, then each node with GPUs, both in dependency order. A kind of
 // object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
-func Verify(s *cluster.State, o Options) []check.Finding { return newJudge(s, o, verify).run() }
-
-func (j *judge) run() []check.Finding {
-	for _, c := range checks {
-		if c.by&j.by != 0 {
-			c.run(j)
+func Verify(s *cluster.State, o Options) []check.Finding {
+	v := newView(s, o, verify)
+	notReady := map[string]bool{} // the components that are not ready on at least one node
+	var nodes []check.Finding
+	for _, kube := range v.gpu {
+		n := verifyNode(v, kube)
+		nodes = append(nodes, n.findings...)
+		for _, o := range n.operands {
+			notReady[o.component] = notReady[o.component] || isBroken(o)
 		}
 	}
-	findings := check.Together(j.findings)
+	findings := slices.Concat(
+		run(v, unread, operator, staleCRDs, customResources, gpuNodesFound, devicePlugins),
+		daemonSets(v, notReady),
+		sharingFiles(v),
+		nodes,
+	)
+	findings = check.Together(withoutExplained(findings))
 	for i := range findings {
-		if findings[i].Severity == check.OK && j.by == verify {
+		if findings[i].Severity == check.OK {
 			// findings about healthy nodes differ only in Since; without it, a report can group them
 			findings[i].Since = time.Time{}
 		}
@@ -149,12 +121,20 @@ func (j *judge) run() []check.Finding {
 	return findings
 }
 
-// judge holds a cluster's state, indexes of it, and the findings so far.
-type judge struct {
+// run returns the findings of the checks.
+func run(v *view, checks ...func(*view) []check.Finding) []check.Finding {
+	var findings []check.Finding
+	for _, each := range checks {
+		findings = append(findings, each(v)...)
+	}
+	return findings
+}
+
+// view is what the checks read: a cluster's state, indexes of it, and the settings. It does not change.
+type view struct {
 	*cluster.State
 	Options
-	by       command
-	findings []check.Finding
+	by command
 	// installed means that Release was read from the ClusterPolicy's labels and is exactly the version there.
 	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
@@ -171,63 +151,59 @@ type judge struct {
 	maps map[string]*corev1.ConfigMap
 	// shares holds the device plugin's configs. It is nil if devicePlugin.config.name is not set.
 	shares *sharingConfigs
-	// broken is the set of components that are not ready on at least one node.
-	broken map[string]bool
-	// waiting maps a DaemonSet with unready pods to its component. The key is the subject of its finding.
-	waiting map[string]string
 }
 
-func newJudge(s *cluster.State, o Options, by command) *judge {
-	j := &judge{
-		State: s, Options: o, by: by,
-		pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{},
-		broken: map[string]bool{}, waiting: map[string]string{},
+func newView(s *cluster.State, o Options, by command) *view {
+	v := &view{
+		State: s, Options: o, by: by, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{},
 	}
 	policies := s.Policies()
 	if len(policies) > 0 && len(o.Values) == 0 {
-		j.policy = policies[0]
+		v.policy = policies[0]
 	}
-	if j.Release == (chart.Version{}) {
-		j.Release = j.Table.Latest()
+	if v.Release == (chart.Version{}) {
+		v.Release = v.Table.Latest()
 		for _, p := range slices.Backward(policies) {
-			if v, ok := j.Table.Labeled(p.GetLabels()); ok {
-				j.Release = v
-				j.installed = strings.HasSuffix(cmp.Or(p.GetLabels()["app.kubernetes.io/version"], p.GetLabels()["helm.sh/chart"]), v.String())
+			labels := p.GetLabels()
+			if release, ok := v.Table.Labeled(labels); ok {
+				v.Release = release
+				written := cmp.Or(labels["app.kubernetes.io/version"], labels["helm.sh/chart"])
+				v.installed = strings.HasSuffix(written, release.String())
 			}
 		}
 	}
 	for i := range s.Nodes {
 		if cluster.GPUNode(&s.Nodes[i]) {
-			j.gpu = append(j.gpu, &s.Nodes[i])
+			v.gpu = append(v.gpu, &s.Nodes[i])
 		}
 	}
-	slices.SortFunc(j.gpu, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(v.gpu, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for i := range s.ConfigMaps {
 		if m := &s.ConfigMaps[i]; m.Namespace == s.Namespace {
-			j.maps[m.Name] = m
+			v.maps[m.Name] = m
 		}
 	}
 	for i := range s.Pods {
 		if p := &s.Pods[i]; p.Spec.NodeName != "" {
-			j.pods[p.Spec.NodeName] = append(j.pods[p.Spec.NodeName], p)
+			v.pods[p.Spec.NodeName] = append(v.pods[p.Spec.NodeName], p)
 		}
 	}
-	for _, o := range j.Table.Operands(j.Release) {
-		if o.Label != "" && !slices.ContainsFunc(j.components, func(other chart.Operand) bool { return other.Label == o.Label }) {
-			j.components = append(j.components, o)
+	for _, o := range v.Table.Operands(v.Release) {
+		if o.Label != "" && v.order(o.Label) == len(v.components) {
+			v.components = append(v.components, o)
 		}
 	}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
 		if component := componentOf(d); component != "" && d.Namespace == s.Namespace {
-			j.sets = append(j.sets, operandSet{DaemonSet: d, component: component})
+			v.sets = append(v.sets, operandSet{DaemonSet: d, component: component})
 		}
 	}
-	slices.SortStableFunc(j.sets, func(a, b operandSet) int {
-		return cmp.Or(cmp.Compare(j.order(a.component), j.order(b.component)), cmp.Compare(a.Name, b.Name))
+	slices.SortStableFunc(v.sets, func(a, b operandSet) int {
+		return cmp.Or(cmp.Compare(v.order(a.component), v.order(b.component)), cmp.Compare(a.Name, b.Name))
 	})
-	j.shares = j.sharedBy()
-	return j
+	v.shares = readSharing(v)
+	return v
 }
 
 // operandSet is an operand's DaemonSet, with the component that it runs.
@@ -249,54 +225,52 @@ func componentOf(d *appsv1.DaemonSet) string {
 }
 
 // order returns the position of a component among the operands. Components that the release does not have are last.
-func (j *judge) order(component string) int {
-	i := slices.IndexFunc(j.components, func(o chart.Operand) bool { return o.Label == component })
+func (v *view) order(component string) int {
+	i := slices.IndexFunc(v.components, func(o chart.Operand) bool { return o.Label == component })
 	if i < 0 {
-		return len(j.components)
+		return len(v.components)
 	}
 	return i
 }
-
-func (j *judge) add(v check.Finding) { j.findings = append(j.findings, v) }
 
 // policyPaths maps a setting in the values to its path in the ClusterPolicy, if the two differ.
 var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
 // set returns a setting from the values or the ClusterPolicy, or nil if it is not set.
-func (j *judge) set(path string) any {
-	if v, found, err := unstructured.NestedFieldNoCopy(j.Values, strings.Split(path, ".")...); found && err == nil {
-		return v
+func (v *view) set(path string) any {
+	if value, found, err := unstructured.NestedFieldNoCopy(v.Values, strings.Split(path, ".")...); found && err == nil {
+		return value
 	}
-	if j.policy == nil {
+	if v.policy == nil {
 		return nil
 	}
 	in := "spec." + cmp.Or(policyPaths[path], path)
-	v, _, _ := unstructured.NestedFieldNoCopy(j.policy.Object, strings.Split(in, ".")...)
-	return v
+	value, _, _ := unstructured.NestedFieldNoCopy(v.policy.Object, strings.Split(in, ".")...)
+	return value
 }
 
 // get returns a setting, or the chart's default if it is not set.
-func (j *judge) get(path string) any {
-	if v := j.set(path); v != nil {
-		return v
+func (v *view) get(path string) any {
+	if value := v.set(path); value != nil {
+		return value
 	}
-	v, _ := j.Table.Default(j.Release, path)
-	return v
+	value, _ := v.Table.Default(v.Release, path)
+	return value
 }
 
-func (j *judge) is(path string) bool { b, _ := j.get(path).(bool); return b }
+func (v *view) is(path string) bool { b, _ := v.get(path).(bool); return b }
 
 // text returns a setting as text, or "" if it is not set. It does not use the chart's default.
-func (j *judge) text(path string) string {
-	if v := j.set(path); v != nil {
-		return fmt.Sprint(v)
+func (v *view) text(path string) string {
+	if value := v.set(path); value != nil {
+		return fmt.Sprint(value)
 	}
 	return ""
 }
 
 // tolerations parses a setting that is a list of tolerations. Entries that cannot be parsed are skipped.
-func (j *judge) tolerations(path string) []corev1.Toleration {
-	list, _ := j.get(path).([]any)
+func (v *view) tolerations(path string) []corev1.Toleration {
+	list, _ := v.get(path).([]any)
 	var out []corev1.Toleration
 	for _, each := range list {
 		var t corev1.Toleration
@@ -316,60 +290,62 @@ func taintsOf(n *corev1.Node) []corev1.Taint {
 
 // lacks reports whether a kind could not be read, or is not served by the cluster. An incomplete list counts as read.
 // An incomplete list of pods or DaemonSets counts as read only if it has an object of the operator's namespace.
-func (j *judge) lacks(kind cluster.Kind) bool {
-	m := j.Lacks(kind)
+func (v *view) lacks(kind cluster.Kind) bool {
+	m := v.Lacks(kind)
 	switch {
 	case m == nil:
 		return false
 	case m.Why != cluster.Partial:
 		return true
 	case kind == cluster.Pods:
-		return !slices.ContainsFunc(j.Pods, func(p corev1.Pod) bool { return p.Namespace == j.Namespace })
+		return !slices.ContainsFunc(v.Pods, func(p corev1.Pod) bool { return p.Namespace == v.Namespace })
 	case kind == cluster.DaemonSets:
-		return !slices.ContainsFunc(j.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == j.Namespace })
+		return !slices.ContainsFunc(v.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Namespace == v.Namespace })
 	}
 	return false
 }
 
 // absent reports whether the cluster does not serve a kind.
-func (j *judge) absent(kind cluster.Kind) bool {
-	m := j.Lacks(kind)
+func (v *view) absent(kind cluster.Kind) bool {
+	m := v.Lacks(kind)
 	return m != nil && m.Why == cluster.Absent
 }
 
-// unread adds the findings of Unread for the kinds that the command reads. It skips kinds that are missing from a
+// unread returns the findings of Unread for the kinds that the command reads. It skips kinds that are missing from a
 // gathered folder but not needed, and incomplete lists that suffice for verify.
-func (j *judge) unread() {
-	for _, v := range Unread(j.State, kinds[j.by]) {
-		kind := cluster.Kind(v.Evidence.Object)
-		switch m := j.Lacks(kind); {
-		case m.Why == cluster.Unread && !j.needed(kind):
+func unread(v *view) []check.Finding {
+	var findings []check.Finding
+	for _, f := range Unread(v.State, kinds[v.by]) {
+		kind := cluster.Kind(f.Evidence.Object)
+		switch m := v.Lacks(kind); {
+		case m.Why == cluster.Unread && !v.needed(kind):
 			continue
-		case m.Why == cluster.Partial && j.by == verify && !j.lacks(kind):
+		case m.Why == cluster.Partial && v.by == verify && !v.lacks(kind):
 			continue // the list is sufficient for verify
-		case m.Why == cluster.Partial && j.by == verify:
-			v.Severity = check.Unknown
-		case kind == cluster.CRDs && j.by == verify:
-			v.Severity = check.Note // only staleCRDs reads CRDs
+		case m.Why == cluster.Partial && v.by == verify:
+			f.Severity = check.Unknown
+		case kind == cluster.CRDs && v.by == verify:
+			f.Severity = check.Note // only staleCRDs reads CRDs
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
+	return findings
 }
 
 // needed reports whether the checks need a kind that a gathered folder has no file for. NVIDIA's must-gather script
 // does not collect ConfigMaps. It collects NVIDIADrivers and GPUClusters only if there are any.
-func (j *judge) needed(kind cluster.Kind) bool {
+func (v *view) needed(kind cluster.Kind) bool {
 	switch kind {
 	case cluster.ConfigMaps:
-		return j.shares != nil
+		return v.shares != nil
 	case cluster.NVIDIADrivers:
-		return j.is("driver.nvidiaDriverCRD.enabled")
+		return v.is("driver.nvidiaDriverCRD.enabled")
 	case cluster.GPUClusters:
-		return j.policy == nil
+		return v.policy == nil
 	case cluster.Events:
 		return false // no finding depends on events; they only explain causes
 	case cluster.CRDs:
-		return j.by == preflight
+		return v.by == preflight
 	}
 	return true
 }
@@ -384,42 +360,42 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 			continue
 		}
 		detail := strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
-		v := check.Finding{
+		f := check.Finding{
 			Check: NotRead, Severity: check.Unknown, Subject: "list " + string(kind),
 			Reason:   fmt.Sprintf("%s; checks that need %s were skipped", detail, kind),
 			Evidence: check.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
 		}
 		switch m.Why {
 		case cluster.Forbidden:
-			v.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
+			f.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
 		case cluster.Partial:
-			v.Severity, v.Reason = check.Note, detail
+			f.Severity, f.Reason = check.Note, detail
 			fallthrough
 		case cluster.Unread:
-			v.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
+			f.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 		}
 		if kind == cluster.Events {
-			v.Severity, v.Reason = check.Note, detail+"; some causes can only be guessed"
+			f.Severity, f.Reason = check.Note, detail+"; some causes can only be guessed"
 		}
-		findings = append(findings, v)
+		findings = append(findings, f)
 	}
 	return findings
 }
 
 // listed returns evidence from the list of a kind, with the time at which the cluster was read.
-func (j *judge) listed(kind cluster.Kind, format string, args ...any) check.Evidence {
-	return check.Seen("list", string(kind), format, args...).At(j.At)
+func (v *view) listed(kind cluster.Kind, format string, args ...any) check.Evidence {
+	return check.Seen("list", string(kind), format, args...).At(v.At)
 }
 
 // setting returns evidence of a setting in the values, the ClusterPolicy or the chart.
-func (j *judge) setting(path string) check.Evidence {
-	where := "chart " + j.Release.String()
-	if v := j.set(path); v != nil && j.policy != nil {
-		where = "ClusterPolicy/" + j.policy.GetName()
-	} else if v != nil {
+func (v *view) setting(path string) check.Evidence {
+	where := "chart " + v.Release.String()
+	if value := v.set(path); value != nil && v.policy != nil {
+		where = "ClusterPolicy/" + v.policy.GetName()
+	} else if value != nil {
 		where = "values"
 	}
-	return check.Seen("setting", where, "%s=%v", path, j.get(path))
+	return check.Seen("setting", where, "%s=%v", path, v.get(path))
 }
 
 // label returns evidence of a node label.
@@ -475,11 +451,11 @@ func some(names []string) string {
 }
 
 // operatorLog returns the command that shows the operator's log.
-func (j *judge) operatorLog() string {
-	return fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", j.Namespace)
+func (v *view) operatorLog() string {
+	return fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", v.Namespace)
 }
 
 // logOf returns the command that shows the log of an operand's container.
-func (j *judge) logOf(app, container string) string {
-	return fmt.Sprintf("kubectl logs -n %s -l app=%s -c %s --tail=100", j.Namespace, app, container)
+func (v *view) logOf(app, container string) string {
+	return fmt.Sprintf("kubectl logs -n %s -l app=%s -c %s --tail=100", v.Namespace, app, container)
 }

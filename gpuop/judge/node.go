@@ -17,18 +17,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// nodeJudge checks one node.
-type nodeJudge struct {
-	*judge
+// nodeReport collects the findings about a node. Later checks depend on what earlier ones found.
+type nodeReport struct {
+	*view
 	kube *corev1.Node
 	// operandPods are the pods on the node in the operator's namespace.
 	operandPods []*corev1.Pod
-	// off means that the operator runs no operands on the node, so later checks are skipped.
-	off bool
-	// changing names a change in progress, such as "the MIG change". Differences are expected until it ends.
-	changing string
-	// stuck is the command that restarts a MIG change that no longer makes progress, or "".
-	stuck string
+
+	findings []check.Finding
+	// changing means that a MIG change or a driver upgrade is in progress. Differences are expected until it ends.
+	changing bool
+	// stuck means that a MIG change no longer makes progress.
+	stuck bool
 	// operands are the operands that the node runs or should run, in dependency order.
 	operands []operand
 }
@@ -40,46 +40,60 @@ type operand struct {
 	pod *corev1.Pod
 }
 
-// nodes checks each node with GPUs.
-func (j *judge) nodes() {
-	for _, n := range j.gpu {
-		w := j.node(n)
-		for _, c := range nodeChecks {
-			if c.by&j.by != 0 && !w.off {
-				c.run(w)
-			}
-		}
-	}
+// preflightNode checks a node before an installation.
+func preflightNode(v *view, kube *corev1.Node) []check.Finding {
+	n := newNodeReport(v, kube)
+	n.ready()
+	n.architecture()
+	n.supported()
+	n.cdi()
+	n.taints()
+	return n.findings
 }
 
-func (j *judge) node(n *corev1.Node) *nodeJudge {
-	w := &nodeJudge{judge: j, kube: n}
-	for _, p := range j.pods[n.Name] {
-		if p.Namespace == j.Namespace {
-			w.operandPods = append(w.operandPods, p)
+// verifyNode checks a node of an installation.
+func verifyNode(v *view, kube *corev1.Node) *nodeReport {
+	n := newNodeReport(v, kube)
+	n.ready()
+	n.cdi()
+	if isManaged := n.discovered(); isManaged {
+		n.upgrade()
+		n.mig()
+		n.checkOperands()
+		n.sharing()
+		n.resources()
+	}
+	return n
+}
+
+func newNodeReport(v *view, kube *corev1.Node) *nodeReport {
+	n := &nodeReport{view: v, kube: kube}
+	for _, p := range v.pods[kube.Name] {
+		if p.Namespace == v.Namespace {
+			n.operandPods = append(n.operandPods, p)
 		}
 	}
-	return w
+	return n
 }
 
 // add adds a finding about the node. A finding without evidence gets the label or resource named in its subject as
 // evidence.
-func (w *nodeJudge) add(v check.Finding) { w.judge.add(w.own(v)) }
+func (n *nodeReport) add(f check.Finding) { n.findings = append(n.findings, n.own(f)) }
 
-func (w *nodeJudge) own(v check.Finding) check.Finding {
-	v.Node = w.kube.Name
-	if v.Evidence.Text != "" {
-		return v
+func (n *nodeReport) own(f check.Finding) check.Finding {
+	f.Node = n.kube.Name
+	if f.Evidence.Text != "" {
+		return f
 	}
-	allocatable, capacity := amount(w.kube.Status.Allocatable, v.Subject), amount(w.kube.Status.Capacity, v.Subject)
-	switch _, labeled := w.kube.Labels[v.Subject]; {
-	case allocatable+capacity != "", isDevice(v.Subject):
-		v.Evidence = check.Seen("status", "Node/"+w.kube.Name, "%s: allocatable %s, capacity %s", v.Subject,
+	allocatable, capacity := amount(n.kube.Status.Allocatable, f.Subject), amount(n.kube.Status.Capacity, f.Subject)
+	switch _, labeled := n.kube.Labels[f.Subject]; {
+	case allocatable+capacity != "", isDevice(f.Subject):
+		f.Evidence = check.Seen("status", "Node/"+n.kube.Name, "%s: allocatable %s, capacity %s", f.Subject,
 			cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
-	case labeled, strings.HasPrefix(v.Subject, "nvidia.com/"):
-		v.Evidence = label(w.kube, v.Subject)
+	case labeled, strings.HasPrefix(f.Subject, "nvidia.com/"):
+		f.Evidence = label(n.kube, f.Subject)
 	}
-	return v
+	return f
 }
 
 // amount returns the quantity of a resource as Kubernetes prints it, or "" if the list does not have the resource.
@@ -91,66 +105,67 @@ func amount(list corev1.ResourceList, name string) string {
 }
 
 // ready checks that the node is ready and schedulable.
-func (w *nodeJudge) ready() {
-	v := check.Finding{
-		Check: nodeReady, Subject: "Node/" + w.kube.Name,
-		Evidence: check.Seen("spec", "Node/"+w.kube.Name, "unschedulable: %t", w.kube.Spec.Unschedulable),
+func (n *nodeReport) ready() {
+	f := check.Finding{
+		Check: nodeReady, Subject: "Node/" + n.kube.Name,
+		Evidence: check.Seen("spec", "Node/"+n.kube.Name, "unschedulable: %t", n.kube.Spec.Unschedulable),
 	}
-	for _, c := range w.kube.Status.Conditions {
+	for _, c := range n.kube.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		v.Severity, v.Since = check.Error, c.LastTransitionTime.Time
-		if w.by == preflight {
-			v.Severity = check.Warning // not an error before the install: the operands start when the node becomes ready
+		f.Severity, f.Since = check.Error, c.LastTransitionTime.Time
+		if n.by == preflight {
+			f.Severity = check.Warning // not an error before the install: the operands start when the node becomes ready
 		}
-		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
-		v.Fix = "kubectl describe node " + w.kube.Name
-		v.Evidence = check.Seen("condition", "Node/"+w.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
-		v.Evidence.Time = c.LastHeartbeatTime.Time
-		w.add(v)
+		f.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
+		f.Fix = "kubectl describe node " + n.kube.Name
+		f.Evidence = check.Seen("condition", "Node/"+n.kube.Name, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message)
+		f.Evidence.Time = c.LastHeartbeatTime.Time
+		n.add(f)
 		return
 	}
-	if !w.kube.Spec.Unschedulable {
+	if !n.kube.Spec.Unschedulable {
 		return
 	}
-	v.Say(check.Note, "the node is cordoned: it accepts only DaemonSet pods")
-	v.Fix = "kubectl uncordon " + w.kube.Name
-	if w.upgrading() {
-		v.Reason, v.Fix = "the node is cordoned by the driver upgrade, which uncordons it when it ends", ""
+	f.Say(check.Note, "the node is cordoned: it accepts only DaemonSet pods")
+	f.Fix = "kubectl uncordon " + n.kube.Name
+	if n.upgrading() {
+		f.Reason, f.Fix = "the node is cordoned by the driver upgrade, which uncordons it when it ends", ""
 	}
-	w.add(v)
+	n.add(f)
 }
 
 // upgrading reports whether a driver upgrade of the node has started and not ended. A failed upgrade counts, because it
 // resumes after the driver pod is fixed. The state of a node that needs no driver pod is ignored.
-func (w *nodeJudge) upgrading() bool {
-	switch w.kube.Labels[labelUpgrade] {
+func (n *nodeReport) upgrading() bool {
+	switch n.kube.Labels[labelUpgrade] {
 	case "", "upgrade-required", "upgrade-done":
 		return false
 	}
-	return w.noDriverPod() == ""
+	return n.noDriverPod() == ""
 }
 
-// discovered checks that the operator manages the node.
-func (w *nodeJudge) discovered() {
-	labels := w.kube.Labels
+// discovered checks that the operator manages the node. It returns false if a label keeps the operands off the node.
+func (n *nodeReport) discovered() bool {
+	labels := n.kube.Labels
 	switch {
 	case labels[labelOperands] == "false":
-		w.add(check.Finding{
+		n.add(check.Finding{
 			Check: operandsOff, Severity: check.Note, Subject: labelOperands,
 			Reason: "the label is false: the operator keeps every operand off the node; the other checks are skipped",
-			Fix:    "kubectl label node " + w.kube.Name + " " + labelOperands + "-",
+			Fix:    "kubectl label node " + n.kube.Name + " " + labelOperands + "-",
 		})
-		w.off = true
-	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(w.kube) && (w.policy != nil || len(w.GPUClusters) > 0):
-		w.add(check.Finding{
+		return false
+	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(n.kube) && (n.policy != nil || len(n.GPUClusters) > 0):
+		n.add(check.Finding{
 			Check: gpuPresent, Severity: check.Error, Subject: labelPresent,
 			Reason: fmt.Sprintf("the label is %s although Node Feature Discovery found a GPU: the operator has not labeled the node",
 				shown(labels, labelPresent)),
-			Fix: w.operatorLog(), Evidence: label(w.kube, labelPresent),
+			Fix: n.operatorLog(), Evidence: label(n.kube, labelPresent),
 		})
 	}
+	return true
 }
 
 // useOfNodes lists the values of nvidia.com/gpu.workload.config.
@@ -159,9 +174,9 @@ var useOfNodes = []string{"container", "vm-passthrough", "vm-vgpu"}
 // workload returns the workload type of a node. If sandboxWorkloads.enabled is set, it is the value of the node's label
 // or, if that is invalid, sandboxWorkloads.defaultWorkload. Otherwise it is "container". Source: gpu-operator
 // controllers/state_manager.go, getWorkloadConfig.
-func (j *judge) workload(n *corev1.Node) string {
-	if j.is("sandboxWorkloads.enabled") {
-		standard, _ := j.get("sandboxWorkloads.defaultWorkload").(string)
+func (v *view) workload(n *corev1.Node) string {
+	if v.is("sandboxWorkloads.enabled") {
+		standard, _ := v.get("sandboxWorkloads.defaultWorkload").(string)
 		for _, value := range []string{n.Labels[labelWorkload], standard} {
 			if slices.Contains(useOfNodes, value) {
 				return value
@@ -173,38 +188,38 @@ func (j *judge) workload(n *corev1.Node) string {
 
 // forMachines reports whether the node is for virtual machines. On such nodes, the device plugin names resources after
 // the GPU model.
-func (j *judge) forMachines(n *corev1.Node) bool { return strings.HasPrefix(j.workload(n), "vm-") }
+func (v *view) forMachines(n *corev1.Node) bool { return strings.HasPrefix(v.workload(n), "vm-") }
 
 // upgrade checks the state of a driver upgrade.
-func (w *nodeJudge) upgrade() {
-	state := w.kube.Labels[labelUpgrade]
+func (n *nodeReport) upgrade() {
+	state := n.kube.Labels[labelUpgrade]
 	if state == "" {
 		return
 	}
-	v := check.Finding{
-		Check: driverUpgrade, Subject: labelUpgrade, Since: labelWritten(w.kube,
-			labelUpgrade), Fix: w.operatorLog(),
+	f := check.Finding{
+		Check: driverUpgrade, Subject: labelUpgrade, Since: labelWritten(n.kube,
+			labelUpgrade), Fix: n.operatorLog(),
 	}
-	switch none, step := w.noDriverPod(), upgradeSteps[state]; {
+	switch none, step := n.noDriverPod(), upgradeSteps[state]; {
 	case state == "upgrade-done":
-		v.Reason, v.Fix = "no driver upgrade is in progress", ""
+		f.Reason, f.Fix = "no driver upgrade is in progress", ""
 	case none != "":
-		v.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod", state, none)
-		v.Fix = "kubectl label node " + w.kube.Name + " " + labelUpgrade + "-"
-	case state != "upgrade-failed" && w.kube.Labels[labelSkip] == "true":
-		v.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
-		v.Fix = "kubectl label node " + w.kube.Name + " " + labelSkip + "-"
+		f.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod", state, none)
+		f.Fix = "kubectl label node " + n.kube.Name + " " + labelUpgrade + "-"
+	case state != "upgrade-failed" && n.kube.Labels[labelSkip] == "true":
+		f.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
+		f.Fix = "kubectl label node " + n.kube.Name + " " + labelSkip + "-"
 	case state == "upgrade-failed":
-		v.Say(check.Error, "the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+		f.Say(check.Error, "the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", n.Namespace, n.kube.Name)
 	case step == "":
-		v.Say(check.Unknown, "unknown upgrade state %q", state)
+		f.Say(check.Unknown, "unknown upgrade state %q", state)
 	default:
-		w.changing = "the driver upgrade"
-		v.Say(check.Waiting, "a driver upgrade is in progress (%s): %s", state, step)
-		v.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + w.kube.Name
+		n.changing = true
+		f.Say(check.Waiting, "a driver upgrade is in progress (%s): %s", state, step)
+		f.Fix = "kubectl get pods -A -o wide --field-selector spec.nodeName=" + n.kube.Name
 	}
-	w.add(v)
+	n.add(f)
 }
 
 // upgradeSteps describes the states of a driver upgrade in progress.
@@ -222,11 +237,11 @@ var upgradeSteps = map[string]string{
 }
 
 // noDriverPod returns why the node needs no driver pod, or "" if it needs one.
-func (w *nodeJudge) noDriverPod() string {
-	switch value := w.kube.Labels[labelDriver]; {
+func (n *nodeReport) noDriverPod() string {
+	switch value := n.kube.Labels[labelDriver]; {
 	case value == preInstalled || value == "false":
 		return fmt.Sprintf("%s is %s", labelDriver, value)
-	case w.policy != nil && !w.is("driver.enabled") && !w.is("driver.nvidiaDriverCRD.enabled"):
+	case n.policy != nil && !n.is("driver.enabled") && !n.is("driver.nvidiaDriverCRD.enabled"):
 		return "driver.enabled is false"
 	}
 	return ""
@@ -241,52 +256,53 @@ const migPatience = 5 * 5 * time.Minute
 const migReaction = time.Minute
 
 // mig checks the state of a MIG change. The resources after a successful change are checked by predicted.
-func (w *nodeJudge) mig() {
-	config, state := w.kube.Labels[LabelMIG], w.kube.Labels[labelMIGState]
-	v := check.Finding{
-		Check: node.MIGState, Subject: labelMIGState, Since: labelWritten(w.kube, labelMIGState),
-		Fix: w.migLog(), Evidence: label(w.kube, labelMIGState),
+func (n *nodeReport) mig() {
+	config, state := n.kube.Labels[LabelMIG], n.kube.Labels[labelMIGState]
+	f := check.Finding{
+		Check: node.MIGState, Subject: labelMIGState, Since: labelWritten(n.kube, labelMIGState),
+		Fix: n.migLog(), Evidence: label(n.kube, labelMIGState),
 	}
 	age := "for an unknown time"
-	if !v.Since.IsZero() {
-		age = "for " + w.At.Sub(v.Since).Round(time.Second).String()
+	if !f.Since.IsZero() {
+		age = "for " + n.At.Sub(f.Since).Round(time.Second).String()
 	}
-	requested := labelWritten(w.kube, LabelMIG)
+	requested := labelWritten(n.kube, LabelMIG)
 	ended := state == "success" || state == "failed"
 	switch {
 	case config == "" && state == "":
 		return
-	case ended && requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction:
-		v.Severity, w.changing, v.Since = check.Waiting, "the MIG change", requested
-		v.Reason = fmt.Sprintf("the MIG config %q is requested; the state %s is from the previous change", config, state)
+	case ended && requested.After(f.Since) && !f.Since.IsZero() && n.At.Sub(requested) < migReaction:
+		f.Severity, n.changing, f.Since = check.Waiting, true, requested
+		f.Reason = fmt.Sprintf("the MIG config %q is requested; the state %s is from the previous change", config, state)
 	case state == "success":
-		v.Reason, v.Fix = fmt.Sprintf("the MIG manager has applied %q", config), ""
+		f.Reason, f.Fix = fmt.Sprintf("the MIG manager has applied %q", config), ""
 	case state == "failed":
-		v.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit the GPUs, or it leaves a GPU out", config)
-	case state == "pending" && !v.Since.IsZero() && w.At.Sub(v.Since) > migPatience:
-		v.Say(check.Error, "the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
+		f.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit the GPUs, or it leaves a GPU out", config)
+	case state == "pending" && !f.Since.IsZero() && n.At.Sub(f.Since) > migPatience:
+		f.Say(check.Error, "the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
 			"probably given up without changing the state", config, age, migPatience)
-		w.stuck = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, LabelMIG, w.kube.Name, LabelMIG, config)
-		v.Fix = w.stuck
+		n.stuck = true
+		f.Fix = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s",
+			n.kube.Name, LabelMIG, n.kube.Name, LabelMIG, config)
 	case state == "pending":
-		v.Severity, w.changing = check.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the MIG config %q has been pending %s; MIG manager v0.15.0 leaves the state pending "+
+		f.Severity, n.changing = check.Waiting, true
+		f.Reason = fmt.Sprintf("the MIG config %q has been pending %s; MIG manager v0.15.0 leaves the state pending "+
 			"if it gives up waiting for a pod", config, age)
 	case state == "rebooting":
-		v.Severity, w.changing = check.Waiting, "the MIG change"
-		v.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q; the state has been rebooting %s", config, age)
-		v.Fix = "kubectl get node " + w.kube.Name
-	case state == "" && w.kube.Labels[deployPrefix+"mig-manager"] == "" && w.kube.Labels[labelCapable] == "false":
+		f.Severity, n.changing = check.Waiting, true
+		f.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q; the state has been rebooting %s", config, age)
+		f.Fix = "kubectl get node " + n.kube.Name
+	case state == "" && n.kube.Labels[deployPrefix+"mig-manager"] == "" && n.kube.Labels[labelCapable] == "false":
 		return
 	case state == "":
-		v.Say(check.Waiting, "the MIG config %q is requested, but the MIG manager has not set a state", config)
+		f.Say(check.Waiting, "the MIG config %q is requested, but the MIG manager has not set a state", config)
 	default:
-		v.Say(check.Unknown, "unknown MIG state %q", state)
+		f.Say(check.Unknown, "unknown MIG state %q", state)
 	}
-	w.add(v)
+	n.add(f)
 }
 
-func (j *judge) migLog() string { return j.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
+func (v *view) migLog() string { return v.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
 
 // ownedBy reports whether a pod belongs to a DaemonSet.
 func ownedBy(p *corev1.Pod, set operandSet) bool {
@@ -297,145 +313,140 @@ func ownedBy(p *corev1.Pod, set operandSet) bool {
 
 // checkOperands checks the operands that the node should run. Findings about operands that wait for the first broken
 // one are merged into its finding.
-func (w *nodeJudge) checkOperands() {
-	if w.lacks(cluster.DaemonSets) {
+func (n *nodeReport) checkOperands() {
+	if n.lacks(cluster.DaemonSets) {
 		return
 	}
 	done := map[string]bool{}
-	at := len(w.findings)
-	for _, set := range w.sets {
-		w.checkOperand(set, done)
+	before := n.findings
+	n.findings = nil
+	for _, set := range n.sets {
+		n.checkOperand(set, done)
 	}
-	w.ownDriver(at)
-	if value := w.kube.Labels[labelClient]; node.Paused(value) { // DaemonSets of other programs use this label
-		w.paused(labelClient, value)
+	n.ownDriver()
+	if value := n.kube.Labels[labelClient]; node.Paused(value) { // DaemonSets of other programs use this label
+		n.paused(labelClient, value)
 	}
-	w.foldPauses(at)
-	w.foldChain(at)
+	n.findings = append(before, foldChain(n.operands, foldPauses(n.findings))...)
 }
 
 // checkOperand checks the pod of a DaemonSet that selects the node. If only the deploy label differs, it explains the
 // label's value. done holds the labels that are already explained.
-func (w *nodeJudge) checkOperand(set operandSet, done map[string]bool) {
+func (n *nodeReport) checkOperand(set operandSet, done map[string]bool) {
 	key := deployPrefix + set.component
-	value, found := w.kube.Labels[key]
+	value, found := n.kube.Labels[key]
 	selects := maps.Clone(set.Spec.Template.Spec.NodeSelector)
 	delete(selects, key)
 	switch {
-	case !matches(selects, w.kube.Labels):
+	case !matches(selects, n.kube.Labels):
 		return // the DaemonSet is for another pool, kernel or workload type
 	case value == set.Spec.Template.Spec.NodeSelector[key]:
-		w.pod(set)
+		n.pod(set)
 		return
 	case done[key]:
 		return
 	}
 	done[key] = true
-	v := check.Finding{Check: operandState, Severity: check.Warning, Subject: key, Fix: "kubectl label node " + w.kube.Name + " " + key + "-"}
+	f := check.Finding{Check: operandState, Severity: check.Warning, Subject: key, Fix: "kubectl label node " + n.kube.Name + " " + key + "-"}
 	switch {
 	case node.Paused(value):
-		w.paused(key, value)
+		n.paused(key, value)
 		return
 	case set.component == "driver" && value == preInstalled:
-		v.Severity, v.Fix = check.OK, ""
-		v.Reason = "the label is pre-installed: the node has its own driver and runs no driver container"
-		w.add(v)
+		f.Severity, f.Fix = check.OK, ""
+		f.Reason = "the label is pre-installed: the node has its own driver and runs no driver container"
+		n.add(f)
 		return
 	case value == "false":
-		v.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
-		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
+		f.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
+		f.Fix = "kubectl label node " + n.kube.Name + " " + key + "=true --overwrite"
 	case found && value == "":
-		v.Reason = "the label is empty, so the operand does not run: " +
+		f.Reason = "the label is empty, so the operand does not run: " +
 			"releases before v26.7 leave it empty after pausing an operand that did not run"
 	case found:
-		v.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: the operator does not correct it, and the operand does not run", value)
-	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
+		f.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: the operator does not correct it, and the operand does not run", value)
+	case !n.wantsContainers() || !n.forContainers(set.component) && set.component != "mig-manager":
 		return
-	case set.component == "mig-manager" && w.kube.Labels[labelCapable] != "true":
+	case set.component == "mig-manager" && n.kube.Labels[labelCapable] != "true":
 		return
 	default:
-		v.Severity, v.Fix = check.Error, w.operatorLog()
-		v.Reason = "the label is absent: the operator has not assigned the operand to the node"
+		f.Severity, f.Fix = check.Error, n.operatorLog()
+		f.Reason = "the label is absent: the operator has not assigned the operand to the node"
 	}
-	v = w.own(v)
-	w.operands = append(w.operands, operand{component: set.component, podState: podState{Finding: v}})
-	w.add(v)
+	f = n.own(f)
+	n.operands = append(n.operands, operand{component: set.component, podState: podState{Finding: f}})
+	n.add(f)
 }
 
 // wantsContainers reports whether the node should run the operands for containers: a ClusterPolicy is in force, the
 // operator has labeled the node, and the node is not for virtual machines.
-func (w *nodeJudge) wantsContainers() bool {
-	return w.policy != nil && w.kube.Labels[labelPresent] == "true" && !w.forMachines(w.kube)
+func (n *nodeReport) wantsContainers() bool {
+	return n.policy != nil && n.kube.Labels[labelPresent] == "true" && !n.forMachines(n.kube)
 }
 
 // paused reports an operand that is paused by its label, for example with the value paused-for-mig-change. The driver
 // manager appends paused-for-driver-upgrade to the value that the label already has.
-func (w *nodeJudge) paused(key, value string) {
-	v := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(w.kube, key)}
+func (n *nodeReport) paused(key, value string) {
+	f := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(n.kube, key)}
 	change, state := "the change", ""
 	switch value {
 	case "paused-for-mig-change":
-		change, state, v.Fix = "the MIG change", w.kube.Labels[labelMIGState], w.migLog()
+		change, state, f.Fix = "the MIG change", n.kube.Labels[labelMIGState], n.migLog()
 	case "paused-for-vgpu-change":
-		change, state = "the vGPU change", w.kube.Labels[labelVGPUState]
+		change, state = "the vGPU change", n.kube.Labels[labelVGPUState]
 	}
 	upgrading := strings.Contains(value, "paused-for-driver-upgrade")
 	if upgrading {
 		change = "the driver upgrade"
 	}
-	v.Reason = fmt.Sprintf("the label is %s: the pod is paused until %s ends", value, change)
+	f.Reason = fmt.Sprintf("the label is %s: the pod is paused until %s ends", value, change)
 	switch {
-	case upgrading && w.kube.Labels[labelUpgrade] == "upgrade-failed":
-		v.Say(check.Error, "the label is %s, but the driver upgrade has failed: the operand stays paused", value)
-		v.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", w.Namespace, w.kube.Name)
+	case upgrading && n.kube.Labels[labelUpgrade] == "upgrade-failed":
+		f.Say(check.Error, "the label is %s, but the driver upgrade has failed: the operand stays paused", value)
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", n.Namespace, n.kube.Name)
 	case upgrading:
-		w.changing = change
-		v.Fix = "kubectl logs -n " + w.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
+		n.changing = true
+		f.Fix = "kubectl logs -n " + n.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
-		v.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
-		v.Fix = "kubectl label node " + w.kube.Name + " " + key + "=true --overwrite"
-	case change == "the MIG change" && w.stuck != "":
+		f.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
+		f.Fix = "kubectl label node " + n.kube.Name + " " + key + "=true --overwrite"
+	case change == "the MIG change" && n.stuck:
 		return // mig has reported the stuck change
 	default:
-		w.changing = change
+		n.changing = true
 	}
-	w.add(v)
+	n.add(f)
 }
 
-// foldPauses merges findings about operands that are paused for the same reason, beginning at index from.
-func (w *nodeJudge) foldPauses(from int) {
-	first := map[string]int{}
-	keys := map[string][]string{}
-	findings := w.findings[:from]
-	for _, v := range w.findings[from:] {
-		if v.Check != node.OperandPaused {
-			findings = append(findings, v)
-			continue
+// foldPauses merges findings about operands that are paused for the same reason.
+func foldPauses(findings []check.Finding) []check.Finding {
+	paused := map[string][]string{} // maps a reason to the labels
+	var merged []check.Finding
+	for _, f := range findings {
+		if f.Check == node.OperandPaused {
+			paused[f.Reason] = append(paused[f.Reason], f.Subject)
 		}
-		if _, again := first[v.Reason]; !again {
-			first[v.Reason] = len(findings)
-			findings = append(findings, v)
+		if f.Check != node.OperandPaused || len(paused[f.Reason]) == 1 {
+			merged = append(merged, f)
 		}
-		keys[v.Reason] = append(keys[v.Reason], v.Subject)
 	}
-	for reason, i := range first {
-		v, all := &findings[i], keys[reason]
-		if len(all) < 2 {
-			continue
+	for i := range merged {
+		f := &merged[i]
+		if keys := paused[f.Reason]; f.Check == node.OperandPaused && len(keys) > 1 {
+			f.Fix = strings.Replace(f.Fix, " "+f.Subject+"=true", " "+strings.Join(keys, "=true ")+"=true", 1)
+			f.Reason += fmt.Sprintf("; %d operands are paused this way", len(keys))
 		}
-		v.Fix = strings.Replace(v.Fix, " "+v.Subject+"=true", " "+strings.Join(all, "=true ")+"=true", 1)
-		v.Reason += fmt.Sprintf("; %d operands are paused this way", len(all))
 	}
-	w.findings = findings
+	return merged
 }
 
 // pod checks the pod of a DaemonSet on the node.
-func (w *nodeJudge) pod(set operandSet) {
-	if w.lacks(cluster.Pods) {
+func (n *nodeReport) pod(set operandSet) {
+	if n.lacks(cluster.Pods) {
 		return
 	}
 	l := operand{component: set.component}
-	for _, p := range w.operandPods {
+	for _, p := range n.operandPods {
 		// a terminating pod may already have a replacement
 		if ownedBy(p, set) && (l.pod == nil || l.pod.DeletionTimestamp != nil) {
 			l.pod, l.podState = p, podStateOf(p)
@@ -445,26 +456,26 @@ func (w *nodeJudge) pod(set operandSet) {
 	if l.pod == nil {
 		l.Say(check.Waiting, "the node has no pod of this operand")
 		l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
-		l.Evidence = w.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, w.kube.Name)
-		if taint := blocked(&l.Finding, set, w.kube); taint != "" {
+		l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
+		if taint := blocked(&l.Finding, set, n.kube); taint != "" {
 			l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
-		} else if d := w.refused(set); d != nil {
+		} else if d := n.refused(set); d != nil {
 			d.explain(&l.Finding)
 		}
 	}
 	switch {
 	case l.pod != nil && l.unstarted:
-		w.sandbox(&l)
+		n.sandbox(&l)
 	case l.pod != nil && set.component == "operator-validator":
-		w.validated(&l)
+		n.validated(&l)
 	case l.pod != nil && set.component == "driver":
-		w.driverSystem(&l)
-		w.driverLog(&l)
+		n.driverSystem(&l)
+		n.driverLog(&l)
 	case set.component == "device-plugin" && l.blames == "":
 		l.blames = mpsDaemon // with MPS, the plugin waits for the daemon
 	}
 	if l.pod != nil && strings.HasPrefix(l.Cause, "image ") {
-		if e := w.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
+		if e := n.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
 			l.Evidence = evidenceOf(e)
 		}
 	}
@@ -474,8 +485,8 @@ func (w *nodeJudge) pod(set operandSet) {
 			l.blames = ""
 		}
 	}
-	w.operands = append(w.operands, l)
-	w.add(l.Finding)
+	n.operands = append(n.operands, l)
+	n.add(l.Finding)
 }
 
 // imageSystem matches the operating system at the end of a driver image's tag.
@@ -483,16 +494,16 @@ var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)
 
 // driverSystem explains a failed driver container whose image is for another operating system. On OpenShift, images are
 // not compared, because the driver toolkit builds the driver.
-func (w *nodeJudge) driverSystem(l *operand) {
+func (n *nodeReport) driverSystem(l *operand) {
 	const container = "nvidia-driver-ctr"
-	os, _ := systemOf(w.kube)
+	os, _ := systemOf(n.kube)
 	built := imageSystem.FindStringSubmatch(image(l.pod, container))
 	if l.Severity != check.Error || built == nil || os.id == "" || os.id == "rhcos" || built[1] == os.id &&
 		(strings.HasPrefix(os.version, built[2]) || strings.HasPrefix(built[2], os.version)) {
 		return
 	}
 	l.Reason = fmt.Sprintf("its image is for %s%s, but the node runs %s: %s", built[1], built[2], os, l.Reason)
-	l.Fix = driverForEachSystem(w.kube.Name)
+	l.Fix = driverForEachSystem(n.kube.Name)
 }
 
 // mpsDaemon is the component of the MPS control daemon, whose DaemonSet has the deploy label of the device plugin.
@@ -507,13 +518,13 @@ const sandboxPatience = 5 * time.Minute
 // sandbox explains why a pod has no sandbox. It looks for a missing ConfigMap, for an event that names the cause, and
 // for a broken container-toolkit. If it finds none, the container runtime probably has no handler for the RuntimeClass.
 // The toolkit installs that handler.
-func (w *nodeJudge) sandbox(l *operand) {
-	for _, v := range l.pod.Spec.Volumes {
-		if m := v.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && w.maps[m.Name] == nil && !w.lacks(cluster.ConfigMaps) {
+func (n *nodeReport) sandbox(l *operand) {
+	for _, volume := range l.pod.Spec.Volumes {
+		if m := volume.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && n.maps[m.Name] == nil && !n.lacks(cluster.ConfigMaps) {
 			l.Severity = check.Error
 			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which does not exist in namespace %s", m.Name, l.pod.Namespace)
 			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
-			l.Evidence = w.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", m.Name, len(w.maps), w.Namespace)
+			l.Evidence = n.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", m.Name, len(n.maps), n.Namespace)
 			return
 		}
 	}
@@ -524,8 +535,8 @@ func (w *nodeJudge) sandbox(l *operand) {
 		l.Reason = reason + ": " + d.reason
 	}
 	var d *diagnosis
-	if e := w.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
-		d = w.diagnose(e, sandboxes)
+	if e := n.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
+		d = n.diagnose(e, sandboxes)
 	}
 	if d != nil && !strings.HasPrefix(d.cause, "handler ") {
 		explain(d)
@@ -535,7 +546,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 		return
 	}
 	class := *l.pod.Spec.RuntimeClassName
-	if i := slices.IndexFunc(w.operands, func(o operand) bool { return o.component == "container-toolkit" }); i >= 0 && isBroken(w.operands[i]) {
+	if i := slices.IndexFunc(n.operands, func(o operand) bool { return o.component == "container-toolkit" }); i >= 0 && isBroken(n.operands[i]) {
 		l.blames = "container-toolkit"
 		l.Reason += ": it waits for the RuntimeClass " + class + ", which container-toolkit sets up in the container runtime"
 		return
@@ -545,7 +556,7 @@ func (w *nodeJudge) sandbox(l *operand) {
 		return
 	}
 	l.Fix += "  # see its events"
-	if slices.ContainsFunc(w.operandPods, func(p *corev1.Pod) bool {
+	if slices.ContainsFunc(n.operandPods, func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
 	}) {
 		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: probably a volume or the network is missing", class)
@@ -553,9 +564,9 @@ func (w *nodeJudge) sandbox(l *operand) {
 	}
 	l.Fix += "; on the node, sudo gpuop node checks the runtime's configuration"
 	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, or has not been restarted since the handler was added", class)
-	late := w.At.Sub(l.Since) > sandboxPatience
+	late := n.At.Sub(l.Since) > sandboxPatience
 	switch {
-	case w.policy != nil && !w.is("toolkit.enabled"):
+	case n.policy != nil && !n.is("toolkit.enabled"):
 		l.Reason += "; toolkit.enabled is false, so the node must have its own toolkit"
 	case late:
 		l.Reason += "; no problem with container-toolkit was found"
@@ -569,9 +580,9 @@ func (w *nodeJudge) sandbox(l *operand) {
 var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
 
 // validated explains why a validator waits: it reports the state of the newest workload pod that has not succeeded.
-func (w *nodeJudge) validated(l *operand) {
+func (n *nodeReport) validated(l *operand) {
 	var newest *corev1.Pod
-	for _, p := range w.operandPods {
+	for _, p := range n.operandPods {
 		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded &&
 			(newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
@@ -587,102 +598,102 @@ func (w *nodeJudge) validated(l *operand) {
 	}
 }
 
-// ownDriver inserts a finding about a missing driver at index first, if operands wait for the driver and no DaemonSet
+// ownDriver inserts a finding about a missing driver at the front, if operands wait for the driver and no DaemonSet
 // installs it. If the driver's deploy label is the reason, the finding replaces those about the label.
-func (w *nodeJudge) ownDriver(first int) {
-	waits := slices.IndexFunc(w.operands, func(l operand) bool { return l.blames == "driver" && isBroken(l) })
-	if waits < 0 || w.policy == nil || slices.ContainsFunc(w.operands, func(l operand) bool {
+func (n *nodeReport) ownDriver() {
+	waits := slices.IndexFunc(n.operands, func(l operand) bool { return l.blames == "driver" && isBroken(l) })
+	if waits < 0 || n.policy == nil || slices.ContainsFunc(n.operands, func(l operand) bool {
 		return l.component == "driver" && (l.pod != nil || isBroken(l))
 	}) {
 		return
 	}
-	v := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: w.operands[waits].Since, Evidence: label(w.kube, labelDriver)}
-	if why := w.noDriverPod(); why != "" {
-		v.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, w.operands[waits].component)
-		v.Fix = "sudo gpuop node  # on " + w.kube.Name
+	f := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: n.operands[waits].Since, Evidence: label(n.kube, labelDriver)}
+	if why := n.noDriverPod(); why != "" {
+		f.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, n.operands[waits].component)
+		f.Fix = "sudo gpuop node  # on " + n.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
-			v.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
-				"checks the node's own driver", w.kube.Name, labelDriver)
-			own := slices.DeleteFunc(w.findings[first:], func(r check.Finding) bool { return r.Subject == labelDriver })
-			w.findings = w.findings[:first+len(own)]
+			f.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
+				"checks the node's own driver", n.kube.Name, labelDriver)
+			isReplaced := func(other check.Finding) bool { return other.Subject == labelDriver }
+			n.findings = slices.DeleteFunc(n.findings, isReplaced)
 		} else {
-			v.Evidence = w.setting("driver.enabled")
+			f.Evidence = n.setting("driver.enabled")
 		}
 	} else {
-		v.Fix = w.operatorLog()
-		v.Reason = "no DaemonSet of the driver selects the node"
-		for _, set := range w.sets {
+		f.Fix = n.operatorLog()
+		f.Reason = "no DaemonSet of the driver selects the node"
+		for _, set := range n.sets {
 			if set.component == "driver" {
-				v.Reason += "; " + w.unlike(set)
+				f.Reason += "; " + n.unlike(set)
 			}
 		}
 	}
-	v = w.own(v)
-	w.findings = slices.Insert(w.findings, first, v)
-	w.operands = slices.Insert(w.operands, 0, operand{component: "driver", podState: podState{Finding: v}})
+	f = n.own(f)
+	n.findings = slices.Insert(n.findings, 0, f)
+	n.operands = slices.Insert(n.operands, 0, operand{component: "driver", podState: podState{Finding: f}})
 }
 
 // unlike describes the labels in the DaemonSet's nodeSelector that the node lacks or has with a different value.
-func (w *nodeJudge) unlike(set operandSet) string {
+func (n *nodeReport) unlike(set operandSet) string {
 	var terms []string
 	selector := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if w.kube.Labels[key] != selector[key] {
-			terms = append(terms, fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(w.kube.Labels, key)))
+		if n.kube.Labels[key] != selector[key] {
+			terms = append(terms, fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(n.kube.Labels, key)))
 		}
 	}
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
 }
 
 // firstBroken returns the broken operand that causes others to wait, or nil if no operand is broken.
-func (w *nodeJudge) firstBroken() *operand {
-	i := slices.IndexFunc(w.operands, isBroken)
+func firstBroken(operands []operand) *operand {
+	i := slices.IndexFunc(operands, isBroken)
 	if i < 0 {
 		return nil
 	}
 	// the first one can wait for a later one: the validator's last step waits for the device plugin
-	for range w.operands {
-		at := slices.IndexFunc(w.operands, func(l operand) bool { return l.component == w.operands[i].blames && isBroken(l) })
-		if at < 0 || w.operands[i].Severity == check.Error && w.operands[i].blames == "" {
+	for range operands {
+		at := slices.IndexFunc(operands, func(l operand) bool { return l.component == operands[i].blames && isBroken(l) })
+		if at < 0 || operands[i].Severity == check.Error && operands[i].blames == "" {
 			break
 		}
 		i = at
 	}
-	return &w.operands[i]
+	return &operands[i]
 }
 
 // resources reports labels and resources of the node that contradict each other or the prediction.
-func (w *nodeJudge) resources() {
-	if w.policy == nil && len(w.GPUClusters) > 0 {
+func (n *nodeReport) resources() {
+	if n.policy == nil && len(n.GPUClusters) > 0 {
 		return // DRA uses ResourceSlices, and needs no GPU Feature Discovery
 	}
-	follows := w.unsettled()
+	follows := n.unsettled()
 	missing := false
-	for _, f := range node.Check(w.kube) {
-		v := withoutPlace(f)
-		v.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+w.Namespace)
+	for _, found := range node.Check(n.kube) {
+		f := withoutPlace(found)
+		f.Fix = strings.ReplaceAll(found.Fix, "-n gpu-operator", "-n "+n.Namespace)
 		depends := false // depends means that a broken operand can be the cause of the finding
 		switch {
-		case f.Check == node.OperandPaused, f.Check == node.MIGState && f.Subject == labelMIGState:
+		case found.Check == node.OperandPaused, found.Check == node.MIGState && found.Subject == labelMIGState:
 			continue // checkOperands and mig report these
-		case f.Check == node.NoLabels && (w.forMachines(w.kube) || !w.is("gfd.enabled")):
+		case found.Check == node.NoLabels && (n.forMachines(n.kube) || !n.is("gfd.enabled")):
 			continue // GPU Feature Discovery is not meant to run on this node
-		case f.Check == node.NoResource, f.Check == node.NoLabels:
-			missing = missing || f.Check == node.NoResource
+		case found.Check == node.NoResource, found.Check == node.NoLabels:
+			missing = missing || found.Check == node.NoResource
 			depends = true
-		case f.Check == node.CapacityDiffers:
-			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
-			if depends = amount(w.kube.Status.Allocatable, f.Subject) == "0"; depends {
-				v.Say(check.Error, "none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy", amount(w.kube.Status.Capacity, f.Subject))
+		case found.Check == node.CapacityDiffers:
+			f.Fix = n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
+			if depends = amount(n.kube.Status.Allocatable, found.Subject) == "0"; depends {
+				f.Say(check.Error, "none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy", amount(n.kube.Status.Capacity, found.Subject))
 			}
 		}
 		if depends && follows {
 			continue
 		}
-		w.add(v)
+		n.add(f)
 	}
-	if !w.forMachines(w.kube) {
-		w.predicted(follows, missing)
+	if !n.forMachines(n.kube) {
+		n.predicted(follows, missing)
 	}
 }
 
@@ -693,8 +704,8 @@ func withoutPlace(f check.Finding) check.Finding {
 
 // unsettled reports whether wrong resources are expected: the node is being changed, or an operand that provides
 // resources is broken.
-func (w *nodeJudge) unsettled() bool {
+func (n *nodeReport) unsettled() bool {
 	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}
-	return w.changing != "" || w.stuck != "" ||
-		slices.ContainsFunc(w.operands, func(l operand) bool { return isBroken(l) && slices.Contains(makers, l.component) })
+	return n.changing || n.stuck ||
+		slices.ContainsFunc(n.operands, func(l operand) bool { return isBroken(l) && slices.Contains(makers, l.component) })
 }

@@ -19,46 +19,46 @@ import (
 const labelProduct = mig.WholeGPU + ".product"
 
 // sharing checks that the node selects a valid config of the device plugin.
-func (w *nodeJudge) sharing() {
-	value, labeled := w.kube.Labels[sharing.ConfigLabel]
-	v := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
-	if w.shares == nil {
-		if labeled && w.policy != nil {
-			v.Say(check.Warning, "the label selects the config %q, but the ClusterPolicy sets no ConfigMap "+
+func (n *nodeReport) sharing() {
+	value, labeled := n.kube.Labels[sharing.ConfigLabel]
+	f := check.Finding{Check: nodeSharing, Subject: sharing.ConfigLabel}
+	if n.shares == nil {
+		if labeled && n.policy != nil {
+			f.Say(check.Warning, "the label selects the config %q, but the ClusterPolicy sets no ConfigMap "+
 				"(devicePlugin.config.name): the label has no effect", value)
-			v.Fix = "gpuop values gen PLATFORM time-slicing=4"
-			w.add(v)
+			f.Fix = "gpuop values gen PLATFORM time-slicing=4"
+			n.add(f)
 		}
 		return
 	}
-	name, config, ok, problem := w.chosen()
+	name, config, ok, problem := n.chosen()
 	switch {
-	case w.shares.configs == nil:
+	case n.shares.configs == nil:
 		return // already reported: the ConfigMap is missing, or could not be read
 	case !ok && problem != nil:
-		v.Severity, v.Reason, v.Fix = check.Error, problem.Reason, problem.Fix
+		f.Severity, f.Reason, f.Fix = check.Error, problem.Reason, problem.Fix
 	case !ok:
-		v.Say(check.Error, "the device plugin rejects the node's config %q and does not start", name)
-		v.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.shares.name)
+		f.Say(check.Error, "the device plugin rejects the node's config %q and does not start", name)
+		f.Fix = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", n.Namespace, n.shares.name)
 	case name == "":
-		v.Say(check.Note, "no label and no devicePlugin.config.default select a config: the node shares no GPU")
+		f.Say(check.Note, "no label and no devicePlugin.config.default select a config: the node shares no GPU")
 		if problem != nil {
-			v.Fix = problem.Fix
+			f.Fix = problem.Fix
 		}
 	default:
-		v.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
+		f.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
 	}
-	w.add(v)
+	n.add(f)
 }
 
 // stale reports a ConfigMap that changed after the node's device plugin read it. The operator does not restart the
 // plugin when the ConfigMap changes.
-func (w *nodeJudge) stale() {
-	if w.shares == nil || w.shares.changed.IsZero() {
+func (n *nodeReport) stale() {
+	if n.shares == nil || n.shares.changed.IsZero() {
 		return
 	}
 	var read time.Time
-	for _, l := range w.operands {
+	for _, l := range n.operands {
 		if l.component != "device-plugin" || l.pod == nil {
 			continue
 		}
@@ -69,20 +69,20 @@ func (w *nodeJudge) stale() {
 		}
 	}
 	// the config manager reads the file again when the label changes
-	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) && !read.IsZero() {
+	if labeled := labelWritten(n.kube, sharing.ConfigLabel); labeled.After(read) && !read.IsZero() {
 		read = labeled
 	}
-	if read.IsZero() || !read.Before(w.shares.changed) {
+	if read.IsZero() || !read.Before(n.shares.changed) {
 		return
 	}
-	v := check.Finding{
-		Check: staleConfig, Subject: "ConfigMap/" + w.shares.name, Since: w.shares.changed, Cause: "stale " + w.shares.name,
+	f := check.Finding{
+		Check: staleConfig, Subject: "ConfigMap/" + n.shares.name, Since: n.shares.changed, Cause: "stale " + n.shares.name,
 	}
-	v.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
-		"the node still uses the old config", w.shares.changed.Sub(read).Round(time.Second))
-	v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
-	v.Evidence = check.Seen("managedFields", "ConfigMap/"+w.shares.name, "data").At(w.shares.changed)
-	w.add(v)
+	f.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
+		"the node still uses the old config", n.shares.changed.Sub(read).Round(time.Second))
+	f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", n.Namespace)
+	f.Evidence = check.Seen("managedFields", "ConfigMap/"+n.shares.name, "data").At(n.shares.changed)
+	n.add(f)
 }
 
 // expectation holds the predicted labels and resources of a node, and what the prediction is based on.
@@ -97,11 +97,11 @@ type expectation struct {
 
 // predicted compares the node's resources with the prediction. follows means that wrong resources are expected; missing
 // means that the node has no GPU resource. Both have findings already.
-func (w *nodeJudge) predicted(follows, missing bool) {
-	capacity := node.GPUResources(w.kube)
-	want, doubt := w.expect()
+func (n *nodeReport) predicted(follows, missing bool) {
+	capacity := node.GPUResources(n.kube)
+	want, doubt := n.expect()
 	if doubt != nil {
-		w.add(*doubt)
+		n.add(*doubt)
 	}
 	if want == nil {
 		return
@@ -115,30 +115,30 @@ func (w *nodeJudge) predicted(follows, missing bool) {
 	}
 	for _, resource := range resources {
 		expected, found := want.Resources[resource], capacity[resource]
-		v := check.Finding{Check: allocatable, Subject: resource}
+		f := check.Finding{Check: allocatable, Subject: resource}
 		switch {
 		case expected == found && found == 0:
 			continue
 		case expected == found:
-			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
+			f.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(n))
 		case missing, follows:
 			differs = differs || missing
 			continue // another finding explains the difference
-		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
+		case want.divided && n.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
-			v.Check, v.Severity = migNoDevices, check.Error
-			v.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d according to %s",
-				w.kube.Labels[LabelMIG], found, expected, want.by)
-			v.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
+			f.Check, f.Severity = migNoDevices, check.Error
+			f.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d according to %s",
+				n.kube.Labels[LabelMIG], found, expected, want.by)
+			f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", n.Namespace)
 		default:
 			differs = true
-			v.Say(check.Error, "the node offers %d, expected %d from %s", found, expected, want.basis(w))
-			v.Fix = w.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
+			f.Say(check.Error, "the node offers %d, expected %d from %s", found, expected, want.basis(n))
+			f.Fix = n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin")
 		}
-		w.add(v)
+		n.add(f)
 	}
 	if differs {
-		w.stale()
+		n.stale()
 	}
 }
 
@@ -151,12 +151,12 @@ func isDevice(name string) bool {
 }
 
 // basis describes what the prediction is based on: GPUs, MIG config and sharing config.
-func (e *expectation) basis(w *nodeJudge) string {
+func (e *expectation) basis(n *nodeReport) string {
 	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
 	if e.divided {
-		text += ", MIG config " + w.kube.Labels[LabelMIG]
+		text += ", MIG config " + n.kube.Labels[LabelMIG]
 	}
-	if name, config, ok, _ := w.chosen(); ok && name != "" {
+	if name, config, ok, _ := n.chosen(); ok && name != "" {
 		text += fmt.Sprintf(", sharing config %s (%s)", name, config.Strategy())
 	}
 	return text
@@ -164,67 +164,67 @@ func (e *expectation) basis(w *nodeJudge) string {
 
 // expect predicts the node's labels and resources. want is nil if they cannot be predicted. doubt reports why not, or
 // what makes the prediction uncertain. It is nil if there is nothing to report.
-func (w *nodeJudge) expect() (want *expectation, doubt *check.Finding) {
+func (n *nodeReport) expect() (want *expectation, doubt *check.Finding) {
 	unknown := func(subject, reason string) *check.Finding {
-		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(w.kube, labelProduct)}
+		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(n.kube, labelProduct)}
 	}
-	gpus, err := node.GPUs(w.kube)
+	gpus, err := node.GPUs(n.kube)
 	if err != nil || len(gpus) == 0 {
-		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(node.GPUResources(w.kube)) == 0 {
+		if strings.HasSuffix(n.kube.Labels[labelProduct], "-MIG-INVALID") || n.kube.Labels[labelProduct] == "" && len(node.GPUResources(n.kube)) == 0 {
 			return nil, nil // these states have findings already
 		}
-		if w.kube.Labels[labelProduct] == "" && !w.is("gfd.enabled") {
+		if n.kube.Labels[labelProduct] == "" && !n.is("gfd.enabled") {
 			return nil, nil // without GPU Feature Discovery, the node has no labels
 		}
 		return nil, unknown(mig.WholeGPU, "the labels do not show which GPUs the node has, so its resources cannot be checked")
 	}
-	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
+	if n.policy == nil && n.lacks(cluster.ClusterPolicies) && !n.absent(cluster.ClusterPolicies) {
 		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
 	}
-	_, config, ok, _ := w.chosen()
+	_, config, ok, _ := n.chosen()
 	switch {
-	case !ok && w.shares.configs == nil && w.lacks(cluster.ConfigMaps):
-		return nil, unknown("ConfigMap/"+w.shares.name, "the sharing config could not be read, so the expected resources are unknown")
+	case !ok && n.shares.configs == nil && n.lacks(cluster.ConfigMaps):
+		return nil, unknown("ConfigMap/"+n.shares.name, "the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
-		return nil, nil // configs or sharing has reported why
+		return nil, nil // sharingFiles or sharing has reported why
 	}
-	strategy := cmp.Or(w.text("mig.strategy"), mig.StrategyNone)
-	if w.policy == nil {
-		strategy = cmp.Or(w.kube.Labels[mig.StrategyLabel], mig.StrategyNone)
+	strategy := cmp.Or(n.text("mig.strategy"), mig.StrategyNone)
+	if n.policy == nil {
+		strategy = cmp.Or(n.kube.Labels[mig.StrategyLabel], mig.StrategyNone)
 	}
 	want = &expectation{gpus: gpus}
-	if name := w.kube.Labels[LabelMIG]; name != "" && w.kube.Labels[labelCapable] != "false" {
-		if doubt = w.partitioned(want, name); doubt != nil && want.gpus == nil {
+	if name := n.kube.Labels[LabelMIG]; name != "" && n.kube.Labels[labelCapable] != "false" {
+		if doubt = n.partitioned(want, name); doubt != nil && want.gpus == nil {
 			return nil, doubt
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(f check.Finding) bool { return f.Severity == check.Error }); i >= 0 && doubt == nil {
-		v := withoutPlace(want.Findings[i])
-		v.Evidence = w.setting("mig.strategy")
-		doubt = &v
+	if i := slices.IndexFunc(want.Findings, func(found check.Finding) bool { return found.Severity == check.Error }); i >= 0 && doubt == nil {
+		f := withoutPlace(want.Findings[i])
+		f.Evidence = n.setting("mig.strategy")
+		doubt = &f
 	}
 	return want, doubt
 }
 
 // partitioned applies the named MIG config to want.gpus. If the config is unknown, want.gpus is unchanged. If the
 // config does not fit, want.gpus is nil. In both cases, partitioned returns a finding.
-func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Finding) {
+func (n *nodeReport) partitioned(want *expectation, name string) (doubt *check.Finding) {
 	board, product := want.gpus[0].Board, want.gpus[0].Product
-	named, source, found := w.migConfig(name, board)
+	named, source, found := n.migConfig(name, board)
 	if !found {
 		doubt = &check.Finding{
 			Check: migConfig, Severity: check.Error, Subject: LabelMIG,
 			Reason: fmt.Sprintf("no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
-			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace,
-				w.kube.Name),
+			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", n.Namespace,
+				n.kube.Name),
 		}
-		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
+		if source == "" && (n.lacks(cluster.ConfigMaps) || board == nil) {
 			doubt.Say(check.Unknown, "the MIG config %q for %s is unknown: no ConfigMap that was read contains it", name, product)
 		}
 		return doubt
 	}
-	after, problem := divide(named, want.gpus, w.kube.Labels)
+	after, problem := divide(named, want.gpus, n.kube.Labels)
 	if problem == "" {
 		want.gpus, want.by = after, source
 		want.divided = slices.ContainsFunc(after, func(g mig.GPU) bool { return g.Enabled })
@@ -232,16 +232,16 @@ func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *check.Fi
 	}
 	want.gpus = nil
 	severity := check.Error
-	if w.unsettled() {
+	if n.unsettled() {
 		severity = check.Waiting
 	}
 	id := migConfig
-	if w.kube.Labels[labelMIGState] == "success" {
+	if n.kube.Labels[labelMIGState] == "success" {
 		id = migNoDevices
 	}
 	return &check.Finding{
 		Check: id, Severity: severity, Subject: LabelMIG, Reason: fmt.Sprintf("%s (%s)", problem, source),
-		Fix: w.migLog(),
+		Fix: n.migLog(),
 	}
 }
 

@@ -17,32 +17,32 @@ import (
 )
 
 // kubernetes checks the server's version against the support matrix.
-func (j *judge) kubernetes() {
+func kubernetes(v *view) []check.Finding {
 	first, last := 0, 0
-	for _, r := range series(j.Release) {
+	for _, r := range series(v.Release) {
 		if r.first > 0 {
 			first, last = min(cmp.Or(first, r.first), r.first), max(last, r.last)
 		}
 	}
-	version := j.Version
+	version := v.Version
 	have, ok := minor(version)
-	v := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes", Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	f := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes", Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		v.Severity, v.Reason, v.Fix = check.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
+		f.Severity, f.Reason, f.Fix = check.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.Say(check.Unknown, "%s; gpuop has no support matrix for %s", version, j.Release)
-		v.Fix = "see the platform support page of " + j.Release.String()
+		f.Say(check.Unknown, "%s; gpuop has no support matrix for %s", version, v.Release)
+		f.Fix = "see the platform support page of " + v.Release.String()
 	case have < first:
-		v.Say(check.Error, "%s is too old: %s supports 1.%d to 1.%d", version, j.Release, first, last)
-		v.Fix = "upgrade Kubernetes, or try an older release with gpuop preflight --version"
+		f.Say(check.Error, "%s is too old: %s supports 1.%d to 1.%d", version, v.Release, first, last)
+		f.Fix = "upgrade Kubernetes, or try an older release with gpuop preflight --version"
 	case have > last:
-		v.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d", version, j.Release, first, last)
-		v.Fix = "gpuop preflight --version latest"
+		f.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d", version, v.Release, first, last)
+		f.Fix = "gpuop preflight --version latest"
 	default:
-		v.Reason = fmt.Sprintf("%s is in the range 1.%d to 1.%d that %s supports", version, first, last, j.Release)
+		f.Reason = fmt.Sprintf("%s is in the range 1.%d to 1.%d that %s supports", version, first, last, v.Release)
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // system is an operating system as named in the driver's image tags.
@@ -102,62 +102,62 @@ func systemSeen(n *corev1.Node) check.Evidence {
 		labelVersion, n.Labels[labelVersion])
 }
 
-// driverOS checks for mixed operating systems. The operator selects the driver image for all nodes by the operating
+// driverSystems checks for mixed operating systems. The operator selects the driver image for all nodes by the operating
 // system of the first GPU node.
-func (j *judge) driverOS() {
-	if len(j.gpu) == 0 {
-		return
+func driverSystems(v *view) []check.Finding {
+	if len(v.gpu) == 0 {
+		return nil
 	}
-	first := j.gpu[0]
+	first := v.gpu[0]
 	os, labeled := systemOf(first)
-	tag := os.tag(j.Release)
-	v := check.Finding{Check: driverOS, Subject: "operating systems", Evidence: systemSeen(first)}
+	tag := os.tag(v.Release)
+	f := check.Finding{Check: driverOS, Subject: "operating systems", Evidence: systemSeen(first)}
 	drivers, byOS := 0, map[string]int{}
 	var wrong []string
-	for _, n := range j.gpu {
-		if !j.runs("driver", n) {
+	for _, n := range v.gpu {
+		if !v.runs("driver", n) {
 			continue
 		}
 		drivers++
 		s, _ := systemOf(n)
-		byOS[cmp.Or(s.tag(j.Release), "unknown")]++
-		if s.tag(j.Release) != tag {
+		byOS[cmp.Or(s.tag(v.Release), "unknown")]++
+		if s.tag(v.Release) != tag {
 			wrong = append(wrong, n.Name)
 		}
 	}
-	precompiled := j.is("driver.usePrecompiled")
+	precompiled := v.is("driver.usePrecompiled")
 	switch {
 	case drivers == 0:
-		v.Reason = "no GPU node gets the operator's driver container"
-	case !j.is("driver.enabled"):
-		v.Reason, v.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)), j.setting("driver.enabled")
-	case j.is("driver.nvidiaDriverCRD.enabled"):
-		v.Reason = fmt.Sprintf("%s; each NVIDIADriver selects the image for its nodes", counts(byOS))
-		v.Evidence = j.setting("driver.nvidiaDriverCRD.enabled")
-	case !precompiled && (os.id == "rhcos" || j.openShift() && j.get("operator.use_ocp_driver_toolkit") != false):
-		v.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
+		f.Reason = "no GPU node gets the operator's driver container"
+	case !v.is("driver.enabled"):
+		f.Reason, f.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)), v.setting("driver.enabled")
+	case v.is("driver.nvidiaDriverCRD.enabled"):
+		f.Reason = fmt.Sprintf("%s; each NVIDIADriver selects the image for its nodes", counts(byOS))
+		f.Evidence = v.setting("driver.nvidiaDriverCRD.enabled")
+	case !precompiled && (os.id == "rhcos" || v.openShift() && v.get("operator.use_ocp_driver_toolkit") != false):
+		f.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
 	case os.id == "":
-		v.Say(check.Error, "the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
+		f.Say(check.Error, "the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
 			"NFD has not set %s", first.Name, labelID)
-		v.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
+		f.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
-		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
-		v.Reason = fmt.Sprintf("mixed operating systems (%s): all nodes get the driver image of %s (%s), which is wrong for %s",
+		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
+		f.Reason = fmt.Sprintf("mixed operating systems (%s): all nodes get the driver image of %s (%s), which is wrong for %s",
 			counts(byOS), first.Name, tag, check.Count(len(wrong), "node"))
-		v.Fix = driverForEachSystem(wrong...)
+		f.Fix = driverForEachSystem(wrong...)
 	default:
-		v.Reason = fmt.Sprintf("%d GPU nodes get the driver image for %s", drivers, tag)
+		f.Reason = fmt.Sprintf("%d GPU nodes get the driver image for %s", drivers, tag)
 		if drivers == 1 {
-			v.Reason = fmt.Sprintf("1 GPU node gets the driver image for %s", tag)
+			f.Reason = fmt.Sprintf("1 GPU node gets the driver image for %s", tag)
 		}
 		if precompiled {
-			v.Reason += ", one for each kernel"
+			f.Reason += ", one for each kernel"
 		}
 		if !labeled {
-			v.Reason += ", according to their status: NFD has not labeled them yet"
+			f.Reason += ", according to their status: NFD has not labeled them yet"
 		}
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // driverForEachSystem returns advice for nodes with another operating system, which need their own driver.
@@ -183,17 +183,17 @@ func runtimeOf(n *corev1.Node) string {
 	return name
 }
 
-// containerRuntime checks for mixed container runtimes. The operator assumes one runtime for all nodes: containerd if
+// runtimes checks for mixed container runtimes. The operator assumes one runtime for all nodes: containerd if
 // any GPU node has it, otherwise the runtime of the last GPU node. On OpenShift, it assumes CRI-O. Source: gpu-operator
 // getRuntime.
-func (j *judge) containerRuntime() {
-	if len(j.gpu) == 0 {
-		return
+func runtimes(v *view) []check.Finding {
+	if len(v.gpu) == 0 {
+		return nil
 	}
 	chosen, toolkits, by := "", 0, map[string]int{}
-	for _, n := range j.gpu {
+	for _, n := range v.gpu {
 		name := runtimeOf(n)
-		if j.runs("container-toolkit", n) {
+		if v.runs("container-toolkit", n) {
 			by[cmp.Or(name, "unknown")]++
 			toolkits++
 		}
@@ -201,117 +201,116 @@ func (j *judge) containerRuntime() {
 			chosen = name
 		}
 	}
-	if j.openShift() {
+	if v.openShift() {
 		chosen = "cri-o"
 	}
 	chosen = cmp.Or(chosen, "containerd")
 	found := cmp.Or(counts(by), "no node runs the toolkit")
-	v := check.Finding{
+	f := check.Finding{
 		Check: containerRuntime, Subject: "container runtimes",
 		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(toolkits, "GPU node")),
-		Evidence: j.listed(cluster.Nodes, "%s", found),
+		Evidence: v.listed(cluster.Nodes, "%s", found),
 	}
-	if !j.is("toolkit.enabled") {
-		v.Reason = found + "; toolkit.enabled=false: the nodes' runtimes are not changed"
-		v.Evidence = j.setting("toolkit.enabled")
-		j.add(v)
-		return
+	if !v.is("toolkit.enabled") {
+		f.Reason = found + "; toolkit.enabled=false: the nodes' runtimes are not changed"
+		f.Evidence = v.setting("toolkit.enabled")
+		return []check.Finding{f}
 	}
 	var wrong []string
-	for _, n := range j.gpu {
-		if name := runtimeOf(n); name != chosen && name != "" && j.runs("container-toolkit", n) {
+	for _, n := range v.gpu {
+		if name := runtimeOf(n); name != chosen && name != "" && v.runs("container-toolkit", n) {
 			wrong = append(wrong, n.Name)
 		}
 	}
 	if len(wrong) > 0 {
-		v.Severity, v.Nodes, v.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
-		v.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong for %s",
+		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
+		f.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong for %s",
 			counts(by), chosen, check.Count(len(wrong), "node"))
-		v.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
+		f.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // openShift reports whether the cluster is OpenShift. A gathered folder may lack the CRDs, so the nodes' OS images are
 // checked too.
-func (j *judge) openShift() bool {
-	return j.CRD("clusterversions.config.openshift.io") != nil ||
-		slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
+func (v *view) openShift() bool {
+	return v.CRD("clusterversions.config.openshift.io") != nil ||
+		slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
 // runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
 // virtual machines.
-func (j *judge) runs(component string, n *corev1.Node) bool {
+func (v *view) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
-	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !j.forMachines(n)
+	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !v.forMachines(n)
 }
 
 // gke reports whether a node has the provider ID and the node pool label of GKE.
-func (j *judge) gke() bool {
-	return slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool {
+func (v *view) gke() bool {
+	return slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool {
 		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
 	})
 }
 
-// workers checks that Node Feature Discovery is installed once, by the chart or independently of it.
-func (j *judge) workers() {
-	if j.DaemonSets == nil {
-		return // unread has reported it
+// discovery checks that Node Feature Discovery is installed once, by the chart or independently of it.
+func discovery(v *view) []check.Finding {
+	if v.DaemonSets == nil {
+		return nil // unread has reported it
 	}
 	var other, own []string
-	for _, d := range j.discoverers() {
+	for _, d := range v.discoverers() {
 		// Argo CD and other tools that apply rendered charts do not set this annotation
 		name, found := d.Annotations["meta.helm.sh/release-name"]
-		if d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
-			(!found || name == j.helmRelease()) {
+		if d.Namespace == v.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
+			(!found || name == v.helmRelease()) {
 			own = append(own, d.Namespace+"/"+d.Name)
 		} else {
 			other = append(other, d.Namespace+"/"+d.Name)
 		}
 	}
 	all := append(slices.Clone(other), own...)
-	v := check.Finding{
+	f := check.Finding{
 		Check: nfd, Subject: "Node Feature Discovery",
-		Evidence: j.listed(cluster.DaemonSets, "%d of %d DaemonSets are NFD workers: %s", len(all), len(j.DaemonSets),
+		Evidence: v.listed(cluster.DaemonSets, "%d of %d DaemonSets are NFD workers: %s", len(all), len(v.DaemonSets),
 			cmp.Or(strings.Join(all, ", "), "none")),
 	}
-	wanted := j.is("nfd.enabled")
-	known := slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
-	whole := j.Lacks(cluster.DaemonSets) == nil
+	wanted := v.is("nfd.enabled")
+	known := slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
+	whole := v.Lacks(cluster.DaemonSets) == nil
 	switch {
-	case j.openShift() && len(all) > 0:
-		v.Reason = "DaemonSet " + all[0] + " is installed; NVIDIA's operator from OperatorHub does not include one"
-	case j.openShift() && !known && whole:
-		v.Say(check.Error, "no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
+	case v.openShift() && len(all) > 0:
+		f.Reason = "DaemonSet " + all[0] + " is installed; NVIDIA's operator from OperatorHub does not include one"
+	case v.openShift() && !known && whole:
+		f.Say(check.Error, "no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
 			"Hat's NFD Operator the GPU nodes are not found")
-		v.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
-	case j.policy != nil && len(other) > 0 && len(own) == 0:
+		f.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
+	case v.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
 		// false
-		v.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
+		f.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
-		v.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
-		v.Fix = "helm upgrade … --set nfd.enabled=false"
+		f.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
+		f.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
-		v.Reason = "DaemonSet " + own[0] + " was installed by the chart"
+		f.Reason = "DaemonSet " + own[0] + " was installed by the chart"
 	case wanted:
-		v.Reason = "not installed; the chart will install it"
-		j.partial(&v, cluster.DaemonSets)
+		f.Reason = "not installed; the chart will install it"
+		v.partial(&f, cluster.DaemonSets)
 	case len(all) > 0:
-		v.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
+		f.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
 	case known:
-		v.Say(check.Note, "nfd.enabled=false and no NFD worker is installed, but GPU nodes are labeled already")
+		f.Say(check.Note, "nfd.enabled=false and no NFD worker is installed, but GPU nodes are labeled already")
 	default:
-		v.Say(check.Error, "nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
-		v.Fix = "helm upgrade … --set nfd.enabled=true"
-		j.partial(&v, cluster.DaemonSets)
+		f.Say(check.Error, "nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
+		f.Fix = "helm upgrade … --set nfd.enabled=true"
+		v.partial(&f, cluster.DaemonSets)
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // helmRelease returns the name of the Helm release that installed the operator, or "gpu-operator" if unknown.
-func (j *judge) helmRelease() string {
-	for _, p := range j.Policies() {
+func (v *view) helmRelease() string {
+	for _, p := range v.Policies() {
 		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {
 			return name
 		}
@@ -320,10 +319,10 @@ func (j *judge) helmRelease() string {
 }
 
 // discoverers returns the DaemonSets of Node Feature Discovery workers.
-func (j *judge) discoverers() []*appsv1.DaemonSet {
+func (v *view) discoverers() []*appsv1.DaemonSet {
 	var out []*appsv1.DaemonSet
-	for i := range j.DaemonSets {
-		d := &j.DaemonSets[i]
+	for i := range v.DaemonSets {
+		d := &v.DaemonSets[i]
 		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") ||
 				strings.Contains(d.Name, "worker"))
@@ -334,46 +333,45 @@ func (j *judge) discoverers() []*appsv1.DaemonSet {
 	return out
 }
 
-// podSecurity checks that the namespace allows privileged pods.
-func (j *judge) podSecurity() {
-	if j.Namespaces == nil {
-		return
+// privileges checks that the namespace allows privileged pods.
+func privileges(v *view) []check.Finding {
+	if v.Namespaces == nil {
+		return nil
 	}
 	const enforce = "pod-security.kubernetes.io/enforce"
-	v := check.Finding{Check: podSecurity, Subject: "Namespace/" + j.Namespace}
-	v.Fix = "kubectl label namespace " + j.Namespace + " " + enforce + "=privileged --overwrite"
-	i := slices.IndexFunc(j.Namespaces, func(n corev1.Namespace) bool { return n.Name == j.Namespace })
+	f := check.Finding{Check: podSecurity, Subject: "Namespace/" + v.Namespace}
+	f.Fix = "kubectl label namespace " + v.Namespace + " " + enforce + "=privileged --overwrite"
+	i := slices.IndexFunc(v.Namespaces, func(n corev1.Namespace) bool { return n.Name == v.Namespace })
 	if i < 0 {
-		v.Say(check.Note, "does not exist yet; the operands need the Pod Security level privileged")
-		v.Fix = "kubectl create namespace " + j.Namespace + " && " + v.Fix
-		v.Evidence = j.listed(cluster.Namespaces, "no %s among the %d namespaces", j.Namespace, len(j.Namespaces))
-		j.add(v)
-		return
+		f.Say(check.Note, "does not exist yet; the operands need the Pod Security level privileged")
+		f.Fix = "kubectl create namespace " + v.Namespace + " && " + f.Fix
+		f.Evidence = v.listed(cluster.Namespaces, "no %s among the %d namespaces", v.Namespace, len(v.Namespaces))
+		return []check.Finding{f}
 	}
-	level := j.Namespaces[i].Labels[enforce]
-	v.Evidence = check.Seen("label", v.Subject, "%s=%s", enforce, level)
+	level := v.Namespaces[i].Labels[enforce]
+	f.Evidence = check.Seen("label", f.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
-		v.Reason, v.Fix = "enforces privileged, which the operands need", ""
+		f.Reason, f.Fix = "enforces privileged, which the operands need", ""
 	case level == "":
-		v.Say(check.Note, "enforces no level; if the cluster's default is not privileged, the operands are rejected")
-	case j.is("psa.enabled"):
-		v.Severity, v.Reason, v.Fix = check.Note, fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
+		f.Say(check.Note, "enforces no level; if the cluster's default is not privileged, the operands are rejected")
+	case v.is("psa.enabled"):
+		f.Severity, f.Reason, f.Fix = check.Note, fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
 	default:
-		v.Say(check.Error, "enforces %s: the operands' pods are privileged and will be rejected", level)
+		f.Say(check.Error, "enforces %s: the operands' pods are privileged and will be rejected", level)
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // quota checks that the namespace allows pods with the operands' priority class.
-func (j *judge) quota() {
-	if j.Quotas == nil {
-		return
+func quota(v *view) []check.Finding {
+	if v.Quotas == nil {
+		return nil
 	}
 	var of []corev1.ResourceQuota
 	covered := false
-	for _, q := range j.Quotas {
-		if q.Namespace != j.Namespace {
+	for _, q := range v.Quotas {
+		if q.Namespace != v.Namespace {
 			continue
 		}
 		scoped := coversPriority(&q)
@@ -382,20 +380,21 @@ func (j *judge) quota() {
 			of = append(of, q)
 		}
 	}
-	v := check.Finding{
-		Check: priorityQuota, Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + j.Namespace,
-		Evidence: j.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s", len(of), j.Namespace),
+	none := check.Finding{
+		Check: priorityQuota, Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + v.Namespace,
+		Evidence: v.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s", len(of), v.Namespace),
 	}
-	if j.gke() && !covered {
-		v.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
-			"it, and %s has none", j.Namespace)
-		v.Fix = "kubectl create quota gpu-operator-quota -n " + j.Namespace + " --hard=pods=100 --scopes=PriorityClass"
+	if v.gke() && !covered {
+		none.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
+			"it, and %s has none", v.Namespace)
+		none.Fix = "kubectl create quota gpu-operator-quota -n " + v.Namespace + " --hard=pods=100 --scopes=PriorityClass"
 	}
-	if v.Severity != check.OK || len(of) == 0 {
-		j.add(v)
+	var findings []check.Finding
+	if none.Severity != check.OK || len(of) == 0 {
+		findings = append(findings, none)
 	}
 	for _, q := range of {
-		f := check.Finding{Check: v.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
+		f := check.Finding{Check: none.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
@@ -411,8 +410,9 @@ func (j *judge) quota() {
 		default:
 			f.Reason = fmt.Sprintf("%s of %s allowed pods exist", used.String(), hard.String())
 		}
-		j.add(f)
+		findings = append(findings, f)
 	}
+	return findings
 }
 
 // coversPriority reports whether a quota's scopes select the operands' priority class. GKE rejects pods of that class
@@ -430,33 +430,34 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 
 // serviceMonitor checks for the CRD of dcgm-exporter's ServiceMonitor. Before v26.7.0, the operator does not become
 // ready without it.
-func (j *judge) serviceMonitor() {
-	if j.CRDs == nil {
-		return
+func serviceMonitor(v *view) []check.Finding {
+	if v.CRDs == nil {
+		return nil
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
-	there := j.CRD(definition) != nil
-	v := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: j.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
-	switch enabled := j.is(setting); {
+	there := v.CRD(definition) != nil
+	f := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: v.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
+	switch enabled := v.is(setting); {
 	case !enabled:
-		v.Reason, v.Evidence = "is false", j.setting(setting)
+		f.Reason, f.Evidence = "is false", v.setting(setting)
 	case there:
-		v.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is installed"
-	case j.Release.Before(monitorsOptional):
-		v.Say(check.Error, "is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready", definition)
-		v.Fix = "install the Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
+		f.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is installed"
+	case v.Release.Before(monitorsOptional):
+		f.Say(check.Error, "is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready", definition)
+		f.Fix = "install the Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		v.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created", definition)
-		v.Fix = "install the Prometheus Operator, or scrape dcgm-exporter by annotations"
+		f.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created", definition)
+		f.Fix = "install the Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
-	j.add(v)
+	return []check.Finding{f}
 }
 
 // clients reports DaemonSets that use GPUs without requesting them. They block MIG changes and driver upgrades unless
 // the operator may evict them.
-func (j *judge) clients() {
-	for i := range j.DaemonSets {
-		d := &j.DaemonSets[i]
+func clients(v *view) []check.Finding {
+	var findings []check.Finding
+	for i := range v.DaemonSets {
+		d := &v.DaemonSets[i]
 		spec := &d.Spec.Template.Spec
 		how := ""
 		switch used := usesGPU(spec); {
@@ -468,25 +469,26 @@ func (j *judge) clients() {
 		case used != "":
 			how = "sets " + used
 		}
-		if how == "" || j.isOperand(d) || d.Namespace == j.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") ||
+		if how == "" || v.isOperand(d) || d.Namespace == v.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") ||
 			slices.ContainsFunc(spec.Containers, registers) {
 			continue
 		}
-		v := check.Finding{
+		f := check.Finding{
 			Check: gpuClient, Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
 			Reason: how + ", and is evicted during MIG changes and driver upgrades",
 		}
-		v.Evidence = check.Seen("spec", v.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
+		f.Evidence = check.Seen("spec", f.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
-			v.Severity = check.Warning
-			v.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
-			v.Fix = makeClient(d.Namespace, d.Name)
-			if j.Release.Before(monitorsOptional) {
-				v.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it", d.Namespace, d.Name, j.Release)
+			f.Severity = check.Warning
+			f.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
+			f.Fix = makeClient(d.Namespace, d.Name)
+			if v.Release.Before(monitorsOptional) {
+				f.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it", d.Namespace, d.Name, v.Release)
 			}
 		}
-		j.add(v)
+		findings = append(findings, f)
 	}
+	return findings
 }
 
 // makeClient returns the command that marks the pods of a DaemonSet as clients, which the operator may evict.
@@ -513,93 +515,93 @@ func usesGPU(s *corev1.PodSpec) string {
 	return ""
 }
 
-func (w *nodeJudge) architecture() {
-	n := w.kube
-	arch := cmp.Or(n.Status.NodeInfo.Architecture, n.Labels["kubernetes.io/arch"])
-	v := check.Finding{
+func (n *nodeReport) architecture() {
+	kube := n.kube
+	arch := cmp.Or(kube.Status.NodeInfo.Architecture, kube.Labels["kubernetes.io/arch"])
+	f := check.Finding{
 		Check: architecture, Subject: "architecture", Reason: arch,
-		Evidence: check.Seen("status", "Node/"+n.Name, "architecture %s", cmp.Or(arch, "none")),
+		Evidence: check.Seen("status", "Node/"+kube.Name, "architecture %s", cmp.Or(arch, "none")),
 	}
 	served := arch == "amd64" || arch == "arm64"
-	switch os, _ := systemOf(n); {
-	case n.Labels[labelOperands] == "false":
-		v.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
+	switch os, _ := systemOf(kube); {
+	case kube.Labels[labelOperands] == "false":
+		f.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
 		if !served {
-			v.Severity = check.Note
+			f.Severity = check.Note
 		}
 	case arch == "":
-		v.Say(check.Unknown, "the node's architecture is unknown")
+		f.Say(check.Unknown, "the node's architecture is unknown")
 	case !served:
-		v.Say(check.Error, "the node is %s; the operator's images support only amd64 and arm64", arch)
-		v.Fix = "kubectl label node " + n.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
-	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && w.is("driver.enabled") && !w.is("driver.usePrecompiled"):
-		v.Say(check.Error, "the node is arm64; the driver containers for RHEL 9 support only amd64")
-		v.Fix = "install the driver on the node, then helm upgrade … --set driver.enabled=false"
+		f.Say(check.Error, "the node is %s; the operator's images support only amd64 and arm64", arch)
+		f.Fix = "kubectl label node " + kube.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
+	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && n.is("driver.enabled") && !n.is("driver.usePrecompiled"):
+		f.Say(check.Error, "the node is arm64; the driver containers for RHEL 9 support only amd64")
+		f.Fix = "install the driver on the node, then helm upgrade … --set driver.enabled=false"
 	}
-	w.add(v)
+	n.add(f)
 }
 
 // supported checks the node's operating system and runtime against the support matrix.
-func (w *nodeJudge) supported() {
-	n, systems := w.kube, series(w.Release)
-	os, _ := systemOf(n)
-	v := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(n)}
+func (n *nodeReport) supported() {
+	kube, systems := n.kube, series(n.Release)
+	os, _ := systemOf(kube)
+	f := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(kube)}
 	if len(systems) == 0 {
-		v.Say(check.Unknown, "%s; gpuop has no support matrix for %s", cmp.Or(os.String(), "unknown"), w.Release)
-		v.Fix = "see the platform support page of " + w.Release.String()
-		w.add(v)
+		f.Say(check.Unknown, "%s; gpuop has no support matrix for %s", cmp.Or(os.String(), "unknown"), n.Release)
+		f.Fix = "see the platform support page of " + n.Release.String()
+		n.add(f)
 		return
 	}
 	s, known, exact := find(systems, os)
-	have, ok := minor(w.Version)
+	have, ok := minor(n.Version)
 	switch {
 	case os.id == "":
-		v.Severity, v.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(n.Status.NodeInfo.OSImage, "the node's status does not name it")
-	case !known && !w.is("driver.enabled"):
-		v.Say(check.Note, "%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed", os, w.Release, named(systems))
+		f.Severity, f.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(kube.Status.NodeInfo.OSImage, "the node's status does not name it")
+	case !known && !n.is("driver.enabled"):
+		f.Say(check.Note, "%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed", os, n.Release, named(systems))
 	case !known || !exact:
-		v.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, w.Release, named(systems))
-		v.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
+		f.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, n.Release, named(systems))
+		f.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
 	case ok && s.first > 0 && (have < s.first || have > s.last):
-		v.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, w.Version)
-		v.Fix = "try another release with gpuop preflight --version"
+		f.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, n.Version)
+		f.Fix = "try another release with gpuop preflight --version"
 	}
-	w.add(v)
-	runs := n.Status.NodeInfo.ContainerRuntimeVersion
-	v = check.Finding{
+	n.add(f)
+	runs := kube.Status.NodeInfo.ContainerRuntimeVersion
+	f = check.Finding{
 		Check: runtimeSupported, Subject: "container runtime", Reason: runs,
-		Evidence: check.Seen("status", "Node/"+n.Name, "%s", cmp.Or(runs, "no container runtime")),
+		Evidence: check.Seen("status", "Node/"+kube.Name, "%s", cmp.Or(runs, "no container runtime")),
 	}
-	switch name := runtimeOf(n); {
+	switch name := runtimeOf(kube); {
 	case name == "":
-		v.Say(check.Unknown, "the node's container runtime is unknown")
+		f.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
-		v.Severity, v.Reason, v.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
+		f.Severity, f.Reason, f.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
 	case len(s.runtimes) > 0 && !slices.Contains(s.runtimes, name):
-		v.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
-		v.Fix = "move the node to " + s.runtimes[0]
+		f.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
+		f.Fix = "move the node to " + s.runtimes[0]
 	}
-	w.add(v)
+	n.add(f)
 }
 
 // cdiInRuntime is the first release in which the container runtime injects the GPUs through CDI.
 var cdiInRuntime, _ = chart.ParseVersion("v25.10.0")
 
 // cdi checks that the node's container runtime supports CDI if the operator uses it.
-func (w *nodeJudge) cdi() {
-	runs := w.kube.Status.NodeInfo.ContainerRuntimeVersion
+func (n *nodeReport) cdi() {
+	runs := n.kube.Status.NodeInfo.ContainerRuntimeVersion
 	version, isContainerd := strings.CutPrefix(runs, "containerd://")
 	minor, ok := minor(version)
 	old := isContainerd && ok && minor < 7
-	if !old || !w.is("cdi.enabled") || w.Release.Before(cdiInRuntime) || !w.runs("container-toolkit", w.kube) {
+	if !old || !n.is("cdi.enabled") || n.Release.Before(cdiInRuntime) || !n.runs("container-toolkit", n.kube) {
 		return
 	}
-	v := check.Finding{Check: cdiSupport, Subject: "container runtime", Cause: "CDI " + runs}
-	v.Evidence = check.Seen("status", "Node/"+w.kube.Name, "%s", runs)
-	v.Say(check.Error, "containerd %s does not support CDI, which %s uses to give GPUs to containers: pods get no GPU",
-		version, w.Release)
-	v.Fix = "helm upgrade … --set cdi.enabled=false  # or upgrade containerd to 1.7 or later"
-	w.add(v)
+	f := check.Finding{Check: cdiSupport, Subject: "container runtime", Cause: "CDI " + runs}
+	f.Evidence = check.Seen("status", "Node/"+n.kube.Name, "%s", runs)
+	f.Say(check.Error, "containerd %s does not support CDI, which %s uses to give GPUs to containers: pods get no GPU",
+		version, n.Release)
+	f.Fix = "helm upgrade … --set cdi.enabled=false  # or upgrade containerd to 1.7 or later"
+	n.add(f)
 }
 
 // tolerant is a group of pods with the same tolerations. path is the setting or object that defines the tolerations.
@@ -613,21 +615,21 @@ type tolerant struct {
 // tolerants returns the operands and the NFD worker with their tolerations. If a ClusterPolicy is in force, the
 // tolerations in the cluster are used, otherwise those in the values and the chart. The worker is left out if the chart
 // does not install it, or if the cluster has no worker or several.
-func (j *judge) tolerants() []tolerant {
+func (v *view) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
 	all := []tolerant{{
 		path: "daemonsets.tolerations", what: "the operands, so the node gets none of them",
-		have: node.OperandTolerations(j.tolerations("daemonsets.tolerations")),
+		have: node.OperandTolerations(v.tolerations("daemonsets.tolerations")),
 	}}
-	if j.policy == nil {
+	if v.policy == nil {
 		const path = "node-feature-discovery.worker.tolerations"
-		if j.is("nfd.enabled") {
-			all = append(all, tolerant{path: path, what: what, have: j.tolerations(path)})
+		if v.is("nfd.enabled") {
+			all = append(all, tolerant{path: path, what: what, have: v.tolerations(path)})
 		}
 		return all
 	}
 	// if there are several workers, it is unknown which one labels a node
-	if there := j.discoverers(); len(there) == 1 {
+	if there := v.discoverers(); len(there) == 1 {
 		d := there[0]
 		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, d.Spec.Template.Spec.Tolerations, true})
 	}
@@ -636,39 +638,39 @@ func (j *judge) tolerants() []tolerant {
 
 // taints compares the node's taints with the tolerations of the operands and the NFD worker. It also notes if no taint
 // keeps other pods off the node.
-func (w *nodeJudge) taints() {
-	n, kept, ok := w.kube, false, true
-	for _, taint := range taintsOf(n) {
+func (n *nodeReport) taints() {
+	kube, kept, ok := n.kube, false, true
+	for _, taint := range taintsOf(kube) {
 		kept = kept || taint.Effect != corev1.TaintEffectPreferNoSchedule
-		for _, who := range w.tolerants() {
-			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(n) {
+		for _, who := range n.tolerants() {
+			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(kube) {
 				continue
 			}
 			ok = false
-			w.add(check.Finding{
+			n.add(check.Finding{
 				Check: untolerated, Severity: check.Error, Subject: who.path,
 				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
-				Evidence: check.Seen("taint", "Node/"+n.Name, "%s", taint.ToString()),
+				Evidence: check.Seen("taint", "Node/"+kube.Name, "%s", taint.ToString()),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated by %s", taint.ToString(), who.what),
 				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
 			})
 		}
 	}
-	spec := check.Seen("spec", "Node/"+n.Name, "%s", check.Count(len(n.Spec.Taints), "taint"))
+	spec := check.Seen("spec", "Node/"+kube.Name, "%s", check.Count(len(kube.Spec.Taints), "taint"))
 	if ok {
 		reason := "has no taint that keeps pods away"
 		if kept {
 			reason = "the operands tolerate all taints"
 		}
-		w.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
+		n.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
 	}
-	if len(w.gpu) == len(w.Nodes) {
+	if len(n.gpu) == len(n.Nodes) {
 		return // pods without GPUs have no other node to run on
 	}
-	if !kept && w.Lacks(cluster.Nodes) == nil {
-		w.add(check.Finding{
+	if !kept && n.Lacks(cluster.Nodes) == nil {
+		n.add(check.Finding{
 			Check: untainted, Severity: check.Note, Subject: "taints", Evidence: spec,
-			Reason: "no taint keeps pods without GPU requests off the node", Fix: "kubectl taint node " + n.Name +
+			Reason: "no taint keeps pods without GPU requests off the node", Fix: "kubectl taint node " + kube.Name +
 				" nvidia.com/gpu=present:NoSchedule",
 		})
 	}

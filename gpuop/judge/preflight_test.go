@@ -71,11 +71,6 @@ func TestPreflightOfAHealthyCluster(t *testing.T) {
 	if got := wrong(rows); len(got) != 0 {
 		t.Errorf("findings in the healthy cluster = %v, want none", got)
 	}
-	for _, v := range rows {
-		if v.Check.ID == "" || v.Subject == "" || v.Reason == "" {
-			t.Errorf("finding lacks an ID, subject or reason: %+v", v)
-		}
-	}
 }
 
 func daemonSet(namespace, name, image string) appsv1.DaemonSet {
@@ -496,11 +491,6 @@ func TestJudge(t *testing.T) {
 			}
 			if c.says != "" && !slices.ContainsFunc(rows, func(v check.Finding) bool { return strings.Contains(v.Reason, c.says) }) {
 				t.Errorf("no reason contains %q:\n%s", c.says, text(rows))
-			}
-			for _, v := range rows {
-				if v.Severity == check.Error && v.Fix == "" {
-					t.Errorf("%s is an error without a fix", v.Check.ID)
-				}
 			}
 		})
 	}
