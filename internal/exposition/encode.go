@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ type Encoder struct {
 	spare      chan []byte // of released pages, for the next ones
 
 	duplicates, dropped atomic.Uint64
-	limited             limitCounts // of the latest page
+	limited             atomic.Pointer[map[string]int] // by LimitedPodLabels and so on; nil if the latest page is complete
 }
 
 // NewEncoder returns an Encoder with the given options.
@@ -79,7 +80,7 @@ func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 // trailer follow. Within a family, samples are in the order of columns and then of rows. Families without samples are
 // left out. If several families have the same name, their samples are merged into the first one.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	e.limited.reset()
+	e.limited.Store(nil)
 	families := e.families(s)
 	w := e.write(e.buffer(), s, families, false)
 	if e.isLimited = e.exceeds(w.series); e.isLimited {
@@ -94,8 +95,8 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 		}
 	}
 	e.size, e.loose = len(w.page), w.loose
-	e.duplicates.Add(uint64(w.duplicates))
-	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
+	e.duplicates.Add(uint64(w.duplicateSamples))
+	e.dropped.Add(uint64(w.labels.dropped + w.droppedLabels))
 	return newPage(w.page, &e.compressor, e.spare)
 }
 
@@ -112,7 +113,7 @@ func (e *Encoder) buffer() []byte {
 // write renders the families into an empty buffer. If dropOwners is set, it leaves out the owners' own labels and the
 // copies of shared entities.
 func (e *Encoder) write(page []byte, s *gpu.Snapshot, families []*family, dropOwners bool) *writer {
-	w := &writer{Encoder: e, s: s, labels: e.labelsOf(s, dropOwners), page: page, loose: map[*gpu.Label]*block{}}
+	w := &writer{encoder: e, s: s, labels: e.labelsOf(s, dropOwners), page: page, loose: map[*gpu.Label]*block{}}
 	for _, f := range families {
 		w.family(f)
 		if most := e.opts.Limit.Series; most > 0 && w.series > most && !dropOwners {
@@ -176,24 +177,25 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 	return list
 }
 
-// A writer renders one page.
+// A writer renders one page of an Encoder.
 type writer struct {
-	*Encoder
-	s      *gpu.Snapshot
-	labels *labels
-	page   []byte
-	series int // number of series, not counting those of health
+	encoder *Encoder
+	s       *gpu.Snapshot
+	labels  *labels
+	page    []byte
+	series  int // number of series, not counting those of health
 
-	loose               map[*gpu.Label]*block // label blocks of series without an entity, keyed by their first label
-	extra, owner        []gpu.Label           // scratch
-	duplicates, dropped int
+	loose        map[*gpu.Label]*block // label blocks of series without an entity, keyed by their first label
+	extra, owner []gpu.Label           // scratch
+
+	duplicateSamples, droppedLabels int
 }
 
 func (w *writer) family(f *family) {
 	start := len(w.page)
 	w.header(f)
 	body := len(w.page)
-	clear(w.seen)
+	clear(w.encoder.seen)
 	f.series = 0
 	for _, c := range f.columns {
 		w.column(f, c)
@@ -213,7 +215,7 @@ func (w *writer) family(f *family) {
 
 func (w *writer) header(f *family) {
 	// Parsers of the text format ignore spaces around a help text.
-	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.EmptyHelp {
+	if help := strings.Trim(f.help, " \t"); help != "" || w.encoder.opts.EmptyHelp {
 		w.page = append(w.page, "# HELP "...)
 		w.page = append(w.page, f.name...)
 		w.page = append(w.page, ' ')
@@ -263,10 +265,11 @@ func (w *writer) once(f *family, b *block, v gpu.Value) {
 // is a sum of seeded 64-bit hashes, so that the order of labels does not matter. The probability of a collision within
 // a family is samples² / 2⁶⁵.
 func (w *writer) isNew(hash uint64) bool {
-	n := len(w.seen)
-	w.seen[hash] = struct{}{}
-	if len(w.seen) == n {
-		w.duplicates++
+	seen := w.encoder.seen
+	n := len(seen)
+	seen[hash] = struct{}{}
+	if len(seen) == n {
+		w.duplicateSamples++
 		return false
 	}
 	return true
@@ -275,11 +278,11 @@ func (w *writer) isNew(hash uint64) bool {
 // value appends the number and ends the line of the sample.
 func (w *writer) value(f *family, dst []byte, v gpu.Value) []byte {
 	f.series++
-	if _, ok := v.Int64(); ok || w.opts.AppendFloat == nil {
+	if _, ok := v.Int64(); ok || w.encoder.opts.AppendFloat == nil {
 		dst = appendNumber(dst, v)
 	} else {
 		n, _ := v.Number()
-		dst = w.opts.AppendFloat(dst, n)
+		dst = w.encoder.opts.AppendFloat(dst, n)
 	}
 	return append(dst, '\n')
 }
@@ -287,7 +290,7 @@ func (w *writer) value(f *family, dst []byte, v gpu.Value) []byte {
 func (w *writer) derived(f *family, d *gpu.Family) {
 	for i := range d.Series {
 		sr := &d.Series[i]
-		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(w.labels.rows) {
+		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row >= len(w.labels.rows) {
 			continue
 		}
 		switch {
@@ -298,7 +301,9 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 		case sr.NoOwner:
 			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.owned(sr), sr.Value)
 		default:
-			w.entity(f, sr)
+			for _, b := range w.labels.rows[sr.Row].blocks(false) {
+				w.extended(f, &b, sr.Labels, sr.Value)
+			}
 		}
 	}
 }
@@ -309,17 +314,14 @@ func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}
 	}
-	b := w.loose[&list[0]]
-	if b != nil && b.labels == len(list) {
-		return b
-	}
-	b = w.Encoder.loose[&list[0]]
+	first := &list[0]
+	b := cmp.Or(w.loose[first], w.encoder.loose[first])
 	if b == nil || b.labels != len(list) {
-		rendered := newBlock(w.seed, w.valid(&block{}, list), 0)
+		rendered := newBlock(w.encoder.seed, w.valid(&block{}, list), 0)
 		b = &rendered
 		b.labels = len(list)
 	}
-	w.loose[&list[0]] = b
+	w.loose[first] = b
 	return b
 }
 
@@ -332,18 +334,11 @@ func (w *writer) owned(sr *gpu.Series) []gpu.Label {
 	w.owner = w.owner[:0]
 	for _, label := range sr.Owner {
 		if !w.labels.isDropped(label.Name) {
-			w.owner = append(w.owner, gpu.Label{Name: w.opts.name(label.Name), Value: label.Value})
+			w.owner = append(w.owner, gpu.Label{Name: w.encoder.opts.name(label.Name), Value: label.Value})
 		}
 	}
 	w.owner = append(w.owner, sr.Labels...)
 	return w.owner
-}
-
-// entity appends a series for each label set of an entity.
-func (w *writer) entity(f *family, sr *gpu.Series) {
-	for _, b := range w.labels.rows[sr.Row].blocks(false) {
-		w.extended(f, &b, sr.Labels, sr.Value)
-	}
 }
 
 // extended appends a sample with the labels of a block and extra ones, unless the family already has one with the same
@@ -357,7 +352,7 @@ func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 	for i := range b.spans {
 		sp := &b.spans[i]
 		if has(extra, sp.name) {
-			w.dropped++
+			w.droppedLabels++
 			continue
 		}
 		dst = append(dst, ',')
@@ -368,7 +363,7 @@ func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 		dst = append(dst, ',')
 		at := len(dst)
 		dst = appendLabel(dst, l.Name, l.Value)
-		hash += maphash.Bytes(w.seed, dst[at:])
+		hash += maphash.Bytes(w.encoder.seed, dst[at:])
 	}
 	if !w.isNew(hash) {
 		return
@@ -394,7 +389,7 @@ func (w *writer) valid(b *block, extra []gpu.Label) []gpu.Label {
 			taken = taken || b.spans[i].identity && b.spans[i].name == l.Name
 		}
 		if taken {
-			w.dropped++
+			w.droppedLabels++
 			continue
 		}
 		w.extra = append(w.extra, l)

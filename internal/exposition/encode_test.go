@@ -3,6 +3,7 @@ package exposition_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,8 @@ func world() *gpu.Topology {
 	board := func(id uint32) gpu.Device {
 		return gpu.Device{
 			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, NVMLIndex: id,
-			UUID: fmt.Sprintf("GPU-%d", id), PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+id), Model: "NVIDIA H100  80GB",
+			UUID: fmt.Sprintf("GPU-%d", id), PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+id),
+			Model: "NVIDIA H100  80GB",
 		}
 	}
 	instance := board(1)
@@ -44,26 +46,49 @@ func world() *gpu.Topology {
 	link.Entity = gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 0, ID: 4}
 	link.Link = 4
 	return gpu.NewTopology([]gpu.Device{
-		rowNode:       {Entity: gpu.Entity{Kind: gpu.KindNode}},
-		rowGPU0:       board(0),
-		rowGPU1:       board(1),
-		rowInstance:   instance,
-		rowSwitch:     {Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 3}},
-		rowLink:       link,
-		rowSwitchLink: {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 3, ID: 4}, Link: 4},
-		rowCPU:        {Entity: gpu.Entity{Kind: gpu.KindCPU, ID: 1}, Serial: "0x1234"},
-		rowCore:       {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: 1, ID: 72}},
-		rowCard:       {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 2}, PCIBusID: "00000000:A0:00.0"},
+		rowNode:     {Entity: gpu.Entity{Kind: gpu.KindNode}},
+		rowGPU0:     board(0),
+		rowGPU1:     board(1),
+		rowInstance: instance,
+		rowSwitch:   {Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 3}},
+		rowLink:     link,
+		rowSwitchLink: {
+			Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 3, ID: 4}, Link: 4,
+		},
+		rowCPU:  {Entity: gpu.Entity{Kind: gpu.KindCPU, ID: 1}, Serial: "0x1234"},
+		rowCore: {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: 1, ID: 72}},
+		rowCard: {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 2}, PCIBusID: "00000000:A0:00.0"},
 	})
 }
 
+// Labels of some entities of world.
+const (
+	labels0     = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
+	labels1     = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`
+	labelsOfMIG = labels1 + `,GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"`
+	labelsLink  = `nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",` +
+		`model_name="NVIDIA H100  80GB"`
+)
+
 // column returns a column with the given values, by row.
 func column(name string, typ gpu.MetricType, values map[int]gpu.Value) gpu.Column {
-	c := gpu.Column{Counter: &gpu.Counter{Name: name, Type: typ, Help: "Help of " + name + "."}, Values: make([]gpu.Value, rowCount)}
+	c := gpu.Column{
+		Counter: &gpu.Counter{Name: name, Type: typ, Help: "Help of " + name + "."},
+		Values:  make([]gpu.Value, rowCount),
+	}
 	for row, v := range values {
 		c.Values[row] = v
 	}
 	return c
+}
+
+// labelsOf returns labels from alternating names and values.
+func labelsOf(pairs ...string) []gpu.Label {
+	var list []gpu.Label
+	for pair := range slices.Chunk(pairs, 2) {
+		list = append(list, gpu.Label{Name: pair[0], Value: pair[1]})
+	}
+	return list
 }
 
 // everywhere returns a value for every row.
@@ -95,60 +120,38 @@ func samples(page string) []string {
 }
 
 func TestLabelsOfEveryKind(t *testing.T) {
-	tests := []struct {
-		name string
+	plain := []string{
+		`M 1`, `M{` + labels0 + `} 1`, `M{` + labels1 + `} 1`, `M{` + labelsOfMIG + `} 1`, `M{nvswitch="nvswitch3"} 1`,
+		`M{` + labelsLink + `} 1`, `M{nvlink="4",nvswitch="nvswitch3"} 1`, `M{cpu="1",cpu_serial="0x1234"} 1`,
+		`M{cpucore="72",cpu="1"} 1`, `M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
+	}
+	var changed []string
+	for _, line := range plain {
+		line = strings.Replace(line, "UUID=", "uuid=", 1)
+		line = strings.Replace(line, `modelName="NVIDIA H100  80GB"`, `modelName="NVIDIA-H100-80GB"`, 1)
+		line = strings.Replace(line, "M 1", "M{} 1", 1)
+		line = strings.Replace(line, "}", `,hostname="engine",Hostname="engine"}`, 1)
+		changed = append(changed, strings.Replace(line, "{,", "{", 1))
+	}
+	for name, tt := range map[string]struct {
 		opts exposition.Options
-		host string
 		want []string
 	}{
-		{
-			name: "plain",
-			want: []string{
-				`M 1`,
-				`M{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"} 1`,
-				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"} 1`,
-				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"} 1`,
-				`M{nvswitch="nvswitch3"} 1`,
-				`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB"} 1`,
-				`M{nvlink="4",nvswitch="nvswitch3"} 1`,
-				`M{cpu="1",cpu_serial="0x1234"} 1`,
-				`M{cpucore="72",cpu="1"} 1`,
-				`M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
-			},
-		},
-		{
-			name: "old namespace, dashes, both host labels, remote engine",
-			opts: exposition.Options{
-				HostLabels: []string{"hostname", "Hostname"}, Hostname: "here", EngineHost: true,
-				OldNamespace: true, ReplaceBlanksInModelName: true,
-			},
-			host: "engine",
-			want: []string{
-				`M{hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="0",uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA-H100-80GB",hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2",hostname="engine",Hostname="engine"} 1`,
-				`M{nvswitch="nvswitch3",hostname="engine",Hostname="engine"} 1`,
-				`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",hostname="engine",Hostname="engine"} 1`,
-				`M{nvlink="4",nvswitch="nvswitch3",hostname="engine",Hostname="engine"} 1`,
-				`M{cpu="1",cpu_serial="0x1234",hostname="engine",Hostname="engine"} 1`,
-				`M{cpucore="72",cpu="1",hostname="engine",Hostname="engine"} 1`,
-				`M{connectx="2",pci_bus_id="00000000:A0:00.0",hostname="engine",Hostname="engine"} 1`,
-			},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			topology := world()
-			topology.Host = tt.host
-			page := encode(t, tt.opts, &gpu.Snapshot{
-				Topology: topology,
-				Columns:  []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
-			})
-			if diff := cmp.Diff(tt.want, samples(page)); diff != "" {
-				t.Errorf("samples (-want +got):\n%s", diff)
-			}
+		"plain": {exposition.Options{}, plain},
+		"old namespace, dashes, both host labels, remote engine": {exposition.Options{
+			HostLabels: []string{"hostname", "Hostname"}, Hostname: "here", EngineHost: true,
+			OldNamespace: true, ReplaceBlanksInModelName: true,
+		}, changed},
+	} {
+		topology := world()
+		topology.Host = "engine"
+		page := encode(t, tt.opts, &gpu.Snapshot{
+			Topology: topology,
+			Columns:  []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
 		})
+		if diff := cmp.Diff(tt.want, samples(page)); diff != "" {
+			t.Errorf("%s: samples (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -168,10 +171,11 @@ func TestHostLabel(t *testing.T) {
 // Label-type counters apply to an entity and its instances. Those of the node apply to everything. The closest one
 // wins.
 func TestLabelTypedCounters(t *testing.T) {
+	z := map[int]gpu.Value{rowNode: gpu.Text("node"), rowGPU1: gpu.Text("board"), rowSwitch: gpu.Int(5)}
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{
 		Topology: world(),
 		Columns: []gpu.Column{
-			column("Z", gpu.MetricLabel, map[int]gpu.Value{rowNode: gpu.Text("node"), rowGPU1: gpu.Text("board"), rowSwitch: gpu.Int(5)}),
+			column("Z", gpu.MetricLabel, z),
 			column("A", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("x"), rowInstance: gpu.Text("y")}),
 			column("gpu", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("not the id")}),
 			column("M", gpu.MetricGauge, everywhere(gpu.Int(1))),
@@ -179,11 +183,11 @@ func TestLabelTypedCounters(t *testing.T) {
 	})
 	want := []string{
 		`M{Z="node"} 1`,
-		`M{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB",A="x",Z="node"} 1`,
-		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",Z="board"} 1`,
-		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2",A="y",Z="board"} 1`,
+		`M{` + labels0 + `,A="x",Z="node"} 1`,
+		`M{` + labels1 + `,Z="board"} 1`,
+		`M{` + labelsOfMIG + `,A="y",Z="board"} 1`,
 		`M{nvswitch="nvswitch3",Z="5"} 1`,
-		`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",Z="node"} 1`,
+		`M{` + labelsLink + `,Z="node"} 1`,
 		`M{nvlink="4",nvswitch="nvswitch3",Z="node"} 1`,
 		`M{cpu="1",cpu_serial="0x1234",Z="node"} 1`,
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
@@ -195,25 +199,25 @@ func TestLabelTypedCounters(t *testing.T) {
 }
 
 func TestOwnerLabels(t *testing.T) {
-	owner := []gpu.Label{
-		{Name: "pod", Value: "train-0"}, {Name: "namespace", Value: "team-a"}, {Name: "container", Value: "main"},
-		{Name: "app.kubernetes.io/name", Value: "x"}, {Name: "app_kubernetes_io_name", Value: "second"},
-		{Name: "modelName", Value: "mine"}, {Name: "empty", Value: ""}, {Name: "1st", Value: "d"}, {Name: "__name__", Value: "u"},
-	}
-	owners := &gpu.Owners{Labels: make([][]gpu.Label, rowCount)}
-	for row := range rowCount {
-		owners.Labels[row] = owner
-	}
-	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, Model: "T4"}, {Entity: gpu.Entity{Kind: gpu.KindNVSwitch}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1}})
-	owners.Labels = owners.Labels[:2] // the last row has no entry
+	owner := labelsOf(
+		"pod", "train-0", "namespace", "team-a", "container", "main", "app.kubernetes.io/name", "x",
+		"app_kubernetes_io_name", "second", "modelName", "mine", "empty", "", "1st", "d", "__name__", "u",
+	)
+	owners := &gpu.Owners{Labels: [][]gpu.Label{owner, owner}} // the last row has no entry
+	topology := gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, Model: "T4"},
+		{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1},
+	})
+	const own = `M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",`
 	tests := map[bool][]string{
 		false: {
-			`M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",container="main",namespace="team-a",pod="train-0"} 1`,
+			own + `container="main",namespace="team-a",pod="train-0"} 1`,
 			`M{nvswitch="nvswitch0"} 1`,
 			`M{gpu="1",device="nvidia0"} 1`,
 		},
 		true: {
-			`M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
+			own + `container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
 			`M{nvswitch="nvswitch0"} 1`,
 			`M{gpu="1",device="nvidia0"} 1`,
 		},
@@ -276,7 +280,9 @@ func TestValues(t *testing.T) {
 // FuzzNumber checks that floats are formatted like strconv's shortest form. Whole numbers below a million have no
 // exponent.
 func FuzzNumber(f *testing.F) {
-	for _, x := range []float64{0.1, 0.35, 71.234567, 999999.999999, 0.000123, 1.0000005, 0.30000000000000004, -12.5, 1e-5, 123456.7890125} {
+	for _, x := range []float64{
+		0.1, 0.35, 71.234567, 999999.999999, 0.000123, 1.0000005, 0.30000000000000004, -12.5, 1e-5, 123456.7890125,
+	} {
 		f.Add(x)
 	}
 	s := &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{column("M", gpu.MetricUntyped, nil)}}
@@ -309,9 +315,9 @@ func TestEqualEntities(t *testing.T) {
 			column("B", gpu.MetricGauge, map[int]gpu.Value{1: gpu.Int(3)}),
 		},
 		Families: []gpu.Family{{Name: "C", Type: gpu.MetricCounter, Series: []gpu.Series{
-			{Row: 0, Labels: []gpu.Label{{Name: "x", Value: "1"}, {Name: "y", Value: "2"}}, Value: gpu.Int(4)},
-			{Row: 1, Labels: []gpu.Label{{Name: "y", Value: "2"}, {Name: "x", Value: "1"}}, Value: gpu.Int(5)},
-			{Row: 1, Labels: []gpu.Label{{Name: "y", Value: "1"}, {Name: "x", Value: "2"}}, Value: gpu.Int(6)},
+			{Row: 0, Labels: labelsOf("x", "1", "y", "2"), Value: gpu.Int(4)},
+			{Row: 1, Labels: labelsOf("y", "2", "x", "1"), Value: gpu.Int(5)},
+			{Row: 1, Labels: labelsOf("y", "1", "x", "2"), Value: gpu.Int(6)},
 		}}},
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
 	}
@@ -336,7 +342,8 @@ func TestEqualEntities(t *testing.T) {
 
 // Columns, families and the trailer may have the same name. It is one family with one header.
 func TestOneFamilyOfSeveralSources(t *testing.T) {
-	page := encode(t, exposition.Options{Trailer: func(dst []byte) []byte { return append(dst, "# TYPE up gauge\nup 1"...) }}, &gpu.Snapshot{
+	trailer := func(dst []byte) []byte { return append(dst, "# TYPE up gauge\nup 1"...) }
+	page := encode(t, exposition.Options{Trailer: trailer}, &gpu.Snapshot{
 		Topology: world(),
 		Columns: []gpu.Column{
 			column("M", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(1)}),
@@ -345,8 +352,8 @@ func TestOneFamilyOfSeveralSources(t *testing.T) {
 			column("O.P", gpu.MetricCounter, map[int]gpu.Value{rowSwitch: gpu.Int(4)}),
 		},
 		Families: []gpu.Family{
-			{Name: "N", Help: "backslash \\, \"quotes\" and\nnewline", Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(5)}}},
-			{Name: "M", Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: "1"}}, Value: gpu.Int(6)}}},
+			{Name: "N", Help: "another", Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(5)}}},
+			{Name: "M", Series: []gpu.Series{{Row: gpu.AllRows, Labels: labelsOf("x", "1"), Value: gpu.Int(6)}}},
 		},
 	})
 	want := `# HELP M Help of M.
@@ -371,21 +378,24 @@ up 1
 // The labels of a derived series do not replace labels that identify its entity. They replace all other labels.
 func TestDerivedLabels(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
+	own := labelsOf("xid", "62", "gpu", "9", "xid", "63", "DRIVER", "2")
 	p := e.Encode(&gpu.Snapshot{
 		Topology: world(),
-		Owners:   &gpu.Owners{Labels: [][]gpu.Label{rowGPU0: {{Name: "pod", Value: "p"}, {Name: "xid", Value: "pod's own"}}}},
+		Owners:   &gpu.Owners{Labels: [][]gpu.Label{rowGPU0: labelsOf("pod", "p", "xid", "pod's own")}},
 		Columns:  []gpu.Column{column("DRIVER", gpu.MetricLabel, everywhere(gpu.Text("1")))},
 		Families: []gpu.Family{{Name: "F", Series: []gpu.Series{
-			{Row: rowGPU0, Labels: []gpu.Label{{Name: "xid", Value: "62"}, {Name: "gpu", Value: "9"}, {Name: "xid", Value: "63"}, {Name: "DRIVER", Value: "2"}}, Value: gpu.Int(1)},
-			{Row: rowSwitch, Labels: []gpu.Label{{Name: "gpu", Value: "9"}, {Name: "blank", Value: ""}}, Value: gpu.Int(2)},
-			{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "gpu", Value: "9"}}, Value: gpu.Int(3)},
+			{Row: rowGPU0, Labels: own, Value: gpu.Int(1)},
+			{Row: rowSwitch, Labels: labelsOf("gpu", "9", "blank", ""), Value: gpu.Int(2)},
+			{Row: gpu.AllRows, Labels: labelsOf("gpu", "9"), Value: gpu.Int(3)},
 			{Row: rowCount, Value: gpu.Int(4)}, // no such entity
 			{Row: rowGPU1, Value: gpu.Text("no number")},
-		}}, {Name: "G", OfNode: true, Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: "y"}}, Value: gpu.Int(5)}}}},
+		}}, {Name: "G", OfNode: true, Series: []gpu.Series{
+			{Row: gpu.AllRows, Labels: labelsOf("x", "y"), Value: gpu.Int(5)},
+		}}},
 	})
 	parse(t, p.Bytes())
 	want := []string{
-		`F{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB",hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
+		`F{` + labels0 + `,hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
 		`F{nvswitch="nvswitch3",hostname="h",DRIVER="1",gpu="9"} 2`,
 		`F{gpu="9"} 3`,
 		`G{x="y",hostname="h"} 5`,
@@ -412,21 +422,23 @@ func TestLabelsFollow(t *testing.T) {
 		return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: pod}}}}
 	}
 	family := func(x string) []gpu.Family {
-		return []gpu.Family{{Name: "F", Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: x}}, Value: gpu.Int(1)}}}}
+		series := gpu.Series{Row: gpu.AllRows, Labels: labelsOf("x", x), Value: gpu.Int(1)}
+		return []gpu.Family{{Name: "F", Series: []gpu.Series{series}}}
 	}
+	const m = `M{gpu="0",device="nvidia0"`
 	steps := []struct {
 		name   string
 		change func()
 		want   []string
 	}{
-		{"first", func() {}, []string{`M{gpu="0",device="nvidia0",L="1"} 1`}},
-		{"owner", func() { s.Owners = owner("a") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="a"} 1`}},
-		{"other owner", func() { s.Owners = owner("b") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="b"} 1`}},
-		{"label value", func() { s.Columns[1].Values[0] = gpu.Text("2") }, []string{`M{gpu="0",device="nvidia0",L="2",pod="b"} 1`}},
-		{"label gone", func() { s.Columns = s.Columns[:1] }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`}},
-		{"a series without an entity", func() { s.Families = family("1") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="1"} 1`}},
-		{"another one", func() { s.Families = family("2") }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`, `F{x="2"} 1`}},
-		{"no owner", func() { s.Owners, s.Families = nil, nil }, []string{`M{gpu="0",device="nvidia0"} 1`}},
+		{"first", func() {}, []string{m + `,L="1"} 1`}},
+		{"owner", func() { s.Owners = owner("a") }, []string{m + `,L="1",pod="a"} 1`}},
+		{"other owner", func() { s.Owners = owner("b") }, []string{m + `,L="1",pod="b"} 1`}},
+		{"label value", func() { s.Columns[1].Values[0] = gpu.Text("2") }, []string{m + `,L="2",pod="b"} 1`}},
+		{"label gone", func() { s.Columns = s.Columns[:1] }, []string{m + `,pod="b"} 1`}},
+		{"a series without an entity", func() { s.Families = family("1") }, []string{m + `,pod="b"} 1`, `F{x="1"} 1`}},
+		{"another one", func() { s.Families = family("2") }, []string{m + `,pod="b"} 1`, `F{x="2"} 1`}},
+		{"no owner", func() { s.Owners, s.Families = nil, nil }, []string{m + `} 1`}},
 		{"session lost", func() { s.Topology = nil }, []string{}},
 		{"new topology", func() {
 			s.Topology = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 2}}})
@@ -445,17 +457,21 @@ func TestLabelsFollow(t *testing.T) {
 // Failures are served as series, even if there is nothing else. Ages are never negative.
 func TestHealth(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	unavailable := []gpu.FieldHealth{{Field: "a \"b\"", Row: gpu.AllRows, Reason: "unavailable"}, {Field: "M", Row: 2, Reason: "lost"}}
+	unavailable := []gpu.FieldHealth{
+		{Field: "a \"b\"", Row: gpu.AllRows, Reason: "unavailable"}, {Field: "M", Row: 2, Reason: "lost"},
+	}
 	health := func(age time.Duration, err error) gpu.EntityHealth {
 		return gpu.EntityHealth{Err: err, OldestSample: now.Add(-age).UnixNano()}
 	}
 	s := &gpu.Snapshot{
 		Time: now, Topology: gpu.NewTopology(world().Devices[:rowSwitch+1]),
 		Health: gpu.Health{Unavailable: unavailable, Entities: []gpu.EntityHealth{
-			health(time.Hour, nil), health(1500*time.Millisecond, nil), {Err: fmt.Errorf("read: %w", gpu.ErrLost)}, health(-time.Second, nil), {},
+			health(time.Hour, nil), health(1500*time.Millisecond, nil),
+			{Err: fmt.Errorf("read: %w", gpu.ErrLost)}, health(-time.Second, nil), {},
 		}},
 	}
-	const gpu0, gpu1, instance, nvswitch = `gpu="0",UUID="GPU-0"`, `gpu="1",UUID="GPU-1"`, `gpu="1",UUID="GPU-1",GPU_I_ID="2"`, `nvswitch="nvswitch3"`
+	const gpu0, gpu1, nvswitch = `gpu="0",UUID="GPU-0"`, `gpu="1",UUID="GPU-1"`, `nvswitch="nvswitch3"`
+	const instance = gpu1 + `,GPU_I_ID="2"`
 	want := []string{
 		`dcgm_exporter_entity_up{` + gpu0 + `} 1`, `dcgm_exporter_entity_up{` + gpu1 + `,reason="lost"} 0`,
 		`dcgm_exporter_entity_up{` + instance + `} 1`, `dcgm_exporter_entity_up{` + nvswitch + `} 1`,
@@ -478,33 +494,28 @@ func TestHealth(t *testing.T) {
 // An encoder writes a copy of the series for each set of owner labels, except of families that are split by owner. It
 // formats floats and empty help texts as its options say.
 func TestCopiesAndFormats(t *testing.T) {
-	pod := func(name string) []gpu.Label { return []gpu.Label{{Name: "pod", Value: name}} }
+	a, b := labelsOf("pod", "a"), labelsOf("pod", "b")
+	format := func(dst []byte, v float64) []byte { return strconv.AppendFloat(dst, v, 'f', 3, 64) }
 	split := column("SPLIT", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(3)})
 	split.Counter.Help = ""
 	owners := &gpu.Owners{Labels: make([][]gpu.Label, rowCount), Copies: make([][][]gpu.Label, rowSwitch)}
-	owners.Copies[rowGPU0] = [][]gpu.Label{pod("a"), pod("b")}
-	owners.Labels[rowGPU1] = pod("c")
+	owners.Copies[rowGPU0] = [][]gpu.Label{a, b}
+	owners.Labels[rowGPU1] = labelsOf("pod", "c")
 	s := &gpu.Snapshot{
 		Topology: world(), Owners: owners,
 		Columns: []gpu.Column{
 			column("A", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Float(0.5), rowGPU1: gpu.Int(1)}), split,
 		},
 		Families: []gpu.Family{{Name: "SPLIT", OwnersOnly: true, Series: []gpu.Series{
-			{Row: rowGPU0, NoOwner: true, Owner: pod("a"), Value: gpu.Int(2)}, {Row: rowGPU0, NoOwner: true, Owner: pod("b")},
+			{Row: rowGPU0, NoOwner: true, Owner: a, Value: gpu.Int(2)}, {Row: rowGPU0, NoOwner: true, Owner: b},
 		}}},
 	}
-	page := encode(t, exposition.Options{
-		EmptyHelp: true, AppendFloat: func(dst []byte, v float64) []byte { return strconv.AppendFloat(dst, v, 'f', 3, 64) },
-	}, s)
-	const (
-		gpu0 = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
-		gpu1 = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`
-	)
+	page := encode(t, exposition.Options{EmptyHelp: true, AppendFloat: format}, s)
 	want := []string{
 		"# HELP A Help of A.", "# TYPE A gauge",
-		`A{` + gpu0 + `,pod="a"} 0.500`, `A{` + gpu0 + `,pod="b"} 0.500`, `A{` + gpu1 + `,pod="c"} 1`,
+		`A{` + labels0 + `,pod="a"} 0.500`, `A{` + labels0 + `,pod="b"} 0.500`, `A{` + labels1 + `,pod="c"} 1`,
 		"# HELP SPLIT ", "# TYPE SPLIT gauge",
-		`SPLIT{` + gpu0 + `} 3`, `SPLIT{` + gpu0 + `,pod="a"} 2`,
+		`SPLIT{` + labels0 + `} 3`, `SPLIT{` + labels0 + `,pod="a"} 2`,
 	}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSuffix(page, "\n"), "\n")); diff != "" {
 		t.Errorf("page (-want +got):\n%s", diff)
@@ -516,22 +527,53 @@ func TestCopiesAndFormats(t *testing.T) {
 func TestMachineFieldsOnEveryEntity(t *testing.T) {
 	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
 	machine.Counter.OfMachine = true
+	m, one := map[int]gpu.Value{}, gpu.Int(1)
+	for _, row := range []int{rowSwitch, rowLink, rowSwitchLink, rowCPU, rowCore} {
+		m[row] = one
+	}
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
-		column("M", gpu.MetricGauge, map[int]gpu.Value{
-			rowSwitch: gpu.Int(1), rowLink: gpu.Int(1), rowSwitchLink: gpu.Int(1), rowCPU: gpu.Int(1), rowCore: gpu.Int(1),
-		}),
+		column("M", gpu.MetricGauge, m),
 		machine,
-		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("1"), rowGPU1: gpu.Text("2")}),
+		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: one, rowGPU1: gpu.Int(2)}),
 	}})
 	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`
 	want := []string{
 		`M{nvswitch="nvswitch3",` + driver,
-		`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",` + driver,
+		`M{` + labelsLink + `,` + driver,
 		`M{nvlink="4",nvswitch="nvswitch3",` + driver,
 		`M{cpu="1",cpu_serial="0x1234",` + driver,
 		`M{cpucore="72",cpu="1",` + driver,
 	}
 	if diff := cmp.Diff(want, samples(page)); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}
+
+// A series can have the owner at the time of an event, or none, instead of the current one.
+func TestSeriesWithOwnOwner(t *testing.T) {
+	xid, now, then := labelsOf("xid", "79"), labelsOf("pod", "now"), labelsOf("namespace", "a", "pod", "then")
+	s := &gpu.Snapshot{
+		Topology: world(), Owners: &gpu.Owners{Labels: [][]gpu.Label{rowGPU0: now}},
+		Families: []gpu.Family{{Name: "E", Series: []gpu.Series{
+			{Row: rowGPU0, Labels: xid, Value: gpu.Int(1)},
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Value: gpu.Int(2)},
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: then, Value: gpu.Int(3)},
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: now, Value: gpu.Int(4)}, // duplicate of the first
+		}}},
+	}
+	old := strings.Replace(labels0, "UUID", "uuid", 1)
+	for isOld, want := range map[bool][]string{
+		false: {
+			`E{` + labels0 + `,pod="now",xid="79"} 1`, `E{` + labels0 + `,xid="79"} 2`,
+			`E{` + labels0 + `,namespace="a",pod="then",xid="79"} 3`,
+		},
+		true: {
+			`E{` + old + `,pod_name="now",xid="79"} 1`, `E{` + old + `,xid="79"} 2`,
+			`E{` + old + `,pod_namespace="a",pod_name="then",xid="79"} 3`,
+		},
+	} {
+		if diff := cmp.Diff(want, samples(encode(t, exposition.Options{OldNamespace: isOld}, s))); diff != "" {
+			t.Errorf("old names %t: samples (-want +got)\n%s", isOld, diff)
+		}
 	}
 }

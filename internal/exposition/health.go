@@ -43,10 +43,10 @@ func (w *writer) fieldUnavailable(f *family) {
 	for i := range w.s.Health.Unavailable {
 		u := &w.s.Health.Unavailable[i]
 		b := &block{}
-		if u.Row != gpu.AllRows {
-			if u.Row < 0 || u.Row >= len(w.labels.rows) {
-				continue
-			}
+		switch {
+		case u.Row >= len(w.labels.rows):
+			continue
+		case u.Row != gpu.AllRows:
 			b = &w.labels.rows[u.Row].health
 		}
 		w.extended(f, b, []gpu.Label{{Name: "field", Value: u.Field}, {Name: "reason", Value: u.Reason}}, gpu.Int(1))

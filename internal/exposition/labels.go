@@ -91,7 +91,8 @@ func (e *Encoder) labelsOf(s *gpu.Snapshot, dropOwners bool) *labels {
 	var columns []labelColumn
 	for i := range s.Columns {
 		if c := &s.Columns[i]; c.Counter.Type == gpu.MetricLabel {
-			columns = append(columns, labelColumn{counter: c.Counter, values: c.Values, name: text.LabelName(c.Counter.Name)})
+			name := text.LabelName(c.Counter.Name)
+			columns = append(columns, labelColumn{counter: c.Counter, values: c.Values, name: name})
 		}
 	}
 	slices.SortStableFunc(columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })

@@ -2,7 +2,6 @@ package exposition
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -28,26 +27,11 @@ const (
 
 // LimitedBy returns how many labels or series the latest page leaves out because of its limit. The key is
 // LimitedPodLabels, LimitedCopies or LimitedFamilies. A Trailer may call it.
-func (e *Encoder) LimitedBy(what string) int { return int(e.limited.of(what).Load()) }
-
-// limitCounts count what a page leaves out because of its limit.
-type limitCounts struct{ podLabels, copies, families atomic.Int64 }
-
-func (l *limitCounts) of(what string) *atomic.Int64 {
-	switch what {
-	case LimitedPodLabels:
-		return &l.podLabels
-	case LimitedCopies:
-		return &l.copies
-	default:
-		return &l.families
+func (e *Encoder) LimitedBy(what string) int {
+	if counts := e.limited.Load(); counts != nil {
+		return (*counts)[what]
 	}
-}
-
-func (l *limitCounts) reset() {
-	l.podLabels.Store(0)
-	l.copies.Store(0)
-	l.families.Store(0)
+	return 0
 }
 
 // exceeds reports whether a page with that many series is over the limit.
@@ -72,9 +56,6 @@ func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most 
 		f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 	}
 	w := e.write(full.page[:0], s, families, true)
-	e.limited.podLabels.Store(int64(w.labels.withheld))
-	e.limited.copies.Store(int64(full.series - w.series))
-
 	rank := func(f *family) int {
 		if f.health != nil {
 			return 0
@@ -93,7 +74,11 @@ func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most 
 			families = slices.DeleteFunc(families, func(g *family) bool { return g == f })
 		}
 	}
-	e.limited.families.Store(int64(w.series - rest))
+	e.limited.Store(&map[string]int{
+		LimitedPodLabels: w.labels.withheld,
+		LimitedCopies:    full.series - w.series,
+		LimitedFamilies:  w.series - rest,
+	})
 	if rest < w.series {
 		w = e.write(w.page[:0], s, families, true)
 	}

@@ -82,7 +82,11 @@ func TestLimit(t *testing.T) {
 					},
 				},
 				Trailer: func(dst []byte) []byte { // of the same page
-					lost = fmt.Sprint(e.LimitedBy(exposition.LimitedPodLabels), e.LimitedBy(exposition.LimitedCopies), e.LimitedBy(exposition.LimitedFamilies))
+					lost = fmt.Sprint(
+						e.LimitedBy(exposition.LimitedPodLabels),
+						e.LimitedBy(exposition.LimitedCopies),
+						e.LimitedBy(exposition.LimitedFamilies),
+					)
 					return dst
 				},
 			})
@@ -106,14 +110,14 @@ func TestLimit(t *testing.T) {
 				t.Errorf("series by family (-want +got)\n%s", diff)
 			}
 			if team != tt.team || lost != tt.lost {
-				t.Errorf("series with the pods' own label = %d, want %d; dropped = %s, want %s", team, tt.team, lost, tt.lost)
+				t.Errorf("pods' own labels = %d, want %d; dropped = %s, want %s", team, tt.team, lost, tt.lost)
 			}
 		})
 	}
 }
 
-// A page that was over the limit stays without the pods' labels until it has a tenth fewer series than the limit, so that
-// one pod more or less does not change every series.
+// A page that was over the limit stays without the pods' labels until it has a tenth fewer series than the limit, so
+// that one pod more or less does not change every series.
 func TestLimitHasHysteresis(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{
 		Limit: exposition.Limit{
@@ -143,7 +147,8 @@ func TestLimitOfFamiliesHasHysteresis(t *testing.T) {
 	family := func(name string, n int) gpu.Family {
 		f := gpu.Family{Name: name, Type: gpu.MetricGauge}
 		for i := range n {
-			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "n", Value: fmt.Sprint(i)}}, Value: gpu.Int(1)})
+			labels := labelsOf("n", fmt.Sprint(i))
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 		}
 		return f
 	}
@@ -151,8 +156,8 @@ func TestLimitOfFamiliesHasHysteresis(t *testing.T) {
 		small, big int
 		want       string
 	}{
-		{2, 18, "SMALL BIG"}, {2, 19, "SMALL"}, {2, 18, "SMALL"}, {2, 17, "SMALL"}, {2, 16, "SMALL BIG"}, {2, 18, "SMALL BIG"},
-		{21, 2, "BASIC"}, {20, 2, "BASIC"}, {17, 2, "SMALL"}, {17, 1, "SMALL BIG"},
+		{2, 18, "SMALL BIG"}, {2, 19, "SMALL"}, {2, 18, "SMALL"}, {2, 17, "SMALL"}, {2, 16, "SMALL BIG"},
+		{2, 18, "SMALL BIG"}, {21, 2, "BASIC"}, {20, 2, "BASIC"}, {17, 2, "SMALL"}, {17, 1, "SMALL BIG"},
 	} {
 		s := &gpu.Snapshot{Families: []gpu.Family{family("SMALL", step.small), family("BIG", step.big)}}
 		if step.want == "BASIC" {

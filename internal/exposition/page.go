@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Page is one rendered page. Its bytes do not change while anyone holds it: once everyone has released it, its Encoder
-// may write another page over them. A page that is never released is left to the garbage collector.
+// A Page is one rendered page. Its bytes do not change while anyone holds it: once everyone has released it, its
+// Encoder may write another page over them. A page that is never released is left to the garbage collector.
 type Page struct {
 	body       []byte
 	expires    time.Time // zero means never
@@ -73,8 +73,8 @@ func (p *Page) Gzip() []byte {
 
 // A compressor compresses pages, one at a time. It keeps its gzip writer, which takes about 1 MB to allocate.
 //
-// It uses the fastest level: for a page of 1.8 MB that takes a third of the time of the default level, and labels shrink
-// twentyfold either way.
+// It uses the fastest level: for a page of 1.8 MB that takes a third of the time of the default level, and labels
+// shrink twentyfold either way.
 type compressor struct {
 	mu     sync.Mutex
 	writer *gzip.Writer
@@ -119,8 +119,8 @@ func (ps *Pages) Expired() time.Duration {
 	return time.Since(p.expires)
 }
 
-// Current returns the current page, which the caller must release. It returns nil before the first Publish and after the
-// page has expired.
+// Current returns the current page, which the caller must release. It returns nil before the first Publish and after
+// the page has expired.
 func (ps *Pages) Current() *Page {
 	for {
 		p := ps.current.Load()

@@ -73,20 +73,6 @@ func TestGzipOfSeveralPages(t *testing.T) {
 	}
 }
 
-// A page stays unchanged when the encoder encodes others.
-func TestPagesNeverChange(t *testing.T) {
-	e, s := exposition.NewEncoder(exposition.Options{}), severalColumns()
-	held := e.Encode(s)
-	before := bytes.Clone(held.Bytes())
-	s.Columns = s.Columns[1:]
-	for range 3 {
-		e.Encode(s)
-	}
-	if !bytes.Equal(held.Bytes(), before) {
-		t.Error("page changed while it was held, want it unchanged")
-	}
-}
-
 // A page does not change while it is held, however many pages are published. After its release, its memory is reused.
 func TestReleasedPagesAreReused(t *testing.T) {
 	var pages exposition.Pages
