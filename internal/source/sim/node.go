@@ -98,7 +98,11 @@ func loadParts() (*parts, error) {
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		w.ratios[levelGraphics] = 1
-		for name, ratio := range w.Ratios {
+		var ratios map[string]float64
+		if err := w.Ratios.Decode(&ratios); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
+		}
+		for name, ratio := range ratios {
 			w.ratios[levelNames[name]] = ratio
 		}
 	}

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // A workload is what a pod does on its devices. It is defined in data/workloads.yaml.
@@ -16,8 +18,8 @@ type workload struct {
 	Duty   float64       `yaml:"duty"`
 	Peak   float64       `yaml:"peak"` // hour of the day, UTC
 	Jitter float64       `yaml:"jitter"`
-	// Ratios are levels at activity 1, by their names in data/fields.csv.
-	Ratios map[string]float64 `yaml:"ratios"`
+	// Ratios maps names of levels in data/fields.csv to their values at activity 1.
+	Ratios yaml.Node `yaml:"ratios"`
 	Memory struct {
 		Base   float64 `yaml:"base"`
 		Active float64 `yaml:"active"`
