@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
@@ -36,21 +35,15 @@ func realCRDs(t *testing.T) []cluster.CRD {
 }
 
 func TestStaleCRDs(t *testing.T) {
-	old := func(t *testing.T, s *cluster.State) {
+	old := func(s *cluster.State) {
 		t.Helper()
 		unstructured.RemoveNestedField(s.CRDs[0].Schema, "properties", "spec", "properties", "driver", "properties", "kernelModuleType")
 		unstructured.RemoveNestedField(s.CRDs[0].Schema, "properties", "spec", "properties", "hostPaths")
 	}
-	release := func(text string) judge.Options {
-		v, err := chart.ParseVersion(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return judge.Options{Table: options.Table, Release: v}
-	}
+	newest := judge.Options{Table: options.Table, Release: release(t, "v26.7.0")}
 	dropped := "the API server drops spec.driver.kernelModuleType, spec.hostPaths"
 	for name, test := range map[string]struct {
-		change    func(*testing.T, *cluster.State)
+		change    func(*cluster.State)
 		preflight bool
 		options   judge.Options
 		severity  check.Severity
@@ -58,37 +51,37 @@ func TestStaleCRDs(t *testing.T) {
 	}{
 		"CRDs of the release": {options: options},
 		"CRDs not upgraded":   {change: old, options: options, severity: check.Error, reason: dropped},
-		"no release label": {change: func(t *testing.T, s *cluster.State) {
-			old(t, s)
+		"no release label": {change: func(s *cluster.State) {
+			old(s)
 			s.ClusterPolicies[0].SetLabels(nil)
 		}, options: options},
-		"label with an unknown release": {change: func(t *testing.T, s *cluster.State) {
-			old(t, s)
+		"label with an unknown release": {change: func(s *cluster.State) {
+			old(s)
 			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.9"})
 		}, options: options},
-		"CRDs not installed": {change: func(_ *testing.T, s *cluster.State) {
+		"CRDs not installed": {change: func(s *cluster.State) {
 			s.NVIDIADrivers, s.CRDs = nil, s.CRDs[:1]
 			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Why: cluster.Absent})
 		}, options: options, severity: check.Error, reason: "not installed, but needed by the operator of v26.7.0: nvidiadrivers.nvidia.com"},
-		"CRDs without schemas": {change: func(_ *testing.T, s *cluster.State) {
+		"CRDs without schemas": {change: func(s *cluster.State) {
 			for i := range s.CRDs {
 				s.CRDs[i].Schema = nil
 			}
 		}, options: options},
-		"old CRDs before an upgrade": {change: old, preflight: true, options: release("v26.7.0"), severity: check.OK, reason: "helm upgrade adds them"},
+		"old CRDs before an upgrade": {change: old, preflight: true, options: newest, severity: check.OK, reason: "helm upgrade adds them"},
 		"old CRDs before an upgrade without the hook": {change: old, preflight: true, severity: check.Error, reason: dropped,
 			options: judge.Options{Table: options.Table, Values: map[string]any{"operator": map[string]any{"upgradeCRD": false}}}},
-		"CRDs left over from an earlier installation": {change: func(t *testing.T, s *cluster.State) {
-			old(t, s)
+		"CRDs left over from an earlier installation": {change: func(s *cluster.State) {
+			old(s)
 			s.ClusterPolicies = []unstructured.Unstructured{}
-		}, preflight: true, options: release("v26.7.0"), severity: check.Error, reason: dropped},
+		}, preflight: true, options: newest, severity: check.Error, reason: dropped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy(t)
 			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.0"})
 			s.CRDs, s.Namespaces, s.Quotas = realCRDs(t), []corev1.Namespace{}, []corev1.ResourceQuota{}
 			if test.change != nil {
-				test.change(t, s)
+				test.change(s)
 			}
 			run := judge.Verify
 			if test.preflight {

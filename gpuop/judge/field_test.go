@@ -41,8 +41,8 @@ func scheduled(s *cluster.State) {
 }
 
 // machines reserves both nodes for virtual machines: by the label if workload is not empty, otherwise by the default.
-func machines(t *testing.T, s *cluster.State, workload string) {
-	setting(t, s, true, "sandboxWorkloads", "enabled")
+func machines(s *cluster.State, workload string) {
+	setting(s, true, "sandboxWorkloads", "enabled")
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		n := node(s, name)
 		for key := range n.Labels {
@@ -121,52 +121,15 @@ func driverOf(name, state, kind, reason string) unstructured.Unstructured {
 	}}
 }
 
-func TestValidNodesHaveNoProblems(t *testing.T) {
-	for name, change := range map[string]func(*testing.T, *cluster.State){
-		"all nodes have preinstalled drivers": func(_ *testing.T, s *cluster.State) { own(s, "gpu-1", "gpu-2") },
-		"one node has a preinstalled driver":  func(_ *testing.T, s *cluster.State) { own(s, "gpu-1") },
-		"all nodes for virtual machines":      func(t *testing.T, s *cluster.State) { machines(t, s, "vm-passthrough") },
-		"default workload is virtual machines": func(t *testing.T, s *cluster.State) {
-			setting(t, s, "vm-passthrough", "sandboxWorkloads", "defaultWorkload")
-			machines(t, s, "")
-		},
-		"workload label equal to the default": func(t *testing.T, s *cluster.State) {
-			setting(t, s, true, "sandboxWorkloads", "enabled")
-			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "container")
-		},
-		"drivers by kernel": func(_ *testing.T, s *cluster.State) {
-			label(node(s, "gpu-1"), "feature.node.kubernetes.io/kernel-version.full", "5.15.0-160-generic")
-			label(node(s, "gpu-2"), "feature.node.kubernetes.io/kernel-version.full", "5.15.0-161-generic")
-			driverPool(s, "nvidia-driver-daemonset-5.15.0-160-generic-ubuntu22.04", "feature.node.kubernetes.io/kernel-version.full", "5.15.0-160-generic")
-			driverPool(s, "nvidia-driver-daemonset-5.15.0-161-generic-ubuntu22.04", "feature.node.kubernetes.io/kernel-version.full", "5.15.0-161-generic")
-			onlyPools(s)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := healthy(t)
-			change(t, s)
-			rows := verified(t, s)
-			for _, v := range rows {
-				if v.Severity != check.OK {
-					t.Errorf("%s %s on %q is %s, want ok: %s", v.Check.ID, v.Subject, v.Node, v.Severity, v.Reason)
-				}
-			}
-			if len(rows) < 8 {
-				t.Errorf("findings = %d, want at least 8", len(rows))
-			}
-		})
-	}
-}
-
 func TestStatesOfRealClusters(t *testing.T) {
 	hour := at.Add(-time.Hour)
 	const both = "paused-for-mig-change_paused-for-driver-upgrade"
 	for name, test := range map[string]struct {
-		change func(*testing.T, *cluster.State)
+		change func(*cluster.State)
 		want   []row
 		not    []row // findings that must not exist; without a severity, words match findings of every severity
 	}{
-		"missing preinstalled driver": {func(_ *testing.T, s *cluster.State) {
+		"missing preinstalled driver": {func(s *cluster.State) {
 			own(s, "gpu-1")
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{
@@ -174,12 +137,12 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "nvidia.com/gpu.deploy.driver=true --overwrite"},
 			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
-		"missing driver with driver.enabled=false": {func(t *testing.T, s *cluster.State) {
-			setting(t, s, false, "driver", "enabled")
+		"missing driver with driver.enabled=false": {func(s *cluster.State) {
+			setting(s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 		}, []row{{"operand", "gpu-1", check.Error, "driver.enabled is false"}, {"operand", "gpu-1", check.Error, "driver"}}, nil},
-		"no driver DaemonSet for the node's operating system": {func(_ *testing.T, s *cluster.State) {
+		"no driver DaemonSet for the node's operating system": {func(s *cluster.State) {
 			const key = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
 			label(node(s, "gpu-1"), key, "418.94.202502101302-0")
 			label(node(s, "gpu-2"), key, "418.94.202501221327-0")
@@ -191,11 +154,11 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "418.94.202502101302-0"},
 			{"operand", "gpu-1", check.Error, "driver"},
 		}, nil},
-		"driver pool without nodes": {func(_ *testing.T, s *cluster.State) {
+		"driver pool without nodes": {func(s *cluster.State) {
 			driverPool(s, "nvidia-gpu-driver-gold", "pool", "gold")
 			scheduled(s)
 		}, []row{{"daemonset", "", check.Note, "nvidia-gpu-driver-gold"}}, nil},
-		"no runtime for nvidia": {func(_ *testing.T, s *cluster.State) {
+		"no runtime for nvidia": {func(s *cluster.State) {
 			for _, name := range withRuntimeClass {
 				noSandbox(pod(s, name, "gpu-1"), hour)
 			}
@@ -204,7 +167,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Error, "gpuop node"},
 			{"operand", "gpu-1", check.Error, "operator-validator"},
 		}, []row{{id: "operand", node: "gpu-1", words: "the driver to be loaded"}, {id: "operand", node: "gpu-1", words: "toolkit-ready"}}},
-		"no runtime for nvidia while the toolkit starts": {func(_ *testing.T, s *cluster.State) {
+		"no runtime for nvidia while the toolkit starts": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
 			inInit(pod(s, "nvidia-driver-daemonset", "gpu-1"), "k8s-driver-manager", running(hour))
 			for _, name := range withRuntimeClass {
@@ -214,24 +177,24 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"operand", "gpu-1", check.Waiting, "DaemonSets wait for it"},
 			{"operand", "gpu-1", check.Waiting, "driver"},
 		}, []row{{id: "operand", node: "gpu-1", state: check.Error}}},
-		"missing sandbox, with sandboxes of other pods": {func(_ *testing.T, s *cluster.State) {
+		"missing sandbox, with sandboxes of other pods": {func(s *cluster.State) {
 			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), hour)
 			pod(s, "nvidia-dcgm-exporter", "gpu-1").Spec.RuntimeClassName = new("nvidia")
 		}, []row{{"operand", "gpu-1", check.Waiting, "a volume or the network"}}, []row{{id: "operand", node: "gpu-1", words: "no handler"}}},
-		"no runtime for nvidia yet": {func(_ *testing.T, s *cluster.State) {
+		"no runtime for nvidia yet": {func(s *cluster.State) {
 			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), at.Add(-20*time.Second))
 		}, []row{{"operand", "gpu-1", check.Waiting, "RuntimeClass nvidia"}}, nil},
-		"the first image is being pulled": {func(_ *testing.T, s *cluster.State) {
+		"the first image is being pulled": {func(s *cluster.State) {
 			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
 			noSandbox(p, hour)
 			p.Status.Conditions[0].Status = "True"
 		}, []row{{"operand", "gpu-1", check.Waiting, "image"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
-		"missing ConfigMap of a volume": {func(_ *testing.T, s *cluster.State) {
+		"missing ConfigMap of a volume": {func(s *cluster.State) {
 			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
 			noSandbox(p, hour)
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "metrics-of-ours"}}}})
 		}, []row{{"operand", "gpu-1", check.Error, "ConfigMap/metrics-of-ours"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
-		"paused twice": {func(_ *testing.T, s *cluster.State) {
+		"paused twice": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "nvidia.com/gpu.deploy.device-plugin", both, "nvidia.com/gpu.deploy.client", both)
 			scheduled(s)
 		}, []row{
@@ -239,36 +202,36 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"node-operand-paused", "gpu-1", check.Waiting, "k8s-driver-manager"},
 			{"node-operand-paused", "gpu-1", check.Waiting, "2 operands are paused this way"},
 		}, []row{{id: "operand", node: "gpu-1", words: both}}},
-		"cordoned by the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+		"cordoned by the driver upgrade": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
 			node(s, "gpu-1").Spec.Unschedulable = true
 		}, []row{{"node-ready", "gpu-1", check.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", check.Waiting, "the node is being drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
-		"cordoned after a failed driver upgrade": {func(_ *testing.T, s *cluster.State) {
+		"cordoned after a failed driver upgrade": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 			node(s, "gpu-1").Spec.Unschedulable = true
 		}, []row{{"driver-upgrade", "gpu-1", check.Error, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
-		"cordoned after the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+		"cordoned after the driver upgrade": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-done")
 			node(s, "gpu-1").Spec.Unschedulable = true
 		}, []row{{"node-ready", "gpu-1", check.Note, "kubectl uncordon gpu-1"}}, nil},
-		"a value before the pause": {func(_ *testing.T, s *cluster.State) {
+		"a value before the pause": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			scheduled(s)
 		}, []row{{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"}}, nil},
-		"paused for a failed vGPU change": {func(_ *testing.T, s *cluster.State) {
+		"paused for a failed vGPU change": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "paused-for-vgpu-change", "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "failed")
 			scheduled(s)
 		}, []row{
 			{"node-operand-paused", "gpu-1", check.Error, "has ended (failed)"},
 		}, nil},
-		"the MIG manager is paused for the driver": {func(_ *testing.T, s *cluster.State) {
+		"the MIG manager is paused for the driver": {func(s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			}
 			scheduled(s)
 		}, []row{{"daemonset", "", check.Waiting, "nvidia-mig-manager"}}, nil},
-		"upgrade state left over from the operator's driver": {func(t *testing.T, s *cluster.State) {
-			setting(t, s, false, "driver", "enabled")
+		"upgrade state left over from the operator's driver": {func(s *cluster.State) {
+			setting(s, false, "driver", "enabled")
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "validation-required")
 			offers(node(s, "gpu-1"), nil)
@@ -276,23 +239,23 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"driver-upgrade", "gpu-1", check.Warning, "kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state-"},
 			{"node-no-gpu-resource", "gpu-1", check.Error, ""},
 		}, nil},
-		"failed upgrade left over from the operator's driver": {func(_ *testing.T, s *cluster.State) {
+		"failed upgrade left over from the operator's driver": {func(s *cluster.State) {
 			own(s, "gpu-1")
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 		}, []row{{"driver-upgrade", "gpu-1", check.Warning, "left over"}}, nil},
-		"node excluded from driver upgrades": {func(_ *testing.T, s *cluster.State) {
+		"node excluded from driver upgrades": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-required", "nvidia.com/gpu-driver-upgrade.skip", "true")
 		}, []row{{"driver-upgrade", "gpu-1", check.Note, "nvidia.com/gpu-driver-upgrade.skip-"}}, nil},
-		"NVIDIADrivers that select the same node": {func(t *testing.T, s *cluster.State) {
-			setting(t, s, true, "driver", "useNvidiaDriverCRD")
+		"NVIDIADrivers that select the same node": {func(s *cluster.State) {
+			setting(s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "notReady", "Error", "ConflictingNodeSelector")}
 		}, []row{{"nvidia-driver", "", check.Error, "conflicting NVIDIADriver NodeSelectors"}}, nil},
 		// before v26.7.0 the operator did not update the state
-		"NVIDIADrivers that select the same node, with state ready": {func(t *testing.T, s *cluster.State) {
-			setting(t, s, true, "driver", "useNvidiaDriverCRD")
+		"NVIDIADrivers that select the same node, with state ready": {func(s *cluster.State) {
+			setting(s, true, "driver", "useNvidiaDriverCRD")
 			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "ready", "Error", "ConflictingNodeSelector")}
 		}, []row{{"nvidia-driver", "", check.Error, "kubectl get nvidiadrivers"}}, nil},
-		"device plugin waits for the MPS daemon": {func(t *testing.T, s *cluster.State) {
+		"device plugin waits for the MPS daemon": {func(s *cluster.State) {
 			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
 			label(node(s, "gpu-1"), "nvidia.com/mps.capable", "true")
@@ -306,33 +269,26 @@ func TestStatesOfRealClusters(t *testing.T) {
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(o appsv1.DaemonSet) bool { return o.Name == d.Name })
 			s.DaemonSets = append(s.DaemonSets, *d)
 		}, []row{{"operand", "gpu-1", check.Error, "mps-control-daemon"}, {"operand", "gpu-1", check.Error, "operator-validator waits for it"}}, nil},
-		"failed CUDA workload of the validator": {func(_ *testing.T, s *cluster.State) {
+		"failed CUDA workload of the validator": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "cuda-validation", running(hour))
 			s.Pods = append(s.Pods, workload("nvidia-cuda-validator", "gpu-1"))
 		}, []row{
 			{"operand", "gpu-1", check.Error, "nvidia-cuda-validator-x: init container cuda-validation is in CrashLoopBackOff"},
 			{"operand", "gpu-1", check.Error, "kubectl logs -n gpu-operator nvidia-cuda-validator-x -c cuda-validation --previous"},
 		}, nil},
-		"no free GPU for the validator's workload": {func(_ *testing.T, s *cluster.State) {
+		"no free GPU for the validator's workload": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
 			p := workload("nvidia-device-plugin-validator", "gpu-1")
 			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfnvidia.com/gpu", Message: "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"}
 			s.Pods = append(s.Pods, p)
 		}, []row{{"operand", "gpu-1", check.Error, "OutOfnvidia.com/gpu"}}, nil},
-		"missing sharing ConfigMap": {func(t *testing.T, s *cluster.State) {
-			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
-			setting(t, s, "nowhere", "devicePlugin", "config", "name")
+		"missing sharing ConfigMap": {func(s *cluster.State) {
+			policyState(s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
+			setting(s, "nowhere", "devicePlugin", "config", "name")
 		}, []row{{"sharing-config", "", check.Error, "nowhere"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := healthy(t)
-			test.change(t, s)
-			rows := verified(t, s)
-			for _, want := range test.want {
-				if !want.in(rows) {
-					t.Errorf("missing finding: check %s, node %q, severity %s, text %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
-				}
-			}
+			rows := verifiedWith(t, test.change, test.want)
 			for _, not := range test.not {
 				if i := slices.IndexFunc(rows, func(v check.Finding) bool {
 					return v.Check.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.Severity == not.state) && strings.Contains(v.Reason, not.words)

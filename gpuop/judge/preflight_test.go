@@ -80,15 +80,6 @@ func daemonSet(namespace, name, image string) appsv1.DaemonSet {
 	return d
 }
 
-func of(s *cluster.State, name string) *corev1.Node {
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return &s.Nodes[i]
-		}
-	}
-	return nil
-}
-
 func values(pairs ...any) map[string]any {
 	root := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -144,7 +135,7 @@ func TestJudge(t *testing.T) {
 		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
 	}
 	team := func(s *cluster.State) {
-		n := of(s, "gpu-1")
+		n := node(s, "gpu-1")
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
 	}
 	kubelets := func(s *cluster.State, versions ...string) {
@@ -167,58 +158,64 @@ func TestJudge(t *testing.T) {
 		"no version at all":                {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"warning kubernetes-version"}},
 		"last Kubernetes":                  {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
 		"release without a support matrix": {version: "v23.9.0", want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "(ubuntu22.04), which is wrong for 1 node",
+		"mixed systems": {change: func(s *cluster.State) { rhel(node(s, "gpu-2"), "9.6") }, says: "(ubuntu22.04), which is wrong for 1 node",
 			want: []string{"error driver-os"}},
-		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
-		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
+		"minors of RHEL": {change: func(s *cluster.State) { rhel(node(s, "gpu-1"), "9.4"); rhel(node(s, "gpu-2"), "9.6") }},
+		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(node(s, "gpu-1"), "9.4"); rhel(node(s, "gpu-2"), "9.6") },
 			want: []string{"error driver-os"}},
-		"minors of Rocky before v26.3": {version: "v25.10.1", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "9.6"); linux(of(s, "gpu-2"), "rocky", "9.7") }, says: "rocky9.6",
+		"minors of Rocky before v26.3": {version: "v25.10.1", change: func(s *cluster.State) {
+			linux(node(s, "gpu-1"), "rocky", "9.6")
+			linux(node(s, "gpu-2"), "rocky", "9.7")
+		}, says: "rocky9.6",
 			want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"minors of Rocky":         {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "8.10"); linux(of(s, "gpu-2"), "rocky", "8.9") }, want: []string{"warning os-supported gpu-2"}},
-		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }},
-		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
-		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Rocky": {version: "v26.3.0", change: func(s *cluster.State) {
+			linux(node(s, "gpu-1"), "rocky", "8.10")
+			linux(node(s, "gpu-2"), "rocky", "8.9")
+		}, want: []string{"warning os-supported gpu-2"}},
+		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(node(s, "gpu-1"), "10.0"); rhel(node(s, "gpu-2"), "10.1") }},
+		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(node(s, "gpu-1"), "ol", "9.4"); linux(node(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(node(s, "gpu-1"), "ol", "9.4"); linux(node(s, "gpu-2"), "ol", "9.5") }, want: []string{"error driver-os", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"mixed systems, preinstalled driver on the other node": {change: func(s *cluster.State) {
-			rhel(of(s, "gpu-2"), "9.6")
-			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
+			rhel(node(s, "gpu-2"), "9.6")
+			node(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
 		}, says: "1 GPU node gets the driver image for ubuntu22.04"},
 		"mixed systems, suggested fix applied": {change: func(s *cluster.State) {
-			rhel(of(s, "gpu-2"), "9.6")
-			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
+			rhel(node(s, "gpu-2"), "9.6")
+			node(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
 		}},
 		"mixed systems, first node for virtual machines": {change: func(s *cluster.State) {
 			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
-			rhel(of(s, "gpu-1"), "9.6")
-			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
+			rhel(node(s, "gpu-1"), "9.6")
+			node(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
 		}, want: []string{"error driver-os"}, says: "(rhel9), which is wrong for 1 node"},
 		"mixed runtimes, suggested fix applied": {change: func(s *cluster.State) {
-			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
-			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
+			node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+			node(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
 		}},
 		"mixed runtimes, one node without the toolkit": {change: func(s *cluster.State) {
-			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
-			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.container-toolkit"] = "false"
+			node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+			node(s, "gpu-1").Labels["nvidia.com/gpu.deploy.container-toolkit"] = "false"
 		}},
 		"unsupported architecture, operands disabled": {change: func(s *cluster.State) {
-			of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le"
-			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.operands"] = "false"
+			node(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le"
+			node(s, "gpu-2").Labels["nvidia.com/gpu.deploy.operands"] = "false"
 		}, want: []string{"note architecture gpu-2"}},
 		"OpenShift since 4.19": {change: func(s *cluster.State) {
 			openShift(s)
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				rhel(of(s, n), "9.6")
+				rhel(node(s, n), "9.6")
 			}
 		}, says: "driver toolkit"},
 		"OpenShift since 4.19, two RHCOS releases, operator without major tags": {version: "v25.10.1", change: func(s *cluster.State) {
 			openShift(s)
-			rhel(of(s, "gpu-1"), "9.6")
-			linux(of(s, "gpu-2"), "rhcos", "4.18")
+			rhel(node(s, "gpu-1"), "9.6")
+			linux(node(s, "gpu-2"), "rhcos", "4.18")
 		}},
 		"OpenShift in a folder without CustomResourceDefinitions": {change: func(s *cluster.State) {
 			openShift(s)
 			s.CRDs = nil
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				rhel(of(s, n), "9.6")
+				rhel(node(s, n), "9.6")
 			}
 		}, want: []string{"warning unread"}, says: "driver toolkit"},
 		"OpenShift without NFD": {change: func(s *cluster.State) {
@@ -249,41 +246,41 @@ func TestJudge(t *testing.T) {
 			d.Spec.Template.Spec.Containers[0].Command = []string{"nvidia-device-plugin", "--config-file=/config/config.json"}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, want: []string{"error device-plugin"}},
-		"mixed systems, own drivers":   {values: values("driver.enabled", false), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
-		"mixed systems, NVIDIADrivers": {values: values("driver.nvidiaDriverCRD.enabled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
+		"mixed systems, own drivers":   {values: values("driver.enabled", false), change: func(s *cluster.State) { rhel(node(s, "gpu-2"), "9.6") }},
+		"mixed systems, NVIDIADrivers": {values: values("driver.nvidiaDriverCRD.enabled", true), change: func(s *cluster.State) { rhel(node(s, "gpu-2"), "9.6") }},
 		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
-			rhel(of(s, "gpu-2"), "9.6")
-			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
+			rhel(node(s, "gpu-2"), "9.6")
+			node(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
 		}, want: []string{"error driver-os"}, says: "(ubuntu22.04), which is wrong for 1 node"},
 		"precompiled": {values: values("driver.usePrecompiled", true), says: "one for each kernel"},
 		"unknown system": {change: func(s *cluster.State) {
-			n := of(s, "gpu-1")
+			n := node(s, "gpu-1")
 			delete(n.Labels, "feature.node.kubernetes.io/system-os_release.ID")
 			n.Status.NodeInfo.OSImage = "Plan 9"
 		}, want: []string{"error driver-os", "warning os-supported gpu-1"}},
 		"before NFD, by the status": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				of(s, n).Labels = map[string]string{"cloud.google.com/gke-accelerator": "nvidia-l4"}
+				node(s, n).Labels = map[string]string{"cloud.google.com/gke-accelerator": "nvidia-l4"}
 			}
 		}},
 		"system outside the matrix": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				of(s, n).Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "20.04"
+				node(s, n).Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "20.04"
 			}
 		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the support matrix of v26.7.0"},
-		"mixed runtimes": {change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
+		"mixed runtimes": {change: func(s *cluster.State) { node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
 			want: []string{"error container-runtime"}, says: "configures containerd on all nodes, which is wrong for 1 node"},
-		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
+		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { node(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
 			want: []string{"error container-runtime"}},
 		"only CRI-O": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+				node(s, n).Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
 			}
 		}},
-		"mixed runtimes, no toolkit": {values: values("toolkit.enabled", false), change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" }},
+		"mixed runtimes, no toolkit": {values: values("toolkit.enabled", false), change: func(s *cluster.State) { node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" }},
 		"docker": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "docker://28.1.1"
+				node(s, n).Status.NodeInfo.ContainerRuntimeVersion = "docker://28.1.1"
 			}
 		}, want: []string{"error runtime-supported gpu-1", "error runtime-supported gpu-2"}},
 		"NFD already installed": {change: func(s *cluster.State) {
@@ -327,13 +324,13 @@ func TestJudge(t *testing.T) {
 		"no namespace":        {change: func(s *cluster.State) { s.Namespaces[0].Name = "default" }, want: []string{"note pod-security"}},
 		"unlabeled namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels = nil }, want: []string{"note pod-security"}},
 		"custom taint": {change: func(s *cluster.State) {
-			n := of(s, "gpu-2")
+			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
 		}, want: []string{"error taint gpu-2", "error taint gpu-2"}, says: "the taint team=ml:NoSchedule is not tolerated"},
 		"custom taint, tolerated": {
 			values: values("daemonsets.tolerations", []any{map[string]any{"operator": "Exists"}}, "node-feature-discovery.worker.tolerations", []any{map[string]any{"operator": "Exists"}}),
 			change: func(s *cluster.State) {
-				n := of(s, "gpu-2")
+				n := node(s, "gpu-2")
 				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
 			}},
 		"a toleration of another value": {
@@ -348,7 +345,7 @@ func TestJudge(t *testing.T) {
 		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
 			team(s)
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
-			unlabeled(of(s, "gpu-1"))
+			unlabeled(node(s, "gpu-1"))
 			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
 			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 			s.DaemonSets = append(s.DaemonSets, d)
@@ -356,13 +353,13 @@ func TestJudge(t *testing.T) {
 		"NFD's worker tolerates less than the operands": {change: func(s *cluster.State) {
 			team(s)
 			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
-			unlabeled(of(s, "gpu-1"))
+			unlabeled(node(s, "gpu-1"))
 			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
 			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
 			s.DaemonSets = append(s.DaemonSets, d)
 		}, want: []string{"error taint gpu-1"}},
 		"two ClusterPolicies, older one active": {change: func(s *cluster.State) {
-			rhel(of(s, "gpu-2"), "9.6")
+			rhel(node(s, "gpu-2"), "9.6")
 			ignored, old := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
 			ignored.SetName("aaa")
 			ignored.SetCreationTimestamp(metav1.NewTime(s.At))
@@ -371,7 +368,7 @@ func TestJudge(t *testing.T) {
 			s.ClusterPolicies = []unstructured.Unstructured{ignored, old}
 		}, want: []string{"error driver-os"}},
 		"two ClusterPolicies, active one by status": {change: func(s *cluster.State) {
-			rhel(of(s, "gpu-2"), "9.6")
+			rhel(node(s, "gpu-2"), "9.6")
 			inForce, ignored := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
 			ignored.Object["status"] = map[string]any{"state": "ignored"}
 			ignored.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
@@ -380,30 +377,30 @@ func TestJudge(t *testing.T) {
 		}},
 		"precompiled drivers on OpenShift": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
 			openShift(s)
-			of(s, "gpu-1").Status.NodeInfo.KernelVersion = of(s, "gpu-2").Status.NodeInfo.KernelVersion
+			node(s, "gpu-1").Status.NodeInfo.KernelVersion = node(s, "gpu-2").Status.NodeInfo.KernelVersion
 		}, says: "one for each kernel"},
 		"containerd without CDI": {change: func(s *cluster.State) {
 			for _, n := range []string{"gpu-1", "gpu-2"} {
-				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+				node(s, n).Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
 			}
 		}, want: []string{"error cdi-support"}, says: "containerd 1.6.39 does not support CDI"},
 		"containerd with CDI": {change: func(s *cluster.State) {
-			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27-k3s1"
+			node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.27-k3s1"
 		}},
 		"containerd without CDI, cdi.enabled=false": {values: values("cdi.enabled", false), change: func(s *cluster.State) {
-			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+			node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
 		}},
 		"containerd without CDI, before v25.10": {version: "v25.3.0", values: values("cdi.enabled", true), change: func(s *cluster.State) {
-			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
+			node(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.6.39"
 		}, want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"a taint of Kubernetes": {change: func(s *cluster.State) {
-			n := of(s, "gpu-2")
+			n := node(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
 		}},
-		"no taint":                 {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
-		"no taint, only GPU nodes": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
-		"unsupported architecture": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
-		"arm64":                    {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
+		"no taint":                 {change: func(s *cluster.State) { node(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
+		"no taint, only GPU nodes": {change: func(s *cluster.State) { node(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
+		"unsupported architecture": {change: func(s *cluster.State) { node(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"error architecture gpu-2"}},
+		"arm64":                    {change: func(s *cluster.State) { node(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
 		"no ServiceMonitors":       {change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} }, want: []string{"note servicemonitor-crd"}},
 		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []cluster.CRD{} },
 			want: []string{"error servicemonitor-crd"}},
@@ -459,7 +456,7 @@ func TestJudge(t *testing.T) {
 					Message:        "Error creating: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]"})
 			}
 		}, want: []string{"error pods-refused"}, says: "no ResourceQuota of the namespace allows the pods' PriorityClass"},
-		"node not ready": {change: func(s *cluster.State) { of(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
+		"node not ready": {change: func(s *cluster.State) { node(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
 		"no GPUs":        {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
 		"nodes forbidden": {change: func(s *cluster.State) {
 			s.Nodes = nil
