@@ -296,14 +296,3 @@ func last(t *testing.T, moments ...moment) map[string]map[string]float64 {
 	list := pages(t, moments...)
 	return list[len(list)-1]
 }
-
-// near copies the wanted value to got if they differ only by rounding.
-func near(got, want map[string]map[string]float64) {
-	for family, series := range got {
-		for key, v := range series {
-			if w := want[family][key]; v-w < 1e-9 && w-v < 1e-9 {
-				series[key] = w
-			}
-		}
-	}
-}

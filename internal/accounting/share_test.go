@@ -1,12 +1,14 @@
 package accounting_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -17,10 +19,39 @@ type (
 	of       = map[string]float64
 )
 
+// figures are the utilization, MiB, active seconds, allocated seconds and joules that a page reports.
+type figures [5]float64
+
+const no = -1 // there is no such series
+
+// figuresOf returns the figures of each owner, and of the remainder, by the key of the series.
+func figuresOf(page reported) map[string]figures {
+	all := map[string]figures{}
+	for i, families := range [...][]string{
+		{podUtil, restUtil}, {podMemory, restMemory}, {podActive, restActive}, {podAllocated}, {podEnergy, restEnergy},
+	} {
+		for _, family := range families {
+			for key, v := range page[family] {
+				if _, ok := all[key]; !ok {
+					all[key] = figures{no, no, no, no, no}
+				}
+				f := all[key]
+				if f[i] = v; i == 1 {
+					f[i] /= 1 << 20
+				}
+				all[key] = f
+			}
+		}
+	}
+	return all
+}
+
 func TestSharesOfOneGPU(t *testing.T) {
-	const a, b, c, whole = "GPU-0/ ns/b", "GPU-0/ ns/c", "GPU-0/ ns/a", "GPU-0/"
+	const a, b, c, rest = "GPU-0/ ns/b", "GPU-0/ ns/c", "GPU-0/ ns/a", "GPU-0/"
+	type page = map[string]figures
 	none := []gpu.Use{}
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
+	oneOfFour := pods(gpu.SharingTimeSlicing, 4, 1)
 	other := pods(gpu.SharingNone, 0, 1)
 	other[0].Owners[0].PodUID = "another"
 	inPod := pods(gpu.SharingNone, 0, 1)
@@ -28,11 +59,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 	late := pods(gpu.SharingNone, 0, 1)
 	late[0].Owners[0].PodUID = ""
 	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
-	alone := func(active, allocated, energy, unusedSeconds, unusedEnergy float64) reported {
-		return reported{
-			podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: active}, podAllocated: of{a: allocated}, podEnergy: of{a: energy},
-			restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: unusedSeconds}, restEnergy: of{whole: unusedEnergy},
-		}
+	alone := func(active, allocated, joules, unusedSeconds, unusedJoules float64) page {
+		return page{a: {0.6, 1000, active, allocated, joules}, rest: {0, 0, unusedSeconds, no, unusedJoules}}
 	}
 	consumes := func(holders int, parts ...float64) []gpu.Use {
 		use := pods(gpu.SharingDRA, 0, 1, 2)
@@ -42,268 +70,199 @@ func TestSharesOfOneGPU(t *testing.T) {
 		return use
 	}
 	idle := func(m *moment) { m.util[0] = gpu.Int(0); runs()(m) }
-	unknown := func(what string) reported {
-		return reported{podAllocated: of{a: 2.5, b: 2.5}, notAvailable: of{what: 1}}
+	silent := func(m *moment) { m.util[0] = gpu.Value{} }
+	fails := func(row int, part gpu.Part, err error) func(*moment) {
+		return func(m *moment) { m.faults = []gpu.Fault{{Row: row, Part: part, Err: err}} }
 	}
+	lost := fails(0, gpu.PartEntity, gpu.ErrLost)
+	noPods := func(m *moment) { m.procs, m.noPodOf = []gpu.Process{process(1, 0.3, 100)}, gpu.ErrPIDNamespace }
+	noEnergy := func(m *moment) { m.energy[0] = gpu.Value{} }
+	gap := func(gap time.Duration) func(*moment) { return func(m *moment) { m.gap = gap } }
+	history := func(uses ...[]gpu.Use) (list []moment) {
+		for i, u := range uses {
+			list = append(list, at(i, u, nil))
+		}
+		return list
+	}
+	then := func(uses []gpu.Use, change func(*moment)) []moment {
+		return []moment{at(0, uses, nil), at(1, uses, change)}
+	}
+	unknown := page{a: {no, no, no, 2.5, no}, b: {no, no, no, 2.5, no}}
 	for name, test := range map[string]struct {
 		moments []moment
-		want    reported
+		want    page
+		why     string // the reason for what is unknown
 	}{
-		"a single owner gets everything, including idle energy": {
-			[]moment{at(0, one, nil), at(1, one, nil)},
-			alone(6, 10, 1000, 0, 0),
-		},
+		"a single owner gets everything, including idle energy": {history(one, one), alone(6, 10, 1000, 0, 0), ""},
 		"without owners nothing is attributed": {
-			[]moment{at(0, none, nil), at(1, none, nil)},
-			reported{restUtil: of{whole: 0.6}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 6}, restEnergy: of{whole: 1000}},
+			history(none, none), page{rest: {0.6, 1000, 6, no, 1000}}, "",
 		},
 		"one of four replicas is charged its activity and a quarter of the idle energy": {
-			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
-			alone(6, 2.5, 700, 0, 300),
+			history(oneOfFour, oneOfFour), alone(6, 2.5, 700, 0, 300), "",
 		},
 		"claims of a quarter and of three quarters of an idle GPU": {
 			[]moment{at(0, consumes(1, 0.25, 0.75), idle), at(1, consumes(1, 0.25, 0.75), idle)},
-			reported{
-				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 2.5, b: 7.5}, podEnergy: of{a: 250, b: 750},
-				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
-			},
+			page{a: {0, 0, 0, 2.5, 250}, b: {0, 0, 0, 7.5, 750}, rest: {0, 1000, 0, no, 0}}, "",
 		},
 		"two pods share a claim of a quarter, and three quarters are not claimed": {
 			[]moment{at(0, consumes(2, 0.25, 0.25), idle), at(1, consumes(2, 0.25, 0.25), idle)},
-			reported{
-				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 1.25, b: 1.25}, podEnergy: of{a: 125, b: 125},
-				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 750},
-			},
+			page{a: {0, 0, 0, 1.25, 125}, b: {0, 0, 0, 1.25, 125}, rest: {0, 1000, 0, no, 750}}, "",
 		},
 		"claims of more than the whole GPU, then one of an unknown share": {
-			[]moment{at(0, consumes(1, 0.75, 0.75), idle), at(1, consumes(1, 0.75, 0.75), idle), at(2, consumes(1, 0.75, 0), idle)},
-			reported{
-				podUtil: of{a: 0, b: 0}, podMemory: of{a: 0, b: 0}, podActive: of{a: 0, b: 0}, podAllocated: of{a: 10, b: 10}, podEnergy: of{a: 1000, b: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			[]moment{
+				at(0, consumes(1, 0.75, 0.75), idle), at(1, consumes(1, 0.75, 0.75), idle),
+				at(2, consumes(1, 0.75, 0), idle),
 			},
+			page{a: {0, 0, 0, 10, 1000}, b: {0, 0, 0, 10, 1000}, rest: {0, 1000, 0, no, 0}}, "",
 		},
 		"two owners are charged by their processes": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},
-			reported{
-				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 200 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 200, b: 400},
-				restUtil:  of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
-			},
+			then(two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50))),
+			page{a: {0.1, 300, 1, 2.5, 200}, b: {0.3, 200, 3, 2.5, 400}, rest: {0.2, 500, 2, no, 400}}, "",
 		},
 		"the example of docs/attribution.md": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50)))},
-			reported{
-				podUtil: of{a: 0.4, b: 0.1}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 4, b: 1}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 500, b: 200},
-				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
-			},
+			then(two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50))),
+			page{a: {0.4, 300, 4, 2.5, 500}, b: {0.1, 100, 1, 2.5, 200}, rest: {0.1, 600, 1, no, 300}}, "",
 		},
 		"the mean of the interval is used, not the sample": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+			then(two, func(m *moment) {
 				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
-				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle at the time of the sample
-			})},
-			reported{
-				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 350, b: 350},
-				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
-			},
+				// idle at the time of the sample
+				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}}
+			}),
+			page{a: {0.25, 300, 2.5, 2.5, 350}, b: {0.25, 100, 2.5, 2.5, 350}, rest: {0.1, 600, 1, no, 300}}, "",
 		},
 		"the device's utilization is at least that of its processes": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+			then(two, func(m *moment) {
 				m.procs, m.util[0] = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}, gpu.Int(34)
-			})},
-			reported{
-				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 375, b: 375},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
-			},
+			}),
+			page{a: {0.25, 300, 2.5, 2.5, 375}, b: {0.25, 100, 2.5, 2.5, 375}, rest: {0, 600, 0, no, 250}}, "",
 		},
 		"an ended process has activity but no memory": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.3, 0)))},
-			reported{
-				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 0}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 200, b: 400},
-				restUtil:  of{whole: 0.2}, restMemory: of{whole: 700 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
-			},
+			then(two, runs(process(1, 0.1, 300), process(2, 0.3, 0))),
+			page{a: {0.1, 300, 1, 2.5, 200}, b: {0.3, 0, 3, 2.5, 400}, rest: {0.2, 700, 2, no, 400}}, "",
 		},
 		"process utilization above the device's is scaled down": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.8, 3000), process(2, 0.4, 1000)))},
-			reported{
-				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 750 << 20, b: 250 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 500, b: 300},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
-			},
+			then(two, runs(process(1, 0.8, 3000), process(2, 0.4, 1000))),
+			page{a: {0.4, 750, 4, 2.5, 500}, b: {0.2, 250, 2, 2.5, 300}, rest: {0, 0, 0, no, 200}}, "",
 		},
 		"shares are unknown without host PIDs": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
-				m.procs, m.noPodOf = []gpu.Process{process(1, 0.3, 100)}, gpu.ErrPIDNamespace
-			})},
-			unknown("pod_of_process pid_namespace"),
+			then(two, noPods), unknown, "pod_of_process pid_namespace",
 		},
 		"shares are unknown without processes": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
-				m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
-			})},
-			unknown("processes permission"),
+			then(two, fails(0, gpu.PartProcesses, gpu.ErrPermission)), unknown, "processes permission",
 		},
 		"counters disappear while unknown and continue afterwards": {
 			[]moment{
 				at(0, two, nil), at(1, two, runs(process(1, 0.2, 100), process(2, 0.4, 100))),
-				at(2, two, func(m *moment) { m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcesses, Err: gpu.ErrPermission}} }),
+				at(2, two, fails(0, gpu.PartProcesses, gpu.ErrPermission)),
 				at(3, two, runs(process(1, 0.6, 100), process(2, 0, 100))),
 			},
-			reported{
-				podUtil: of{a: 0.6, b: 0}, podMemory: of{a: 100 << 20, b: 100 << 20}, podActive: of{a: 8, b: 4}, podAllocated: of{a: 7.5, b: 7.5},
-				podEnergy: of{a: 1100, b: 700},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
-			},
+			page{a: {0.6, 100, 8, 7.5, 1100}, b: {0, 100, 4, 7.5, 700}, rest: {0, 800, 0, no, 600}}, "",
 		},
 		"a second pod joins and is charged by its processes": {
-			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.2, 700)))},
-			reported{
-				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 300 << 20, b: 700 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 500, b: 300},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
-			},
+			[]moment{at(0, oneOfFour, nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.2, 700)))},
+			page{a: {0.4, 300, 4, 2.5, 500}, b: {0.2, 700, 2, 2.5, 300}, rest: {0, 0, 0, no, 200}}, "",
 		},
 		"only memory is reported, as with MIG": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+			then(two, func(m *moment) {
 				m.procs = []gpu.Process{{PID: 1, Memory: gpu.Int(100 << 20)}}
-				m.faults = []gpu.Fault{{Row: 0, Part: gpu.PartProcessBusy, Err: gpu.ErrNotSupported}}
-			})},
-			reported{
-				podMemory: of{a: 100 << 20, b: 0}, podAllocated: of{a: 2.5, b: 2.5},
-				restMemory:   of{whole: 900 << 20},
-				notAvailable: of{"process_utilization not_supported": 1},
-			},
+				fails(0, gpu.PartProcessBusy, gpu.ErrNotSupported)(m)
+			}),
+			page{a: {no, 100, no, 2.5, no}, b: {no, 0, no, 2.5, no}, rest: {no, 900, no, no, no}},
+			"process_utilization not_supported",
 		},
 		"memory that the driver cannot report": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 2, Busy: gpu.Float(0.3)}))},
-			reported{
-				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{a: 200, b: 400},
-				restUtil:  of{whole: 0.2}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
-				notAvailable: of{"process_memory no_data": 1},
-			},
+			then(two, runs(process(1, 0.1, 300), gpu.Process{PID: 2, Busy: gpu.Float(0.3)})),
+			page{a: {0.1, 300, 1, 2.5, 200}, b: {0.3, no, 3, 2.5, 400}, rest: {0.2, no, 2, no, 400}},
+			"process_memory no_data",
 		},
 		"a pod with an unknown UID has no known share": {
-			[]moment{at(0, anonymous, nil), at(1, anonymous, runs(process(0, 0.3, 10), process(2, 0.2, 20)))},
-			reported{
-				podUtil: of{b: 0.2}, podMemory: of{b: 20 << 20}, podActive: of{b: 2}, podAllocated: of{b: 5, c: 5},
-				podEnergy:    of{b: 400},
-				notAvailable: of{"pod_uid no_data": 1},
-			},
+			then(anonymous, runs(process(0, 0.3, 10), process(2, 0.2, 20))),
+			page{c: {no, no, no, 5, no}, b: {0.2, 20, 2, 5, 400}}, "pod_uid no_data",
 		},
 		"an owner seen once is charged that interval": {
-			[]moment{at(0, none, nil), at(1, none, nil), at(2, one, nil)},
-			alone(6, 10, 1000, 6, 1000),
+			history(none, none, one), alone(6, 10, 1000, 6, 1000), "",
 		},
 		"another pod of the same name begins at zero": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, other, nil)},
-			alone(6, 10, 1000, 0, 0),
+			history(one, one, other), alone(6, 10, 1000, 0, 0), "",
 		},
 		"series disappear while the kubelet is down and continue afterwards": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
-			alone(12, 20, 2000, 0, 0),
+			history(one, one, nil, one), alone(12, 20, 2000, 0, 0), "",
 		},
 		"if all owners are unknown, nothing is unattributed": {
-			[]moment{at(0, none, nil), at(1, nil, nil), at(2, nil, nil)},
-			reported{notAvailable: of{"owners no_data": 1}},
+			history(none, nil, nil), page{}, "owners no_data",
 		},
 		"if the owners of one device are unknown, nothing of it is unattributed": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, []gpu.Use{{Incomplete: true}}, nil)},
-			reported{notAvailable: of{"owners no_data": 1}},
+			history(one, one, []gpu.Use{{Incomplete: true}}), page{}, "owners no_data",
 		},
 		"a device is not divided among an incomplete list of owners": {
-			[]moment{at(0, two, nil), at(1, two, nil), at(2, []gpu.Use{{Incomplete: true, Owners: two[0].Owners[:1]}}, nil)},
-			reported{notAvailable: of{"owners no_data": 1}},
+			history(two, two, []gpu.Use{{Incomplete: true, Owners: two[0].Owners[:1]}}), page{}, "owners no_data",
 		},
 		"an owner absent for longer than dormancy starts at zero": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
-			alone(6, 10, 1000, 0, 0),
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, gap(16*time.Minute)), at(3, one, nil)},
+			alone(6, 10, 1000, 0, 0), "",
 		},
 		"another pod of the same name, whose UID is known late, starts at zero once": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, none, nil), at(3, late, nil), at(4, other, nil)},
-			alone(12, 20, 2000, 6, 1000),
+			history(one, one, none, late, other),
+			alone(12, 20, 2000, 6, 1000), "",
 		},
 		"a pod whose UID is unknown for a while keeps its account": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, late, nil), at(3, one, nil)},
-			alone(18, 30, 3000, 0, 0),
+			history(one, one, late, one), alone(18, 30, 3000, 0, 0), "",
 		},
 		"a pod whose UID is unknown keeps its account while the kubelet is down": {
-			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, late, nil)},
-			alone(12, 20, 2000, 0, 0),
+			history(one, one, nil, late), alone(12, 20, 2000, 0, 0), "",
 		},
 		"time without readings is not charged": {
-			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
-			alone(6, 10, 1000, 0, 0),
+			[]moment{at(0, one, nil), at(1, one, gap(time.Hour)), at(2, one, nil)}, alone(6, 10, 1000, 0, 0), "",
 		},
 		"one missing utilization sample loses no energy": {
-			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
-			alone(12, 20, 2000, 0, 0),
+			[]moment{at(0, one, nil), at(1, one, silent), at(2, one, nil)}, alone(12, 20, 2000, 0, 0), "",
 		},
 		"energy is not charged after the counter was unknown for a long time": {
-			append([]moment{at(0, one, nil), at(1, one, nil)}, func() (list []moment) {
-				for i := range 4 {
-					list = append(list, at(2+i, one, func(m *moment) { m.energy[0] = gpu.Value{} }))
-				}
-				return append(list, at(6, one, nil), at(7, one, nil))
-			}()...),
-			alone(42, 70, 2000, 0, 0),
+			[]moment{
+				at(0, one, nil), at(1, one, nil), at(2, one, noEnergy), at(3, one, noEnergy), at(4, one, noEnergy),
+				at(5, one, noEnergy), at(6, one, nil), at(7, one, nil),
+			},
+			alone(42, 70, 2000, 0, 0), "",
 		},
 		"a device without utilization": {
-			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} })},
-			reported{
-				podMemory: of{a: 1000 << 20}, podAllocated: of{a: 10}, restMemory: of{whole: 0},
-				notAvailable: of{"utilization no_data": 1},
-			},
+			then(one, silent), page{a: {no, 1000, no, 10, no}, rest: {no, 0, no, no, no}}, "utilization no_data",
 		},
-		"a job in a pod is attributed to the pod": {
-			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
-			alone(6, 10, 1000, 0, 0),
-		},
+		"a job in a pod is attributed to the pod": {history(inPod, inPod), alone(6, 10, 1000, 0, 0), ""},
 		"a fault in all rows does not mean idle": {
-			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
-				m.faults = []gpu.Fault{{Row: gpu.AllRows, Part: gpu.PartProcesses, Err: gpu.ErrPermission}}
-			})},
-			unknown("processes permission"),
+			then(two, fails(gpu.AllRows, gpu.PartProcesses, gpu.ErrPermission)), unknown, "processes permission",
+		},
+		"shares become unknown when a second pod joins": {
+			[]moment{at(0, oneOfFour, nil), at(1, oneOfFour, nil), at(2, two, noPods), at(3, two, noPods)},
+			page{a: {no, no, no, 7.5, no}, b: {no, no, no, 5, no}}, "pod_of_process pid_namespace",
+		},
+		"the shares of a lost GPU are unknown": {
+			then(one, lost), page{a: {no, no, no, 10, no}}, "utilization no_data",
+		},
+		"the energy of a lost GPU is charged when it returns": {
+			[]moment{at(0, one, nil), at(1, one, lost), at(2, one, nil)}, alone(12, 20, 2000, 0, 0), "",
 		},
 		"one of a pod's processes has unknown activity": {
-			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 11, Memory: gpu.Int(100 << 20)}, process(2, 0.3, 100)))},
-			reported{
-				podUtil: of{b: 0.3}, podMemory: of{a: 400 << 20, b: 100 << 20}, podActive: of{b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podEnergy: of{b: 400}, restMemory: of{whole: 500 << 20},
-				notAvailable: of{"process_utilization no_data": 1},
-			},
+			then(two, runs(
+				process(1, 0.1, 300), gpu.Process{PID: 11, Memory: gpu.Int(100 << 20)}, process(2, 0.3, 100))),
+			page{a: {no, 400, no, 2.5, no}, b: {0.3, 100, 3, 2.5, 400}, rest: {no, 500, no, no, no}},
+			"process_utilization no_data",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := last(t, test.moments...)
-			near(got, test.want)
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := cmp.Diff(test.want, figuresOf(got), equal); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if why := slices.Collect(maps.Keys(got[notAvailable])); strings.Join(why, ", ") != test.why {
+				t.Errorf("reasons = %q, want %q", why, test.why)
 			}
 		})
 	}
 }
 
-// While a share is unknown, its counters are absent. A counter that does not grow would look idle.
-func TestCountersDoNotStandStill(t *testing.T) {
-	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
-	elsewhere := func(m *moment) { m.noPodOf, m.procs = gpu.ErrPIDNamespace, []gpu.Process{process(1, 0.5, 1)} }
-	list := pages(t, at(0, alone, nil), at(1, alone, nil), at(2, two, elsewhere), at(3, two, elsewhere))
-	for i, page := range list[2:] {
-		for _, family := range []string{podUtil, podMemory, podActive, podEnergy, restUtil, restMemory, restActive, restEnergy} {
-			if len(page[family]) > 0 {
-				t.Errorf("cycle %d: %s = %v for unknown shares, want none", i+2, family, page[family])
-			}
-		}
-		if len(page[notAvailable]) != 1 {
-			t.Errorf("cycle %d: reasons = %v, want one", i+2, page[notAvailable])
-		}
-	}
-}
+// equal ignores rounding.
+var equal = cmpopts.EquateApprox(0, 1e-9)
 
 // A pod is charged the same with and without idle neighbors.
 func TestBillDoesNotDependOnNeighbors(t *testing.T) {
@@ -317,32 +276,36 @@ func TestBillDoesNotDependOnNeighbors(t *testing.T) {
 	}
 }
 
+// labelsIn returns the labels of each series of a family in the only cycle of a play.
+func labelsIn(t *testing.T, p play, family string) (all []string) {
+	p.run(t, func(_ int, s *gpu.Snapshot) {
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				if f.Name == family {
+					all = append(all, textOf(x.Labels))
+				}
+			}
+		}
+	})
+	return all
+}
+
 // If two containers of a pod share a device, they have one account with the pod's labels. A container with a device
 // of its own is labeled.
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"
-	uses = append(uses, pods(gpu.SharingTimeSlicing, 4, 2)...)
-	var labels, infos []string
-	(&play{moments: []moment{at(0, uses, nil)}}).run(t, func(_ int, s *gpu.Snapshot) {
-		for _, f := range s.Families {
-			for _, x := range f.Series {
-				switch {
-				case f.Name == podUtil:
-					labels = append(labels, textOf(x.Labels))
-				case f.Name == podInfo:
-					infos = append(infos, textOf(x.Labels))
-				}
-			}
-		}
-	})
-	if diff := cmp.Diff([]string{"gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"}, labels); diff != "" {
+	p := play{moments: []moment{at(0, append(uses, pods(gpu.SharingTimeSlicing, 4, 2)...), nil)}}
+	const b, c = "gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"
+	if diff := cmp.Diff([]string{b, c}, labelsIn(t, p, podUtil)); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
-	const info = "gpu=0 UUID=GPU-0 namespace=ns pod=b container="
-	const more = " pod_uid=uid-1 resource=nvidia.com/gpu sharing=none"
-	other := "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4"
-	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more, other}, infos); diff != "" {
+	want := []string{
+		b + " container=main pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
+		b + " container=side pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
+		c + " pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4",
+	}
+	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
 		t.Errorf("info series (-want +got):\n%s", diff)
 	}
 }
@@ -351,30 +314,22 @@ func TestContainersOfOnePod(t *testing.T) {
 func TestInfoHasAllLabelsOfOwner(t *testing.T) {
 	list := []gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 11}, GPU: 11, UUID: "GPU-11"},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11, UUID: "GPU-11",
-			InstanceID: 13, Profile: "1g.10gb"},
+		{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11,
+			UUID: "GPU-11", InstanceID: 13, Profile: "1g.10gb",
+		},
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"},
 	}
 	pod := pods(gpu.SharingNone, 0, 1)[0]
 	pod.Owners[0].Labels = []gpu.Label{{Name: "dra_claim_name", Value: "claim"}, {Name: "team", Value: "red"}}
 	job := gpu.Use{Owners: []gpu.Owner{{Labels: []gpu.Label{{Name: "hpc_job", Value: "4711"}}}}}
-	var infos []string
 	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, []gpu.Use{1: pod, 2: job}, nil)}}
-	p.run(t, func(_ int, s *gpu.Snapshot) {
-		for _, f := range s.Families {
-			for _, x := range f.Series {
-				if f.Name == podInfo {
-					infos = append(infos, textOf(x.Labels))
-				}
-			}
-		}
-	})
 	want := []string{
-		"gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=b container=main pod_uid=uid-1 resource=nvidia.com/gpu sharing=mig " +
-			"dra_claim_name=claim team=red",
+		"gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=b container=main " +
+			"pod_uid=uid-1 resource=nvidia.com/gpu sharing=mig dra_claim_name=claim team=red",
 		"gpu=12 UUID=GPU-12 hpc_job=4711 pod_uid= resource= sharing=none",
 	}
-	if diff := cmp.Diff(want, infos); diff != "" {
+	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
 		t.Errorf("info series (-want +got):\n%s", diff)
 	}
 }
@@ -385,10 +340,10 @@ func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
 	uses := append([]gpu.Use{{}}, pods(gpu.SharingNone, 0, 1)...)
 	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil), at(1, uses, nil)}}
 	p.run(t, func(_ int, s *gpu.Snapshot) {
-		for _, f := range s.Families {
-			for _, x := range f.Series {
-				if !strings.Contains(textOf(x.Labels), "UUID=GPU-0") && f.Name != notAvailable {
-					t.Errorf("%s has a series for %s, want only series of GPU-0", f.Name, textOf(x.Labels))
+		for family, series := range shares(s) {
+			for key := range series {
+				if !strings.HasPrefix(key, "GPU-0/") && family != notAvailable {
+					t.Errorf("%s has a series for %s, want only series of GPU-0", family, key)
 				}
 			}
 		}
@@ -400,14 +355,17 @@ func TestExtend(t *testing.T) {
 	fields := append(make([]gpu.Field, 0, 9), gpu.Field{ID: 150}, gpu.Field{ID: 203, Name: "mine"})
 	extended := accounting.Extend(&gpu.Plan{Fields: fields[:1]})
 	if !extended.Processes || fields[1].Name != "mine" {
-		t.Errorf("processes requested = %t, want true; the caller's next field = %v, want it unchanged", extended.Processes, fields[1])
+		t.Errorf("processes requested = %t, want true; the caller's next field = %v, want it unchanged",
+			extended.Processes, fields[1])
 	}
 	levels := map[gpu.FieldID]gpu.Kinds{}
 	for _, f := range extended.Fields {
 		levels[f.ID] = f.Levels
 	}
 	instance := gpu.KindsOf(gpu.KindGPUInstance)
-	want := map[gpu.FieldID]gpu.Kinds{150: 0, 69: gpuOnly, 156: gpuOnly, 203: gpuOnly, 252: gpuOnly | instance, 1001: instance}
+	want := map[gpu.FieldID]gpu.Kinds{
+		150: 0, 69: gpuOnly, 156: gpuOnly, 203: gpuOnly, 252: gpuOnly | instance, 1001: instance,
+	}
 	if diff := cmp.Diff(want, levels); diff != "" {
 		t.Errorf("levels (-want +got):\n%s", diff)
 	}
@@ -438,21 +396,24 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 		m.energy[2] = gpu.Int(int64(7e6 * i))
 		return m
 	}
-	got := reported{}
-	(&play{moments: []moment{m(0), m(1)}}).run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
-	want := reported{
+	got, infos := map[string]figures{}, of{}
+	(&play{moments: []moment{m(0), m(1)}}).run(t, func(_ int, s *gpu.Snapshot) {
+		got, infos = figuresOf(shares(s)), shares(s)[podInfo]
+	})
+	maps.DeleteFunc(got, func(key string, _ figures) bool { return !strings.Contains(key, " ns/") })
+	want := map[string]figures{
 		// The instances have 3, 2 and 1 of 7 slices. One slice belongs to no instance.
-		podAllocated: of{"GPU-2/ ns/whole": 10. / 7, "GPU-2/1 ns/whole": 30. / 7, "GPU-2/2 ns/part": 20. / 7, "GPU-2/3 ns/whole": 10. / 7},
-		podUtil:      of{"GPU-2/1 ns/whole": 0.5, "GPU-2/2 ns/part": 0.5, "GPU-2/3 ns/whole": 0.5},
-		podMemory:    of{"GPU-2/1 ns/whole": 10 << 20, "GPU-2/2 ns/part": 10 << 20, "GPU-2/3 ns/whole": 10 << 20},
-		podEnergy:    of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 3000, "GPU-2/2 ns/part": 2000, "GPU-2/3 ns/whole": 1000},
-		podInfo:      of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1},
+		"GPU-2/ ns/whole":  {no, no, no, 10. / 7, 1000},
+		"GPU-2/1 ns/whole": {0.5, 10, 15. / 7, 30. / 7, 3000},
+		"GPU-2/2 ns/part":  {0.5, 10, 10. / 7, 20. / 7, 2000},
+		"GPU-2/3 ns/whole": {0.5, 10, 5. / 7, 10. / 7, 1000},
 	}
-	for family := range want {
-		near(got, want)
-		if diff := cmp.Diff(want[family], got[family]); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", family, diff)
-		}
+	if diff := cmp.Diff(want, got, equal); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	wantInfos := of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1}
+	if diff := cmp.Diff(wantInfos, infos); diff != "" {
+		t.Errorf("info series (-want +got):\n%s", diff)
 	}
 }
 
@@ -460,59 +421,39 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 func TestStaleProcesses(t *testing.T) {
 	const limit = int64(3 * interval)
 	uses := pods(gpu.SharingTimeSlicing, 2, 1, 2)
+	ages := func(a, b int64) func(*moment) {
+		return func(m *moment) { m.procs[0].Time, m.procs[1].Time = a, b }
+	}
 	for name, tt := range map[string]struct {
 		change func(*moment)
-		shared bool // whether the GPU is divided by its processes
-		why    string
+		why    string // why the GPU is not divided by its processes
 	}{
-		"samples as old as the limit":     {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
-		"samples older than the limit":    {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit+1, limit+1 }, false, "processes stale"},
-		"one sample older than the limit": {func(m *moment) { m.procs[1].Time = limit + 1 }, false, "processes stale"},
+		"samples as old as the limit":     {ages(limit, limit), ""},
+		"samples older than the limit":    {ages(limit+1, limit+1), "processes stale"},
+		"one sample older than the limit": {ages(0, limit+1), "processes stale"},
 		"a GPU without values": {func(m *moment) {
 			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
-		}, false, "processes unavailable"},
+		}, "processes unavailable"},
 		"a lost GPU with samples": {func(m *moment) {
 			m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
-		}, false, "processes lost"},
+		}, "processes lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := last(t, at(0, uses, runs()), at(1, uses, func(m *moment) {
 				runs(process(1, 0.1, 100), process(2, 0.2, 200))(m)
-				m.procs = slices.Clone(m.procs)
 				tt.change(m)
 			}))
-			if got := len(page[podUtil]) == 2 && len(page[podMemory]) == 2; got != tt.shared {
-				t.Errorf("GPU is divided by its processes: %t, want %t; page: %v", got, tt.shared, page)
-			}
-			if _, said := page[notAvailable][tt.why]; tt.why != "" && !said {
+			pods, rest := 0, 0
+			if tt.why == "" {
+				pods, rest = 2, 1
+			} else if page[notAvailable][tt.why] != 1 {
 				t.Errorf("reasons = %v, want %q", page[notAvailable], tt.why)
 			}
-			if len(page[podUtil]) != 0 && !tt.shared || len(page[podMemory]) != 0 && !tt.shared {
-				t.Errorf("utilization of pods = %v, memory of pods = %v, want no series", page[podUtil], page[podMemory])
-			}
-			if rest := page[restUtil]; len(rest) > 0 && !tt.shared {
-				t.Errorf("unattributed utilization = %v, want no series", rest)
+			if len(page[podUtil]) != pods || len(page[podMemory]) != pods || len(page[restUtil]) != rest {
+				t.Errorf("series of pods = %d and %d, want %d; series of the remainder = %d, want %d; page: %v",
+					len(page[podUtil]), len(page[podMemory]), pods, len(page[restUtil]), rest, page)
 			}
 		})
-	}
-}
-
-// The shares of a lost GPU are unknown, even if its source keeps reporting old processes. Its energy is charged when
-// it returns.
-func TestSharesOfLostGPU(t *testing.T) {
-	uses := pods(gpu.SharingNone, 0, 1)
-	lost := func(m *moment) {
-		m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
-	}
-	page := last(t, at(0, uses, nil), at(1, uses, lost))
-	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podEnergy, restEnergy} {
-		if len(page[family]) > 0 {
-			t.Errorf("%s = %v, want no series", family, page[family])
-		}
-	}
-	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))
-	if got := back[podEnergy]["GPU-0/ ns/b"]; got != 2000 {
-		t.Errorf("energy of the pod = %v J, want 2000; page: %v", got, back)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // While the kubelet restarts, a pod is recreated under its name with another device. Once the new pod is listed, the
 // old pod's device is released.
 func TestListedPodHasAllItsClaims(t *testing.T) {
-	before := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-x7k", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
-	again := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "a-p2q", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
+	before := claims("ml/a", "a-x7k", "gpu-0")
+	again := claims("ml/a", "a-p2q", "gpu-1")
 	w := newAged(t, podmapper.Options{Device: claimed}, before)
 	o := w.restarts(5*time.Second, again)
 	want(t, "owners of gpu-1", named(o, 1), []string{"a"})
@@ -28,8 +28,8 @@ func TestListedPodHasAllItsClaims(t *testing.T) {
 func TestRememberedPodKeepsItsUID(t *testing.T) {
 	n := newOnNode(t)
 	n.log("ml_a_" + uidA)
-	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu3))
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	other := holds("ml/other", gpu3)
+	a := holds("ml/a", gpu0)
 	w := newAged(t, podmapper.Options{LogFolder: n.logs, PodUID: true}, a, other)
 	if got := w.attribute().UseOf(0).Owners[0].PodUID; got != uidA {
 		t.Fatalf("UID before the restart = %q, want %q", got, uidA)
@@ -47,7 +47,7 @@ func TestUnreadClaimIsNoOwner(t *testing.T) {
 	w := newWorld(t, podmapper.Options{Device: claimed, Claimed: func(_, claim, _, _, _, _ string) podmapper.Claimed {
 		return podmapper.Claimed{} // not read yet; the API server answers later
 	}}, kubelet.Lists(
-		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
+		claims("ml/a", "mine", "gpu-0"),
 		kubelet.Pod("ml/monitor",
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
@@ -78,11 +78,11 @@ func TestStaticPodWithoutMirror(t *testing.T) {
 	const hash = "31d1f9b2c4aa4e0f8b3d7c6e5f4a3b2c"
 	n, server := newOnNode(t), &api{}
 	n.log("ml_s_" + hash)
-	known := map[string]podmapper.PodInfo{"ml/s": {UID: uidA, Hash: hash, Created: n.at.Add(-time.Hour)}}
+	known := infos{"ml/s": {UID: uidA, Hash: hash, Created: n.at.Add(-time.Hour)}}
 	server.set(known)
 	opt := server.options()
 	opt.LogFolder = n.logs
-	w := newAged(t, opt, kubelet.Pod("ml/s", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0")), kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1")))
+	w := newAged(t, opt, holds("ml/s", gpu4+"::0"), holds("ml/b", gpu4+"::1"))
 	uid := func() string {
 		for _, x := range w.attribute().UseOf(4).Owners {
 			if x.Pod == "s" {
@@ -100,16 +100,15 @@ func TestStaticPodWithoutMirror(t *testing.T) {
 // The instance belongs only to b.
 func TestPlaceBelongsToTheListedClaim(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-4"
+		d := podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}
+		return d, name == "gpu-3-mig-1g10gb-19-4"
 	}
 	at := func(w *aged, id uint32, uuid string) {
 		devices, start := slices.Clone(node().Devices), uint32(4)
 		devices[5].InstanceID, devices[5].Start, devices[5].MIGUUID = id, &start, uuid
 		w.topology = gpu.NewTopology(devices)
 	}
-	claims := func(pod, claim string) *v1.PodResources {
-		return kubelet.Pod(pod, kubelet.Claiming("c", "ml", claim, "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-4", ""))
-	}
+	claims := func(pod, claim string) *v1.PodResources { return claims(pod, claim, "gpu-3-mig-1g10gb-19-4") }
 	w := newAged(t, podmapper.Options{Device: made}, claims("ml/a", "a-x7k"))
 	at(w, 7, migA)
 	want(t, "owners of a's instance", named(w.attribute(), 5), []string{"a"})

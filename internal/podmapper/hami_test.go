@@ -4,14 +4,22 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
+// inMain returns a pod whose container main has devices.
+func inMain(pod string, ids ...string) *v1.PodResources {
+	return kubelet.Pod(pod, kubelet.Container("main", "nvidia.com/gpu", ids...))
+}
+
 // HAMi's scheduler chooses the GPU, regardless of the id that the kubelet lists.
 func TestHAMi(t *testing.T) {
 	one := func(uuid string) string { return uuid + ",NVIDIA,3000,30:" }
+	both := []string{gpu0 + "-3", gpu0 + "-4"}
 	for name, tt := range map[string]struct {
 		annotation string
 		listed     []string // ids listed for the container main
@@ -20,8 +28,8 @@ func TestHAMi(t *testing.T) {
 	}{
 		"annotation names another GPU":                    {one(gpu4) + ";;", []string{gpu0 + "-3"}, []int{4}, 0},
 		"annotation names the listed GPU":                 {one(gpu0) + ";;", []string{gpu0 + "-0"}, []int{0}, 0},
-		"annotation names two other GPUs":                 {one(gpu4) + one(gpu1) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{1, 4}, 0},
-		"annotation names fewer GPUs than are listed":     {one(gpu4) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{4}, 1},
+		"annotation names two other GPUs":                 {one(gpu4) + one(gpu1) + ";;", both, []int{1, 4}, 0},
+		"annotation names fewer GPUs than are listed":     {one(gpu4) + ";;", both, []int{4}, 1},
 		"annotation for another container":                {";" + one(gpu4) + ";", []string{gpu0 + "-3"}, nil, 1},
 		"annotation for more containers than the pod has": {one(gpu4) + ";;;", []string{gpu0 + "-3"}, nil, 1},
 		"annotation with a device of another vendor":      {gpu4 + ",MLU,3000,30:;;", []string{gpu0 + "-3"}, nil, 1},
@@ -30,9 +38,8 @@ func TestHAMi(t *testing.T) {
 		"NVIDIA's own plugin": {one(gpu4) + ";;", []string{gpu0}, []int{0}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &api{}
-			a.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Containers: []string{"main", "beside"}, Allocated: tt.annotation}})
-			w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", tt.listed...))))
+			info := podmapper.PodInfo{UID: uidA, Containers: []string{"main", "beside"}, Allocated: tt.annotation}
+			w := worldWith(t, newAPI(infos{"ml/a": info}).options(), inMain("ml/a", tt.listed...))
 			o := w.attribute()
 			var rows []int
 			for row := range o.Uses {
@@ -42,42 +49,42 @@ func TestHAMi(t *testing.T) {
 				rows = append(rows, row)
 				owner := o.UseOf(row).Owners[0]
 				want(t, "owner", owner.Pod+"/"+owner.Container+" "+owner.PodUID, "a/main "+uidA)
-				if shared := owner.Replica != ""; shared != (o.UseOf(row).Sharing == gpu.SharingTimeSlicing) || shared == (name == "NVIDIA's own plugin") {
-					t.Errorf("row %d: replica = %q, sharing = %v; want a replica and time-slicing together, and only with HAMi", row, owner.Replica, o.UseOf(row).Sharing)
+				shared, hami := owner.Replica != "", name != "NVIDIA's own plugin"
+				if sharing := o.UseOf(row).Sharing; shared != hami || (sharing == gpu.SharingTimeSlicing) != hami {
+					t.Errorf("row %d: replica = %q, sharing = %v; want a replica and time-slicing: %t",
+						row, owner.Replica, sharing, hami)
 				}
 			}
 			want(t, "rows", rows, tt.rows)
-			want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices")["gpu_uuid nvidia.com/gpu "], tt.unmatched)
+			want(t, "unmatched", w.unmatched()["gpu_uuid nvidia.com/gpu "], tt.unmatched)
 		})
 	}
 }
 
 // Each container gets the devices from its own position in the annotation.
 func TestHAMiContainers(t *testing.T) {
-	a := &api{}
-	a.set(map[string]podmapper.PodInfo{"ml/a": {
+	a := newAPI(infos{"ml/a": {
 		UID: uidA, Containers: []string{"main", "beside"}, Allocated: gpu4 + ",NVIDIA,1,1:;" + gpu1 + ",NVIDIA,1,1:;",
 	}})
-	w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Container("beside", "nvidia.com/gpu", gpu0+"-1"), kubelet.Container("main", "nvidia.com/gpu", gpu0+"-2"))))
+	w := worldWith(t, a.options(), kubelet.Pod("ml/a",
+		kubelet.Container("beside", "nvidia.com/gpu", gpu0+"-1"),
+		kubelet.Container("main", "nvidia.com/gpu", gpu0+"-2")))
 	want(t, "labels", pods(w.attribute()), map[int]string{1: "ml/a/beside", 4: "ml/a/main"})
 }
 
 // Two pods that HAMi places on one GPU share it, regardless of the ids that the kubelet chose.
 func TestHAMiShares(t *testing.T) {
-	a := &api{}
-	annotation := gpu4 + ",NVIDIA,3000,0:;"
-	a.set(map[string]podmapper.PodInfo{
-		"ml/a": {UID: uidA, Containers: []string{"main"}, Allocated: annotation}, "ml/b": {UID: uidB, Containers: []string{"main"}, Allocated: annotation},
-	})
-	w := newWorld(t, a.options(), kubelet.Lists(
-		kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1")), kubelet.Pod("ml/b", kubelet.Container("main", "nvidia.com/gpu", gpu4+"-1"))))
+	info := func(uid string) podmapper.PodInfo {
+		return podmapper.PodInfo{UID: uid, Containers: []string{"main"}, Allocated: gpu4 + ",NVIDIA,3000,0:;"}
+	}
+	a := newAPI(infos{"ml/a": info(uidA), "ml/b": info(uidB)})
+	w := worldWith(t, a.options(), inMain("ml/a", gpu0+"-1"), inMain("ml/b", gpu4+"-1"))
 	o := w.attribute()
 	want(t, "labels", pods(o), map[int]string{})
 	want(t, "UIDs", uids(o), map[string]string{"a": uidA, "b": uidB})
 
 	// An exporter that starts while the kubelet loads its pods reports the owners as unknown.
-	w = newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1"))))
+	w = worldWith(t, a.options(), inMain("ml/a", gpu0+"-1"))
 	w.Born(time.Now())
 	want(t, "owners while the list may be incomplete", len(w.attribute().UseOf(4).Owners), 0)
 }

@@ -22,16 +22,18 @@ func incomplete(o *gpu.Owners) []int {
 
 // An entity that may have unknown owners is marked, so that its use is not reported as unattributed.
 func TestUnknownOwners(t *testing.T) {
-	shared := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	whole := kubelet.Pod("ml/w", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	shared := holds("ml/a", gpu4+"::0")
+	whole := holds("ml/w", gpu0)
 	t.Run("an exporter and a kubelet that have just started", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{}, kubelet.Lists(shared, whole))
+		w := worldWith(t, podmapper.Options{}, shared, whole)
 		now := time.Now()
 		podmapper.Clock(w.mapper, func() time.Time { return now })
 		w.Born(now)
 		want(t, "rows", incomplete(w.attribute()), []int{1, 2, 3, 4, 5, 6})
-		now = now.Add(podmapper.Settled)
-		want(t, "rows once the kubelet knows its pods", incomplete(w.attribute()), nil)
+		now = now.Add(11 * time.Second)
+		for range 2 { // even if nothing else changes
+			want(t, "rows once the kubelet knows its pods", incomplete(w.attribute()), nil)
+		}
 	})
 	t.Run("an owner that may have ended", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, whole, shared)
@@ -46,19 +48,21 @@ func TestUnknownOwners(t *testing.T) {
 			return d, ok && known
 		}
 		w := newAged(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, shared,
-			kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")))
+			claims("ml/b", "mine", "gpu-0"))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 3, 5, 6})
 		known, revision = true, 2
 		want(t, "rows once the slice exists", incomplete(w.attribute()), nil)
 	})
 	t.Run("claims that are not followed", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
-			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu1)))
+			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
+			kubelet.Container("d", "nvidia.com/gpu", gpu1)))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 2, 3, 4, 5, 6})
 	})
 	t.Run("instances of a GPU that has an owner itself", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
-			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu3)))
+			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
+			kubelet.Container("d", "nvidia.com/gpu", gpu3)))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 4})
 	})
 	t.Run("a claim of another driver", func(t *testing.T) {
@@ -68,11 +72,11 @@ func TestUnknownOwners(t *testing.T) {
 	})
 	t.Run("a pod of HAMi without its annotation", func(t *testing.T) {
 		server := &api{}
-		w := newAged(t, server.options(), shared, whole, kubelet.Pod("ml/h", kubelet.Container("c", "nvidia.com/gpu", gpu1+"-3")))
+		w := newAged(t, server.options(), shared, whole, holds("ml/h", gpu1+"-3"))
 		o := w.attribute()
 		want(t, "rows", incomplete(o), []int{1, 2, 3, 4, 5, 6})
 		want(t, "labels", pods(o), map[int]string{0: "ml/w/c"})
-		server.set(map[string]podmapper.PodInfo{"ml/h": {Containers: []string{"c"}, Allocated: gpu3 + ",NVIDIA,3000,30:;"}})
+		server.set(infos{"ml/h": {Containers: []string{"c"}, Allocated: gpu3 + ",NVIDIA,3000,30:;"}})
 		want(t, "rows once the annotation exists", incomplete(w.attribute()), nil)
 	})
 }

@@ -57,7 +57,7 @@ func TestRecordingsOfRealKubelet(t *testing.T) {
 			if !ok {
 				t.Fatal("no expected result for this recording")
 			}
-			w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(capture.PodResources...))
+			w := worldWith(t, podmapper.Options{Device: claimed}, capture.PodResources...)
 			o := w.attribute()
 			want(t, "labels", pods(o), expected)
 			sharing := map[int]gpu.Sharing{}
@@ -74,7 +74,7 @@ func TestRecordingsOfRealKubelet(t *testing.T) {
 				wantSharing = map[int]gpu.Sharing{}
 			}
 			want(t, "sharing", sharing, wantSharing)
-			want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+			want(t, "unmatched", w.unmatched(), map[string]float64{})
 		})
 	}
 }
@@ -88,14 +88,14 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 		return claimed(driver, pool, name)
 	}
 	revision := uint64(1)
-	w := newWorld(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0", ""))))
+	w := worldWith(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }},
+		claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
 	want(t, "labels before the slice", pods(w.attribute()), map[int]string{})
-	want(t, "unmatched before the slice", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{"claim_device gpu.nvidia.com ": 1})
+	want(t, "unmatched before the slice", w.unmatched(), map[string]float64{"claim_device gpu.nvidia.com ": 1})
 
 	known, revision = true, 2
 	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
-	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+	want(t, "unmatched", w.unmatched(), map[string]float64{})
 }
 
 // ofMIG returns the labels of a claimed MIG device.
@@ -118,10 +118,10 @@ func ofMIG(uuid string) []gpu.Label {
 // created. The ResourceSlice has only its name, profile and place.
 func TestDynamicMIGDevices(t *testing.T) {
 	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		return podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}, name == "gpu-3-mig-1g10gb-19-0"
+		d := podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}
+		return d, name == "gpu-3-mig-1g10gb-19-0"
 	}
-	w := newWorld(t, podmapper.Options{Device: made}, kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0", ""))))
+	w := worldWith(t, podmapper.Options{Device: made}, claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
 	unmatched := map[string]float64{"claim_device gpu.nvidia.com ": 1}
 	remake := func(row int, id, start uint32, uuid string) {
 		devices := slices.Clone(node().Devices)
@@ -131,16 +131,16 @@ func TestDynamicMIGDevices(t *testing.T) {
 	want(t, "labels if NVML reports no placements", pods(w.attribute()), map[int]string{})
 	remake(5, 7, 3, migA)
 	want(t, "labels while the device does not exist", pods(w.attribute()), map[int]string{})
-	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), unmatched)
+	want(t, "unmatched", w.unmatched(), unmatched)
 	why, err := w.mapper.Unmatched(t.Context(), w.topology)
 	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 yet") {
-		t.Errorf("Unmatched = %v, %v; want one device with the reason that its GPU instance does not exist yet", why, err)
+		t.Errorf("Unmatched = %v, %v; want one device whose GPU instance does not exist yet", why, err)
 	}
 	remake(5, 7, 4, migA)
 	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
 	remake(6, 12, 4, "MIG-again")
 	want(t, "labels after it is created again", w.attribute().Of(6), ofMIG("MIG-again"))
-	want(t, "matched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+	want(t, "matched", w.unmatched(), map[string]float64{})
 }
 
 // Each share of a GPU in the recording is the largest fraction of any capacity that its claim consumes.
@@ -170,11 +170,12 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 	w := newWorld(t, podmapper.Options{
 		Device: claimed, Revision: func() uint64 { return revision },
 		Claimed: func(namespace, claim, driver, pool, device, _ string) podmapper.Claimed {
-			admin := namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"
+			admin := claim == "watch" && device == "gpu-0" &&
+				namespace == "ml" && driver == "gpu.nvidia.com" && pool == "e2e-node"
 			return podmapper.Claimed{Read: known || claim == "mine", Admin: known && admin}
 		},
 	}, kubelet.Lists(
-		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
+		claims("ml/a", "mine", "gpu-0"),
 		kubelet.Pod("ml/monitor",
 			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
 			kubelet.Claiming("d", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
@@ -189,7 +190,7 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 
 // api is a fake of the API server's data.
 type api struct {
-	pods     map[string]podmapper.PodInfo
+	pods     infos
 	revision uint64
 }
 
@@ -204,42 +205,45 @@ func (a *api) options() podmapper.Options {
 	}
 }
 
-func (a *api) set(pods map[string]podmapper.PodInfo) { a.pods, a.revision = pods, a.revision+1 }
+type infos = map[string]podmapper.PodInfo
+
+func newAPI(pods infos) *api { return &api{pods: pods, revision: 1} }
+
+func (a *api) set(pods infos) { a.pods, a.revision = pods, a.revision+1 }
 
 func TestEndedPods(t *testing.T) {
-	one := kubelet.Pod("ml/one", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	two := kubelet.Pod("ml/two", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	one := holds("ml/one", gpu0)
+	two := holds("ml/two", gpu0)
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 	t.Run("the API server reports it", func(t *testing.T) {
 		a := &api{}
-		w := newWorld(t, a.options(), kubelet.Lists(one))
+		w := worldWith(t, a.options(), one)
 		want(t, "running", pods(w.attribute()), map[int]string{0: "ml/one/c"})
-		a.set(map[string]podmapper.PodInfo{"ml/one": {Finished: true}})
+		a.set(infos{"ml/one": {Finished: true}})
 		want(t, "finished", pods(w.attribute()), map[int]string{})
 	})
 	t.Run("a newer pod has the device", func(t *testing.T) {
-		a := &api{}
-		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}})
+		a := newAPI(infos{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}})
 		w := newWorld(t, a.options(), kubelet.Lists(one, two), kubelet.Lists(two, one))
 		want(t, "at once", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "in the other order", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 	})
 	t.Run("another pod got the device later", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{}, kubelet.Lists(two), kubelet.Lists(one, two), kubelet.Lists(one, two, kubelet.Pod("ml/x")))
+		w := newWorld(t, podmapper.Options{},
+			kubelet.Lists(two), kubelet.Lists(one, two), kubelet.Lists(one, two, kubelet.Pod("ml/x")))
 		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 		want(t, "still", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 	})
 	t.Run("created in the same second, and one got the device later", func(t *testing.T) {
-		a := &api{}
-		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon}})
+		a := newAPI(infos{"ml/one": {Created: noon}, "ml/two": {Created: noon}})
 		w := newWorld(t, a.options(), kubelet.Lists(two), kubelet.Lists(one, two))
 		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
 		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 	})
 	t.Run("unknown which one ended", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{}, kubelet.Lists(one, two))
+		w := worldWith(t, podmapper.Options{}, one, two)
 		o := w.attribute()
 		want(t, "labels", pods(o), map[int]string{})
 		want(t, "owners", len(o.UseOf(0).Owners), 2)
@@ -248,24 +252,24 @@ func TestEndedPods(t *testing.T) {
 
 // The cost of many pods on one device is proportional to their number.
 func TestManyPodsOnOneDevice(t *testing.T) {
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
+	crowd := kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })
+	w := worldWith(t, podmapper.Options{}, crowd...)
 	want(t, "owners", len(w.attribute().UseOf(0).Owners), attribution.MaxOwners)
 	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 30_000-attribution.MaxOwners)
 }
 
 func TestRecreatedPods(t *testing.T) {
-	a := &api{}
-	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "1"}, "b/train-0": {UID: "2"}})
+	a := newAPI(infos{"a/train-0": {UID: "1"}, "b/train-0": {UID: "2"}})
 	w := newWorld(t, a.options(), kubelet.Lists(
-		kubelet.Pod("a/train-0", kubelet.Container("c", "nvidia.com/gpu", gpu0)),
-		kubelet.Pod("b/train-0", kubelet.Container("c", "nvidia.com/gpu", gpu1)),
+		holds("a/train-0", gpu0),
+		holds("b/train-0", gpu1),
 	))
 	uid := func(o *gpu.Owners, row int) string { return o.UseOf(row).Owners[0].PodUID }
 	first := w.attribute()
 	want(t, "two namespaces", pods(first), map[int]string{0: "a/train-0/c", 1: "b/train-0/c"})
 	want(t, "uids", []string{uid(first, 0), uid(first, 1)}, []string{"1", "2"})
 
-	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
+	a.set(infos{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
 	second := w.attribute()
 	if second == first {
 		t.Error("pod was recreated: Attribute returned the previous owners, want new ones")
@@ -286,39 +290,43 @@ func TestLabelsOfPods(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		allowed []string
+		most    int // 0 means the default
 		labels  map[string]string
 		want    map[string]string
 		dropped map[string]float64
 	}{
-		{"all, with names for Prometheus", nil,
+		{"all, with names for Prometheus", nil, 0,
 			map[string]string{"app.kubernetes.io/name": "trainer", "team": "ml", "1st": "yes", "blank": ""},
 			map[string]string{"app_kubernetes_io_name": "trainer", "team": "ml", "_1st": "yes"}, nil},
-		{"allowed ones", []string{"^team$", "kubernetes"},
+		{"allowed ones", []string{"^team$", "kubernetes"}, 0,
 			map[string]string{"app.kubernetes.io/name": "trainer", "team": "ml", "teams": "no"},
 			map[string]string{"app_kubernetes_io_name": "trainer", "team": "ml"}, nil},
-		{"two labels with the same Prometheus name: the first is used", nil,
+		{"two labels with the same Prometheus name: the first is used", nil, 0,
 			map[string]string{"a-b": "first", "a.b": "second", "a_b": "third"},
 			map[string]string{"a_b": "first"}, map[string]float64{"collision ": 2}},
-		{"ours count", nil,
+		{"ours count", nil, 0,
 			map[string]string{"pod": "x", "UUID": "x", "dra_claim_name": "x", "DCGM_FI_DRIVER_VERSION": "x",
 				"path": "x", "peer-uuid": "x", "numa_node": "x", "team": "ml"},
 			map[string]string{"team": "ml"}, map[string]float64{"collision ": 7}},
-		{"too many", nil, many, func() map[string]string {
+		{"too many", nil, 0, many, func() map[string]string {
 			first := maps.Clone(many)
 			maps.DeleteFunc(first, func(k, _ string) bool { return k >= "l16" })
 			return first
 		}(), map[string]float64{"budget ": 4}},
-		{"too long", nil, map[string]string{"note": strings.Repeat("x", 129), "ok": strings.Repeat("x", 128)},
+		{"more than configured: the first keys are used", nil, 2,
+			map[string]string{"c": "3", "a": "1", "b": "2"},
+			map[string]string{"a": "1", "b": "2"}, map[string]float64{"budget ": 1}},
+		{"too long", nil, 0, map[string]string{"note": strings.Repeat("x", 129), "ok": strings.Repeat("x", 128)},
 			map[string]string{"ok": strings.Repeat("x", 128)}, map[string]float64{"length ": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := &api{}
-			a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: tt.labels}})
+			a := newAPI(infos{"ml/a": {Labels: tt.labels}})
 			opt := a.options()
+			opt.MaxPodLabels = tt.most
 			for _, text := range tt.allowed {
 				opt.LabelsAllowed = append(opt.LabelsAllowed, regexp.MustCompile(text))
 			}
-			w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0, gpu1))))
+			w := worldWith(t, opt, holds("ml/a", gpu0, gpu1))
 			got := map[string]string{}
 			for _, l := range w.attribute().Of(0) {
 				if l.Name != "pod" && l.Name != "namespace" && l.Name != "container" {
@@ -341,11 +349,11 @@ func TestFirstAnswerWaitsForAPIServer(t *testing.T) {
 			a, ready := &api{}, make(chan struct{})
 			opt := a.options()
 			opt.Ready = []<-chan struct{}{ready}
-			w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
+			w := worldWith(t, opt, holds("ml/a", gpu0))
 			labels := 3
 			if comes {
 				timer := time.AfterFunc(50*time.Millisecond, func() {
-					a.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Labels: map[string]string{"team": "vision"}}})
+					a.set(infos{"ml/a": {UID: uidA, Labels: map[string]string{"team": "vision"}}})
 					close(ready)
 				})
 				defer timer.Stop()
@@ -373,9 +381,9 @@ func FuzzLabelsOfPods(f *testing.F) {
 	f.Add("", "-", "__name__")
 	name := regexp.MustCompile(`^([a-zA-Z]|_[a-zA-Z0-9]|_$)[a-zA-Z0-9_]*$`)
 	f.Fuzz(func(t *testing.T, a, b, c string) {
-		server := &api{}
-		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "u", Labels: map[string]string{a: "1", b: "2", c: "3"}}})
-		labels := podmapper.LabelsOf(server.options(), gpu.Owner{Namespace: "ml", Pod: "a", Container: "c", PodUID: "u"}, server.pods["ml/a"].Labels)
+		server := newAPI(infos{"ml/a": {UID: "u", Labels: map[string]string{a: "1", b: "2", c: "3"}}})
+		owner := gpu.Owner{Namespace: "ml", Pod: "a", Container: "c", PodUID: "u"}
+		labels := podmapper.LabelsOf(server.options(), owner, server.pods["ml/a"].Labels)
 		for i, l := range labels {
 			if !name.MatchString(l.Name) {
 				t.Errorf("label name = %q, want a valid one", l.Name)
@@ -411,10 +419,10 @@ func TestChurn(t *testing.T) {
 	for round := range 200 {
 		var all []*v1.PodResources
 		for i := range crowd {
-			name := fmt.Sprintf("ns-%d/pod-%d-%d", i%3, round, i)
-			all = append(all, kubelet.Pod(name, kubelet.Container("c", "nvidia.com/gpu.shared", fmt.Sprintf("%s::%d", gpu4, i))))
+			device := kubelet.Container("c", "nvidia.com/gpu.shared", fmt.Sprintf("%s::%d", gpu4, i))
+			all = append(all, kubelet.Pod(fmt.Sprintf("ns-%d/pod-%d-%d", i%3, round, i), device))
 		}
-		all = append(all, kubelet.Pod(fmt.Sprintf("ml/whole-%d", round), kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+		all = append(all, holds(fmt.Sprintf("ml/whole-%d", round), gpu0))
 		w.Script(kubelet.Lists(all...))
 		o := w.attribute()
 		want(t, "pod of this round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
@@ -434,15 +442,4 @@ func TestChurn(t *testing.T) {
 	if after := heap(); after > before+90_000*30 {
 		t.Errorf("memory grew from %d to %d bytes over 180 rounds, want at most %d", before, after, before+90_000*30)
 	}
-}
-
-// The number of a pod's labels is limited. They are chosen in the order of their keys.
-func TestPodLabelLimit(t *testing.T) {
-	a := &api{}
-	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: map[string]string{"c": "3", "a": "1", "b": "2"}}})
-	opt := a.options()
-	opt.MaxPodLabels = 2
-	w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
-	want(t, "labels", w.attribute().UseOf(0).Owners[0].Labels, []gpu.Label{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}})
-	want(t, "dropped", w.metric("dcgm_exporter_pod_labels_dropped")["budget "], 1.0)
 }

@@ -21,7 +21,7 @@ import (
 func TestRecordedRestart(t *testing.T) {
 	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(last.Pods...))
+	w := worldWith(t, podmapper.Options{}, last.Pods...)
 	begin := time.Now()
 	now := begin
 	podmapper.Clock(w.mapper, func() time.Time { return now })
@@ -61,13 +61,13 @@ func TestRecordedRestart(t *testing.T) {
 func TestPodsAreListedOneByOne(t *testing.T) {
 	var all []*v1.PodResources
 	for i := range 6 {
-		all = append(all, kubelet.Pod(fmt.Sprint("ml/share-", i), kubelet.Container("c", "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, i))))
+		all = append(all, holds(fmt.Sprint("ml/share-", i), fmt.Sprintf("%s::%d", gpu4, i)))
 	}
-	all = append(all, kubelet.Pod("ml/whole", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+	all = append(all, holds("ml/whole", gpu0))
 	labels := map[int]string{0: "ml/whole/c"}
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(t, podmapper.Options{}, kubelet.Lists(all...))
+		w := worldWith(t, podmapper.Options{}, all...)
 		before := w.attribute()
 		w.Stop()
 		w.fails(gpu.ErrUnavailable)
@@ -77,16 +77,18 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 		for i := range fill {
 			o := w.attribute()
 			if o != before {
-				t.Fatalf("seed %d, list %d: owners changed to %v, labels to %v; want no change", seed, i, o.UseOf(4).Owners, pods(o))
+				t.Fatalf("seed %d, list %d: owners changed to %v, labels to %v; want no change",
+					seed, i, o.UseOf(4).Owners, pods(o))
 			}
 			if kept := w.metric("dcgm_exporter_attribution_holdings_kept")[""]; (kept == 0) != (i == len(fill)-1) {
-				t.Errorf("seed %d, list %d of %d: allocations kept = %v, want 0 only after the last list", seed, i, len(fill), kept)
+				t.Errorf("seed %d, list %d of %d: allocations kept = %v, want 0 only after the last list",
+					seed, i, len(fill), kept)
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 
 		// An exporter that starts meanwhile does not yet know the owners of the shared GPU.
-		w = newWorld(t, podmapper.Options{}, kubelet.Lists(all[0], all[6]))
+		w = worldWith(t, podmapper.Options{}, all[0], all[6])
 		w.Born(time.Now())
 		o := w.attribute()
 		want(t, "labels for a new exporter", pods(o), labels)
@@ -96,20 +98,19 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 
 // After a pod on a shared device ends, the other pod is its only owner.
 func TestPodOnSharedDeviceEnds(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	whole := kubelet.Pod("ml/whole", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	w := newAged(t, podmapper.Options{}, a, b, whole)
+	whole := holds("ml/whole", gpu0)
+	w := newAged(t, podmapper.Options{}, podA, podB, whole)
 	want(t, "labels", pods(w.attribute()), map[int]string{0: "ml/whole/c"})
-	w.Script(kubelet.Lists(b))
+	w.Script(kubelet.Lists(podB))
 	want(t, "labels after the end", pods(w.attribute()), map[int]string{4: "ml/b/c"})
 }
 
 // A response that stalls fails only its own call.
 func TestStalledAnswer(t *testing.T) {
-	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	pod := holds("ml/a", gpu0)
 	release := make(chan struct{})
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod), kubelet.Refuses(codes.ResourceExhausted), kubelet.Lists(pod))
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod),
+		kubelet.Refuses(codes.ResourceExhausted), kubelet.Lists(pod))
 	before := w.attribute()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -128,9 +129,7 @@ func TestStalledAnswer(t *testing.T) {
 // Remembered owners expire. After an hour, the owners of a shared device are unknown, even if one of them is still
 // listed.
 func TestMemoryExpires(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a))
+	w := worldWith(t, podmapper.Options{}, podA)
 	now := time.Now()
 	podmapper.Clock(w.mapper, func() time.Time { return now })
 	want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/a/c"})
@@ -140,17 +139,19 @@ func TestMemoryExpires(t *testing.T) {
 	w.Start()
 	want(t, "labels from an incomplete list", pods(w.attribute()), map[int]string{})
 	now = now.Add(time.Minute)
-	w.Script(kubelet.Lists(a, b))
+	w.Script(kubelet.Lists(podA, podB))
 	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
 }
 
 // When a plugin starts or stops sharing a device, the change takes effect at once.
 func TestSharingChanges(t *testing.T) {
-	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	whole := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4))
-	for name, order := range map[string][2]*v1.PodResources{"whole again": {replica, whole}, "divided": {whole, replica}} {
+	replica := holds("ml/a", gpu4+"::0")
+	whole := holds("ml/b", gpu4)
+	for name, order := range map[string][2]*v1.PodResources{
+		"whole again": {replica, whole}, "divided": {whole, replica},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, podmapper.Options{}, kubelet.Lists(order[0]))
+			w := worldWith(t, podmapper.Options{}, order[0])
 			w.attribute()
 			w.Stop()
 			w.fails(gpu.ErrUnavailable)
@@ -201,13 +202,11 @@ func named(o *gpu.Owners, row int) []string {
 
 // A pod ends while the kubelet is down. Devices of other pods keep their owners.
 func TestPodEndsWhileKubeletIsDown(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	c := kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/mig-1g.10gb.shared", migB+"::0"))
 	d := kubelet.Pod("ml/d", kubelet.Container("c", "nvidia.com/mig-1g.10gb.shared", migB+"::1"))
 	t.Run("without API server", func(t *testing.T) {
-		w := newAged(t, podmapper.Options{}, a, b, c, d)
-		o := w.restarts(25*time.Second, b, c, d)
+		w := newAged(t, podmapper.Options{}, podA, podB, c, d)
+		o := w.restarts(25*time.Second, podB, c, d)
 		want(t, "owners while the end is unknown", named(o, 4), []string{"a", "b"})
 		o = w.after(6 * time.Second)
 		want(t, "owners of the other device", named(o, 6), []string{"c", "d"})
@@ -216,11 +215,10 @@ func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 		want(t, "labels once the kubelet knows its pods", pods(o), map[int]string{4: "ml/b/c"})
 	})
 	t.Run("with API server", func(t *testing.T) {
-		server := &api{}
-		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
-		w := newAged(t, server.options(), a, b, c, d)
-		want(t, "owners while the end is unknown", named(w.restarts(25*time.Second, b, c, d), 4), []string{"a", "b"})
-		server.set(map[string]podmapper.PodInfo{"ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
+		server := newAPI(infos{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
+		w := newAged(t, server.options(), podA, podB, c, d)
+		want(t, "owners while the end is unknown", named(w.restarts(25*time.Second, podB, c, d), 4), []string{"a", "b"})
+		server.set(infos{"ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
 		o := w.after(6 * time.Second)
 		want(t, "labels once the end is known", pods(o), map[int]string{4: "ml/b/c"})
 		want(t, "owners of the other device", named(o, 6), []string{"c", "d"})
@@ -229,24 +227,21 @@ func TestPodEndsWhileKubeletIsDown(t *testing.T) {
 
 // A pod on a shared device stays an owner while the kubelet does not list it yet, even if it is the only pod left.
 func TestLastPodOnSharedDevice(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	server := &api{}
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}})
-	w := newAged(t, server.options(), a, b, other)
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}})
+	other := holds("ml/other", gpu0)
+	server := newAPI(infos{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}})
+	w := newAged(t, server.options(), podA, podB, other)
+	server.set(infos{"ml/a": {UID: "1"}})
 	want(t, "labels", pods(w.restarts(time.Second, other)), map[int]string{0: "ml/other/c", 4: "ml/a/c"})
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Finished: true}})
+	server.set(infos{"ml/a": {UID: "1", Finished: true}})
 	want(t, "labels once the memory expired", pods(w.attribute()), map[int]string{0: "ml/other/c"})
 }
 
 // A pod that is recreated on another device does not keep the earlier pod's device, even if the kubelet has not
 // listed all pods yet.
 func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
-	before := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	again := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))
-	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu3))
+	before := holds("ml/a", gpu0)
+	again := holds("ml/a", gpu1)
+	other := holds("ml/other", gpu3)
 	t.Run("listed", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, before)
 		want(t, "labels", pods(w.restarts(5*time.Second, again)), map[int]string{1: "ml/a/c"})
@@ -254,31 +249,37 @@ func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 	t.Run("listed without the earlier pod's claim, known by its log folder", func(t *testing.T) {
 		n, server := newOnNode(t), &api{}
 		n.log("ml_a_" + uidA)
-		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Created: n.at}})
+		server.set(infos{"ml/a": {UID: uidA, Created: n.at}})
 		opt := server.options()
 		opt.LogFolder, opt.Device = n.logs, claimed
-		w := newAged(t, opt, kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-1", "")), other)
+		w := newAged(t, opt, claims("ml/a", "mine", "gpu-1"), other)
 		n.log("ml_a_" + uidB)
 		want(t, "labels", pods(w.restarts(5*time.Second, before, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
 	})
 	t.Run("not listed yet", func(t *testing.T) {
 		server := &api{}
 		w := newAged(t, server.options(), before, other) // the API server does not know the new pod yet
-		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "2", Created: w.now.Add(time.Second)}})
+		server.set(infos{"ml/a": {UID: "2", Created: w.now.Add(time.Second)}})
 		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{3: "ml/other/c"})
+	})
+	t.Run("not listed yet, and known by its UID", func(t *testing.T) {
+		server := newAPI(infos{"ml/a": {UID: "1"}})
+		w := newAged(t, server.options(), before, other)
+		server.set(infos{"ml/a": {UID: "2"}})
+		want(t, "labels", pods(w.restarts(time.Second, other)), map[int]string{3: "ml/other/c"})
 	})
 	t.Run("known late, and unchanged", func(t *testing.T) {
 		server := &api{}
 		w := newAged(t, server.options(), before, other)
-		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Created: w.now.Add(-time.Second)}})
+		server.set(infos{"ml/a": {UID: "1", Created: w.now.Add(-time.Second)}})
 		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
 	})
 }
 
 // Allocations are remembered for two intervals if that exceeds 30 s.
 func TestMemoryFollowsInterval(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
+	a := holds("ml/a", gpu0)
+	b := holds("ml/b", gpu1)
 	w := newAged(t, podmapper.Options{}, a, b)
 	w.mapper.Every(time.Minute)
 	want(t, "labels after 90 s", pods(w.restarts(90*time.Second, b)), map[int]string{0: "ml/a/c", 1: "ml/b/c"})
@@ -288,8 +289,8 @@ func TestMemoryFollowsInterval(t *testing.T) {
 
 // A remembered allocation that is listed again counts once.
 func TestUnlistedClaimReturns(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	a := claims("ml/a", "ours", "gpu-1")
+	b := holds("ml/b", gpu0)
 	w := newAged(t, podmapper.Options{Device: claimed}, a, b)
 	want(t, "owners while it is not listed", named(w.restarts(time.Second, b), 1), []string{"a"})
 	w.Script(kubelet.Lists(a, b))
@@ -298,11 +299,9 @@ func TestUnlistedClaimReturns(t *testing.T) {
 
 // If a kubelet's connection keeps breaking, its lists are accepted after a while.
 func TestKubeletStartIsBounded(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	w := newAged(t, podmapper.Options{}, a, b)
+	w := newAged(t, podmapper.Options{}, podA, podB)
 	w.mapper.Every(time.Hour) // nothing expires in this test
-	o := w.restarts(time.Second, a)
+	o := w.restarts(time.Second, podA)
 	for age := time.Duration(0); age < podmapper.Settled; age += 5 * time.Second {
 		want(t, fmt.Sprint("owners ", age, " after the first sign"), named(o, 4), []string{"a", "b"})
 		w.Born(w.now.Add(5 * time.Second)) // the socket suggests another start
@@ -313,12 +312,10 @@ func TestKubeletStartIsBounded(t *testing.T) {
 
 // A new connection may reach a new kubelet, even if no call failed in between.
 func TestNewConnection(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	for range 200 {
-		w := newAged(t, podmapper.Options{}, a, b)
+		w := newAged(t, podmapper.Options{}, podA, podB)
 		w.Stop()
-		w.Script(kubelet.Lists(a))
+		w.Script(kubelet.Lists(podA))
 		w.Start()
 		w.Born(w.now.Add(-time.Hour)) // the socket is too old to suggest a start
 		o, err := w.mapper.Attribute(t.Context(), w.topology)
@@ -333,32 +330,18 @@ func TestNewConnection(t *testing.T) {
 
 // A kubelet that listed no pods for a long time has only just begun to load them.
 func TestKubeletListsNoPodsForLong(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	w := newAged(t, podmapper.Options{}, a, b)
-	w.restarts(time.Second, a)
+	w := newAged(t, podmapper.Options{}, podA, podB)
+	w.restarts(time.Second, podA)
 	w.Script(kubelet.Lists())
 	w.now = w.now.Add(9 * time.Second)
 	w.fails(podmapper.ErrEmpty)
-	w.Script(kubelet.Lists(a))
+	w.Script(kubelet.Lists(podA))
 	want(t, "owners", named(w.after(9*time.Second), 4), []string{"a", "b"})
-}
-
-// If the API server reports another UID, the earlier pod has ended. Its allocations that are not listed have ended
-// too.
-func TestOwnerWithAnotherUID(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
-	server := &api{}
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}})
-	w := newAged(t, server.options(), a, b)
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "2"}})
-	want(t, "labels", pods(w.restarts(time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
 // A node without pods is known to be free from the first list, even if its kubelet has just started.
 func TestNodeWithoutPods(t *testing.T) {
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
+	w := worldWith(t, podmapper.Options{})
 	w.Born(time.Now())
 	if o := w.attribute(); len(o.Uses) != len(w.topology.Devices) {
 		t.Errorf("rows known to be free = %d, want all %d", len(o.Uses), len(w.topology.Devices))

@@ -67,10 +67,12 @@ func TestUIDsFromTheNode(t *testing.T) {
 		logs []string
 		a, b string
 	}{
-		"nothing":                 {},
-		"folders of logs":         {logs: []string{"ml_a_" + uidA, "ml_b_" + uidB, "web_a_" + uidB}, a: uidA, b: uidB},
-		"a static pod's folder":   {logs: []string{"ml_a_" + static}, a: static},
-		"other files and folders": {logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA},
+		"nothing":               {},
+		"folders of logs":       {logs: []string{"ml_a_" + uidA, "ml_b_" + uidB, "web_a_" + uidB}, a: uidA, b: uidB},
+		"a static pod's folder": {logs: []string{"ml_a_" + static}, a: static},
+		"other files and folders": {
+			logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA,
+		},
 		"an earlier pod's folder": {logs: []string{"ml_a_" + uidB, "ml_a_" + uidA}, a: uidA},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 				n.log(folder)
 			}
 			w := newWorld(t, n.options(), kubelet.Lists(
-				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", a)), kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", b))))
+				holds("ml/a", a), holds("ml/b", b)))
 			want(t, "UIDs", uids(w.attribute()), map[string]string{"a": tt.a, "b": tt.b})
 		})
 	}
@@ -88,7 +90,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 // The folders change while the kubelet keeps listing the same pods.
 func TestUIDsFromTheNodeChange(t *testing.T) {
 	n := newOnNode(t)
-	w := newWorld(t, n.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
+	w := worldWith(t, n.options(), holds("ml/a", gpu4+"::0"))
 	want(t, "UIDs without files", uids(w.attribute()), map[string]string{"a": ""})
 	n.log("ml_a_" + uidA)
 	first := w.attribute()
@@ -106,21 +108,24 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	// If the API server knows the pod, its UID is used.
 	n = newOnNode(t)
 	n.log("ml_a_" + uidB)
-	server := &api{}
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Created: time.Now()}})
+	server := newAPI(infos{"ml/a": {UID: uidA, Created: time.Now()}})
 	opt := server.options()
 	opt.LogFolder = n.logs
-	w = newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
+	w = worldWith(t, opt, holds("ml/a", gpu4+"::0"))
 	want(t, "UIDs from the API server", uids(w.attribute()), map[string]string{"a": uidA})
 }
 
 // The API server has stopped answering, and last reported an earlier pod of the same name. The node's log folders are
 // newer. Without them, the UID of a pod that left the list and returned is unknown until the API server answers.
 func TestAPIServerStopsAnswering(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	a := holds("ml/a", gpu0)
 	pod, idle := kubelet.Lists(a), kubelet.Lists(kubelet.Pod("ml/idle"))
 	noon := time.Now().Add(-2 * time.Hour)
-	earlier := podmapper.PodInfo{UID: uidA, Created: noon, Labels: map[string]string{"team": "earlier"}}
+	labels := map[string]string{"team": "earlier"}
+	earlier := podmapper.PodInfo{UID: uidA, Created: noon, Labels: labels}
+	later := podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: labels}
+	finished := podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}
+	ofStatic := podmapper.PodInfo{UID: uidA, Created: noon, Hash: static, Labels: labels}
 	type silence struct {
 		stale    bool   // the API server does not answer
 		folder   string // the pod's newest log folder
@@ -132,22 +137,21 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 		labeled  bool // the pod has labels from the API server
 	}
 	for name, tt := range map[string]silence{
-		"API server answers": {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
-		"API server answers, its pod is newer than the log folder": {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
-		"API server answers, its pod is older than the log folder": {folder: uidB, recreate: true, info: earlier, uid: uidB},
-		"API server answers, its pod has finished":                 {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
-		"API server does not answer, same pod":                     {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
-		"API server does not answer, no folder":                    {stale: true, info: earlier, uid: uidA, labeled: true},
-		"API server does not answer, older folder":                 {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
-		"API server does not answer, no folder, pod returns":       {stale: true, recreate: true, info: earlier, uid: ""},
-		"API server does not answer, pod is replaced":              {stale: true, moves: true, info: earlier, uid: ""},
-		"API server does not answer, another pod arrives":          {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
-		"static pod": {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"answers":                        {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
+		"answers, pod is newer":          {folder: uidB, info: later, uid: uidA, labeled: true},
+		"answers, pod is older":          {folder: uidB, recreate: true, info: earlier, uid: uidB},
+		"answers, pod has finished":      {folder: uidB, recreate: true, info: finished, uid: uidB},
+		"silent, same pod":               {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
+		"silent, no folder":              {stale: true, info: earlier, uid: uidA, labeled: true},
+		"silent, older folder":           {stale: true, folder: uidB, info: later, uid: uidB},
+		"silent, no folder, pod returns": {stale: true, recreate: true, info: earlier, uid: ""},
+		"silent, pod is replaced":        {stale: true, moves: true, info: earlier, uid: ""},
+		"silent, another pod arrives":    {stale: true, beside: true, info: earlier, uid: uidA, labeled: true},
+		"static pod with its own folder": {folder: static, info: ofStatic, uid: uidA, labeled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newOnNode(t)
-			server := &api{}
-			server.set(map[string]podmapper.PodInfo{"ml/a": tt.info})
+			server := newAPI(infos{"ml/a": tt.info})
 			opt := server.options()
 			opt.LogFolder, opt.PodLabels = n.logs, true
 			since := time.Now()
@@ -160,10 +164,10 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 				w.Script(pod)
 			}
 			if tt.beside {
-				w.Script(kubelet.Lists(a, kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))))
+				w.Script(kubelet.Lists(a, holds("ml/b", gpu1)))
 			}
 			if tt.moves {
-				w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))))
+				w.Script(kubelet.Lists(holds("ml/a", gpu1)))
 				w.attribute()
 				w.Script(pod)
 			}
