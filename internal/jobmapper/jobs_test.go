@@ -52,7 +52,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		jobs, dropped := Parse(content)
 		for _, job := range jobs {
-			if job == "" || len(job) > maxJob || !utf8.ValidString(job) || strings.TrimSpace(job) != job || strings.ContainsFunc(job, unicode.IsControl) {
+			if job == "" || len(job) > maxJob || !utf8.ValidString(job) || strings.TrimSpace(job) != job ||
+				strings.ContainsFunc(job, unicode.IsControl) {
 				t.Errorf("job = %q, want a valid job name", job)
 			}
 		}
@@ -77,7 +78,8 @@ func FuzzParse(f *testing.F) {
 		}
 		turned, turnedDropped := Parse(other)
 		if diff := cmp.Diff(jobs, turned); diff != "" || turnedDropped != dropped {
-			t.Errorf("jobs in reverse order with other line endings: %d dropped, want %d; names (-want +got):\n%s", turnedDropped, dropped, diff)
+			t.Errorf("jobs in reverse order with other line endings: %d dropped, want %d; names (-want +got):\n%s",
+				turnedDropped, dropped, diff)
 		}
 	})
 }

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -27,12 +27,18 @@ func gpuUUID(n int) string { return fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00
 // node has two GPUs without MIG, and one with two instances. DCGM's ids of the instances differ from NVML's, and so
 // does its id of the last GPU.
 func node() *gpu.Topology {
+	instance := func(id, number uint32, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: id},
+			GPU:    2, UUID: gpuUUID(2), InstanceID: number, MIGUUID: uuid,
+		}
+	}
 	return gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0, UUID: gpuUUID(0)},
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: gpuUUID(1)},
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 2}, GPU: 2, UUID: gpuUUID(2)},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 14}, GPU: 2, UUID: gpuUUID(2), InstanceID: 1},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 15}, GPU: 2, UUID: gpuUUID(2), InstanceID: 5, MIGUUID: migUUID},
+		instance(14, 1, ""),
+		instance(15, 5, migUUID),
 		{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 0}},
 	})
 }
@@ -49,110 +55,118 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, dir: t.TempDir()}
-	b.Mapper = New(Options{Dir: b.dir, Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(&b.log, nil))})
+	log := slog.New(slog.NewTextHandler(&b.log, nil))
+	b.Mapper = New(Options{Dir: b.dir, Metrics: NewMetrics(prometheus.NewRegistry()), Log: log})
 	return b
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // put writes a file with a timestamp of a minute ago, so that it counts as settled.
 func (b *bench) put(name, content string) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, os.WriteFile(path, []byte(content), 0o644))
 	old := time.Now().Add(-time.Minute)
-	if err := os.Chtimes(path, old, old); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, os.Chtimes(path, old, old))
 }
 
 func (b *bench) remove(name string) {
 	b.t.Helper()
-	if err := os.Remove(filepath.Join(b.dir, name)); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, os.Remove(filepath.Join(b.dir, name)))
 }
 
 func (b *bench) attribute(t *gpu.Topology) *gpu.Owners {
 	b.t.Helper()
 	o, err := b.Attribute(context.Background(), t)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, err)
 	return o
 }
 
-// labels returns the label of each row that has one. users returns the owners of each row.
-func labels(o *gpu.Owners) map[string]string {
-	got := map[string]string{}
-	for row, name := range rowNames {
-		for _, l := range o.Of(row) {
-			got[name] += l.Name + "=" + l.Value
-		}
-	}
-	return got
-}
-
-func users(o *gpu.Owners) map[string]string {
-	got := map[string]string{}
+// users returns the jobs of each row, such as "2.5=7,8". A row that has the label hpc_job too is marked with "!".
+func users(o *gpu.Owners) string {
+	var rows []string
 	for row, name := range rowNames {
 		var jobs []string
 		for _, owner := range o.UseOf(row).Owners {
 			jobs = append(jobs, owner.Labels[0].Value)
 		}
-		if jobs != nil {
-			got[name] = strings.Join(jobs, " ")
+		text := strings.Join(jobs, ",")
+		switch labels := o.Of(row); {
+		case len(jobs) == 1 && slices.Equal(labels, []gpu.Label{{Name: "hpc_job", Value: jobs[0]}}):
+			text += "!"
+		case labels != nil:
+			text += fmt.Sprint(labels)
+		}
+		if text != "" {
+			rows = append(rows, name+"="+text)
 		}
 	}
-	return got
+	return strings.Join(rows, " ")
+}
+
+// has checks the jobs of each row.
+func has(t *testing.T, o *gpu.Owners, want string) {
+	t.Helper()
+	if got := users(o); got != want {
+		t.Errorf("jobs of rows = %q, want %q", got, want)
+	}
 }
 
 func TestAttribute(t *testing.T) {
 	type m = map[string]string
-	tests := map[string]struct {
-		files         m
-		labels, users m
-		unmatched     float64
+	inCapitals := "GPU-" + strings.ToUpper(gpuUUID(1)[4:])
+	for name, tt := range map[string]struct {
+		files     m
+		users     string
+		unmatched float64
 	}{
 		"nothing":                    {},
-		"a job on a GPU":             {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"an idle GPU":                {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"two jobs share":             {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
-		"one job, named twice":       {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
-		"a job on two GPUs":          {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
-		"an instance":                {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"a job on a partitioned GPU": {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
-		"a job on a partitioned GPU, one instance idle":      {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
-		"a job on a partitioned GPU, another on an instance": {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
-		"DCGM's id of an instance":                           {files: m{"2.14": "7\n"}, unmatched: 1},
-		"a missing GPU":                                      {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
-		"other files":                                        {files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5},
-		"hidden files":                                       {files: m{".0": "7\n", ".lock": ""}},
-		"a GPU by its UUID":                                  {files: m{gpuUUID(1): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
-		"a UUID in capitals":                                 {files: m{"GPU-" + strings.ToUpper(gpuUUID(1)[4:]): "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
-		"a MIG device by its UUID":                           {files: m{migUUID: "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"an instance by the UUID of its GPU":                 {files: m{gpuUUID(2) + ".5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
-		"an unknown UUID":                                    {files: m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""}, unmatched: 4},
-		"names with a suffix":                                {files: m{gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n", "nvidia1": "7\n"}, unmatched: 5},
-		"one GPU by two names":                               {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: m{"1": "8 9 7"}},
-		"one job by two names":                               {files: m{gpuUUID(1): "7\n", "1": "7\n"}, labels: m{"1": "hpc_job=7"}, users: m{"1": "7"}},
-	}
-	for name, tt := range tests {
+		"a job on a GPU":             {files: m{"0": "7\n"}, users: "0=7!"},
+		"an idle GPU":                {files: m{"0": "7\n", "1": ""}, users: "0=7!"},
+		"two jobs share":             {files: m{"0": "7\n8\n"}, users: "0=7,8"},
+		"one job, named twice":       {files: m{"0": "7\r\n7\r\n"}, users: "0=7!"},
+		"a job on two GPUs":          {files: m{"0": "7\n", "1": "7"}, users: "0=7! 1=7!"},
+		"an instance":                {files: m{"2.5": "7\n"}, users: "2.5=7!"},
+		"a job on a partitioned GPU": {files: m{"2": "7\n"}, users: "2=7! 2.1=7! 2.5=7!"},
+		"a job on a partitioned GPU, one instance idle": {files: m{"2": "7\n", "2.1": ""}, users: "2=7! 2.5=7!"},
+		"a job on a partitioned GPU, another on an instance": {
+			files: m{"2": "7\n", "2.1": "8"}, users: "2=7 2.1=8! 2.5=7!",
+		},
+		"DCGM's id of an instance": {files: m{"2.14": "7\n"}, unmatched: 1},
+		"a missing GPU":            {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
+		"other files": {
+			files: m{"0.tmp": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}, unmatched: 5,
+		},
+		"hidden files":                       {files: m{".0": "7\n", ".lock": ""}},
+		"a GPU by its UUID":                  {files: m{gpuUUID(1): "7\n"}, users: "1=7!"},
+		"a UUID in capitals":                 {files: m{inCapitals: "7\n"}, users: "1=7!"},
+		"a MIG device by its UUID":           {files: m{migUUID: "7\n"}, users: "2.5=7!"},
+		"an instance by the UUID of its GPU": {files: m{gpuUUID(2) + ".5": "7\n"}, users: "2.5=7!"},
+		"an unknown UUID": {
+			files:     m{gpuUUID(7): "7\n", gpuUUID(7) + ".5": "", "MIG-" + gpuUUID(7)[4:]: "", gpuUUID(2) + ".9": ""},
+			unmatched: 4,
+		},
+		"names with a suffix": {
+			files: m{
+				gpuUUID(1) + "::0": "7\n", gpuUUID(1) + ".x": "7\n", gpuUUID(1) + ".05": "7\n", migUUID + ".1": "7\n",
+				"nvidia1": "7\n",
+			}, unmatched: 5,
+		},
+		"one GPU by two names": {files: m{gpuUUID(1): "7\n8\n", "1": "8\n9\n"}, users: "1=8,9,7"},
+		"one job by two names": {files: m{gpuUUID(1): "7\n", "1": "7\n"}, users: "1=7!"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			for file, content := range tt.files {
 				b.put(file, content)
 			}
-			got := b.attribute(node())
-			for what, pair := range map[string][2]m{"labels": {tt.labels, labels(got)}, "users": {tt.users, users(got)}} {
-				want := pair[0]
-				if want == nil {
-					want = m{}
-				}
-				if diff := cmp.Diff(want, pair[1]); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
-			}
+			has(t, b.attribute(node()), tt.users)
 			if n := testutil.ToFloat64(b.metrics.unknown); n != tt.unmatched {
 				t.Errorf("%v unmatched files, want %v", n, tt.unmatched)
 			}
@@ -168,7 +182,7 @@ func TestSameUntilItChanges(t *testing.T) {
 	b.put("0", "7\n8\n")
 	b.put("1", "9\n")
 	first := b.attribute(nodeA)
-	said := fmt.Sprint(users(first), labels(first))
+	said := users(first)
 
 	b.put("0", "8\r\n\r\n7\n8\n")
 	if got := b.attribute(nodeA); got != first {
@@ -181,15 +195,11 @@ func TestSameUntilItChanges(t *testing.T) {
 	}
 	b.remove("1")
 	third := b.attribute(nodeA)
-	if diff := cmp.Diff(map[string]string{"0": "7 8"}, users(third)); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	has(t, third, "0=7,8")
 	if other := b.attribute(node()); other == third {
 		t.Error("topology changed: Attribute returned the previous owners, want new ones")
 	}
-	if now := fmt.Sprint(users(first), labels(first)); now != said {
-		t.Errorf("first result changed from %s to %s, want no change", said, now)
-	}
+	has(t, first, said)
 }
 
 // A settled file is read again only when it changes. The test replaces the cached jobs to show that they are used.
@@ -200,13 +210,9 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	f := b.folder.files["0"]
 	f.jobs = []string{"from memory"}
 	b.folder.files["0"] = f
-	if diff := cmp.Diff(map[string]string{"0": "from memory"}, users(b.attribute(node()))); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	has(t, b.attribute(node()), "0=from memory!")
 	b.put("0", "77\n")
-	if diff := cmp.Diff(map[string]string{"0": "77"}, users(b.attribute(node()))); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	has(t, b.attribute(node()), "0=77!")
 }
 
 // One writer truncates a file and writes it while the mapper waits. Another writes the same number of bytes within
@@ -214,11 +220,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 func TestRewrittenWhileRead(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(b.dir, "0")
-	write := func(content string) {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(content string) { check(t, os.WriteFile(path, []byte(content), 0o644)) }
 	waited := 0
 	b.folder.pause = func(context.Context, time.Duration) error {
 		if waited++; waited == 1 {
@@ -227,51 +229,34 @@ func TestRewrittenWhileRead(t *testing.T) {
 		return nil
 	}
 	write("")
-	if diff := cmp.Diff(map[string]string{"0": "7"}, users(b.attribute(node()))); diff != "" || waited == 0 {
-		t.Errorf("pauses = %d, want at least 1; owners (-want +got):\n%s", waited, diff)
+	has(t, b.attribute(node()), "0=7!")
+	if waited == 0 {
+		t.Error("pauses = 0, want at least 1")
 	}
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	write("8\n")
-	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"0": "8"}, users(b.attribute(node()))); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	check(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	has(t, b.attribute(node()), "0=8!")
 }
 
 // If a file cannot be read, only its own GPU loses the label. The failure is counted by reason and logged once. The
 // GPU recovers with the file.
 func TestUnreadable(t *testing.T) {
 	link := func(target string) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			if err := os.Symlink(target, path); err != nil {
-				t.Fatal(err)
-			}
-		}
+		return func(t *testing.T, path string) { check(t, os.Symlink(target, path)) }
 	}
 	breaks := map[string]func(*testing.T, string){
-		"not_a_file": func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"not_a_file": func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o755)) },
 		"too_large": func(t *testing.T, path string) {
-			if err := os.WriteFile(path, bytes.Repeat([]byte("7\n"), maxFile/2+1), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(path, bytes.Repeat([]byte("7\n"), maxFile/2+1), 0o644))
 		},
 		"outside": link("/proc/version"),
 		"permission": func(t *testing.T, path string) {
 			if os.Geteuid() == 0 {
 				t.Skip("needs a user whom permissions bind; this is root")
 			}
-			if err := os.WriteFile(path, []byte("7\n"), 0o000); err != nil {
-				t.Fatal(err)
-			}
+			check(t, os.WriteFile(path, []byte("7\n"), 0o000))
 		},
 		"error": link("1"), // a link to itself
 	}
@@ -285,9 +270,7 @@ func TestUnreadable(t *testing.T) {
 			spoil(t, filepath.Join(b.dir, "1"))
 			for range 2 {
 				o := b.attribute(node())
-				if diff := cmp.Diff(map[string]string{"0": "7"}, users(o)); diff != "" {
-					t.Errorf("owners (-want +got):\n%s", diff)
-				}
+				has(t, o, "0=7!")
 				if o.UseOf(0).Incomplete || !o.UseOf(1).Incomplete || o.UseOf(2).Incomplete {
 					t.Errorf("jobs unknown for GPU 0: %t, 1: %t, 2: %t; want true only for GPU 1",
 						o.UseOf(0).Incomplete, o.UseOf(1).Incomplete, o.UseOf(2).Incomplete)
@@ -298,9 +281,7 @@ func TestUnreadable(t *testing.T) {
 			}
 			b.remove("1")
 			b.put("1", "9\n")
-			if diff := cmp.Diff(map[string]string{"0": "7", "1": "9"}, users(b.attribute(node()))); diff != "" {
-				t.Errorf("owners (-want +got):\n%s", diff)
-			}
+			has(t, b.attribute(node()), "0=7! 1=9!")
 			if n := strings.Count(b.log.String(), "\n"); n != 2 {
 				t.Errorf("log has %d lines, want 2:\n%s", n, &b.log)
 			}
@@ -310,9 +291,7 @@ func TestUnreadable(t *testing.T) {
 	// open files, at least 0 to 2.
 	changing := newBench(t)
 	changing.folder.dir = "/proc/self/fdinfo"
-	if diff := cmp.Diff(map[string]string{}, users(changing.attribute(node()))); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	has(t, changing.attribute(node()), "")
 	if n := testutil.ToFloat64(changing.metrics.failed.WithLabelValues("changing")); n != 3 {
 		t.Errorf("changing files = %v, want 3", n)
 	}
@@ -326,21 +305,16 @@ func TestFolder(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
 	hidden := b.dir + ".hidden"
-	if err := os.Rename(b.dir, hidden); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), b.dir) {
+	check(t, os.Rename(b.dir, hidden))
+	_, err := b.Attribute(context.Background(), node())
+	if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), b.dir) {
 		t.Errorf("missing folder: error = %v, want gpu.ErrUnavailable that names %s", err, b.dir)
 	}
-	if err := os.Rename(hidden, b.dir); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Rename(hidden, b.dir))
 	b.attribute(node())
 
 	for i := range maxEntries {
-		if err := os.Symlink("nowhere", filepath.Join(b.dir, fmt.Sprint("link-", i))); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink("nowhere", filepath.Join(b.dir, fmt.Sprint("link-", i))))
 	}
 	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, ErrTooManyFiles) {
 		t.Errorf("folder with %d entries: error = %v, want ErrTooManyFiles", maxEntries+1, err)
@@ -374,13 +348,13 @@ func TestChurn(t *testing.T) {
 		}
 		done <- nil
 	}()
-	check := func() int {
+	current := func() int {
 		var a, c int
-		jobs := users(b.attribute(node()))["0"]
+		jobs := users(b.attribute(node()))
 		if jobs == "" {
 			return 0 // before the first version
 		}
-		if _, err := fmt.Sscanf(jobs, "%d %d", &a, &c); err != nil || c-a != 1000 {
+		if _, err := fmt.Sscanf(jobs, "0=%d,%d", &a, &c); err != nil || c-a != 1000 {
 			t.Fatalf("jobs = %q, want both of one version", jobs)
 		}
 		return a
@@ -388,15 +362,13 @@ func TestChurn(t *testing.T) {
 	for newest := 0; ; {
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := check(); got != 1000+last {
+			check(t, err)
+			if got := current(); got != 1000+last {
 				t.Errorf("job after the last write = %d, want %d", got, 1000+last)
 			}
 			return
 		default:
-			got := check()
+			got := current()
 			if got < newest {
 				t.Fatalf("job = %d after job %d, want no earlier job", got, newest)
 			}
@@ -415,9 +387,9 @@ func TestVeryManyJobs(t *testing.T) {
 	b.put("0", content.String())
 	b.put("2", content.String())
 	o := b.attribute(node())
-	for row, n := range map[int]int{0: attribution.MaxOwners, 2: attribution.MaxOwners, 3: attribution.MaxOwners, 4: attribution.MaxOwners} {
-		if got := len(o.UseOf(row).Owners); got != n || o.Of(row) != nil {
-			t.Errorf("row %d: owners = %d, want %d; labels = %v, want none", row, got, n, o.Of(row))
+	for _, row := range []int{0, 2, 3, 4} {
+		if got := len(o.UseOf(row).Owners); got != attribution.MaxOwners || o.Of(row) != nil {
+			t.Errorf("row %d: owners = %d, want %d; labels = %v, want none", row, got, attribution.MaxOwners, o.Of(row))
 		}
 	}
 	if got := testutil.ToFloat64(b.metrics.droppedJobs); got != 2*(10_000-attribution.MaxOwners) {
@@ -435,33 +407,16 @@ func TestVeryManyJobs(t *testing.T) {
 func TestLinksOfJobFiles(t *testing.T) {
 	b := newBench(t)
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("password\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(secret, []byte("password\n"), 0o644))
 	b.put("jobs-of-0", "4711\n")
 	up, err := filepath.Rel(b.dir, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(b.dir, "..data"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, os.Mkdir(filepath.Join(b.dir, "..data"), 0o755))
 	b.put("..data/2", "4712\n")
 	for name, target := range map[string]string{"0": "jobs-of-0", "1": secret, "2": "..data/2", "2.1": up} {
-		if err := os.Symlink(target, filepath.Join(b.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Symlink(target, filepath.Join(b.dir, name)))
 	}
-	o := b.attribute(node())
-	for row, job := range map[int]string{0: "4711", 1: "", 2: "4712", 3: "", 4: "4712"} {
-		got := ""
-		for _, l := range o.Of(row) {
-			got += l.Value
-		}
-		if got != job {
-			t.Errorf("row %d (%s): job = %q, want %q", row, rowNames[row], got, job)
-		}
-	}
+	has(t, b.attribute(node()), "0=4711! 2=4712! 2.5=4712!")
 	if got := testutil.ToFloat64(b.metrics.failed.WithLabelValues("outside")); got != 2 {
 		t.Errorf("rejected links = %v, want 2; log:\n%s", got, b.log.String())
 	}

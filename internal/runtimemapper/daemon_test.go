@@ -35,7 +35,8 @@ type container struct {
 }
 
 func (c container) with(env string) container {
-	c.inspection = fmt.Sprintf(`"HostConfig":{"Runtime":"nvidia","DeviceRequests":null},"Config":{"Env":["PATH=/bin",%q]}`, env)
+	const form = `"HostConfig":{"Runtime":"nvidia","DeviceRequests":null},"Config":{"Env":["PATH=/bin",%q]}`
+	c.inspection = fmt.Sprintf(form, env)
 	return c
 }
 
@@ -45,7 +46,8 @@ func sees(name, devices string) container {
 }
 
 func startDaemon(t *testing.T) *daemon {
-	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "runtime.sock"), version: "1.51", containers: map[string]container{}}
+	socket := filepath.Join(t.TempDir(), "runtime.sock")
+	d := &daemon{t: t, socket: socket, version: "1.51", containers: map[string]container{}}
 	d.listen()
 	t.Cleanup(d.stop)
 	return d
@@ -97,7 +99,8 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if path == "/containers/json" {
 		list := []map[string]any{}
 		for id, c := range d.containers {
-			list = append(list, map[string]any{"Id": id, "Names": []string{"/other/alias", "/" + c.name}, "Labels": c.labels, "State": "running"})
+			names := []string{"/other/alias", "/" + c.name}
+			list = append(list, map[string]any{"Id": id, "Names": names, "Labels": c.labels, "State": "running"})
 		}
 		_ = json.NewEncoder(w).Encode(list)
 		return

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -47,67 +46,78 @@ func attribute(t *testing.T, m *Mapper, topology *gpu.Topology) *gpu.Owners {
 	return o
 }
 
-// labelsByRow and users return the labels of each row that has any, and the containers that use each row.
-func labelsByRow(o *gpu.Owners) map[string]string {
-	got := map[string]string{}
+// users returns the containers that use each row, such as "0=a,b". The labels of a row follow in brackets, except for a
+// label that only repeats the container's name.
+func users(o *gpu.Owners) string {
+	var rows []string
 	for row, name := range rowNames {
-		var all []string
-		for _, l := range o.Of(row) {
-			all = append(all, l.Name+"="+l.Value)
-		}
-		if all != nil {
-			got[name] = strings.Join(all, " ")
-		}
-	}
-	return got
-}
-
-func users(o *gpu.Owners) map[string]string {
-	got := map[string]string{}
-	for row, name := range rowNames {
-		var all []string
+		var all, labels []string
 		for _, owner := range o.UseOf(row).Owners {
 			all = append(all, owner.Container)
 		}
-		if all != nil {
-			got[name] = strings.Join(all, " ")
+		for _, l := range o.Of(row) {
+			labels = append(labels, l.Name+"="+l.Value)
+		}
+		text := strings.Join(all, ",")
+		if len(labels) != 1 || labels[0] != "container="+text {
+			text += fmt.Sprint(labels)
+		}
+		if text != "[]" {
+			rows = append(rows, name+"="+text)
 		}
 	}
-	return got
+	return strings.Join(rows, " ")
+}
+
+// has checks the containers of each row.
+func has(t *testing.T, o *gpu.Owners, want string) {
+	t.Helper()
+	if got := users(o); got != want {
+		t.Errorf("containers of rows = %q, want %q", got, want)
+	}
+}
+
+// logging returns a mapper that logs to log.
+func logging(socket string, log io.Writer) *Mapper {
+	m := newMapper(socket)
+	m.log = slog.New(slog.NewTextHandler(log, nil))
+	return m
 }
 
 func TestAttribute(t *testing.T) {
-	type m = map[string]string
 	labeled := sees("a", "0")
-	labeled.labels = m{"com.docker.compose.project": "web", "com.docker.compose.service": "api", "secret": "x", "team": strings.Repeat("x", maxLabelValue+1)}
-	nameless := sees("", "0")
-	tests := map[string]struct {
-		version       string
-		containers    []container
-		labels, users m
-		unmatched     string
-	}{
-		"no owner":                            {containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"runc"}`}}},
-		"one":                                 {containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"an API without a version":            {version: "none", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"an older API":                        {version: "1.41", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"two apart":                           {containers: []container{sees("a", "0"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "2.1": "container=b"}, users: m{"0": "a", "2.1": "b"}},
-		"two share":                           {containers: []container{sees("b", "0,1"), sees("a", "GPU-bbbb")}, labels: m{"0": "container=b"}, users: m{"0": "b", "1": "a b"}},
-		"one device by two names":             {containers: []container{sees("a", "0,GPU-aaaa")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"all devices, and a MIG device":       {containers: []container{sees("a", "all"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "1": "container=a", "2.5": "container=a"}, users: m{"0": "a", "1": "a", "2": "a", "2.1": "a b", "2.5": "a"}},
-		"an unknown GPU":                      {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
-		"container without a name":            {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
-		"container ended after it was listed": {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
-		"allowed labels": {
-			containers: []container{labeled}, users: m{"0": "a"},
-			labels: m{"0": "container=a com.docker.compose.project=web com.docker.compose.service=api"},
-		},
-		"Podman's CDI": {
-			containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"oci","Devices":[{"PathOnHost":"/dev/nvidia0"},{"PathOnHost":"/dev/nvidiactl"}]},"Config":{"Env":["container=podman"]}`}},
-			labels:     m{"1": "container=a"}, users: m{"1": "a"},
-		},
+	labeled.labels = map[string]string{
+		"com.docker.compose.project": "web", "com.docker.compose.service": "api", "secret": "x",
+		"team": strings.Repeat("x", maxLabelValue+1),
 	}
-	for name, tt := range tests {
+	const cdi = `"Config":{"Env":["container=podman"]},` +
+		`"HostConfig":{"Runtime":"oci","Devices":[{"PathOnHost":"/dev/nvidia0"},{"PathOnHost":"/dev/nvidiactl"}]}`
+	type list []container
+	for name, tt := range map[string]struct {
+		version    string
+		containers list
+		users      string
+		unmatched  string
+	}{
+		"no owner":                 {containers: list{{name: "a", inspection: `"HostConfig":{"Runtime":"runc"}`}}},
+		"one":                      {containers: list{sees("a", "0")}, users: "0=a"},
+		"an API without a version": {version: "none", containers: list{sees("a", "0")}, users: "0=a"},
+		"an older API":             {version: "1.41", containers: list{sees("a", "0")}, users: "0=a"},
+		"two apart":                {containers: list{sees("a", "0"), sees("b", "MIG-dddd")}, users: "0=a 2.1=b"},
+		"two share":                {containers: list{sees("b", "0,1"), sees("a", "GPU-bbbb")}, users: "0=b 1=a,b[]"},
+		"one device by two names":  {containers: list{sees("a", "0,GPU-aaaa")}, users: "0=a"},
+		"all devices, and a MIG device": {
+			containers: list{sees("a", "all"), sees("b", "MIG-dddd")}, users: "0=a 1=a 2=a[] 2.1=a,b[] 2.5=a",
+		},
+		"an unknown GPU":                      {containers: list{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
+		"container without a name":            {containers: list{sees("", "0")}, users: "0=000000000000"},
+		"container ended after it was listed": {containers: list{{name: "b"}, sees("a", "0")}, users: "0=a"},
+		"allowed labels": {
+			containers: list{labeled},
+			users:      "0=a[container=a com.docker.compose.project=web com.docker.compose.service=api]",
+		},
+		"Podman's CDI": {containers: list{{name: "a", inspection: cdi}}, users: "1=a"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			d := startDaemon(t)
 			d.set(func() {
@@ -123,24 +133,19 @@ func TestAttribute(t *testing.T) {
 				}
 			})
 			mapper := newMapper("unix://"+d.socket, `^com\.docker\.compose`, "team")
-			got := attribute(t, mapper, node())
-			for what, pair := range map[string][2]m{"labels": {tt.labels, labelsByRow(got)}, "users": {tt.users, users(got)}} {
-				want := pair[0]
-				if want == nil {
-					want = m{}
-				}
-				if diff := cmp.Diff(want, pair[1]); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
+			has(t, attribute(t, mapper, node()), tt.users)
+			reg := prometheus.NewPedanticRegistry()
+			reg.MustRegister(mapper.metrics.unmatched)
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
 			}
-			const name = "dcgm_exporter_container_devices_unmatched"
-			want := ""
-			if tt.unmatched != "" {
-				want = fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s{form=%[3]q} 1\n", name,
-					"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.", tt.unmatched)
+			got := ""
+			for _, f := range families {
+				got += f.Metric[0].Label[0].GetValue()
 			}
-			if err := testutil.CollectAndCompare(mapper.metrics.unmatched, strings.NewReader(want)); err != nil {
-				t.Error(err)
+			if got != tt.unmatched {
+				t.Errorf("forms of unmatched devices = %q, want %q", got, tt.unmatched)
 			}
 		})
 	}
@@ -159,22 +164,20 @@ func TestFollows(t *testing.T) {
 	}
 	steps := []struct {
 		change func()
-		want   map[string]string
+		want   string
 	}{
-		{func() {}, map[string]string{"0": "a"}},
-		{func() { d.containers["b1"] = sees("b", "0") }, map[string]string{"0": "a b"}},
-		{func() { delete(d.containers, "a1") }, map[string]string{"0": "b"}},
-		{func() { d.containers["b1"] = sees("c", "0") }, map[string]string{"0": "c"}},
-		{func() { delete(d.containers, "b1"); d.containers["b2"] = sees("c", "1") }, map[string]string{"1": "c"}},
-		{func() { clear(d.containers) }, map[string]string{}},
+		{func() {}, "0=a"},
+		{func() { d.containers["b1"] = sees("b", "0") }, "0=a,b[]"},
+		{func() { delete(d.containers, "a1") }, "0=b"},
+		{func() { d.containers["b1"] = sees("c", "0") }, "0=c"},
+		{func() { delete(d.containers, "b1"); d.containers["b2"] = sees("c", "1") }, "1=c"},
+		{func() { clear(d.containers) }, ""},
 	}
 	last := first
 	for i, step := range steps {
 		d.set(step.change)
 		got := attribute(t, m, topology)
-		if diff := cmp.Diff(step.want, users(got)); diff != "" {
-			t.Errorf("step %d: owners (-want +got):\n%s", i, diff)
-		}
+		has(t, got, step.want)
 		if (got != last) != (i > 0) {
 			t.Errorf("step %d: Attribute returned the previous owners: %t, want %t", i, got == last, i == 0)
 		}
@@ -199,11 +202,15 @@ func TestFollows(t *testing.T) {
 func TestFaults(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
-	always := func(answer func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) bool {
+	type handler = func(http.ResponseWriter, *http.Request) bool
+	always := func(answer http.HandlerFunc) handler {
 		return func(w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true }
 	}
+	status := func(code int) handler {
+		return always(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+	}
 	tests := map[string]struct {
-		instead func(http.ResponseWriter, *http.Request) bool
+		instead handler
 		is      error
 		reason  string
 	}{
@@ -218,15 +225,14 @@ func TestFaults(t *testing.T) {
 			_, _ = io.WriteString(w, "[{")
 			panic(http.ErrAbortHandler)
 		}), is: gpu.ErrUnavailable},
-		"is broken": {instead: always(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }), reason: "error"},
-		"refuses":   {instead: always(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }), is: gpu.ErrPermission},
+		"is broken": {instead: status(http.StatusInternalServerError), reason: "error"},
+		"refuses":   {instead: status(http.StatusForbidden), is: gpu.ErrPermission},
 		"sends elsewhere": {instead: always(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://localhost/v1.51/containers/json", http.StatusFound)
 		}), reason: "error"},
-		"is not a runtime": {instead: func(w http.ResponseWriter, r *http.Request) bool {
+		"is not a runtime": {instead: always(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "<html>")
-			return true
-		}, reason: "error"},
+		}), reason: "error"},
 		"sends an endless answer": {instead: func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Path == "/_ping" {
 				return false
@@ -255,9 +261,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("Attribute: error %v, want %v%s", err, tt.is, tt.reason)
 			}
 			d.set(func() { d.instead = nil })
-			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-				t.Errorf("owners after recovery (-want +got):\n%s", diff)
-			}
+			has(t, attribute(t, m, node()), "0=a")
 		})
 	}
 }
@@ -277,11 +281,9 @@ func TestNoPing(t *testing.T) {
 			}
 		})
 		var log bytes.Buffer
-		m := New(Options{Socket: d.socket, Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		m := logging(d.socket, &log)
 		for range 2 {
-			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-				t.Errorf("status %d: owners (-want +got):\n%s", status, diff)
-			}
+			has(t, attribute(t, m, node()), "0=a")
 		}
 		if n := strings.Count(log.String(), "does not report its API version"); n != 1 {
 			t.Errorf("status %d: logged %d times, want once:\n%s", status, n, &log)
@@ -315,9 +317,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.listen()
-	if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
-		t.Errorf("owners after the socket was replaced (-want +got):\n%s", diff)
-	}
+	has(t, attribute(t, m, node()), "0=a")
 
 	if os.Geteuid() == 0 {
 		t.Skip("the rest needs a user whom permissions bind; this is root")
@@ -335,8 +335,7 @@ func TestSocket(t *testing.T) {
 func TestSlowInspection(t *testing.T) {
 	d := startDaemon(t)
 	var log bytes.Buffer
-	m := newMapper(d.socket)
-	m.log = slog.New(slog.NewTextHandler(&log, nil))
+	m := logging(d.socket, &log)
 	topology := node()
 	ctx, cancel := context.WithCancel(context.Background())
 	d.set(func() {
@@ -346,7 +345,7 @@ func TestSlowInspection(t *testing.T) {
 			case strings.Contains(r.URL.Path, "/bad/"):
 				w.WriteHeader(http.StatusInternalServerError)
 				return true
-			case strings.HasSuffix(r.URL.Path, "/json") && !strings.HasSuffix(r.URL.Path, "/containers/json") && d.known() == 1:
+			case strings.HasSuffix(r.URL.Path, "1/json") && d.known() == 1:
 				cancel() // the deadline passes at the second container
 				<-r.Context().Done()
 				return true
@@ -363,11 +362,10 @@ func TestSlowInspection(t *testing.T) {
 	d.set(func() { d.inspects = 10 })
 	for range 2 {
 		o := attribute(t, m, topology)
-		if diff := cmp.Diff(map[string]string{"0": "a", "1": "b"}, users(o)); diff != "" {
-			t.Errorf("owners (-want +got):\n%s", diff)
-		}
+		has(t, o, "0=a 1=b")
 		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
-			t.Errorf("owners unknown: GPU 0 = %t, GPU 2 = %t; want false and true", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
+			t.Errorf("owners unknown: GPU 0 = %t, GPU 2 = %t; want false and true",
+				o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
 		}
 	}
 	if n := d.known(); n != 11 {
@@ -394,7 +392,8 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("devices = %d, want 2", n)
 	}
 	running := slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000)
-	if got := distinct(append(slices.Clone(running), listed{ID: "b1"})); len(got) != 2 || got[0].ID != "a1" || got[1].ID != "b1" {
+	got := distinct(append(slices.Clone(running), listed{ID: "b1"}))
+	if len(got) != 2 || got[0].ID != "a1" || got[1].ID != "b1" {
 		t.Errorf("distinct containers = %v, want a1 and b1", got)
 	}
 	uses := m.uses(running)
@@ -415,7 +414,8 @@ func TestBudgets(t *testing.T) {
 	m := newMapper("", ".")
 	got, dropped := m.labelsOf(&c)
 	if len(got) != maxLabels || dropped != 4 || got[0].Name != "key00" {
-		t.Errorf("%d labels from %s on, %d dropped; want %d from key00 on, 4 dropped", len(got), got[0].Name, dropped, maxLabels)
+		t.Errorf("%d labels from %s on, %d dropped; want %d from key00 on, 4 dropped",
+			len(got), got[0].Name, dropped, maxLabels)
 	}
 }
 
