@@ -24,8 +24,9 @@ func node() *gpu.Topology {
 	var devices []gpu.Device
 	for i := range uint32(5) {
 		devices = append(devices, gpu.Device{
-			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i, Minor: 4 - i, Model: "NVIDIA H100 80GB HBM3",
-			UUID: fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000%d", i, i), PCIBusID: fmt.Sprintf("00000000:%dB:00.0", i+1),
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i, Minor: 4 - i,
+			UUID:     fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000%d", i, i),
+			PCIBusID: fmt.Sprintf("00000000:%dB:00.0", i+1),
 		})
 	}
 	for i, uuid := range []string{migA, migB} {
@@ -50,7 +51,8 @@ func TestParse(t *testing.T) {
 		want deviceid.ID
 	}{
 		{gpu0, deviceid.ID{Form: deviceid.FormGPU, UUID: gpu0}},
-		{"gpu-00000000-0000-4000-8000-00000000000A", deviceid.ID{Form: deviceid.FormGPU, UUID: "GPU-00000000-0000-4000-8000-00000000000a"}},
+		{strings.ToLower(gpu0), deviceid.ID{Form: deviceid.FormGPU, UUID: gpu0}},
+		{strings.ToUpper(migA), deviceid.ID{Form: deviceid.FormMIG, UUID: migA}},
 		{gpu0 + "::10", deviceid.ID{Form: deviceid.FormGPU, UUID: gpu0, Replica: "10"}},
 		{migA + "::0", deviceid.ID{Form: deviceid.FormMIG, UUID: migA, Replica: "0"}},
 		{"MIG-" + gpu0 + "/13/0", deviceid.ID{Form: deviceid.FormMIGPath, UUID: gpu0, Instance: 13}},
@@ -60,9 +62,11 @@ func TestParse(t *testing.T) {
 		want(t, tt.text, deviceid.Parse(tt.text), tt.want)
 	}
 	for _, text := range []string{
-		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2", "nvidia0/vgpu", "nvidia0/vgpux", "nvidia0::1",
-		gpu0 + "::", gpu0 + "::x", gpu0 + "::01", gpu0 + "::1::2", "MIG-" + gpu0, "MIG-" + gpu0 + "/1", "MIG-" + gpu0 + "/1/x",
-		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0", "/dev/nvidia0", "GPU-\xff",
+		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2",
+		"nvidia0/vgpu", "nvidia0/vgpux", "nvidia0::1", gpu0 + "::", gpu0 + "::x", gpu0 + "::01", gpu0 + "::1::2",
+		"MIG-" + gpu0, "MIG-" + gpu0 + "/1", "MIG-" + gpu0 + "/1/x", "nvidia99999999999",
+		"00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0",
+		"/dev/nvidia0", "GPU-\xff",
 	} {
 		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
 			t.Errorf("Parse(%q) = %+v, want FormUnknown with the text", text, id)
@@ -73,8 +77,8 @@ func TestParse(t *testing.T) {
 // If a node is only partly known or watched, an ID names its entity or nothing, but never another entity.
 func TestRowsOfPartlyKnownNodes(t *testing.T) {
 	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
-	whole := func(n uint32, uuid string) gpu.Device {
-		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid} // without a minor number
+	whole := func(n uint32, uuid string) gpu.Device { // without a minor number
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid}
 	}
 	instance := func(n, id uint32, parent, uuid string) gpu.Device {
 		return gpu.Device{
@@ -82,26 +86,46 @@ func TestRowsOfPartlyKnownNodes(t *testing.T) {
 			GPU:    n, NVMLIndex: n, UUID: parent, InstanceID: id, MIGUUID: uuid,
 		}
 	}
+	type list []gpu.Device
 	for _, tt := range []struct {
 		name    string
-		devices []gpu.Device
+		devices list
 		want    map[string][]int
 	}{
-		{"no minor numbers: NVML's indices", []gpu.Device{whole(0, x), whole(1, "GPU-"+y)}, map[string][]int{"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil}},
-		{"one UUID behind two prefixes", []gpu.Device{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)}, map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}}},
-		{"a GPU with ID 0 and minor number 3", []gpu.Device{
-			{Entity: gpu.Entity{Kind: gpu.KindGPU}, Minor: 3, UUID: x}, instance(0, 5, x, "MIG-a"),
-		}, map[string][]int{"nvidia3": {0}, "nvidia3/gi5": {1}, "nvidia0": nil, "nvidia0/gi5": nil}},
-		{"GPU instances without their GPUs", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
-			"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
-			"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
-		}},
+		{
+			"no minor numbers: NVML's indices", list{whole(0, x), whole(1, "GPU-"+y)},
+			map[string][]int{
+				"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil,
+				"/dev/nvidia0": {0}, "/dev/nvidia1": {1}, "/dev/nvidia2": nil,
+			},
+		},
+		{
+			"one UUID behind two prefixes", list{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)},
+			map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}},
+		},
+		{
+			"a GPU with ID 0 and minor number 3",
+			list{{Entity: gpu.Entity{Kind: gpu.KindGPU}, Minor: 3, UUID: x}, instance(0, 5, x, "MIG-a")},
+			map[string][]int{"nvidia3": {0}, "nvidia3/gi5": {1}, "nvidia0": nil, "nvidia0/gi5": nil},
+		},
+		{
+			"GPU instances without their GPUs",
+			list{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")},
+			map[string][]int{
+				"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
+				"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := deviceid.NewResolver(gpu.NewTopology(tt.devices))
 			got := map[string][]int{}
 			for id := range tt.want {
-				got[id] = r.Rows(deviceid.Parse(id))
+				parse := deviceid.Parse
+				if strings.HasPrefix(id, "/dev/") {
+					parse = deviceid.ParseVisible
+				}
+				got[id] = r.Rows(parse(id))
 			}
 			want(t, "rows", got, tt.want)
 		})
@@ -124,7 +148,8 @@ func TestPlaced(t *testing.T) {
 	r = deviceid.NewResolver(gpu.NewTopology(devices))
 	for id, rows := range map[deviceid.ID][]int{
 		deviceid.Placed(gpu3, "1g.10gb", 0): {5}, deviceid.Placed(strings.ToUpper(gpu3), "1g.10gb", 3): {6},
-		deviceid.Placed(gpu3, "2g.20gb", 3): nil, deviceid.Placed(gpu3, "1g.10gb", 1): nil, deviceid.Placed(gpu0, "1g.10gb", 0): nil,
+		deviceid.Placed(gpu3, "2g.20gb", 3): nil, deviceid.Placed(gpu3, "1g.10gb", 1): nil,
+		deviceid.Placed(gpu0, "1g.10gb", 0): nil,
 	} {
 		want(t, fmt.Sprint(id), r.Rows(id), rows)
 	}
@@ -135,7 +160,10 @@ func TestMissing(t *testing.T) {
 	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
 	r := deviceid.NewResolver(gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-" + y},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 9, ParentKind: gpu.KindGPU, Parent: 1}, UUID: x, InstanceID: 3, MIGUUID: "MIG-" + y},
+		{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 9, ParentKind: gpu.KindGPU, Parent: 1},
+			UUID:   x, InstanceID: 3, MIGUUID: "MIG-" + y,
+		},
 	}))
 	for id, tt := range map[string]struct {
 		ours bool
@@ -157,7 +185,8 @@ func TestMissing(t *testing.T) {
 		}
 		want(t, id+" is NVIDIA's", parsed.OfNVIDIA(), tt.ours)
 	}
-	if why := deviceid.NewResolver(gpu.NewTopology(nil)).Missing(deviceid.Parse(migA)); !strings.HasPrefix(why, "The source reports no UUID") {
+	empty := deviceid.NewResolver(gpu.NewTopology(nil))
+	if why := empty.Missing(deviceid.Parse(migA)); !strings.HasPrefix(why, "The source reports no UUID") {
 		t.Error(why)
 	}
 }
@@ -167,9 +196,11 @@ func written(id deviceid.ID) []string {
 	s := map[deviceid.Form]string{
 		deviceid.FormGPU: id.UUID, deviceid.FormMIG: id.UUID, deviceid.FormBare: id.UUID,
 		deviceid.FormMIGPath: fmt.Sprintf("MIG-%s/%d/%d", id.UUID, id.Instance, id.Compute),
-		deviceid.FormIndex:   fmt.Sprint("nvidia", id.Index), deviceid.FormInstance: fmt.Sprintf("nvidia%d/gi%d", id.Index, id.Instance),
-		deviceid.FormAll: "all", deviceid.FormNVMLIndex: fmt.Sprint(id.Index), deviceid.FormMIGIndex: fmt.Sprintf("%d:%d", id.Index, id.Instance),
-		deviceid.FormBusID: id.BusID, deviceid.FormNode: fmt.Sprint("/dev/nvidia", id.Index), deviceid.FormUnknown: id.Text,
+		deviceid.FormIndex:   fmt.Sprint("nvidia", id.Index), deviceid.FormNode: fmt.Sprint("/dev/nvidia", id.Index),
+		deviceid.FormInstance:  fmt.Sprintf("nvidia%d/gi%d", id.Index, id.Instance),
+		deviceid.FormMIGIndex:  fmt.Sprintf("%d:%d", id.Index, id.Instance),
+		deviceid.FormNVMLIndex: fmt.Sprint(id.Index),
+		deviceid.FormAll:       "all", deviceid.FormBusID: id.BusID, deviceid.FormUnknown: id.Text,
 	}[id.Form]
 	if id.Replica == "" {
 		return []string{s}
@@ -181,7 +212,8 @@ func written(id deviceid.ID) []string {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		gpu0, gpu0 + "::2", migA, migA + "::0", "MIG-" + gpu3 + "/7/0", "nvidia0", "nvidia0/gi3", "nvidia0/vgpu1",
-		"nvidia0/gi3/vgpu1", gpu0[4:], "gpu.nvidia.com/e2e-node/gpu-0", "GPU-x::1::2", "MIG-GPU-", "nvidia/gi", "::", "\xff",
+		"nvidia0/gi3/vgpu1", gpu0[4:], "gpu.nvidia.com/e2e-node/gpu-0", "GPU-x::1::2", "MIG-GPU-", "nvidia/gi", "::",
+		"\xff",
 	} {
 		f.Add(seed)
 	}
@@ -192,9 +224,9 @@ func FuzzParse(f *testing.F) {
 		all := written(id)
 		at := slices.IndexFunc(all, func(s string) bool { return strings.EqualFold(s, text) })
 		if at < 0 {
-			t.Errorf("Parse(%q) = %+v with the written forms %q; want one of them to equal the input, ignoring case", text, id, all)
+			t.Errorf("Parse(%q) = %+v with the written forms %q; want the input, ignoring case", text, id, all)
 		} else if again := deviceid.Parse(all[at]); again != id {
-			t.Errorf("Parse(%q) = %+v, but parsing its written form %q returns %+v; want the same ID", text, id, all[at], again)
+			t.Errorf("Parse(%q) = %+v, and of its written form %q %+v; want the same", text, id, all[at], again)
 		}
 		if id.Form == deviceid.FormUnknown && id.Text != text {
 			t.Errorf("Text of %q = %q, want it unchanged", text, id.Text)
@@ -202,22 +234,16 @@ func FuzzParse(f *testing.F) {
 		// An ID names only entities that match it.
 		for _, row := range resolver.Rows(id) {
 			d := &topology.Devices[row]
-			ok := false
-			switch id.Form {
-			case deviceid.FormGPU:
-				ok = d.Entity.Kind == gpu.KindGPU && d.UUID == id.UUID
-			case deviceid.FormMIG:
-				ok = d.MIGUUID == id.UUID
-			case deviceid.FormBare:
-				ok = d.UUID == "GPU-"+id.UUID || d.MIGUUID == "MIG-"+id.UUID
-			case deviceid.FormMIGPath:
-				ok = d.UUID == id.UUID && d.InstanceID == id.Instance
-			case deviceid.FormIndex:
-				ok = d.Entity.Kind == gpu.KindGPU && d.Minor == id.Index
-			case deviceid.FormInstance:
-				ok = d.Entity.Kind == gpu.KindGPUInstance && d.Minor == id.Index && d.InstanceID == id.Instance
+			whole := d.Entity.Kind == gpu.KindGPU
+			ok := map[deviceid.Form]bool{
+				deviceid.FormGPU:      whole && d.UUID == id.UUID,
+				deviceid.FormMIG:      d.MIGUUID == id.UUID,
+				deviceid.FormBare:     d.UUID == "GPU-"+id.UUID || d.MIGUUID == "MIG-"+id.UUID,
+				deviceid.FormMIGPath:  d.UUID == id.UUID && d.InstanceID == id.Instance,
+				deviceid.FormIndex:    whole && d.Minor == id.Index,
+				deviceid.FormInstance: !whole && d.Minor == id.Index && d.InstanceID == id.Instance,
 			}
-			if !ok {
+			if !ok[id.Form] {
 				t.Errorf("%q names %+v, want only the device with this ID", text, d)
 			}
 		}
@@ -280,22 +306,13 @@ func TestParseVisible(t *testing.T) {
 	}
 }
 
-// If minor numbers are unknown, a device file names one GPU, like an ID of GKE's plugin.
-func TestDeviceFileWithoutMinors(t *testing.T) {
-	var devices []gpu.Device
-	for i := range uint32(2) {
-		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i})
-	}
-	r := deviceid.NewResolver(gpu.NewTopology(devices))
-	for word, rows := range map[string][]int{"/dev/nvidia0": {0}, "/dev/nvidia1": {1}, "/dev/nvidia2": nil} {
-		want(t, word, r.Rows(deviceid.ParseVisible(word)), rows)
-	}
-}
-
 // FuzzParseVisible checks that a parsed word has one written form with the same meaning, that a word has the same
 // meaning in a CDI name, and that only "all" names more than one GPU or instance.
 func FuzzParseVisible(f *testing.F) {
-	for _, word := range []string{"all", "gpu1", "mig2:0", "MIG-" + gpu3 + "/7/0", "/dev/nvidia1", "0:1b:00.0", gpu0, "nvidia.com/gpu=0", "0000:1b:00.0"} {
+	for _, word := range []string{
+		"all", "gpu1", "mig2:0", "MIG-" + gpu3 + "/7/0", "/dev/nvidia1", "0:1b:00.0", gpu0, "nvidia.com/gpu=0",
+		"0000:1b:00.0",
+	} {
 		f.Add(word)
 	}
 	topology := node()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -27,10 +26,10 @@ func TestEventsAreBounded(t *testing.T) {
 		pod := 0
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
-			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
+			o.Attributors = pods(func() *gpu.Owners {
 				pod++
-				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
-			})}
+				return ofPod(strconv.Itoa(pod))
+			})
 			o.Publish = func(s *gpu.Snapshot) {
 				mu.Lock()
 				defer mu.Unlock()

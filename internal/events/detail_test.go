@@ -29,29 +29,26 @@ func TestXIDsFromBeforeStart(t *testing.T) {
 			seen.watch(o)
 			o.KernelLog = log
 		})
-		at := func(row, code int, when time.Time) string {
-			return fmt.Sprintf("%s{%d}[{xid %d}] %v", seenFamily, row, code, gpu.Float(float64(when.UnixNano())/1e9))
-		}
 		hourAgo := time.Now().Add(-time.Hour)
 		for _, bus := range []string{"00000000:1B:00.0", "00000000:1C:00.0"} {
 			log.report(gpu.XID{PCIBusID: bus, Code: 79, Time: hourAgo.UnixNano(), Past: true})
 		}
 		r.Wait(interval)
-		r.Has(at(0, 79, hourAgo), gauge(0, 0), xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
-		seen.are(t, map[string]int64{})
+		r.Has(lastSeen(0, 79, hourAgo), gauge(0, 0), inWindow(0, "", 0))
+		seen.are(t, counts{})
 
 		e.become(gpusAt("GPU-0", "GPU-1"))
 		e.happen(time.Now(), 119) // not in the kernel log
 		reported := time.Now()
 		r.Wait(interval)
-		r.Has(at(0, 79, hourAgo), at(1, 79, hourAgo), at(0, 119, reported))
-		seen.are(t, map[string]int64{})
+		r.Has(lastSeen(0, 79, hourAgo), lastSeen(1, 79, hourAgo), lastSeen(0, 119, reported))
+		seen.are(t, counts{})
 
 		log.happen(time.Now(), 79)
 		again := time.Now()
 		r.Wait(interval)
-		r.Has(at(0, 79, again), at(1, 79, hourAgo))
-		seen.are(t, map[string]int64{"79": 1})
+		r.Has(lastSeen(0, 79, again), lastSeen(1, 79, hourAgo))
+		seen.are(t, counts{"79": 1})
 		r.Stop()
 	})
 }
@@ -88,19 +85,23 @@ func TestDetails(t *testing.T) {
 		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
 		detail(145, gpu.XIDDetail{}) // details that could not be parsed
 		at := time.Now().Add(-time.Hour)
-		log.reportSXIDs(gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.UnixNano()}, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"},
-			gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.Add(-time.Hour).UnixNano(), Past: true},
-			gpu.SXID{Switch: 2, Code: 20034, Severity: "fatal", Time: at.Add(-time.Hour).UnixNano(), Past: true})
+		sxid := gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.UnixNano()}
+		past := sxid
+		past.Time, past.Past = at.Add(-time.Hour).UnixNano(), true
+		other := past
+		other.Switch, other.Link = 2, ""
+		log.reportSXIDs(sxid, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"}, past, other)
 		r.Wait(interval)
-		r.Has(fmt.Sprintf("%s{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] %v", sxidSeen, float64(at.Unix())),
-			fmt.Sprintf("%s{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] %v", sxidSeen, float64(at.Add(-time.Hour).Unix())),
-			sxidFamily+"{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] 0")
+		const of3 = "{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] "
+		const of2 = "{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] "
+		r.Has(fmt.Sprint(sxidSeen, of3, float64(at.Unix())),
+			fmt.Sprint(sxidSeen, of2, float64(at.Add(-time.Hour).Unix())),
+			sxidFamily+of2+"0", sxidFamily+of3+"1")
 		r.Has(detailFamily+"{0}[{xid 149} {unit NETIR} {subcode 0} {severity fatal}] 1",
 			detailFamily+"{0}[{xid 149} {unit NETIR_LINK_EVT} {subcode 4} {link 8} {severity fatal}] 2",
 			detailFamily+"{0}[{xid 154} {action gpu_reset}] 1",
 			sxidFamily+"{-1}[{nvswitch nvswitch0} {sxid 10004} {severity nonfatal}] 1",
-			sxidFamily+"{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] 1",
-			xidTotalFamily+"{0}[{xid 145}] 1")
+			total(0, 145, 1))
 		holds(detailFamily, 4, 3)
 		for n := range 1000 {
 			link.Link = strconv.Itoa(n)

@@ -34,7 +34,10 @@ func families(names ...string) func(*loop.Options) {
 func clockFamilies(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		families(names...)(o)
-		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Range: &gpu.Range{Max: 1 << 32}, AllSamples: true}
+		o.Plan.Fields[1] = gpu.Field{
+			ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Range: &gpu.Range{Max: 1 << 32},
+			AllSamples: true,
+		}
 	}
 }
 
@@ -54,7 +57,7 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 		})
 		e.happen(time.Now(), 31)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"62": 1, "45": 2, "31": 1})
+		seen.are(t, counts{"62": 1, "45": 2, "31": 1})
 		r.Stop()
 	})
 }
@@ -64,16 +67,15 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 func TestXIDsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"))
+		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily, seenFamily))
 		for n := range 3 {
 			e.happen(time.Now().Add(time.Hour), 31)
 			e.happen(time.Now().Add(interval+4*time.Second), 62) // slightly later than the Read
 			r.Wait(interval)
-			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", n+1), xidTotalFamily+fmt.Sprint("{0}[{xid 62}] ", n+1),
-				fmt.Sprint("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid 31}] ", gpu.Float(float64(time.Now().Unix()))))
+			r.Has(total(0, 31, n+1), total(0, 62, n+1), lastSeen(0, 31, time.Now()))
 		}
 		r.Wait(5 * time.Minute)
-		r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+		r.Has(inWindow(0, "", 0))
 		r.Stop()
 	})
 }
@@ -81,7 +83,8 @@ func TestXIDsOfTheFuture(t *testing.T) {
 // When this machine's clock is set forward or back, XIDs still get their owner and leave the window in time.
 func TestLocalClockIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
-		"back": -time.Hour, "forward": time.Hour, "back a little": -7 * time.Second, "forward a little": 7 * time.Second,
+		"back": -time.Hour, "forward": time.Hour,
+		"back a little": -7 * time.Second, "forward a little": 7 * time.Second,
 		"back by more than an interval": -20 * time.Second, "forward by more than an interval": 20 * time.Second,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,39 +99,39 @@ func TestLocalClockIsSet(t *testing.T) {
 				}
 				seen, begin := &figures{}, time.Now()
 				r := start(t, e.Open, func(o *loop.Options) {
-					families(xidCountFamily, xidTotalFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS")(o)
+					families(xidCountFamily, xidTotalFamily, seenFamily)(o)
 					o.Now = now
-					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
-						return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: fmt.Sprint(time.Since(begin) >= interval)}}}}
-					})}
+					o.Attributors = pods(func() *gpu.Owners {
+						return ofPod(fmt.Sprint(time.Since(begin) >= interval))
+					})
 					seen.watch(o)
 				})
 				last := func(code int) {
 					t.Helper()
-					r.Has(fmt.Sprintf("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid %d}] %v", code, gpu.Float(float64(now().Add(-interval).UnixNano())/1e9)))
+					r.Has(lastSeen(0, code, now().Add(-interval)))
 				}
-				count := func(want map[string]int64) {
+				count := func(want counts) {
 					t.Helper()
 					r.Wait(interval)
 					seen.are(t, want)
 				}
 				e.happen(now(), 31)
-				count(map[string]int64{"31 pod=false": 1})
+				count(counts{"31 pod=false": 1})
 				r.Wait(interval) // the other pod owns the GPU for a while
 				e.happen(now(), 45)
-				count(map[string]int64{"31 pod=false": 1, "45 pod=true": 1})
+				count(counts{"31 pod=false": 1, "45 pod=true": 1})
 				last(45)
 				e.happen(now(), 31) // this date comes from the clock before it was set
 				mu.Lock()
 				offset = by
 				mu.Unlock()
-				count(map[string]int64{"31 pod=false": 1, "31 pod=true": 1, "45 pod=true": 1})
+				count(counts{"31 pod=false": 1, "31 pod=true": 1, "45 pod=true": 1})
 				e.happen(now(), 45, 31)
-				count(map[string]int64{"31 pod=false": 1, "31 pod=true": 2, "45 pod=true": 2})
+				count(counts{"31 pod=false": 1, "31 pod=true": 2, "45 pod=true": 2})
 				last(31)
 				last(45)
 				r.Wait(6 * time.Minute)
-				r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+				r.Has(inWindow(0, "", 0))
 				r.Stop()
 			})
 		})
@@ -142,7 +145,7 @@ func TestImplausibleXIDs(t *testing.T) {
 		r := start(t, e.Open, seen.watchTotals)
 		e.happen(time.Now(), 0, -1, gpu.MaxXID+1, 1<<40, gpu.MaxXID)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"10000": 1})
+		seen.are(t, counts{"10000": 1})
 		r.Metric("dcgm_exporter_events_dropped_total{reason=out_of_range,what=xid} 4")
 		r.Stop()
 	})
@@ -174,8 +177,10 @@ func TestWindowDoesNotDependOnSampling(t *testing.T) {
 	}
 	played := map[string][]string{}
 	for name, every := range map[string]time.Duration{
-		"a new sample in every Read": 0, "every interval": interval, "every second": time.Second, "every 300 ms": 300 * time.Millisecond,
-		"every interval and 9 ms": interval + 9*time.Millisecond, "9 ms before every interval": interval - 9*time.Millisecond,
+		"a new sample in every Read": 0, "every interval": interval,
+		"every second": time.Second, "every 300 ms": 300 * time.Millisecond,
+		"every interval and 9 ms":    interval + 9*time.Millisecond,
+		"9 ms before every interval": interval - 9*time.Millisecond,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
@@ -253,7 +258,8 @@ func TestXIDsOfLastReadAreCounted(t *testing.T) {
 		end  error // error of the session
 		read error
 	}{
-		"the GPU is lost": {end: gpu.ErrLost}, "the topology changed": {end: gpu.ErrTopology}, "the Read fails": {read: gpu.ErrTimeout},
+		"the GPU is lost": {end: gpu.ErrLost}, "the topology changed": {end: gpu.ErrTopology},
+		"the Read fails":                 {read: gpu.ErrTimeout},
 		"the Read finds the engine lost": {read: gpu.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +296,8 @@ func TestXIDsDuringAReload(t *testing.T) {
 		reads := 0
 		e.read = func(*gpu.Batch) error {
 			reads++
-			e.xids = append(e.xids, gpu.XID{Code: 31, ID: time.Now().UnixMicro(), Time: time.Now().UnixNano()}) // right after the Read
+			now := time.Now() // right after the Read
+			e.xids = append(e.xids, gpu.XID{Code: 31, ID: now.UnixMicro(), Time: now.UnixNano()})
 			e.mu.Unlock()
 			time.Sleep(interval / 100) // fake clock of the bubble
 			e.mu.Lock()
@@ -301,8 +308,7 @@ func TestXIDsDuringAReload(t *testing.T) {
 		r.Reload(r.Settings)
 		r.Wait(interval / 4)
 		e.do(func() {
-			r.Has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last XID has not been read yet
-				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
+			r.Has(total(0, 31, reads-1), inWindow(0, "{xid 31}", reads-1)) // the last XID has not been read yet
 			if reads != 3 {
 				t.Errorf("Reads = %d, want 3: the first, and one of each session during the reload", reads)
 			}
@@ -322,7 +328,7 @@ func TestRedatedXIDs(t *testing.T) {
 		e.happen(begin, 79, 79, 31)
 		e.happen(begin.Add(500*time.Millisecond), 79)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"79": 3, "31": 1})
+		seen.are(t, counts{"79": 3, "31": 1})
 
 		for _, shift := range []time.Duration{time.Microsecond, -time.Second, 2 * time.Second} {
 			e.do(func() { e.xids = nil })
@@ -330,7 +336,7 @@ func TestRedatedXIDs(t *testing.T) {
 			e.happen(begin.Add(500*time.Millisecond+shift), 79)
 			r.Reload(r.Settings)
 			r.Wait(interval)
-			seen.are(t, map[string]int64{"79": 3, "31": 1})
+			seen.are(t, counts{"79": 3, "31": 1})
 		}
 		e.do(func() { e.xids, e.session.next = nil, 6 }) // only the next session reads them
 		e.happen(begin, 79, 79, 79, 31)                  // one more with the same time
@@ -338,7 +344,7 @@ func TestRedatedXIDs(t *testing.T) {
 		e.happen(begin.Add(500*time.Millisecond), 79)
 		r.Reload(r.Settings)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"79": 4, "31": 2})
+		seen.are(t, counts{"79": 4, "31": 2})
 		r.Stop()
 	})
 }
@@ -358,14 +364,14 @@ func TestXIDsFromBeforeTheProcess(t *testing.T) {
 			seen.watch(o)
 		})
 		r.Wait(interval)
-		seen.are(t, map[string]int64{})
-		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1", fmt.Sprintf("%s{0}[{xid 79}] %v", catalog.XIDLastSeen, float64(old.Unix())))
+		seen.are(t, counts{})
+		r.Has(gauge(0, 79), inWindow(0, "{xid 79}", 1), lastSeen(0, 79, old))
 		e.happen(time.Now(), 79)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"79": 1})
+		seen.are(t, counts{"79": 1})
 		r.Reload(r.Settings)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"79": 1})
+		seen.are(t, counts{"79": 1})
 		r.Stop()
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -27,7 +26,7 @@ func TestEventsOfTheFirstField(t *testing.T) {
 		r := start(t, e.Open, first(families(xidTotalFamily, xidCountFamily)))
 		e.happen(time.Now(), 62)
 		r.Wait(interval)
-		r.Has(xidTotalFamily+"{0}[{xid 62}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 62}] 1")
+		r.Has(total(0, 62, 1), inWindow(0, "{xid 62}", 1))
 		r.Stop()
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +36,8 @@ func TestEventsOfTheFirstField(t *testing.T) {
 		begin := time.Now()
 		e.do(func() {
 			for n, mask := range []int64{0, powerCap, 0} {
-				e.reasons = append(e.reasons, gpu.Sample{Value: gpu.Int(mask), Time: begin.Add(time.Duration(n) * time.Second).UnixNano()})
+				at := begin.Add(time.Duration(n) * time.Second)
+				e.reasons = append(e.reasons, gpu.Sample{Value: gpu.Int(mask), Time: at.UnixNano()})
 			}
 		})
 		r.Wait(interval)
@@ -72,26 +72,28 @@ func TestXIDOfAnEarlierPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), readLog(), &figures{}
 		holder := func(pod string) *gpu.Owners {
+			owner := gpu.Owner{Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c"}
 			return &gpu.Owners{
 				Labels: [][]gpu.Label{nil},
-				Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{{Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c"}}}},
+				Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{owner}}},
 			}
 		}
 		var owners atomic.Pointer[gpu.Owners]
 		owners.Store(holder("a"))
 		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
+			seen.watchTotals(o)
 			o.KernelLog = log
-			o.Attributors = []collector.Attributor{pods(owners.Load)}
+			o.Attributors = pods(owners.Load)
 		})
 		r.Wait(interval)
 		owners.Store(holder("b"))
 		r.Wait(3 * interval)
-		log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: 31, PodUIDs: []string{"uid-a"}, Time: time.Now().UnixNano()})
+		log.report(gpu.XID{
+			PCIBusID: "00000000:1B:00.0", Code: 31, PodUIDs: []string{"uid-a"}, Time: time.Now().UnixNano(),
+		})
 		r.Wait(interval)
 		r.Stop()
-		seen.are(t, map[string]int64{"31 container=c namespace=n pod=a": 1})
+		seen.are(t, counts{"31 container=c namespace=n pod=a": 1})
 	})
 }
 
@@ -110,13 +112,13 @@ func TestGPUsThatAreForgotten(t *testing.T) {
 			r.Wait(interval)
 		}
 		e.become(gpusAt(name(0), name(1), name(256)))
-		r.Has(xidTotalFamily+"{0}[{xid 79}] 0", xidTotalFamily+"{1}[{xid 79}] 1", xidTotalFamily+"{2}[{xid 79}] 1")
+		r.Has(total(0, 79, 0), total(1, 79, 1), total(2, 79, 1))
 		var many []string
 		for n := range 300 {
 			many = append(many, name(n))
 		}
 		e.become(gpusAt(many...))
-		r.Has(xidTotalFamily+"{256}[{xid 79}] 1", xidTotalFamily+"{299}[{xid 79}] 0")
+		r.Has(total(256, 79, 1), total(299, 79, 0))
 		r.Stop()
 	})
 }

@@ -16,7 +16,8 @@ func gpusAt(uuids ...string) *gpu.Topology {
 	var list []gpu.Device
 	for i, uuid := range uuids {
 		list = append(list, gpu.Device{
-			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(i)}, GPU: uint32(i), UUID: uuid, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+i),
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(i)}, GPU: uint32(i), UUID: uuid,
+			PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+i),
 		})
 	}
 	return gpu.NewTopology(list)
@@ -34,18 +35,16 @@ func TestGPUReturns(t *testing.T) {
 			e.become(gpusAt("GPU-1"))
 			r.Wait(away)
 			e.become(gpusAt("GPU-1", "GPU-0"))
-			r.Has(gauge(1, want), xidTotalFamily+"{1}[{xid 79}] 1")
-			if count := xidCountFamily + "{1}[{window_size_in_ms 300000}"; want == 0 {
-				r.Has(count + "] 0")
+			r.Has(gauge(1, want), total(1, 79, 1))
+			if want == 0 {
+				r.Has(inWindow(1, "", 0))
 			} else {
-				r.Has(count + " {xid 79}] 1")
+				r.Has(inWindow(1, "{xid 79}", 1))
 			}
-			e.do(func() {
-				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // an XID of a GPU that stays
-			})
+			e.add(gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // of a GPU that stays
 			r.Wait(6 * time.Minute)
 			e.become(gpusAt("GPU-1"))
-			r.Has(gauge(0, 48), xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
+			r.Has(gauge(0, 48), inWindow(0, "", 0))
 			r.Stop()
 		})
 	}
@@ -98,10 +97,10 @@ func TestNoZeroWithoutSource(t *testing.T) {
 				families(xidTotalFamily)(o)
 				o.KernelLog = log
 			})
-			r.Has(xidTotalFamily + "{0}[{xid 79}] 0")
+			r.Has(total(0, 79, 0))
 			if log == nil {
 				r.HasNot(xidTotalFamily + "{1}")
-			} else if r.Has(xidTotalFamily + "{1}[{xid 79}] 0"); t.Failed() {
+			} else if r.Has(total(1, 79, 0)); t.Failed() {
 				t.Log(name)
 			}
 			r.Stop()
@@ -118,7 +117,7 @@ func TestStormInTheWindow(t *testing.T) {
 			e.happen(time.Now().Add(time.Duration(i)*time.Millisecond), 31)
 		}
 		r.Wait(interval)
-		r.Has(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 4096", xidTotalFamily+"{0}[{xid 31}] 5000")
+		r.Has(inWindow(0, "{xid 31}", 4096), total(0, 31, 5000))
 		r.Metric(fmt.Sprint("dcgm_exporter_events_dropped_total{reason=full,what=window} ", 5000-4096))
 		r.Stop()
 	})

@@ -80,13 +80,13 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 			seen.watch(o)
 			o.KernelLog = log
 		})
-		counted := func(want map[string]int64) {
+		counted := func(want counts) {
 			t.Helper()
 			r.Wait(interval)
 			seen.are(t, want)
 		}
 		e.happen(time.Now(), 48)
-		counted(map[string]int64{"48": 1})
+		counted(counts{"48": 1})
 
 		time.Sleep(time.Second)
 		log.set(time.Now())
@@ -95,15 +95,15 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 		e.happen(time.Now(), 31, 31, 13) // the kernel log does not have XID 13
 		log.happen(time.Now(), 31, 31, 79)
 		e.happen(before, 62) // it happened before the kernel log was read, and is reported late
-		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
-		r.Has(gauge(0, 79), xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		counted(counts{"48": 1, "31": 2, "79": 1, "62": 1})
+		r.Has(gauge(0, 79), inWindow(0, "{xid 31}", 2), inWindow(0, "{xid 79}", 1))
 		r.Reload(r.Settings) // the engine reports all XIDs again
-		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
+		counted(counts{"48": 1, "31": 2, "79": 1, "62": 1})
 
 		log.set(time.Time{})
 		r.Wait(interval)
 		e.happen(time.Now(), 79)
-		counted(map[string]int64{"48": 1, "31": 2, "79": 2, "62": 1})
+		counted(counts{"48": 1, "31": 2, "79": 2, "62": 1})
 		r.Stop()
 	})
 }
@@ -122,13 +122,13 @@ func TestEngineReturns(t *testing.T) {
 			plan = o.Plan
 			seen.watch(o)
 		})
-		is := func(want map[string]int64) {
+		is := func(want counts) {
 			t.Helper()
 			r.Wait(interval)
 			seen.are(t, want)
 		}
 		e.happen(time.Now(), 31)
-		is(map[string]int64{"31": 1})
+		is(counts{"31": 1})
 		r.Reload(collector.Settings{Source: collector.SourceOf(driver.Open), Plan: plan})
 		for i := range 2 * 60 { // longer than the window
 			r.Wait(interval)
@@ -141,11 +141,11 @@ func TestEngineReturns(t *testing.T) {
 			})
 			e.happen(now, 31)
 		}
-		is(map[string]int64{"31": 7})
+		is(counts{"31": 7})
 		time.Sleep(interval / 2)
 		r.Reload(r.Settings)
 		e.happen(time.Now().Add(time.Second), 62)
-		is(map[string]int64{"31": 7, "62": 1})
+		is(counts{"31": 7, "62": 1})
 		r.Stop()
 	})
 }

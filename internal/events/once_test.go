@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -95,8 +94,6 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {
 		l.topology.Source = "nvml"
-	}
-	if h.kind == queuing {
 		l.reported = h.taken
 		if len(h.sessions) == 0 { // the queue holds no earlier XIDs
 			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
@@ -222,7 +219,8 @@ func (h *history) Since() (time.Time, bool) { return h.begin, true }
 func (h *history) Drain(into []gpu.XID) []gpu.XID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	into = append(into, gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: h.begin.UnixNano(), Past: true}) // from before the start; not counted
+	// An XID from before the start is not counted.
+	into = append(into, gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: h.begin.UnixNano(), Past: true})
 	for now := time.Now().UnixNano(); h.logged < len(h.kernel) && h.kernel[h.logged].late <= now; h.logged++ {
 		o := h.kernel[h.logged]
 		o.x.Time = o.late + h.machine
@@ -256,7 +254,10 @@ func TestXIDsAreCountedOnce(t *testing.T) {
 }
 
 func countOnce(t *testing.T, random *rand.Rand) {
-	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds))), begin: time.Now().Add(-time.Minute), kernelLog: random.IntN(2) == 0}
+	h := &history{
+		random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds))),
+		begin: time.Now().Add(-time.Minute), kernelLog: random.IntN(2) == 0,
+	}
 	h.remote = h.kind == keeping && random.IntN(2) == 0
 	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // for the attributor
 	seen := &figures{}
@@ -266,9 +267,9 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		if h.kernelLog {
 			o.KernelLog = h
 		}
-		o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
-			return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}
-		})}
+		o.Attributors = pods(func() *gpu.Owners {
+			return ofPod(strconv.Itoa(pick.IntN(50)))
+		})
 		seen.watch(o)
 	})
 	r.Wait(interval / 2) // no session is open while the first one opens
@@ -285,7 +286,8 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	r.Wait(3 * interval)
 	seen.mu.Lock()
 	if seen.sum != happened || seen.fell {
-		t.Errorf("XIDs counted = %d, want %d; sum fell: %v, want false (kind %d, remote %v, kernel log %v)", seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
+		t.Errorf("XIDs counted = %d, want %d; sum fell: %v, want false (kind %d, remote %v, kernel log %v)",
+			seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
 	}
 	seen.mu.Unlock()
 	r.Stop()

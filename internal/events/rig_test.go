@@ -30,9 +30,7 @@ type engine struct {
 	session  *engineSession
 }
 
-func newEngine() *engine {
-	return &engine{topology: gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0", PCIBusID: "00000000:1B:00.0"}})}
-}
+func newEngine() *engine { return &engine{topology: gpusAt("GPU-0")} }
 
 func (e *engine) Open(context.Context, *gpu.Plan) (*engineSession, error) {
 	e.mu.Lock()
@@ -68,6 +66,9 @@ func (e *engine) sample(at time.Time, masks ...int64) {
 		}
 	})
 }
+
+// add creates an XID.
+func (e *engine) add(x gpu.XID) { e.do(func() { e.xids = append(e.xids, x) }) }
 
 // end ends the session with err.
 func (e *engine) end(err error) {
@@ -126,7 +127,15 @@ func (s *engineSession) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch)
 // attributor returns the given owners of GPUs.
 type attributor struct{ answer func() *gpu.Owners }
 
-func pods(answer func() *gpu.Owners) *attributor { return &attributor{answer} }
+// pods returns an attributor of the given owners.
+func pods(answer func() *gpu.Owners) []collector.Attributor {
+	return []collector.Attributor{&attributor{answer}}
+}
+
+// ofPod returns the owners of a node whose first GPU has a pod.
+func ofPod(name string) *gpu.Owners {
+	return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: name}}}}
+}
 
 func (p *attributor) Name() string { return "test" }
 
@@ -147,11 +156,31 @@ func testPlan() *gpu.Plan {
 	}
 }
 
-func start[S collector.Session](t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options)) *loop.Rig {
+func start[S collector.Session](
+	t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options),
+) *loop.Rig {
 	return loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
 }
 
 // gauge returns the expected line of a row's XID gauge.
 func gauge(row int, code int64) string {
 	return fmt.Sprintf("XID{%d}[{err_code %d} {err_msg %s}] %d", row, code, catalog.XIDMessage(code), code)
+}
+
+// total returns the expected line of a row's counter of XIDs.
+func total(row, code, count int) string {
+	return fmt.Sprintf("%s{%d}[{xid %d}] %d", xidTotalFamily, row, code, count)
+}
+
+// inWindow returns the expected line of a row's XIDs in the window. Without labels, it has no XIDs.
+func inWindow(row int, labels string, count int) string {
+	if labels != "" {
+		labels = " " + labels
+	}
+	return fmt.Sprintf("%s{%d}[{window_size_in_ms 300000}%s] %d", xidCountFamily, row, labels, count)
+}
+
+// lastSeen returns the expected line of the time of a row's latest XID with a code.
+func lastSeen(row, code int, at time.Time) string {
+	return fmt.Sprintf("%s{%d}[{xid %d}] %v", seenFamily, row, code, gpu.Float(float64(at.UnixNano())/1e9))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,16 +12,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
+
+// counts maps an XID and its owner to a number.
+type counts = map[string]int64
 
 // figures holds the values of DCGM_EXP_XID_ERRORS_TOTAL on the latest page, such as "79" without an owner and "79
 // pod=a" with one. Zeros are left out.
 type figures struct {
 	mu   sync.Mutex
-	xid  map[string]int64
+	xid  counts
 	sum  int64
 	fell bool // whether the sum ever fell
 }
@@ -38,7 +39,7 @@ func (f *figures) watch(o *loop.Options) {
 			return
 		}
 		before := f.sum
-		f.xid, f.sum = map[string]int64{}, 0
+		f.xid, f.sum = counts{}, 0
 		defer func() { f.fell = f.fell || f.sum < before }()
 		for _, family := range s.Families {
 			if family.Name != xidTotalFamily {
@@ -64,13 +65,13 @@ func (f *figures) watch(o *loop.Options) {
 	}
 }
 
-func (f *figures) now() map[string]int64 {
+func (f *figures) now() counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.xid)
 }
 
-func (f *figures) are(t *testing.T, want map[string]int64) {
+func (f *figures) are(t *testing.T, want counts) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.now()); diff != "" {
 		t.Errorf("XIDs counted (-want +got)\n%s", diff)
@@ -85,11 +86,10 @@ func (f *figures) watchTotals(o *loop.Options) {
 
 // cutNode returns a GPU that may be shared, and a GPU with instances.
 func cutNode() *gpu.Topology {
-	return gpu.NewTopology([]gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0", PCIBusID: "00000000:1B:00.0"},
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1", PCIBusID: "00000000:1C:00.0"},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}, GPU: 1, UUID: "GPU-1", InstanceID: 1},
-	})
+	return gpu.NewTopology(append(gpusAt("GPU-0", "GPU-1").Devices, gpu.Device{
+		Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1},
+		GPU:    1, UUID: "GPU-1", InstanceID: 1,
+	}))
 }
 
 func TestXIDOwner(t *testing.T) {
@@ -97,7 +97,8 @@ func TestXIDOwner(t *testing.T) {
 		o := &gpu.Owners{Labels: make([][]gpu.Label, 3), Uses: make([]gpu.Use, 3)}
 		for _, pod := range pods {
 			o.Uses[row].Owners = append(o.Uses[row].Owners, gpu.Owner{
-				Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c", Labels: []gpu.Label{{Name: "app", Value: "x"}},
+				Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c",
+				Labels: []gpu.Label{{Name: "app", Value: "x"}},
 			})
 			o.Labels[row] = []gpu.Label{{Name: "pod", Value: pod}}
 		}
@@ -106,35 +107,36 @@ func TestXIDOwner(t *testing.T) {
 		}
 		return o
 	}
+	a, b, both, onInstance := holds(0, "a"), holds(0, "b"), holds(0, "a", "b"), holds(2, "b")
 	const ofB = "31 app=x container=c namespace=n pod=b"
-	kernel := func(bus string, at time.Duration, pods string) []gpu.XID {
-		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: strings.Fields(pods), Time: int64(at)}}
+	const during = 3 * time.Second
+	kernel := func(bus string, pods ...string) *gpu.XID {
+		return &gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: pods, Time: int64(during)}
 	}
 	const byTheRead = -1 // stands for the time of the Read that reports the XID
 	for name, test := range map[string]struct {
-		before, now *gpu.Owners     // in the cycle before the report, and in that of the report
-		engine      []time.Duration // times since the first of the two cycles
-		kernel      []gpu.XID
-		want        map[string]int64
-		late        bool // the XID is reported by the first of the two cycles
+		before, now *gpu.Owners   // in the cycle before the report, and in that of the report
+		engine      time.Duration // since the first of the two cycles; 0 if the engine reports nothing
+		kernel      *gpu.XID
+		want        string
 	}{
-		"one owner all the time":                  {holds(0, "a"), holds(0, "a"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"the owner when the XID occurred":         {holds(0, "a"), holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"an owner that has ended since":           {holds(0, "a"), nil, []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"no owner when the XID occurred":          {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
-		"an XID from before the exporter started": {holds(0, "a"), holds(0, "a"), []time.Duration{-3 * time.Second}, nil, map[string]int64{"31": 1}, true},
-		"an XID with the time of the Read":        {holds(0, "a"), holds(0, "b"), []time.Duration{byTheRead}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"an XID from the kernel log":              {holds(0, "a"), holds(0, "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31 pod=a": 1}, false},
-		"the kernel log names a process":          {holds(0, "a"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31 pod=a": 1}, false},
-		"shared, with a process":                  {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"shared, reported by both":                {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"shared, no process":                      {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
-		"shared, a process of another pod":        {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
-		"shared, a pod within a node's pod":       {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-node uid-b uid-a"), map[string]int64{ofB: 1}, false},
-		"shared, a pod that has ended since":      {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"an instance, with a process":             {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, "uid-b"), map[string]int64{"row 1 " + ofB: 1}, false},
-		"an instance, without a process":          {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, ""), map[string]int64{"row 1 31": 1}, false},
-		"an instance of another GPU":              {holds(2, "b"), holds(2, "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31": 1}, false},
+		"one owner all the time":                  {a, a, during, nil, "31 pod=a"},
+		"the owner when the XID occurred":         {a, b, during, nil, "31 pod=a"},
+		"an owner that has ended since":           {a, nil, during, nil, "31 pod=a"},
+		"no owner when the XID occurred":          {nil, b, during, nil, "31"},
+		"an XID from before the exporter started": {a, a, -during, nil, "31"},
+		"an XID with the time of the Read":        {a, b, byTheRead, nil, "31 pod=a"},
+		"an XID from the kernel log":              {a, b, 0, kernel("1b"), "31 pod=a"},
+		"the kernel log names a process":          {a, a, 0, kernel("1b", "uid-b"), "31 pod=a"},
+		"shared, with a process":                  {both, both, 0, kernel("1b", "uid-b"), ofB},
+		"shared, reported by both":                {both, both, during, kernel("1b", "uid-b"), ofB},
+		"shared, no process":                      {both, both, 0, kernel("1b"), "31"},
+		"shared, a process of another pod":        {both, both, 0, kernel("1b", "uid-elsewhere"), "31"},
+		"shared, a pod within a node's pod":       {both, both, 0, kernel("1b", "uid-node", "uid-b", "uid-a"), ofB},
+		"shared, a pod that has ended since":      {both, a, 0, kernel("1b", "uid-b"), ofB},
+		"an instance, with a process":             {onInstance, onInstance, 0, kernel("1c", "uid-b"), "row 1 " + ofB},
+		"an instance, without a process":          {onInstance, onInstance, 0, kernel("1c"), "row 1 31"},
+		"an instance of another GPU":              {onInstance, onInstance, 0, kernel("1b", "uid-b"), "31"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,44 +144,39 @@ func TestXIDOwner(t *testing.T) {
 				e.topology = cutNode()
 				begin := time.Now()
 				report := func() {
-					for _, at := range test.engine {
-						if at == byTheRead {
-							e.do(func() {
-								e.xids = append(e.xids, gpu.XID{
-									Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano(),
-								})
-							})
-							continue
-						}
-						e.happen(begin.Add(at), 31)
+					switch test.engine {
+					case 0:
+					case byTheRead:
+						e.add(gpu.XID{Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano()})
+					default:
+						e.happen(begin.Add(test.engine), 31)
 					}
-					for _, x := range test.kernel {
+					if x := test.kernel; x != nil {
 						x.Time += begin.UnixNano()
-						log.report(x)
+						log.report(*x)
 					}
 				}
-				if test.late {
+				if test.engine == -during {
 					report()
 				}
 				owner := test.before
 				r := start(t, e.Open, func(o *loop.Options) {
-					families(xidTotalFamily)(o)
-					seen.watch(o)
-					if len(test.kernel) > 0 {
+					seen.watchTotals(o)
+					if test.kernel != nil {
 						o.KernelLog = log
 					}
-					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
+					o.Attributors = pods(func() *gpu.Owners {
 						reported := owner
 						owner = test.now
 						return reported
-					})}
+					})
 				})
-				if !test.late {
+				if test.engine != -during {
 					report()
 				}
 				r.Wait(interval)
 				r.Stop()
-				seen.are(t, test.want)
+				seen.are(t, counts{test.want: 1})
 			})
 		})
 	}
@@ -200,12 +197,12 @@ func TestXIDsOnInstances(t *testing.T) {
 					if kernel {
 						o.KernelLog = log
 					}
-					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners { return owned })}
+					o.Attributors = pods(func() *gpu.Owners { return owned })
 				})
 				now := time.Now()
 				happen := func(code int64, on bool, instance uint32) {
 					x := gpu.XID{Row: 1, Code: code, ID: 1, Time: now.UnixNano(), OnInstance: on, InstanceID: instance}
-					e.do(func() { e.xids = append(e.xids, x) })
+					e.add(x)
 					x.Row, x.PCIBusID = 0, "00000000:1C:00.0"
 					log.report(x)
 				}
@@ -215,10 +212,9 @@ func TestXIDsOnInstances(t *testing.T) {
 				happen(43, false, 0)
 				happen(94, false, 0)
 				r.Wait(interval)
-				want := map[string]int64{"row 1 43 on 1 pod=a": 2, "row 1 43 on 2": 1, "row 1 43": 1, "row 1 94": 1}
-				seen.are(t, want)
-				const count = xidCountFamily + "{1}[{window_size_in_ms 300000} "
-				r.Has(gauge(1, 94), count+"{GPU_I_ID 1} {xid 43}] 2", count+"{GPU_I_ID 2} {xid 43}] 1", count+"{xid 43}] 1", count+"{xid 94}] 1")
+				seen.are(t, counts{"row 1 43 on 1 pod=a": 2, "row 1 43 on 2": 1, "row 1 43": 1, "row 1 94": 1})
+				r.Has(gauge(1, 94), inWindow(1, "{GPU_I_ID 1} {xid 43}", 2), inWindow(1, "{GPU_I_ID 2} {xid 43}", 1),
+					inWindow(1, "{xid 43}", 1), inWindow(1, "{xid 94}", 1))
 				r.HasNot(xidCountFamily + "{2}")
 				r.Stop()
 			})
@@ -234,8 +230,9 @@ func TestStrictLastXIDs(t *testing.T) {
 		e.topology = cutNode()
 		r := start(t, e.Open, func(o *loop.Options) { o.Strict = true })
 		happen := func(at time.Time, code int64, on bool, instance uint32) {
-			x := gpu.XID{Row: 1, Code: code, ID: at.UnixMicro(), Time: at.UnixNano(), OnInstance: on, InstanceID: instance}
-			e.do(func() { e.xids = append(e.xids, x) })
+			e.add(gpu.XID{
+				Row: 1, Code: code, ID: at.UnixMicro(), Time: at.UnixNano(), OnInstance: on, InstanceID: instance,
+			})
 		}
 		happen(time.Now(), 43, true, 1)
 		happen(time.Now(), 13, true, 9) // this instance has no row
@@ -267,9 +264,9 @@ func TestLateXIDs(t *testing.T) {
 		r.Wait(interval)
 		e.happen(time.Now().Add(-interval), 79)
 		r.Wait(interval)
-		r.Has(gauge(0, 31), xidTotalFamily+"{0}[{xid 79}] 1", xidTotalFamily+"{0}[{xid 31}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		r.Has(gauge(0, 31), total(0, 79, 1), total(0, 31, 1), inWindow(0, "{xid 79}", 1))
 		r.Wait(5*time.Minute - 2*interval)
-		r.Has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 1")
+		r.Has(inWindow(0, "{xid 31}", 1))
 		r.HasNot(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 79}]")
 		r.Stop()
 	})
@@ -282,11 +279,10 @@ func TestOldOwnersAreMerged(t *testing.T) {
 		e, seen := newEngine(), &figures{}
 		var pod atomic.Int64
 		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
-			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
-				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.FormatInt(pod.Load(), 10)}}}}
-			})}
+			seen.watchTotals(o)
+			o.Attributors = pods(func() *gpu.Owners {
+				return ofPod(strconv.FormatInt(pod.Load(), 10))
+			})
 		})
 		for i := range owners {
 			pod.Store(int64(i))
@@ -294,7 +290,7 @@ func TestOldOwnersAreMerged(t *testing.T) {
 			e.happen(time.Now(), 31)
 		}
 		r.Wait(interval)
-		want := map[string]int64{"31": owners - kept}
+		want := counts{"31": owners - kept}
 		for i := owners - kept; i < owners; i++ {
 			want[fmt.Sprint("31 pod=", i)] = 1
 		}
@@ -318,7 +314,7 @@ func TestMoreReportsThanRemembered(t *testing.T) {
 		e.happen(time.Now(), 31, 31)
 		r.Reload(r.Settings)
 		r.Wait(interval)
-		seen.are(t, map[string]int64{"31": many + 2})
+		seen.are(t, counts{"31": many + 2})
 		r.Stop()
 	})
 }

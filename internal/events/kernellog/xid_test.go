@@ -17,19 +17,22 @@ import (
 func TestParseXID(t *testing.T) {
 	const bus = "00000000:1B:00.0"
 	for line, want := range map[string]gpu.XID{
-		"NVRM: Xid (PCI:0000:1b:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen": {PCIBusID: bus, Code: 79},
-		"NVRM: Xid (PCI:0000:1b:00): 31, pid='77', name=a,b, Ch 00000010":               {PCIBusID: bus, Code: 31, PID: 77},
-		"NVRM: Xid (PCI:0000:1b:00): 43, pid=5, Ch 00000010":                            {PCIBusID: bus, Code: 43, PID: 5},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=9, Graphics SM Warp Exception":    {PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:12): 43, pid=9":                                {PCIBusID: bus, Code: 43, PID: 9, InstanceID: 12, OnInstance: true},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:00): 43, pid=9":                                {PCIBusID: bus, Code: 43, PID: 9, OnInstance: true},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05 GPU-CI:03): 13, pid=9":                      {PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true},
-		"NVRM: Xid (PCI:00000000:1B:00.0): 48, An uncorrectable double bit error":       {PCIBusID: bus, Code: 48},
-		"NVRM: Xid (PCI:10000:1b:00): 79, behind a VMD controller":                      {PCIBusID: "00010000:1B:00.0", Code: 79},
-		"NVRM: Xid (0000:1b:00): 8, Channel 00000001":                                   {PCIBusID: bus, Code: 8},
-		"NVRM: Xid (PCI:0000:1b:00): 45":                                                {PCIBusID: bus, Code: 45},
+		"PCI:0000:1b:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen": {PCIBusID: bus, Code: 79},
+		"PCI:0000:1b:00): 31, pid='77', name=a,b, Ch 00000010":               {PCIBusID: bus, Code: 31, PID: 77},
+		"PCI:0000:1b:00): 43, pid=5, Ch 00000010":                            {PCIBusID: bus, Code: 43, PID: 5},
+		"PCI:0000:1b:00 GPU-I:12): 43, pid=9": {
+			PCIBusID: bus, Code: 43, PID: 9, InstanceID: 12, OnInstance: true,
+		},
+		"PCI:0000:1b:00 GPU-I:00): 43, pid=9": {PCIBusID: bus, Code: 43, PID: 9, OnInstance: true},
+		"PCI:0000:1b:00 GPU-I:05 GPU-CI:03): 13, pid=9, Graphics SM Warp Exception": {
+			PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true,
+		},
+		"PCI:00000000:1B:00.0): 48, An uncorrectable double bit error": {PCIBusID: bus, Code: 48},
+		"PCI:10000:1b:00): 79, behind a VMD controller":                {PCIBusID: "00010000:1B:00.0", Code: 79},
+		"0000:1b:00): 8, Channel 00000001":                             {PCIBusID: bus, Code: 8},
+		"PCI:0000:1b:00): 45":                                          {PCIBusID: bus, Code: 45},
 	} {
-		if got, ok := kernellog.ParseXID(line); !ok || !reflect.DeepEqual(got, want) {
+		if got, ok := kernellog.ParseXID("NVRM: Xid (" + line); !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n%+v (%v), want %+v", line, got, ok, want)
 		}
 	}
@@ -46,10 +49,11 @@ func decoded(line string) string {
 	} else if sxid, ok := kernellog.ParseSXID(line); ok {
 		d.Link, d.Severity, words = sxid.Link, sxid.Severity, fmt.Sprint("sxid ", sxid.Switch, " ", sxid.Code)
 	}
-	for _, l := range []gpu.Label{{Name: "unit", Value: d.Unit}, {Name: "subcode", Value: d.SubCode}, {Name: "link", Value: d.Link},
-		{Name: "severity", Value: d.Severity}, {Name: "action", Value: d.Action}} {
-		if l.Value != "" {
-			words += " " + l.Name + "=" + l.Value
+	for _, l := range [][2]string{
+		{"unit", d.Unit}, {"subcode", d.SubCode}, {"link", d.Link}, {"severity", d.Severity}, {"action", d.Action},
+	} {
+		if l[1] != "" {
+			words += " " + l[0] + "=" + l[1]
 		}
 	}
 	return words
@@ -85,12 +89,13 @@ func TestLinesOfTheField(t *testing.T) {
 }
 
 func TestOtherLinesAreNoSXIDs(t *testing.T) {
+	const start = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): "
 	for _, line := range []string{
-		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 0, Fatal, Link 1 x",
-		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Serious, Link 46 x", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006",
-		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link x y", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 123456, Fatal, Link 1 x",
-		"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: SXid (PCI:c1): 28006, Fatal, Link 1 x",
-		"said: nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: using MSI",
+		start + "garbled, Fatal", start + "0, Fatal, Link 1 x", start + "28006, Serious, Link 46 x", start + "28006",
+		start + "28006, Fatal, Link x y", start + "123456, Fatal, Link 1 x",
+		"said: " + start + "28006, Fatal, Link 1 x",
+		"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x",
+		"nvidia-nvswitch3: SXid (PCI:c1): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: using MSI",
 	} {
 		if got, ok := kernellog.ParseSXID(line); ok {
 			t.Errorf("ParseSXID(%q) = %+v, want no SXID", line, got)
@@ -100,36 +105,46 @@ func TestOtherLinesAreNoSXIDs(t *testing.T) {
 
 // A line in an unknown form yields no detail.
 func TestDetailsThatAreNotUnderstood(t *testing.T) {
+	const number, action = " (0x004505c6)", "154, GPU recovery action changed"
 	for _, rest := range []string{
-		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08 (0x004505c6)", "149, a Fatal XC0 i0 Link 08 (0x004505c6)",
-		"149, NETIR Fatal XC i0 Link 08 (0x004505c6)", "149, NETIR Fatal XC0 j0 Link 08 (0x004505c6)", "149, NETIR Fatal XC0 i0 Link 300 (0x004505c6)",
-		"149, NETIR Fatal XC0 i0 Link -2 (0x004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6", "149, NETIR Fatal XC0 i0 Link 08 [0x004505c6]",
-		"149, NETIR Fatal XC0 i0 Link 08 ()", "149, NETIR Fatal XC0 i0 Link 08 (0x1004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6 x)",
-		"151, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)", "154, GPU recovery action changed", "154, GPU recovery action changed from 0x0 (None) to 0x5 (New)",
-		"154, GPU recovery action changed from 0x0 (None) to 0x1", "154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
+		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08" + number,
+		"149, a Fatal XC0 i0 Link 08" + number, "149, NETIR Fatal XC i0 Link 08" + number,
+		"149, NETIR Fatal XC0 j0 Link 08" + number, "149, NETIR Fatal XC0 i0 Link 300" + number,
+		"149, NETIR Fatal XC0 i0 Link -2" + number, "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6",
+		"149, NETIR Fatal XC0 i0 Link 08 [0x004505c6]", "149, NETIR Fatal XC0 i0 Link 08 ()",
+		"149, NETIR Fatal XC0 i0 Link 08 (0x1004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6 x)",
+		"151, NETIR_LINK_EVT Fatal XC0 i0 Link 08" + number,
+		action, action + " from 0x0 (None) to 0x5 (New)", action + " from 0x0 (None) to 0x1",
+		"154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
 	} {
-		if got, ok := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + rest); !ok || got.Detail != (gpu.XIDDetail{}) {
+		got, ok := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + rest)
+		if !ok || got.Detail != (gpu.XIDDetail{}) {
 			t.Errorf("%s: XID = %+v, want one without details", rest, got)
 		}
 	}
 }
 
 func TestOtherLinesAreNoXIDs(t *testing.T) {
+	const start = "NVRM: Xid ("
 	for _, line := range []string{
-		"", "NVRM: Xid", "NVRM: Xid (", "NVRM: Xid (PCI:0000:1b:00", "NVRM: Xid (PCI:0000:1b:00): ",
+		"", "NVRM: Xid", start, start + "PCI:0000:1b:00", start + "PCI:0000:1b:00): ",
 		"NVRM: GPU at PCI:0000:1b:00: GPU-b850f46d-d5ea-c752-ddf3-c6e1c1f4a1b5",
 		"nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 27 sourcetrack timeout error",
-		"NVRM: Xid (PCI:0000:1b:00): 0, none", "NVRM: Xid (PCI:0000:1b:00): 10001, none",
-		"NVRM: Xid (PCI:0000:1b:00): -79, none", "NVRM: Xid (PCI:0000:1b:00): 0x4f, none", "NVRM: Xid (PCI:0000:1b:00): 79 80, none",
-		"NVRM: Xid (PCI:0000:xx:00): 79, no bus", "NVRM: Xid (PCI:0000:1b:00.8): 79, no function", "NVRM: Xid (PCI:1b): 79, no address",
-		"said: NVRM: Xid (PCI:0000:1b:00): 79, quoted", " NVRM: Xid (PCI:0000:1b:00): 79, indented",
-		"NVRM: Xid (1b:00): 79, no domain", "NVRM: Xid (0:4): 79, short", "NVRM: Xid (00001b:00): 79, no colon",
-		"NVRM: Xid (00000000:1b:00): 79, long domain", "NVRM: Xid (0000:1b:00.0): 79, function", "NVRM: Xid (PCI:000:1b:00): 79, short domain",
-		"NVRM: Xid (PCI:0000:b:00): 79, short bus", "NVRM: Xid (PCI:0000:1b:0): 79, short device", "NVRM: Xid (PCI:0000:1b:20): 79, no device 32",
-		"NVRM: Xid (PCI:0000:1b:00 x): 79, suffix", "NVRM: Xid (PCI:0000:1b:00 GPU-I:-1): 43, pid=9", "NVRM: Xid (PCI:0000:1b:00 GPU-I:): 43",
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:5 segfault): 43", "NVRM: Xid (PCI:0000:1b:00 GPU-I:99999999999): 43",
-		"NVRM: Xid (PCI:0000:1b:00):79, no blank", "NVRM: Xid (PCI:0000:1b:00): 79 , blank", "NVRM: Xid (PCI:0000:1b:00): +79, sign",
-		"NVRM: Xid (0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, GPU has fallen off the bus.[0,1000]",
+		start + "PCI:0000:1b:00): 0, none", start + "PCI:0000:1b:00): 10001, none",
+		start + "PCI:0000:1b:00): -79, none", start + "PCI:0000:1b:00): 0x4f, none",
+		start + "PCI:0000:1b:00): 79 80, none",
+		start + "PCI:0000:xx:00): 79, no bus", start + "PCI:0000:1b:00.8): 79, no function",
+		start + "PCI:1b): 79, no address", "said: " + start + "PCI:0000:1b:00): 79, quoted",
+		" " + start + "PCI:0000:1b:00): 79, indented", start + "1b:00): 79, no domain", start + "0:4): 79, short",
+		start + "00001b:00): 79, no colon", start + "00000000:1b:00): 79, long domain",
+		start + "0000:1b:00.0): 79, function", start + "PCI:000:1b:00): 79, short domain",
+		start + "PCI:0000:b:00): 79, short bus", start + "PCI:0000:1b:0): 79, short device",
+		start + "PCI:0000:1b:20): 79, no device 32", start + "PCI:0000:1b:00 x): 79, suffix",
+		start + "PCI:0000:1b:00 GPU-I:-1): 43, pid=9", start + "PCI:0000:1b:00 GPU-I:): 43",
+		start + "PCI:0000:1b:00 GPU-I:5 segfault): 43", start + "PCI:0000:1b:00 GPU-I:99999999999): 43",
+		start + "PCI:0000:1b:00):79, no blank", start + "PCI:0000:1b:00): 79 , blank",
+		start + "PCI:0000:1b:00): +79, sign",
+		start + "0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, off the bus",
 	} {
 		if got, ok := kernellog.ParseXID(line); ok {
 			t.Errorf("ParseXID(%q) = %+v, want no XID", line, got)
@@ -145,14 +160,19 @@ const processNameSize = 15
 // them.
 func FuzzProcessName(f *testing.F) {
 	kernels := []string{
-		"[4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in ", "[7]: bad frame in setup: ", "[7] general protection fault ip:1 sp:2 error:0 in ",
-		"[7] trap invalid opcode ip:1 sp:2 error:0 in ", ": page allocation failure: order:0, ", " invoked oom-killer: gfp_mask=0xcc0, ",
-		"(7): Uhhuh. ", " (7): ", " uses obsolete ", ": loading out-of-tree module ", "/7: ", "' ",
+		"[4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in ", "[7]: bad frame in setup: ",
+		"[7] general protection fault ip:1 sp:2 error:0 in ", "[7] trap invalid opcode ip:1 sp:2 error:0 in ",
+		": page allocation failure: order:0, ", " invoked oom-killer: gfp_mask=0xcc0, ", "(7): Uhhuh. ", " (7): ",
+		" uses obsolete ", ": loading out-of-tree module ", "/7: ", "' ",
 	}
 	for _, name := range []string{
-		"NVRM: Xid (0:4 ", "NVRM: Xid (PCI:", "NVRM: Xid (0000", "NVRM: Xid (1:0)", "nvidia-nvswitch", "python3", "NVRM: Xid ", "NVRM:", "",
+		"NVRM: Xid (0:4 ", "NVRM: Xid (PCI:", "NVRM: Xid (0000", "NVRM: Xid (1:0)", "nvidia-nvswitch", "python3",
+		"NVRM: Xid ", "NVRM:", "",
 	} {
-		for _, rest := range []string{"x): 79, pid=1, name=a, GPU has fallen off the bus.", "0000:1b:00): 79, x", ":1b:00): 79, x", "3: SXid (PCI:0000:c1:00.0): 28006, Fatal, x"} {
+		for _, rest := range []string{
+			"x): 79, pid=1, name=a, GPU has fallen off the bus.", "0000:1b:00): 79, x", ":1b:00): 79, x",
+			"3: SXid (PCI:0000:c1:00.0): 28006, Fatal, x",
+		} {
 			for i := range kernels {
 				f.Add(name, uint8(i), rest)
 			}
@@ -172,8 +192,10 @@ func FuzzProcessName(f *testing.F) {
 // FuzzDetail checks that the detail of an XID is decoded whatever the process is called. It also checks that
 // arbitrary text yields only valid label values.
 func FuzzDetail(f *testing.F) {
-	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true, "ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
-	f.Add("RLW", uint32(0), int8(-1), false, "a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
+	f.Add("NETIR_LINK_EVT", uint32(0x004505c6), int8(8), true,
+		"ray::WorkerDict", "149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)")
+	f.Add("RLW", uint32(0), int8(-1), false,
+		"a, b Link 7 (0x1)", "154, GPU recovery action changed from 0x1 (a) to 0x0 (None)")
 	f.Add("_", uint32(0x004505c6), int8(8), true, "0\xfaUG\n%_", "79\n, a name with a newline")
 	f.Fuzz(func(t *testing.T, unit string, number uint32, link int8, fatal bool, name, any string) {
 		if len(unit) == 0 || len(unit) > 40 || strings.Trim(unit, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/") != "" {
@@ -188,13 +210,15 @@ func FuzzDetail(f *testing.F) {
 		if link >= 0 {
 			want.Link = strconv.Itoa(int(link))
 		}
-		line := fmt.Sprintf("NVRM: Xid (PCI:0000:1b:00): 149, pid=7, name=%s, %s  %s XC0 i0 Link %02d (0x%08x 0x00000000)", name, unit, word, link, number)
+		const form = "NVRM: Xid (PCI:0000:1b:00): 149, pid=7, name=%s, %s  %s XC0 i0 Link %02d (0x%08x 0x00000000)"
+		line := fmt.Sprintf(form, name, unit, word, link, number)
 		if got, ok := kernellog.ParseXID(line); !ok || got.Detail != want {
 			t.Errorf("%q\n%+v (%v), want %+v", line, got.Detail, ok, want)
 		}
 		got, _ := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + any)
 		sxid, _ := kernellog.ParseSXID("nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): " + any)
-		for _, value := range []string{got.Detail.Unit, got.Detail.SubCode, got.Detail.Link, got.Detail.Severity, got.Detail.Action, sxid.Link, sxid.Severity} {
+		d := got.Detail
+		for _, value := range []string{d.Unit, d.SubCode, d.Link, d.Severity, d.Action, sxid.Link, sxid.Severity} {
 			if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
 				t.Errorf("%q: label value = %q, want at most 40 bytes without separators", any, value)
 			}
