@@ -3,6 +3,7 @@ package kube_test
 import (
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
@@ -24,6 +25,11 @@ func result(device string, admin any) map[string]any {
 	return r
 }
 
+// get returns what a claim in the namespace ml says about a device of the node.
+func get(c *kube.Claims, claim, device, share string) podmapper.Claimed {
+	return c.Get("ml", claim, "gpu.nvidia.com", "node-1", device, share)
+}
+
 // A claim's status says which devices it holds with admin access. Unknown claims are read in the background. The
 // revision changes once they are read.
 func TestClaimsWithAdminAccess(t *testing.T) {
@@ -34,25 +40,25 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		resourceClaim("odd", "x", result("gpu-0", "yes")))
 	c, outcomes := s.client()
 	claims := c.Claims(t.Context())
-	want(t, "a claim before it is read", claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", ""), podmapper.Claimed{})
-	until(t, "the claim monitor", func() bool { return claims.Get("ml", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
-	if claims.Revision() == 0 {
-		t.Error("revision after the claim was read = 0, want more")
+	for _, claim := range []string{"monitor", "odd", "absent", "mixed"} {
+		want(t, claim+" before it is read", get(claims, claim, "gpu-0", ""), podmapper.Claimed{})
 	}
-	claims.Get("ml", "odd", "gpu.nvidia.com", "node-1", "gpu-0", "")
-	claims.Get("ml", "absent", "gpu.nvidia.com", "node-1", "gpu-0", "")
-	until(t, "the claim mixed", func() bool { return claims.Get("ml", "mixed", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin })
-	for of, want := range map[[3]string]bool{
-		{"monitor", "node-1", "gpu-1"}: true, {"monitor", "node-2", "gpu-1"}: false, {"monitor", "node-1", "gpu-2"}: false,
-		{"mixed", "node-1", "gpu-1"}: false, {"mixed", "node-1", "gpu-2"}: false,
-		{"odd", "node-1", "gpu-0"}: false, {"absent", "node-1", "gpu-0"}: false,
+	claims.Wait(t.Context())
+	if claims.Revision() == 0 {
+		t.Error("revision after the claims were read = 0, want more")
+	}
+	for of, admin := range map[[2]string]bool{
+		{"monitor", "gpu-0"}: true, {"monitor", "gpu-1"}: true, {"monitor", "gpu-2"}: false,
+		{"mixed", "gpu-0"}: true, {"mixed", "gpu-1"}: false, {"mixed", "gpu-2"}: false,
+		{"odd", "gpu-0"}: false, {"absent", "gpu-0"}: false,
 	} {
-		if got := claims.Get("ml", of[0], "gpu.nvidia.com", of[1], of[2], "").Admin; got != want {
-			t.Errorf("claim %v: admin access = %t, want %t", of, got, want)
+		if got := get(claims, of[0], of[1], "").Admin; got != admin {
+			t.Errorf("claim %v: admin access = %t, want %t", of, got, admin)
 		}
 	}
-	if claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
-		t.Error("claim of another namespace has admin access, want none")
+	if claims.Get("ml", "monitor", "gpu.nvidia.com", "node-2", "gpu-1", "").Admin ||
+		claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
+		t.Error("device of another pool, or claim of another namespace, has admin access, want none")
 	}
 	until(t, "the API server's outcome", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
 }
@@ -66,37 +72,18 @@ func TestClaimsOfShares(t *testing.T) {
 		return r
 	}
 	s.put(claimsPath, resourceClaim("shares",
-		share("a", map[string]any{"memory": "20Gi", "gpu.nvidia.com/shares": 1}), share("b", map[string]any{"memory": "60Gi", "odd": "x"})))
+		share("a", map[string]any{"memory": "20Gi", "gpu.nvidia.com/shares": 1}),
+		share("b", map[string]any{"memory": "60Gi", "odd": "x"})))
 	c, _ := s.client()
 	claims := c.Claims(t.Context())
-	get := func(id string) podmapper.Claimed {
-		return claims.Get("ml", "shares", "gpu.nvidia.com", "node-1", "gpu-0", id)
-	}
-	until(t, "the claim", func() bool { return get("a").Consumed != nil })
-	want(t, "a", get("a"), podmapper.Claimed{Read: true, Consumed: map[string]float64{"memory": 20 << 30, "shares": 1}})
-	want(t, "b", get("b"), podmapper.Claimed{Read: true, Consumed: map[string]float64{"memory": 60 << 30, "odd": 0}})
-	want(t, "another share", get("c"), podmapper.Claimed{})
-}
-
-// Wait returns once all requested claims are read.
-func TestClaimsAreReadAfterWait(t *testing.T) {
-	s := newServer(t)
-	s.put(claimsPath, resourceClaim("a", result("gpu-0", nil)), resourceClaim("b", result("gpu-1", nil)))
-	c, _ := s.client()
-	claims := c.Claims(t.Context())
-	read := func(claim, device string) bool {
-		return claims.Get("ml", claim, "gpu.nvidia.com", "node-1", device, "").Read
-	}
-	if read("a", "gpu-0") || read("b", "gpu-1") {
-		t.Error("claim is known before it was read, want it unknown")
-	}
+	get(claims, "shares", "gpu-0", "a")
 	claims.Wait(t.Context())
-	if !read("a", "gpu-0") || !read("b", "gpu-1") {
-		t.Error("claim is unknown after Wait, want it known")
+	for id, consumed := range map[string]map[string]float64{
+		"a": {"memory": 20 << 30, "shares": 1}, "b": {"memory": 60 << 30, "odd": 0},
+	} {
+		want(t, id, get(claims, "shares", "gpu-0", id), podmapper.Claimed{Read: true, Consumed: consumed})
 	}
-	if read("a", "gpu-7") {
-		t.Error("device gpu-7, which the claim does not have: Read = true, want false")
-	}
+	want(t, "another share", get(claims, "shares", "gpu-0", "c"), podmapper.Claimed{})
 }
 
 // If the API server forbids reading claims, the error is reported, and Get returns it too.
@@ -105,10 +92,9 @@ func TestForbiddenClaims(t *testing.T) {
 	s.deny("get", claimsPath, true)
 	c, outcomes := s.client()
 	claims := c.Claims(t.Context())
-	get := func() podmapper.Claimed { return claims.Get("ml", "a", "gpu.nvidia.com", "node-1", "gpu-0", "") }
-	want(t, "before the answer", get(), podmapper.Claimed{})
+	want(t, "before the answer", get(claims, "a", "gpu-0", ""), podmapper.Claimed{})
 	claims.Wait(t.Context())
-	want(t, "after it", get(), podmapper.Claimed{Forbidden: true})
+	want(t, "after it", get(claims, "a", "gpu-0", ""), podmapper.Claimed{Forbidden: true})
 	if err, ok := outcomes.of("resourceclaims"); !ok || err == nil {
 		t.Errorf("reported outcome = %v (reported: %t), want an error", err, ok)
 	}

@@ -1,20 +1,21 @@
 package kube_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 // server is a fake API server with a few objects.
@@ -75,12 +76,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fail(w, http.StatusNotFound, "NotFound")
 	case verb == "list":
-		kind := s.kind
-		if kind == "" {
-			kind = "List"
-		}
+		kind := cmp.Or(s.kind, "List")
 		json.NewEncoder(w).Encode(map[string]any{
-			"kind": kind, "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)}, "items": objects,
+			"kind": kind, "apiVersion": "v1", "items": objects,
+			"metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)},
 		})
 	default:
 		events := make(chan map[string]any, 16)
@@ -91,7 +90,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-r.Context().Done():
 				s.mu.Lock()
-				s.watchers[dir] = slices.DeleteFunc(s.watchers[dir], func(w chan map[string]any) bool { return w == events })
+				at := slices.Index(s.watchers[dir], events)
+				s.watchers[dir] = slices.Delete(s.watchers[dir], at, at+1)
 				s.mu.Unlock()
 				return
 			case e := <-events:
@@ -105,7 +105,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func fail(w http.ResponseWriter, code int, reason string) {
 	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
+	json.NewEncoder(w).Encode(map[string]any{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code,
+	})
 }
 
 // put sets the objects of a list.
@@ -168,13 +170,7 @@ func (o *outcomes) of(resource string) (error, bool) {
 // client returns a client of the server with a kubeconfig file.
 func (s *server) client() (*kube.Client, *outcomes) {
 	s.t.Helper()
-	path := filepath.Join(s.t.TempDir(), "config")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-"clusters": [{"name": "c", "cluster": {"server": %q}}], "users": [{"name": "u", "user": {}}]}`, s.URL)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	path := apiserver.Kubeconfig(s.t, s.URL)
 	o := &outcomes{last: map[string]error{}}
 	c, err := kube.New(kube.Options{Kubeconfig: []string{path}, Report: o.report})
 	if err != nil {
@@ -200,7 +196,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 func want[T any](t *testing.T, what string, got, expected T) {
 	t.Helper()
-	if d := cmp.Diff(expected, got); d != "" {
+	if d := gocmp.Diff(expected, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }

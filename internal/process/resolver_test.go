@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -71,25 +72,29 @@ func (p *proc) put(pid, start int, group string) {
 	p.MapFS[fmt.Sprint(pid, "/cgroup")] = &fstest.MapFile{Data: []byte("0::" + group)}
 }
 
-// one returns the only UID, or "" if there is not exactly one.
-func one(uids []string, err error) (string, error) {
-	if len(uids) != 1 {
-		return "", err
+// other is the UID of another pod.
+const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+
+// in returns a cgroup of a pod.
+func in(pod string) string { return "/kubepods/pod" + pod + "/" + id }
+
+// A check checks the pod of a process, "" for none, and the reason of the error.
+type check func(pid uint32, uid, reason string)
+
+func lookup(t *testing.T, find func(uint32) ([]string, error)) check {
+	return func(pid uint32, uid, reason string) {
+		t.Helper()
+		uids, err := find(pid)
+		if got := strings.Join(uids, " "); got != uid || gpu.Reason(err) != reason {
+			t.Errorf("pods of process %d = %q, %v; want %q, %q", pid, got, err, uid, reason)
+		}
 	}
-	return uids[0], err
 }
 
 func TestResolver(t *testing.T) {
 	p := newProc()
-	r := process.NewResolver(p)
-	want := func(pid uint32, uid string, reason string) {
-		t.Helper()
-		got, err := one(r.PodOf(pid))
-		if got != uid || gpu.Reason(err) != reason {
-			t.Errorf("PodOf(%d) = %q, %v; want %q, %q", pid, got, err, uid, reason)
-		}
-	}
-	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+	want := lookup(t, process.NewResolver(p).PodOf)
+	p.put(70, 500, in(pod))
 	p.put(71, 500, "/user.slice")
 	want(70, pod, "")
 	want(71, "", "")
@@ -99,7 +104,7 @@ func TestResolver(t *testing.T) {
 	if n := p.reads["70/cgroup"]; n != 1 {
 		t.Errorf("cgroup of a process was read %d times, want once", n)
 	}
-	p.put(70, 900, "/kubepods/pod"+pod+"/"+id) // the ID was reused in the same pod
+	p.put(70, 900, in(pod)) // the ID was reused in the same pod
 	want(70, pod, "")
 
 	p.fail["70/stat"] = fs.ErrPermission
@@ -113,41 +118,31 @@ func TestResolver(t *testing.T) {
 // If a process ID is reused in another pod within an interval, it belongs to neither pod in that read, on any GPU,
 // because the driver adds up the use of both processes.
 func TestReusedProcessID(t *testing.T) {
-	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	for name, tt := range map[string]struct {
-		between func(*testing.T, *proc, *process.Resolver)
-		reason  string
+		between     func(p *proc, want check)
+		uid, reason string // in the read after the reuse
 	}{
-		"reused within an interval": {func(*testing.T, *proc, *process.Resolver) {}, "unavailable"},
-		"reused after a read without the process": {func(t *testing.T, p *proc, r *process.Resolver) {
+		"reused within an interval": {func(*proc, check) {}, "", "unavailable"},
+		"reused after a read without the process": {func(p *proc, want check) {
 			delete(p.MapFS, "70/stat")
-			if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-				t.Errorf("last read: UID = %q, error %v; want %q", uid, err, pod)
-			}
+			want(70, pod, "") // its last read
 			time.Sleep(10 * time.Second)
-		}, ""},
-		"reused long after the last query": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
+		}, other, ""},
+		"reused long after the last query": {func(*proc, check) { time.Sleep(time.Hour) }, other, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newProc()
-				r := process.NewResolver(p)
-				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
-				if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-					t.Fatalf("first read: UID = %q, error %v; want %q", uid, err, pod)
-				}
+				want := lookup(t, process.NewResolver(p).PodOf)
+				p.put(70, 500, in(pod))
+				want(70, pod, "")
 				time.Sleep(10 * time.Second)
-				tt.between(t, p, r)
-				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
-				for range 2 { // two GPUs
-					if uid, err := r.PodOf(70); gpu.Reason(err) != tt.reason || tt.reason != "" && uid != nil {
-						t.Errorf("read after the reuse: UID = %q, error %v; want reason %q", uid, err, tt.reason)
-					}
-				}
+				tt.between(p, want)
+				p.put(70, 900, in(other))
+				want(70, tt.uid, tt.reason)
+				want(70, tt.uid, tt.reason) // on another GPU
 				time.Sleep(10 * time.Second)
-				if uid, err := one(r.PodOf(70)); uid != other || err != nil {
-					t.Errorf("next read: UID = %q, error %v; want %q", uid, err, other)
-				}
+				want(70, other, "")
 			})
 		})
 	}
@@ -156,7 +151,6 @@ func TestReusedProcessID(t *testing.T) {
 // A driver reports what a process did since the last read, and the process may have exited since. It keeps its pod for
 // that read, on every GPU that it used.
 func TestProcessThatEnded(t *testing.T) {
-	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	for name, end := range map[string]func(p *proc){
 		"exited before the lookup": func(p *proc) { delete(p.MapFS, "70/stat"); delete(p.MapFS, "70/cgroup") },
 		"exits during the lookup":  func(p *proc) { p.fail["70/stat"] = syscall.ESRCH },
@@ -164,35 +158,29 @@ func TestProcessThatEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newProc()
-				r := process.NewResolver(p)
-				want := func(pid uint32, uid string) {
-					t.Helper()
-					if got, err := one(r.PodOf(pid)); got != uid || err != nil {
-						t.Errorf("PodOf(%d) = %q, %v; want %q", pid, got, err, uid)
-					}
-				}
-				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
-				want(70, pod)
+				want := lookup(t, process.NewResolver(p).PodOf)
+				p.put(70, 500, in(pod))
+				want(70, pod, "")
 				end(p)
 				time.Sleep(30 * time.Second)
 				for range 8 { // eight GPUs
-					want(70, pod)
+					want(70, pod, "")
 				}
 				time.Sleep(30 * time.Second)
-				want(70, "")
-				want(70, "")
-				want(71, "") // never seen
+				want(70, "", "")
+				want(70, "", "")
+				want(71, "", "") // never seen
 
 				// If the ID is reused, it belongs to the new process from the next lookup on.
 				clear(p.fail)
-				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
-				want(70, other)
+				p.put(70, 900, in(other))
+				want(70, other, "")
 				end(p)
-				want(70, other)
+				want(70, other, "")
 				clear(p.fail)
 				time.Sleep(10 * time.Second)
 				p.put(70, 950, "/user.slice")
-				want(70, "")
+				want(70, "", "")
 			})
 		})
 	}
@@ -202,49 +190,39 @@ func TestProcessThatEnded(t *testing.T) {
 func TestProcessEndsDuringLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProc()
-		r := process.NewResolver(p)
-		p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
-		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-			t.Fatalf("first read: UID = %q, error %v; want %q", uid, err, pod)
-		}
+		want := lookup(t, process.NewResolver(p).PodOf)
+		p.put(70, 500, in(pod))
+		want(70, pod, "")
 		time.Sleep(10 * time.Second)
 		p.put(70, 900, "")
 		delete(p.MapFS, "70/cgroup")
-		if uids, err := r.PodOf(70); uids != nil || gpu.Reason(err) != "unavailable" {
-			t.Errorf("ID reused: UIDs = %q, error %v; want unavailable", uids, err)
-		}
+		want(70, "", "unavailable") // the ID was reused
 		p.put(71, 900, "")
 		delete(p.MapFS, "71/cgroup")
-		if uids, err := r.PodOf(71); uids != nil || err != nil {
-			t.Errorf("new ID: UIDs = %q, error %v; want none", uids, err)
-		}
+		want(71, "", "")
 	})
 }
 
 // A process whose folder has the same inode is not read again. If the inode changes, it is.
 func TestProcessIsReadOnce(t *testing.T) {
-	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	p := newProc()
 	p.inodes = map[string]uint64{"70": 1}
-	r := process.NewResolver(p)
-	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+	want := lookup(t, process.NewResolver(p).PodOf)
+	p.put(70, 500, in(pod))
 	for range 3 {
-		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
-			t.Errorf("PodOf(70) = %q, %v; want %q", uid, err, pod)
-		}
+		want(70, pod, "")
 	}
 	if p.reads["70/stat"] != 1 || p.reads["70/cgroup"] != 1 {
 		t.Errorf("reads = %v, want one of each file", p.reads)
 	}
 	p.inodes["70"] = 2 // the kernel created a new inode for the folder
-	if uid, _ := one(r.PodOf(70)); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
-		t.Errorf("with a new inode: UID = %q, reads %v; want %q, two reads of stat and one of cgroup", uid, p.reads, pod)
+	want(70, pod, "")
+	if p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
+		t.Errorf("reads with a new inode = %v, want two of stat and one of cgroup", p.reads)
 	}
 	p.inodes["70"] = 3
-	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
-	if uid, _ := one(r.PodOf(70)); uid == pod {
-		t.Errorf("ID of another process: UID = %q, want another one than before", uid)
-	}
+	p.put(70, 600, in(other))
+	want(70, "", "unavailable") // the ID belongs to another process
 }
 
 // In another PID namespace, every ID belongs to another process.
@@ -256,12 +234,12 @@ func TestOtherPIDNamespace(t *testing.T) {
 		"none":                       "",
 	} {
 		p := newProc()
-		p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+		p.put(70, 500, in(pod))
 		if p.MapFS["2/stat"].Data = []byte(stat); stat == "" {
 			delete(p.MapFS, "2/stat")
 		}
-		if uid, err := one(process.NewResolver(p).PodOf(70)); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
-			t.Errorf("%s: UID = %q, error %v; want gpu.ErrPIDNamespace", name, uid, err)
+		if uids, err := process.NewResolver(p).PodOf(70); uids != nil || !errors.Is(err, gpu.ErrPIDNamespace) {
+			t.Errorf("%s: UIDs = %q, error %v; want gpu.ErrPIDNamespace", name, uids, err)
 		}
 	}
 }
@@ -269,16 +247,13 @@ func TestOtherPIDNamespace(t *testing.T) {
 func TestResolverIsBounded(t *testing.T) {
 	p := newProc()
 	r := process.NewResolver(p)
-	p.put(5, 1, "/kubepods/pod"+pod)
+	want := lookup(t, r.PodOf)
+	p.put(5, 1, in(pod))
 	for pid := uint32(10); pid < 6000; pid++ {
 		p.put(int(pid), 1, "/")
-		if _, err := r.PodOf(pid); err != nil {
-			t.Fatal(err)
-		}
+		want(pid, "", "")
 	}
-	if uid, err := one(r.PodOf(5)); uid != pod || err != nil {
-		t.Errorf("after about 6000 processes: UID = %q, error %v; want %q", uid, err, pod)
-	}
+	want(5, pod, "")
 	if n := process.Known(r); n > 4096 {
 		t.Errorf("remembered processes = %d, want at most 4096", n)
 	}
@@ -287,20 +262,15 @@ func TestResolverIsBounded(t *testing.T) {
 // A process that was not found for a long time does not determine the pod of a new process with its ID.
 func TestCachedPodExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		proc := fstest.MapFS{
-			"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
-			"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},
-			"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
-		}
-		r := process.NewResolver(proc)
-		if uid, err := one(r.PodOf(7)); uid == "" || err != nil {
-			t.Fatalf("first lookup: UID = %q, error %v; want a UID", uid, err)
-		}
-		delete(proc, "7/stat")
-		delete(proc, "7/cgroup")
+		p := newProc()
+		r := process.NewResolver(p)
+		want, cached := lookup(t, r.PodOf), lookup(t, r.CachedPodOf)
+		p.put(7, 78, in(pod))
+		want(7, pod, "")
+		delete(p.MapFS, "7/stat")
+		delete(p.MapFS, "7/cgroup")
+		cached(7, pod, "")
 		time.Sleep(6 * time.Minute)
-		if uid, err := one(r.CachedPodOf(7)); uid != "" || err != nil {
-			t.Errorf("lookup after six minutes: UID = %q, error %v; want none", uid, err)
-		}
+		cached(7, "", "")
 	})
 }
