@@ -26,57 +26,45 @@ const interval = 10 * time.Second
 
 // A stage is a running collector of a simulated node with a fake clock.
 type stage struct {
-	t      *testing.T
-	src    *sim.Source
-	pages  exposition.Pages
-	begin  time.Time
-	cancel context.CancelFunc
-	over   chan error
+	t     *testing.T
+	pages exposition.Pages
+	begin time.Time
 }
 
-// perform simulates a node with a scenario, with all counters of the fleet file, and calls look. Afterward it checks
-// that nothing is left open.
+// perform simulates a node with a scenario, with all counters of the fleet file, and calls look. Afterward it stops the
+// collector and checks that nothing is left open.
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := raise(t, node, faults)
-		defer s.lower()
+		s := &stage{t: t, begin: time.Now()}
+		src, err := sim.New(sim.Options{Node: node, Seed: 11, Scenario: simulated.Scenario(t, faults)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, ok := etc.File(etc.FleetName)
+		if !ok {
+			t.Fatal("counters file not found: ", etc.FleetName)
+		}
+		run := pages.Run{
+			Source: src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file, Interval: interval,
+			MaxBackoff: interval / 2, HangLimit: time.Hour,
+		}.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { s.pages.Publish(page, 0) })
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- run(ctx) }()
+		defer func() {
+			src.Release()
+			cancel()
+			if err := <-over; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			synctest.Wait()
+			if n := src.Stats(); n.Open != 0 || n.InFlight != 0 {
+				t.Errorf("sessions and calls left open after the test = %+v, want none", n)
+			}
+		}()
 		look(s)
 	})
-}
-
-func raise(t *testing.T, node, faults string) *stage {
-	t.Helper()
-	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
-	var err error
-	if s.src, err = sim.New(sim.Options{Node: node, Seed: 11, Scenario: simulated.Scenario(t, faults)}); err != nil {
-		t.Fatal(err)
-	}
-	file, ok := etc.File(etc.FleetName)
-	if !ok {
-		t.Fatal("counters file not found: ", etc.FleetName)
-	}
-	run := pages.Run{
-		Source: s.src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file, Interval: interval,
-		MaxBackoff: interval / 2, HangLimit: time.Hour,
-	}.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { s.pages.Publish(page, 0) })
-	ctx, cancel := context.WithCancel(t.Context())
-	s.cancel = cancel
-	go func() { s.over <- run(ctx) }()
-	return s
-}
-
-// lower stops the collector and checks that it has released everything.
-func (s *stage) lower() {
-	s.src.Release()
-	s.cancel()
-	if err := <-s.over; err != nil {
-		s.t.Errorf("Run: %v", err)
-	}
-	synctest.Wait()
-	if n := s.src.Stats(); n.Open != 0 || n.InFlight != 0 {
-		s.t.Errorf("sessions and calls left open after the test = %+v, want none", n)
-	}
 }
 
 // at waits until the given time since the start, and returns the current page.

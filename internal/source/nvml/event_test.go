@@ -20,8 +20,6 @@ func TestXIDs(t *testing.T) {
 		events []string
 		want   map[string]string
 	}{
-		{"no XID", nil, map[string]string{}},
-		{"one XID", []string{"xid 0 31"}, map[string]string{"GPU 0 XID": "31"}},
 		{"two XIDs within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
 		{"the same XID twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
 		{"one XID on each of two GPUs", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},

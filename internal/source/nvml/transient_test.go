@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A transient error may hide a value when the session opens. Once the error is gone, the same session serves the
+// A transient error may hide a value, also when the session opens. Once the error is gone, the same session serves the
 // value.
 func TestTransientErrorAtStart(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -22,6 +22,7 @@ func TestTransientErrorAtStart(t *testing.T) {
 		without string // result meanwhile
 		want    string
 	}{
+		"number":        {"fail nvmlDeviceGetPowerUsage 999", 155, "fault:error", "100.5"},
 		"event set":     {"fail nvmlEventSetCreate 999", 230, "fault:error", "31"},
 		"registration":  {"fail nvmlDeviceRegisterEvents 10", 230, "fault:timeout", "31"},
 		"GPM support":   {"fail nvmlGpmQueryDeviceSupport 10", 1001, "fault:timeout", "0.01"},

@@ -41,60 +41,14 @@ func (r *rig) ends(want error) {
 	}
 }
 
-// refused checks that Open returns ErrUnavailable.
-func (r *rig) refused() {
-	r.Helper()
-	if _, err := r.src.Open(context.Background(), r.plan); !errors.Is(err, gpu.ErrUnavailable) {
-		r.Errorf("Open: %v, want %v", err, gpu.ErrUnavailable)
-	}
-}
-
-func TestGPULostAndBack(t *testing.T) {
-	r := faults(t, "demo", simulated.Plan(driverVersion, gpuTemp, fbUsed), `
-faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
-	whole := len(r.read().of)
-	r.At(45 * time.Second)
-	v := r.read()
-	lost := map[string]bool{}
-	for _, x := range r.b.Faults {
-		if x.Part != gpu.PartEntity || !errors.Is(x.Err, gpu.ErrLost) {
-			t.Errorf("fault %+v, want gpu.ErrLost for all fields", x)
-		}
-		lost[r.s.Topology().Devices[x.Row].Entity.String()] = true
-	}
-	want := map[string]bool{
-		"GPU 6": true, "GPU instance 86 of GPU 6": true, "GPU instance 87 of GPU 6": true,
-		"GPU instance 93 of GPU 6": true, "GPU instance 94 of GPU 6": true,
-	}
-	if diff := cmp.Diff(want, lost); diff != "" {
-		t.Errorf("lost entities (-want +got):\n%s", diff)
-	}
-	if got := len(v.of); got != whole-6 {
-		t.Errorf("values = %d, want all %d except the 6 of GPU 6 and its instances", got, whole)
-	}
-	r.At(91 * time.Second)
-	if v := r.read(); len(v.of) != whole || len(r.b.Faults) != 0 {
-		t.Errorf("GPU back: %d values and %d faults, want all values and no faults", len(v.of), len(r.b.Faults))
-	}
-}
-
-func TestEngineDownAndBack(t *testing.T) {
-	const yaml = `faults: [{fault: engine-down, at: 30s, for: 1m}]`
-	r := faults(t, "single", simulated.Plan(gpuTemp), yaml)
+// A session of an engine that restarted between two reads has ended.
+func TestEngineRestartsBetweenTwoReads(t *testing.T) {
+	r := faults(t, "single", simulated.Plan(gpuTemp), `faults: [{fault: engine-down, at: 30s, for: 1m}]`)
 	r.read()
-	r.At(40 * time.Second)
+	r.At(2 * time.Minute)
 	r.ends(gpu.ErrLost)
-	r.refused()
-	r.At(90 * time.Second)
 	r.open()
 	r.read()
-
-	t.Run("between two reads", func(t *testing.T) {
-		r := faults(t, "single", simulated.Plan(gpuTemp), yaml)
-		r.read()
-		r.At(2 * time.Minute)
-		r.ends(gpu.ErrLost)
-	})
 }
 
 func TestHang(t *testing.T) {
@@ -253,11 +207,14 @@ faults:
 	}
 }
 
+// A repartition ends the session. GPUs before the first repartitioned one continue. Pods stay on instances with the same
+// IDs.
 func TestRepartition(t *testing.T) {
 	r := faults(t, "demo", simulated.Plan(energy, fbUsed), `
 faults:
-  - {fault: repartition, at: 95s, for: 10m, devices: ["5", "7"], mig: [4g.40gb, 3g.40gb]}
-  - {fault: repartition, at: 95s, for: 10m, devices: ["6"]}`)
+  - {fault: repartition, at: 95s, for: 10m, devices: ["5"], mig: [4g.40gb, 3g.40gb]}
+  - {fault: repartition, at: 95s, for: 10m, devices: ["6"]}
+  - {fault: repartition, at: 95s, for: 10m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}`)
 	layout := func(want map[uint32][]string) {
 		t.Helper()
 		got := map[uint32][]string{}
@@ -270,24 +227,31 @@ faults:
 			t.Errorf("layout (-want +got):\n%s", diff)
 		}
 	}
-	halves := []string{"4g.40gb", "3g.40gb"}
-	original := map[uint32][]string{6: {"3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"}, 7: slices.Repeat([]string{"1g.10gb"}, 7)}
+	original := map[uint32][]string{
+		6: {"3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"}, 7: slices.Repeat([]string{"1g.10gb"}, 7),
+	}
 	layout(original)
 	r.At(90 * time.Second)
 	last := r.read()
 	r.At(100 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
-	layout(map[uint32][]string{5: halves, 7: halves})
+	layout(map[uint32][]string{5: {"4g.40gb", "3g.40gb"}, 7: {"1g.10gb", "1g.10gb"}})
 	now := r.read()
-	gpus := r.rows(gpu.KindGPU)
-	for _, row := range gpus[:5] { // the rows before the first partitioned GPU do not change
+	for _, row := range r.rows(gpu.KindGPU)[:5] {
 		if now.num(row, energy) <= last.num(row, energy) {
 			t.Errorf("energy of GPU %d went from %v to %v, want it to grow", row, last.num(row, energy), now.num(row, energy))
 		}
 	}
-	if used := now.num(gpus[5], fbUsed); used != 0 {
-		t.Errorf("memory used on new instances without pods = %v MiB, want 0", used)
+	owners, err := r.src.Attribute(t.Context(), r.s.Topology())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.rows(gpu.KindGPUInstance) {
+		d, used, owned := r.s.Topology().Devices[row], now.num(row, fbUsed), owners.Of(row) != nil
+		if hasPod := d.GPU == 7; owned != hasPod || (used > 0) != hasPod {
+			t.Errorf("%v: owner = %t, memory used = %v MiB; want both only on GPU 7", d.Entity, owned, used)
+		}
 	}
 	r.At(12 * time.Minute)
 	r.ends(gpu.ErrTopology)

@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"context"
 	"math"
 	"sync"
 	"testing"
@@ -58,7 +57,8 @@ func TestPowerLimitOfTheNode(t *testing.T) {
 	}
 	v := r.read()
 	if v.num(1, powerLimit) != 120 || v.num(1, defaultLimit) != 150 || most > 120 {
-		t.Errorf("power limit = %v W (default %v W), highest power = %v W, want 120, 150, at most 120", v.num(1, powerLimit), v.num(1, defaultLimit), most)
+		t.Errorf("power limit = %v W (default %v W), highest power = %v W, want 120, 150, at most 120",
+			v.num(1, powerLimit), v.num(1, defaultLimit), most)
 	}
 }
 
@@ -167,32 +167,5 @@ func TestErrorsAreRare(t *testing.T) {
 	}
 	if len(with) != 3 {
 		t.Errorf("GPUs with errors, by field: %v of %d GPUs; want some for each field", with, 8*nodes)
-	}
-}
-
-func TestRepartitionMovesThePods(t *testing.T) {
-	r := faults(t, "demo", simulated.Plan(fbUsed), `
-faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`)
-	r.At(2 * time.Minute)
-	r.ends(gpu.ErrTopology)
-	r.open()
-	o, err := r.src.Attribute(context.Background(), r.s.Topology())
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := r.read()
-	owned := 0
-	for row, d := range r.s.Topology().Devices {
-		if d.GPU != 7 || d.Entity.Kind != gpu.KindGPUInstance {
-			continue
-		}
-		owned++
-		// The pods of instances 7 and 8 run on the new instances with these IDs.
-		if o.Of(row) == nil || v.num(row, fbUsed) == 0 {
-			t.Errorf("instance %d: owner = %v, memory used = %v MiB; want an owner and memory in use", d.InstanceID, o.Of(row), v.num(row, fbUsed))
-		}
-	}
-	if owned != 2 {
-		t.Errorf("owned instances of GPU 7 = %d, want 2", owned)
 	}
 }

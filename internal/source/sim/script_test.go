@@ -31,29 +31,6 @@ faults:
 	}
 }
 
-// A counter grows with the fault's rate even if the board does not have it. Each generation of NVLink has its own
-// counters.
-func TestLinkErrorsByGeneration(t *testing.T) {
-	const crc, replay, recovered = 409, 429, 1211
-	for node, has := range map[string]map[gpu.FieldID]bool{
-		"a100-mig": {crc: true, replay: true}, "h100x8": {replay: true}, "b200": {recovered: true}, "gb200": {recovered: true}, "t4": {},
-	} {
-		r := faults(t, node, simulated.Plan(crc, replay, recovered), `
-faults: [{fault: set, at: 10s, for: 1m, devices: ["1"], fields: ["409", "429", "1211"], value: 5, rate: 0.5}]`)
-		gpus := r.rows(gpu.KindGPU)
-		for _, id := range []gpu.FieldID{crc, replay, recovered} {
-			r.At(0)
-			if _, ok := r.read().get(gpus[0], id); ok != has[id] {
-				t.Errorf("%s: field %d has a value = %t, want %t", node, id, ok, has[id])
-			}
-			r.At(30 * time.Second)
-			if got := r.read().num(gpus[1], id); got != 15 {
-				t.Errorf("field %d of %s = %v after 20 s, want 15", id, node, got)
-			}
-		}
-	}
-}
-
 // Clock event reasons of a scenario reduce the clocks. Their changes are in the samples, and their durations in the
 // driver's counters.
 func TestThrottle(t *testing.T) {
