@@ -41,10 +41,11 @@ func TestParse(t *testing.T) {
 		"TCP://my_host":               {"my_host:5555", tcp("my_host", 5555), false},
 		"unix:///run/nvidia/dcgm.sock": {"unix:///run/nvidia/dcgm.sock",
 			hostengine.Address{Transport: hostengine.Unix, Path: "/run/nvidia/dcgm.sock"}, true},
-		"unix:///run/a,b.sock": {"unix:///run/a,b.sock", hostengine.Address{Transport: hostengine.Unix, Path: "/run/a,b.sock"}, true},
-		"vsock://3":            {"vsock://3:5555", vsock("3", 5555), false},
-		"vsock://2:6666":       {"vsock://2:6666", vsock("2", 6666), false},
-		"vsock://1:6666":       {"vsock://1:6666", vsock("1", 6666), true},
+		"unix:///run/a,b.sock": {"unix:///run/a,b.sock",
+			hostengine.Address{Transport: hostengine.Unix, Path: "/run/a,b.sock"}, true},
+		"vsock://3":      {"vsock://3:5555", vsock("3", 5555), false},
+		"vsock://2:6666": {"vsock://2:6666", vsock("2", 6666), false},
+		"vsock://1:6666": {"vsock://1:6666", vsock("1", 6666), true},
 	} {
 		a, err := hostengine.Parse(text)
 		if err != nil {
@@ -108,7 +109,8 @@ func TestParseRejects(t *testing.T) {
 // FuzzParse checks that an accepted address has one written form with the same meaning. Its parts must
 // agree with package net and fit in a C string.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"", "h:1", "[::1]:2", "tcp://x", "unix:///a", "vsock://1:2", "::1", "a:b:c", "[", "unix://\x00",
+	for _, text := range []string{"", "h:1", "[::1]:2", "tcp://x", "unix:///a", "vsock://1:2", "::1", "a:b:c", "[",
+		"unix://\x00",
 		"[fe80::1%eth0]:5555", "höst", "[fe80::1%25eth0]", "1.2.3.4:5", "[::ffff:1.2.3.4]", "tcp://unix://x"} {
 		f.Add(text)
 	}
@@ -138,7 +140,8 @@ func FuzzParse(f *testing.F) {
 		}
 		host, port, err := net.SplitHostPort(a.Endpoint())
 		if err != nil || host != a.Host || port == "0" {
-			t.Errorf("%q: endpoint %q = host %q, port %q, error %v; want host %q and a port", text, a.Endpoint(), host, port, err, a.Host)
+			t.Errorf("%q: endpoint %q = host %q, port %q, error %v; want host %q and a port", text, a.Endpoint(), host,
+				port, err, a.Host)
 		}
 		if _, err := netip.ParseAddrPort(a.Endpoint()); (err == nil) != a.IP().IsValid() {
 			t.Errorf("%q: parsing endpoint %q as an IP address: %v, but IP() = %v", text, a.Endpoint(), err, a.IP())

@@ -23,7 +23,8 @@ import (
 func gpusOf(n int, more ...string) []string {
 	lines := slices.Concat(versions, []string{"value any:* 100-999 int 4", "value any:* 1000-1100 double 0.5"})
 	for id := range n {
-		lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%d name=H100 bus=00000000:%02X:00.0 prof=1001-1012", id, id, id+1))
+		line := "gpu %d uuid=GPU-%d name=H100 bus=00000000:%02X:00.0 prof=1001-1012"
+		lines = append(lines, fmt.Sprintf(line, id, id, id+1))
 	}
 	return append(lines, more...)
 }
@@ -59,7 +60,8 @@ func TestCycleIsOneCall(t *testing.T) {
 			if n := e.Count("unbounded.watches"); n != 0 {
 				t.Errorf("watches without a limit = %d, want 0", n)
 			}
-			readUntil(t, s, "profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus })
+			isServed := func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus }
+			readUntil(t, s, "profiling values", isServed)
 			cost := e.Count("cost.microseconds")
 			calls := callsOf(e, func() {
 				for range cycles {
@@ -76,10 +78,12 @@ func TestCycleIsOneCall(t *testing.T) {
 			if inspections == 0 || inspections > cycles/5 {
 				t.Errorf("inspections = %d in %d cycles, want 1 to one in five", inspections, cycles)
 			}
-			want := map[string]int64{"dcgmGetAllSupportedDevices": inspections, "dcgmGetEntityGroupEntities": inspections, "dcgmGetGpuInstanceHierarchy": inspections}
-			if diff := cmp.Diff(want, calls); diff != "" {
-				t.Errorf("other calls (-want +got):\n%s", diff)
+			want := map[string]int64{
+				"dcgmGetAllSupportedDevices":  inspections,
+				"dcgmGetEntityGroupEntities":  inspections,
+				"dcgmGetGpuInstanceHierarchy": inspections,
 			}
+			checkEqual(t, "other calls", want, calls)
 			if each := (e.Count("cost.microseconds") - cost) / cycles; each > 500 {
 				t.Errorf("a cycle takes %d µs in libdcgm, want at most 500 µs", each)
 			}
@@ -100,10 +104,11 @@ func TestXIDCostsItsGPU(t *testing.T) {
 	var b *gpu.Batch
 	cost := e.Count("cost.microseconds")
 	calls := callsOf(e, func() { b = read(t, s) })
-	want := map[string]int64{"dcgmGetLatestValues_v2": 1, "dcgmGetValuesSince_v2": 1, "dcgmGroupCreate": 1, "dcgmGroupAddEntity": 1, "dcgmGroupDestroy": 1}
-	if diff := cmp.Diff(want, calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
+	want := map[string]int64{
+		"dcgmGetLatestValues_v2": 1, "dcgmGetValuesSince_v2": 1,
+		"dcgmGroupCreate": 1, "dcgmGroupAddEntity": 1, "dcgmGroupDestroy": 1,
 	}
+	checkEqual(t, "calls", want, calls)
 	if spent := e.Count("cost.microseconds") - cost; spent > 2000 {
 		t.Errorf("the call takes %d µs in libdcgm, want at most 2000 µs", spent)
 	}
@@ -111,9 +116,7 @@ func TestXIDCostsItsGPU(t *testing.T) {
 	for _, x := range b.XIDs {
 		xids = append(xids, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Code))
 	}
-	if diff := cmp.Diff([]string{"GPU 7 62", "GPU 7 45"}, xids); diff != "" {
-		t.Errorf("XIDs (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "XIDs", []string{"GPU 7 62", "GPU 7 45"}, xids)
 	if diff := cmp.Diff(want, callsOf(e, func() { b = read(t, s) })); diff != "" || len(b.XIDs) > 0 {
 		t.Errorf("next cycle: XIDs = %v, want none; calls (-want +got):\n%s", b.XIDs, diff)
 	}
@@ -122,28 +125,24 @@ func TestXIDCostsItsGPU(t *testing.T) {
 // If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost.
 func TestXIDWithoutRoomForAGroup(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(4)...)
-	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	s := open(t, e, xidPlan(), dcgm.Options{})
 	read(t, s)
 	e.Add("fail dcgmGroupCreate -24", "event 1 gpu:2 230 62", "event 2 gpu:2 230 45")
 	got := map[int64]int{}
 	for _, x := range read(t, s).XIDs {
 		got[x.Code]++
 	}
-	if diff := cmp.Diff(map[int64]int{62: 1, 45: 1}, got); diff != "" {
-		t.Errorf("XIDs (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "XIDs", map[int64]int{62: 1, 45: 1}, got)
 }
 
 // An XID that could not be read in one cycle is read in the next.
 func TestXIDAfterATimeout(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(2)...)
-	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	s := open(t, e, xidPlan(), dcgm.Options{})
 	read(t, s)
 	e.Add("fail dcgmGetValuesSince_v2 -11 1", "event 1 gpu:1 230 62", "event 2 gpu:1 230 45")
 	first := read(t, s)
-	if diff := cmp.Diff([]string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, shown(s, first)); diff != "" {
-		t.Errorf("batch (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "batch", []string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, shown(s, first))
 	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 XID 62") || !slices.Contains(got, "GPU 1 XID 45") {
 		t.Errorf("batch after the timeout = %v, want XIDs 62 and 45 of GPU 1", got)
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -33,7 +31,8 @@ func fabric(more ...string) []string {
 		"link gpu:0:0", "link gpu:0:1 state=down", "link gpu:1:2", "link gpu:1:3 state=none",
 		"cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5",
 		"value switch:0 858 int 40", "value switch:1 858 int 50",
-		"value link:* 780 int 7", "value link:switch:1:3 780 int 9", "value link:* 1525 int 3", "value link:gpu:1:2 1525 int 4",
+		"value link:* 780 int 7", "value link:switch:1:3 780 int 9", "value link:* 1525 int 3",
+		"value link:gpu:1:2 1525 int 4",
 		"value cpu:0 1110 double 61.5", "value any:* 1100 double 0.25", "value core:70 1100 double 0.75",
 		"value connectx:5 1310 double 55",
 	}, more)...)
@@ -68,34 +67,42 @@ func TestDevicesOfEveryKind(t *testing.T) {
 	for name, want := range map[string]gpu.Device{
 		"GPU instance 7 of GPU 1": instance,
 		"NVLink 2 of GPU 1":       link,
-		"NVLink 3 of NVSwitch 1":  {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
-		"CPU 0":                   {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
-		"CPU core 70 of CPU 0":    {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
-		"ConnectX 5":              {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
+		"NVLink 3 of NVSwitch 1": {
+			Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
+		"CPU 0": {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
+		"CPU core 70 of CPU 0": {
+			Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
+		"ConnectX 5": {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
 	} {
-		if diff := cmp.Diff(want, got[name]); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		checkEqual(t, name, want, got[name])
 	}
 }
 
 func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
+	flex, major, minor := gpu.Selector{Flex: true}, gpu.Selector{Major: true}, gpu.Selector{Minor: true}
 	for name, tt := range map[string]struct {
 		devices, switches, cpus gpu.Selector
 		want                    string
 	}{
-		"f":     {gpu.Selector{Flex: true}, gpu.Selector{Flex: true}, gpu.Selector{Flex: true}, "2 GPU, 2 GPU instance, 3 NVLink of GPU, 2 NVSwitch, 4 NVLink of NVSwitch, 1 CPU, 3 CPU core, 1 ConnectX"},
-		"g":     {gpu.Selector{Major: true}, gpu.Selector{Major: true}, gpu.Selector{Major: true}, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
-		"i":     {gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
-		"some":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}}, gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}}, gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}}, "1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
-		"fewer": {gpu.Selector{}, gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{}, "1 NVLink of NVSwitch, 1 ConnectX"},
+		"f": {flex, flex, flex, "2 GPU, 2 GPU instance, 3 NVLink of GPU, 2 NVSwitch, 4 NVLink of NVSwitch, " +
+			"1 CPU, 3 CPU core, 1 ConnectX"},
+		"g": {major, major, major, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
+		"i": {minor, minor, minor, "2 GPU instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
+		"some": {
+			gpu.Selector{Major: true, MajorIDs: []uint32{0}},
+			gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}},
+			gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}},
+			"1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
+		"fewer": {
+			gpu.Selector{}, gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{},
+			"1 NVLink of NVSwitch, 1 ConnectX"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, fabric()...)
 			plan := fabricPlan()
 			plan.Devices, plan.Switches, plan.CPUs = tt.devices, tt.switches, tt.cpus
 			s := open(t, e, plan, dcgm.Options{})
-			var order []string
+			var order, got []string
 			rows := map[string]int{}
 			for _, d := range s.Topology().Devices {
 				kind := d.Entity.Kind.String()
@@ -106,13 +113,10 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 					order = append(order, kind)
 				}
 			}
-			var got []string
 			for _, kind := range order {
 				got = append(got, fmt.Sprint(rows[kind], " ", kind))
 			}
-			if diff := cmp.Diff(tt.want, strings.Join(got, ", ")); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "rows", tt.want, strings.Join(got, ", "))
 		})
 	}
 }
@@ -126,10 +130,13 @@ func TestMissingModules(t *testing.T) {
 		gone   []gpu.Kind
 	}{
 		"switches": {"without switch", []string{"all #1 not_supported"}, []gpu.Kind{gpu.KindNVSwitch}},
-		"links":    {"without link", []string{"all #2 not_supported", "all #3 not_supported"}, []gpu.Kind{gpu.KindNVLink}},
-		"CPUs":     {"without cpu", []string{"all #4 not_supported", "all #5 not_supported"}, []gpu.Kind{gpu.KindCPU, gpu.KindCPUCore}},
+		"links": {"without link", []string{"all #2 not_supported", "all #3 not_supported"},
+			[]gpu.Kind{gpu.KindNVLink}},
+		"CPUs": {"without cpu", []string{"all #4 not_supported", "all #5 not_supported"},
+			[]gpu.Kind{gpu.KindCPU, gpu.KindCPUCore}},
 		"ConnectX": {"without connectx", []string{"all #6 not_supported"}, []gpu.Kind{gpu.KindConnectX}},
-		"function": {"fail dcgmGetNvLinkLinkStatus -17", []string{"all #2 permission", "all #3 permission"}, []gpu.Kind{gpu.KindNVLink}},
+		"function": {"fail dcgmGetNvLinkLinkStatus -17", []string{"all #2 permission", "all #3 permission"},
+			[]gpu.Kind{gpu.KindNVLink}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, fabric(tt.line)...)
@@ -141,14 +148,12 @@ func TestMissingModules(t *testing.T) {
 					faults = append(faults, line)
 				}
 			}
-			if diff := cmp.Diff(tt.faults, faults); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "faults", tt.faults, faults)
 			rows := map[gpu.Kind]int{}
 			for _, x := range b.Samples {
 				rows[s.Topology().Devices[x.Row].Entity.Kind]++
 			}
-			for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindNVSwitch, gpu.KindNVLink, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX} {
+			for _, kind := range (onGPU | onSwitches | onLinks | onCPUs | onCores | onCards).List() {
 				if gone := slices.Contains(tt.gone, kind); gone != (rows[kind] == 0) {
 					t.Errorf("samples of kind %v = %d, want none: %t", kind, rows[kind], gone)
 				}
@@ -157,7 +162,7 @@ func TestMissingModules(t *testing.T) {
 				t.Fatalf("session ended: %v", err)
 			}
 			e.Remove(tt.line)
-			readUntil(t, s, "the end of the session when the module is available", func(*gpu.Batch, error) bool { return s.Err() != nil })
+			ends(t, s, gpu.ErrTopology)
 		})
 	}
 }
@@ -165,23 +170,22 @@ func TestMissingModules(t *testing.T) {
 // A link that goes down only changes a value. The session ends if entities are added or removed, or if instances are
 // repartitioned under the same ID. Samples of such instances are not served.
 func TestEntityChanges(t *testing.T) {
-	add := func(line string) func(*fakedcgm.Engine) { return func(e *fakedcgm.Engine) { e.Add(line) } }
 	for name, tt := range map[string]struct {
-		change         func(*fakedcgm.Engine)
+		add, remove    string
 		ends, isOfMIGs bool
 	}{
-		"link down":        {add("link gpu:0:0 state=down"), false, false},
-		"link gone":        {add("link gpu:0:0 state=none"), true, false},
-		"a switch's link":  {add("link switch:0:7 state=up"), true, false},
-		"another switch":   {add("switch 4 links=0"), true, false},
-		"another card":     {add("connectx 6"), true, false},
-		"compute instance": {add("compute 9 instance=8 nvml=0"), true, true},
-		"not requested":    {add("path 0 1 pix"), false, false},
-		"GPU added":        {add(gpuLine(2, "")), true, false},
-		"GPU removed":      {func(e *fakedcgm.Engine) { e.Remove("gpu 0 ") }, true, false},
-		"instance added":   {add("instance 9 gpu=1 nvml=3 profile=1g.10gb"), true, true},
-		"instance removed": {func(e *fakedcgm.Engine) { e.Remove("instance 8 ") }, true, true},
-		"repartitioned":    {func(e *fakedcgm.Engine) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=9") }, true, true},
+		"link down":        {"link gpu:0:0 state=down", "", false, false},
+		"link gone":        {"link gpu:0:0 state=none", "", true, false},
+		"a switch's link":  {"link switch:0:7 state=up", "", true, false},
+		"another switch":   {"switch 4 links=0", "", true, false},
+		"another card":     {"connectx 6", "", true, false},
+		"compute instance": {"compute 9 instance=8 nvml=0", "", true, true},
+		"not requested":    {"path 0 1 pix", "", false, false},
+		"GPU added":        {gpuLine(2, ""), "", true, false},
+		"GPU removed":      {"", "gpu 0 ", true, false},
+		"instance added":   {"instance 9 gpu=1 nvml=3 profile=1g.10gb", "", true, true},
+		"instance removed": {"", "instance 8 ", true, true},
+		"repartitioned":    {"instance 8 gpu=1 nvml=9 profile=4g.40gb", "instance 8 ", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, fabric()...)
@@ -189,7 +193,12 @@ func TestEntityChanges(t *testing.T) {
 			plan.Fields = append(plan.Fields, field(155, onBoth))
 			s := open(t, e, plan, dcgm.Options{})
 			read(t, s)
-			tt.change(e)
+			if tt.remove != "" {
+				e.Remove(tt.remove)
+			}
+			if tt.add != "" {
+				e.Add(tt.add)
+			}
 			b := read(t, s)
 			if err := s.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
 				t.Errorf("Err = %v, want the session to end: %t", err, tt.ends)

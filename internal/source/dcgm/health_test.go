@@ -3,9 +3,9 @@
 package dcgm_test
 
 import (
-	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +24,9 @@ func healthPlan() *gpu.Plan {
 // Each GPU has a result for each watch: either its codes, each once with the worst result, or a pass. Findings about
 // the node, a switch or a card do not affect the GPU with the same number.
 func TestHealth(t *testing.T) {
-	e := fakedcgm.New(t, world("incident gpu:0 0x80 10 40", "incident gpu:0 0x80 20 40", "incident gpu:0 0x80 10 40", "incident gpu:0 0x80 10 10",
+	e := fakedcgm.New(t, world(
+		"incident gpu:0 0x80 10 40", "incident gpu:0 0x80 20 40",
+		"incident gpu:0 0x80 10 40", "incident gpu:0 0x80 10 10",
 		"incident gpu:1 0x2000 20 122", "incident gpu:1 0x2 20 4000",
 		"incident gpu:1 0xffffffff 20 120",
 		"incident none:0 0x2 20 122", "incident switch:0 0x2 20 45", "incident connectx:1 0x1 20 45")...)
@@ -32,10 +34,11 @@ func TestHealth(t *testing.T) {
 	b := read(t, s)
 	var want []gpu.HealthCheck
 	for row := range 2 {
-		for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "ALL"} {
+		for _, watch := range strings.Fields("PCIE NVLINK PMU MCU MEM SM INFOROM THERMAL POWER DRIVER ALL") {
 			switch {
 			case row == 0 && watch == "THERMAL":
-				want = append(want, gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_THERMAL_VIOLATIONS", Result: 20},
+				want = append(want,
+					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_THERMAL_VIOLATIONS", Result: 20},
 					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10})
 			case row == 1 && watch == "NVLINK":
 				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "4000", Result: 20})
@@ -47,9 +50,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	want = append(want, gpu.HealthCheck{Row: 1, Watch: "IMEX", Code: "DCGM_FR_IMEX_UNHEALTHY", Result: 20})
-	if diff := cmp.Diff(want, b.Health); diff != "" {
-		t.Errorf("health (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "health", want, b.Health)
 	e.Replace("minor=3", "minor=3 status=lost")
 	for _, x := range read(t, s).Health {
 		if x.Row == 1 && x.Result == 0 {
@@ -60,7 +61,8 @@ func TestHealth(t *testing.T) {
 
 // The engine checks the machine through its GPUs, even if health of GPUs is not requested.
 func TestHealthOfTheMachineAlone(t *testing.T) {
-	e := fakedcgm.New(t, world("incident none:0 0x2 20 122", "incident gpu:0 0x2 20 13", "switch 0 links=1", "incident switch:0 0x800 20 15")...)
+	e := fakedcgm.New(t, world("incident none:0 0x2 20 122", "incident gpu:0 0x2 20 13", "switch 0 links=1",
+		"incident switch:0 0x800 20 15")...)
 	plan := healthPlan()
 	plan.Health = onMachine
 	s := open(t, e, plan, dcgm.Options{})
@@ -74,39 +76,37 @@ func TestHealthOfTheMachineAlone(t *testing.T) {
 
 // If the engine rejects health checks, only health is missing. It is reported once the engine accepts them.
 func TestHealthRefused(t *testing.T) {
-	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 4"} {
-		t.Run(line, func(t *testing.T) {
-			e := fakedcgm.New(t, world(line)...)
+	for _, failure := range []string{"dcgmHealthSet -33", "dcgmHealthCheck -33", "dcgmGroupCreate -24 1 4"} {
+		t.Run(failure, func(t *testing.T) {
+			e := fakedcgm.New(t, world("fail "+failure)...)
 			s := open(t, e, healthPlan(), dcgm.Options{})
 			b := readUntil(t, s, "samples", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
 			refused := slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool {
 				return f.Row == gpu.AllRows && f.Part == gpu.PartHealthChecks && gpu.Reason(f.Err) != "error"
 			})
 			if len(b.Health) == 0 && !refused {
-				t.Errorf("batch has no health checks; faults = %v, want one of PartHealthChecks with a specific reason", b.Faults)
+				t.Errorf("batch has no health checks; faults = %v, want one of PartHealthChecks with a specific reason",
+					b.Faults)
 			}
 			e.Remove("fail")
-			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 })
+			isServed := func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 }
+			readUntil(t, s, "health", isServed)
 		})
 	}
 }
 
 // If the engine dies during a health check, the session ends.
 func TestEngineDiesDuringCheck(t *testing.T) {
-	for _, line := range []string{"fail dcgmHealthCheck -21", "fail dcgmHealthCheck -5", "fail dcgmGetNvLinkP2PStatus -21"} {
-		e := fakedcgm.New(t, world(line)...)
+	for _, failure := range []string{"dcgmHealthCheck -21", "dcgmHealthCheck -5", "dcgmGetNvLinkP2PStatus -21"} {
+		e := fakedcgm.New(t, world("fail "+failure)...)
 		plan := healthPlan()
 		plan.Peers = true
-		s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")}).Open(t.Context(), plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b gpu.Batch
-		if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
-			t.Errorf("%s: Read: error %v, Err = %v; want gpu.ErrLost from both", line, err, s.Err())
+		s := openAt(t, dcgm.New(remoteEngine), plan)
+		if _, err := tryRead(s); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
+			t.Errorf("%s: Read: error %v, Err = %v; want gpu.ErrLost from both", failure, err, s.Err())
 		}
 		if err := s.Close(); err != nil {
-			t.Errorf("%s: Close: %v", line, err)
+			t.Errorf("%s: Close: %v", failure, err)
 		}
 		e.Remove("fail")
 	}
@@ -114,7 +114,8 @@ func TestEngineDiesDuringCheck(t *testing.T) {
 
 // NVLink states are reported for each direction, with DCGM's words.
 func TestPeers(t *testing.T) {
-	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3", "peer 4 1 77")...)
+	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3",
+		"peer 4 1 77")...)
 	plan := planOf(field(150, onGPU))
 	plan.Peers = true
 	s := open(t, e, plan, dcgm.Options{})
@@ -127,9 +128,7 @@ func TestPeers(t *testing.T) {
 		"GPU-0 to GPU-1": "OK", "GPU-1 to GPU-0": "DisabledByRegKey", "GPU-0 to GPU-4": "ChipsetNotSupported",
 		"GPU-4 to GPU-0": "GPUNotSupported", "GPU-1 to GPU-4": "TopologyNotSupported", "GPU-4 to GPU-1": "Unknown",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("peers (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "peers", want, got)
 	e.Replace("minor=6", "minor=6 status=lost")
 	if n := len(read(t, s).Peers); n != 2 {
 		t.Errorf("peer states without the lost GPU = %d, want 2", n)
@@ -145,7 +144,8 @@ func TestPeers(t *testing.T) {
 // The engine's health checks keep an XID until the engine restarts. They warn if a violation counter grew in the last
 // minute.
 func TestHealthKeepsXIDs(t *testing.T) {
-	e := fakedcgm.New(t, world("value gpu:0 240 int 1000 1", "value gpu:1 240 int 1000", "value gpu:1 241 int 1000 1")...)
+	e := fakedcgm.New(t, world("value gpu:0 240 int 1000 1", "value gpu:1 240 int 1000",
+		"value gpu:1 241 int 1000 1")...)
 	s := open(t, e, healthPlan(), dcgm.Options{})
 	read(t, s)
 	e.Add("event 1 gpu:0 230 31", "event 2 gpu:1 230 74", "event 3 gpu:1 230 94")
@@ -165,9 +165,7 @@ func TestHealthKeepsXIDs(t *testing.T) {
 		return list
 	}
 	readUntil(t, s, "the expected findings", func(b *gpu.Batch, _ error) bool { return cmp.Equal(found(b), want) })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closeSession(t, s)
 	e.Remove("event") // as if the kernel log had been rotated
 	e.Add("boot 7")
 	s = open(t, e, healthPlan(), dcgm.Options{})

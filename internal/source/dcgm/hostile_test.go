@@ -28,7 +28,8 @@ type hostile struct {
 func (h *hostile) connect(hostengine.Address, Options) (engine, error) { return h, nil }
 
 func (h *hostile) fails() error {
-	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched, codeConnectionInvalid, -9999}
+	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched,
+		codeConnectionInvalid, -9999}
 	if h.patience == 0 || h.rng.IntN(h.patience) > 0 {
 		return nil
 	}
@@ -222,15 +223,19 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	h := &hostile{rng: rand.New(rand.NewPCG(seed, uint64(shape))), texts: []byte("GPU-1<<<NULL>>>\xff\xfeMIG 1g.10gb")}
 	h.patience = [...]int{0, 40, 400}[h.rng.IntN(3)]
 	bit := func(n int) bool { return shape>>n&1 != 0 }
-	onGPU := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
-	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
-		Peers: bit(1), Placement: bit(2),
+	onBoth, onGPU := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), gpu.KindsOf(gpu.KindGPU)
+	flex := gpu.Selector{Flex: true}
+	plan := &gpu.Plan{
+		Interval: time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, Peers: bit(1), Placement: bit(2),
 		Fields: []gpu.Field{
-			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, AllSamples: bit(4)},
-			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), AllSamples: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
-			{ID: 1001, Levels: onGPU, Profiling: true, AllSamples: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
+			{ID: 1, Text: true, Levels: onBoth}, {ID: 150, Levels: onBoth},
+			{ID: 155, Levels: onBoth, AllSamples: bit(4)}, {ID: 112, Levels: onGPU, AllSamples: true},
+			{ID: catalog.XIDErrors, Levels: onGPU},
+			{ID: 1001, Levels: onBoth, Profiling: true, AllSamples: bit(5)},
+			{ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onBoth},
 			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)},
-		}}
+		},
+	}
 	if bit(0) {
 		plan.Health = gpu.KindsOf(gpu.KindGPU, gpu.KindNVSwitch, gpu.KindConnectX, gpu.KindNode)
 	}
@@ -272,7 +277,8 @@ func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
 		}
 	}
 	for _, x := range b.Faults {
-		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 || x.Field >= len(s.plan.Fields) {
+		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates ||
+			x.Field < 0 || x.Field >= len(s.plan.Fields) {
 			t.Fatalf("seed %d: invalid fault %+v", seed, x)
 		}
 	}

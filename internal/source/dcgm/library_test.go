@@ -61,13 +61,17 @@ func TestLibrary(t *testing.T) {
 		dir, remote string
 		words       []string
 	}{
-		"whole":                               {build(), "", []string{"opened"}},
-		"missing":                             {t.TempDir(), "", []string{"reason unavailable", "cannot be loaded", "install DCGM 4", "LD_LIBRARY_PATH"}},
-		"broken":                              {broken, "", []string{"reason unavailable", "cannot be loaded", broken}},
-		"without a symbol that thin.h needs":  {build("dcgmGetLatestValues_v2"), "", []string{"reason version", "does not have dcgmGetLatestValues_v2", "DCGM 4.0 or newer"}},
-		"without a symbol that go-dcgm needs": {build("dcgmGetGpuStatus"), "", []string{"reason version", "does not have dcgmGetGpuStatus"}},
-		"without vsock, for a vsock address":  {build("dcgmConnect_v3"), "vsock://3", []string{"reason version", "vsock needs DCGM 4.5"}},
-		"without vsock, for a TCP address":    {build("dcgmConnect_v3"), "10.0.0.9", []string{"opened"}},
+		"whole": {build(), "", []string{"opened"}},
+		"missing": {t.TempDir(), "",
+			[]string{"reason unavailable", "cannot be loaded", "install DCGM 4", "LD_LIBRARY_PATH"}},
+		"broken": {broken, "", []string{"reason unavailable", "cannot be loaded", broken}},
+		"without a symbol that thin.h needs": {build("dcgmGetLatestValues_v2"), "",
+			[]string{"reason version", "does not have dcgmGetLatestValues_v2", "DCGM 4.0 or newer"}},
+		"without a symbol that go-dcgm needs": {build("dcgmGetGpuStatus"), "",
+			[]string{"reason version", "does not have dcgmGetGpuStatus"}},
+		"without vsock, for a vsock address": {build("dcgmConnect_v3"), "vsock://3",
+			[]string{"reason version", "vsock needs DCGM 4.5"}},
+		"without vsock, for a TCP address": {build("dcgmConnect_v3"), "10.0.0.9", []string{"opened"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "missing" && installed() {
@@ -125,7 +129,8 @@ func TestABI(t *testing.T) {
 		t.Fatal(err)
 	}
 	compile := func(t *testing.T, define string) ([]byte, error) {
-		cmd := exec.Command(gcc, "-fsyntax-only", "-Wall", "-Werror", "-I", headers, "-I", here, define, filepath.Join("testdata", "abi.c"))
+		cmd := exec.Command(gcc, "-fsyntax-only", "-Wall", "-Werror", "-I", headers, "-I", here, define,
+			filepath.Join("testdata", "abi.c"))
 		return cmd.CombinedOutput()
 	}
 	if out, err := compile(t, "-DABI"); err != nil {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -38,6 +36,19 @@ func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
 	return ids
 }
 
+// untilServed reads until a field has a value of each of n GPUs.
+func untilServed(t *testing.T, s *dcgm.Session, field, n int) *gpu.Batch {
+	t.Helper()
+	return readUntil(t, s, fmt.Sprintf("field #%d of %d GPUs", field, n), func(b *gpu.Batch, _ error) bool {
+		return len(servedGPUs(s, b, field)) == n
+	})
+}
+
+// isLost reports whether a fault is that of the lost GPU of a row.
+func isLost(f gpu.Fault, row int) bool {
+	return f.Row == row && f.Part == gpu.PartEntity && errors.Is(f.Err, gpu.ErrLost)
+}
+
 // If a GPU is lost when the session opens, only that GPU is missing. When it returns, the session ends, and the next
 // session reads it completely.
 func TestLostAmongOthers(t *testing.T) {
@@ -47,13 +58,11 @@ func TestLostAmongOthers(t *testing.T) {
 	s := open(t, e, losePlan(), logTo(&log))
 	mentions(t, log.String(), "DCGM cannot read a GPU", "gpu=3", "state=lost")
 	others := []uint32{0, 1, 2, 4, 5, 6, 7}
-	b := readUntil(t, s, "profiling of seven GPUs", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 7 })
+	b := untilServed(t, s, 1, 7)
 	for f := range 2 {
-		if diff := cmp.Diff(others, servedGPUs(s, b, f)); diff != "" {
-			t.Errorf("field #%d (-want +got):\n%s", f, diff)
-		}
+		checkEqual(t, fmt.Sprintf("field #%d", f), others, servedGPUs(s, b, f))
 	}
-	if len(b.Faults) != 1 || b.Faults[0].Part != gpu.PartEntity || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
+	if len(b.Faults) != 1 || !isLost(b.Faults[0], 3) {
 		t.Errorf("faults = %v, want only that GPU 3 is lost", shown(s, b))
 	}
 	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
@@ -67,7 +76,7 @@ func TestLostAmongOthers(t *testing.T) {
 
 	e.Replace(" status=lost", "")
 	s = follow(t, e, s, losePlan())
-	b = readUntil(t, s, "profiling of all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 8 })
+	b = untilServed(t, s, 1, 8)
 	if len(b.Faults) > 0 {
 		t.Errorf("batch after GPU 3 returned = %v, want no faults", shown(s, b))
 	}
@@ -88,7 +97,7 @@ func TestLostDuringOpen(t *testing.T) {
 			}
 			if n == 3 && code == -18 {
 				s = follow(t, e, s, plan)
-				readUntil(t, s, "all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 4 })
+				untilServed(t, s, 0, 4)
 			}
 		})
 	}
@@ -100,45 +109,19 @@ func TestLossIsNoticedImmediately(t *testing.T) {
 	plan := losePlan()
 	plan.Interval = interval
 	s := open(t, e, plan, dcgm.Options{})
-	readUntil(t, s, "profiling", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 })
+	untilServed(t, s, 1, 4)
 	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
-	b := readUntil(t, s, "a Read in which one GPU has no value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
-	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Part == gpu.PartEntity && errors.Is(x.Err, gpu.ErrLost) }) {
+	b := untilServed(t, s, 0, 3)
+	if !slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool { return isLost(f, 2) }) {
 		t.Errorf("batch = %v, want the fault gpu.ErrLost for the GPU without values", shown(s, b))
 	}
 	e.Replace("status=lost ", "")
-	readUntil(t, s, "all four", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 && len(b.Faults) == 0 })
+	if b := untilServed(t, s, 1, 4); len(b.Faults) != 0 {
+		t.Errorf("batch after the GPU returned = %v, want no faults", shown(s, b))
+	}
 	if s.Err() != nil {
 		t.Errorf("session ended: %v", s.Err())
 	}
-}
-
-// If the engine does not report at first which profiling fields a GPU has, it is queried again.
-func TestCapabilityIsQueriedAgain(t *testing.T) {
-	for _, code := range []string{"-11", "-57", "-1"} {
-		t.Run(code, func(t *testing.T) {
-			e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups "+code+" 3 1")...)
-			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
-			if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-				t.Errorf("batch before the engine reported the profiling fields = %v, want no value of them", got)
-			}
-			readUntilShown(t, s, profiled)
-			if s.Err() != nil {
-				t.Errorf("session ended: %v", s.Err())
-			}
-		})
-	}
-}
-
-// If the engine had no room for a watch, the watch is created once there is room.
-func TestRoomForGroups(t *testing.T) {
-	e := fakedcgm.New(t, world("groups 1")...)
-	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
-	if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
-		t.Errorf("batch while there was no room for another watch = %v, want no profiling value", got)
-	}
-	e.Remove("groups")
-	readUntilShown(t, s, profiled)
 }
 
 // If the engine did not report an identity, it is queried again. The next session has it.
@@ -183,8 +166,9 @@ func TestWithoutNVML(t *testing.T) {
 		e := fakedcgm.New(t, world("fail dcgmGetEntityGroupEntities "+code)...)
 		text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
 		mentions(t, text, "driver", code)
-		if s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU))); err == nil || gpu.Reason(err) != "unavailable" {
-			t.Errorf("session = %v, error = %v; want no session and an error with the reason unavailable", s, err)
+		_, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU)))
+		if gpu.Reason(err) != "unavailable" {
+			t.Errorf("Open: %v, want an error with the reason unavailable", err)
 		}
 	}
 }
@@ -193,15 +177,10 @@ func TestWithoutNVML(t *testing.T) {
 func TestUnwatch(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{})
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	closeSession(t, s)
 	checkClosed(t, e)
 	e.Add("fail dcgmUnwatchFields -17")
-	s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = openAt(t, dcgm.New(dcgm.Options{}), planOf(field(150, onGPU)))
 	if err := s.Close(); !errors.Is(err, gpu.ErrPermission) {
 		t.Errorf("Close: %v, want %v", err, gpu.ErrPermission)
 	}
@@ -210,13 +189,11 @@ func TestUnwatch(t *testing.T) {
 // A remote engine logs one unnecessary error at Open, for the driver's version, and none at Close.
 func TestUnwatchErrorsInEngineLog(t *testing.T) {
 	e := fakedcgm.New(t, gpusOf(8)...)
-	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{Remote: engineAt("10.0.0.9")})
+	s := open(t, e, planOf(field(150, onGPU), text(1)), remoteEngine)
 	if s.Topology().Driver == "" {
 		t.Error("driver version is empty, want the engine's")
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closeSession(t, s)
 	if n := e.Count("log.unwatch"); n != 1 {
 		t.Errorf("errors in the engine's log = %d, want 1", n)
 	}
@@ -225,21 +202,19 @@ func TestUnwatchErrorsInEngineLog(t *testing.T) {
 
 // Values that were not requested do not become samples, and do not end the session.
 func TestStrays(t *testing.T) {
-	var strays []string
-	for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {
-		for _, group := range []string{"0 0", "1 0", "1 1", "4 7", "257 0", "6 4294967295", "1 99"} {
+	for _, group := range []string{"0 0", "1 0", "1 1", "4 7", "257 0", "6 4294967295", "1 99"} {
+		strays := []string{"stray 1 0 54 s 0", "stray 1 0 150 361 7", "stray 257 0 150 i 7", "value gpu:* 112 int 4"}
+		for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {
 			strays = append(strays, fmt.Sprintf("stray %s %d i 7", group, id))
 		}
-	}
-	for chunk := range slices.Chunk(strays, 60) {
-		more := append(slices.Clone(chunk), "stray 1 0 54 s 0", "stray 1 0 150 361 7", "stray 257 0 150 i 7", "value gpu:* 112 int 4")
-		e := fakedcgm.New(t, world(more...)...)
+		e := fakedcgm.New(t, world(strays...)...)
 		plan := planOf(field(150, onGPU), events(112), every(156, interval))
 		plan.Placement = true
 		s := open(t, e, plan, dcgm.Options{})
 		for range 3 {
 			for _, x := range read(t, s).Samples {
-				if x.Value == gpu.Int(7) && x.Field != 1 { // the plan requests field 112, so its stray values may be shown
+				// The plan requests field 112, so its stray values may be shown.
+				if x.Value == gpu.Int(7) && x.Field != 1 {
 					t.Errorf("%v was not requested, want no sample", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
 				}
 			}
@@ -248,24 +223,14 @@ func TestStrays(t *testing.T) {
 		if uuid := s.Topology().Devices[0].UUID; len(uuid) > 256 {
 			t.Errorf("string without a terminator has %d bytes, want at most 256", len(uuid))
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(strays) < 100 || strings.Count(strays[0], " ") != 5 {
-		t.Fatal("the engine returned too few or invalid stray values, want at least 100 lines of 6 words")
+		closeSession(t, s)
 	}
 }
 
 // follow reads until the session ends because of the topology, and opens the next session, like the collector.
 func follow(t *testing.T, e *fakedcgm.Engine, s *dcgm.Session, plan *gpu.Plan) *dcgm.Session {
 	t.Helper()
-	readUntil(t, s, "the end of the session", func(*gpu.Batch, error) bool { return s.Err() != nil })
-	if !errors.Is(s.Err(), gpu.ErrTopology) {
-		t.Fatalf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, s, gpu.ErrTopology)
+	closeSession(t, s)
 	return open(t, e, plan, dcgm.Options{})
 }

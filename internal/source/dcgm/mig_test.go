@@ -3,11 +3,7 @@
 package dcgm_test
 
 import (
-	"context"
-	"errors"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -39,22 +35,16 @@ func TestDividedInstances(t *testing.T) {
 	plan := planOf(profiling(1001))
 	plan.Devices = gpu.Selector{Minor: true}
 	s := open(t, e, plan, dcgm.Options{})
-	want := []gpu.Device{instance(1, 2, "3g.40gb", ""), instance(2, 5, "2g.20gb", "MIG-whole"), instance(3, 6, "1g.10gb", "")}
-	if diff := cmp.Diff(want, s.Topology().Devices); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	want := []gpu.Device{instance(1, 2, "3g.40gb", ""), instance(2, 5, "2g.20gb", "MIG-whole"),
+		instance(3, 6, "1g.10gb", "")}
+	checkEqual(t, "devices", want, s.Topology().Devices)
 	read(t, s)
 	if err := s.Err(); err != nil {
 		t.Fatalf("session ended: %v", err)
 	}
 	e.Remove("compute 11")
-	if err := s.Read(context.Background(), gpu.ReadRequest{}, &gpu.Batch{}); err != nil && !errors.Is(err, gpu.ErrTopology) {
-		t.Errorf("Read: %v", err)
-	}
-	if err := s.Err(); !errors.Is(err, gpu.ErrTopology) {
-		t.Errorf("session ended with %v, want %v", err, gpu.ErrTopology)
-	}
-	s.Close()
+	ends(t, s, gpu.ErrTopology)
+	closeSession(t, s)
 	if d := open(t, e, plan, dcgm.Options{}).Topology().Devices[0]; d.MIGUUID != "MIG-part-0" {
 		t.Errorf("one compute instance left: MIG UUID = %q, want MIG-part-0", d.MIGUUID)
 	}

@@ -39,7 +39,8 @@ func (q *quietEngine) destroyGroup(handle) error { return nil }
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
-	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
+	w := &watch{group: &group{rows: []int{0}},
+		sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9"}
 	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}), plan)
 	s.rows = map[entity]int{{groupGPU, 0}: 0}
@@ -73,7 +74,8 @@ func TestNewestOfSeveral(t *testing.T) {
 			return s.clock.newest
 		},
 		"latest time of the watch": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, nil) })
+			s.each(readout{samples: e.samples}, nil,
+				func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, nil) })
 			return w.latest
 		},
 	} {
@@ -125,7 +127,8 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 			first := s.watches.slots[0].date
 			got := read(engine, engine+1e6)
 			if s.watches.slots[0].date != first || got[1] != 0 {
-				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v, want 0 and 0", s.watches.slots[0].date-first, got[1])
+				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v, want 0 and 0",
+					s.watches.slots[0].date-first, got[1])
 			}
 			if got := read(engine-60e6, engine-60e6); got[0] != 0 || got[1] != 0 { // the engine's clock was set back
 				t.Errorf("ages after the clock was set back = %v, want 0", got)
@@ -159,7 +162,8 @@ func TestTrailAfterClockSetBack(t *testing.T) {
 			s.addSample(&b, row, f, x, nil)
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
-			t.Errorf("sample %d with time %d: trail = %v, newest = %v, want only this sample in both", i, at*1000, b.Trails, b.Samples)
+			t.Errorf("sample %d with time %d: trail = %v, newest = %v, want only this sample in both", i, at*1000,
+				b.Trails, b.Samples)
 		}
 	}
 }
@@ -191,7 +195,8 @@ func TestTrailOfAHistory(t *testing.T) {
 			got = append(got, x.Time/1000)
 		}
 		if !slices.Equal(got, tt.want) || len(b.Samples) != 1 || b.Samples[0].Time != now*1000 {
-			t.Errorf("%s: trail = %v, want %v; newest = %v, want one sample at %d", name, got, tt.want, b.Samples, now*1000)
+			t.Errorf("%s: trail = %v, want %v; newest = %v, want one sample at %d", name, got, tt.want, b.Samples,
+				now*1000)
 		}
 	}
 }
@@ -232,7 +237,8 @@ func TestWhenHistoriesAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {
-			t.Errorf("after %v: reads of the history = %d, want some: %t; XIDs = %v, want %d", step.at, e.reads, step.reading, b.XIDs, step.xids)
+			t.Errorf("after %v: reads of the history = %d, want some: %t; XIDs = %v, want %d", step.at, e.reads,
+				step.reading, b.XIDs, step.xids)
 		}
 	}
 }

@@ -3,9 +3,8 @@
 package dcgm_test
 
 import (
+	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -14,15 +13,13 @@ import (
 
 // socket returns a script of three GPUs: two on NUMA node 0, connected by NVLink, and one on node 1.
 func socket(more ...string) []string {
-	lines := append([]string{}, versions...)
-	lines = append(lines,
+	return slices.Concat(versions, []string{
 		gpuLine(0, "cpus=0-31,64-95"), gpuLine(1, "cpus=0-31,64-95"), gpuLine(2, "cpus=32-63,96,510-511"),
 		"path 0 1 phb nvlinks=18", "path 0 2 sys", "path 1 2 sys nvlinks=36",
 		"value gpu:* 150 int 45", "value gpu:* 70-73 int 0", "value gpu:* 86-89 int 0",
 		"value gpu:0 86 int 1", "value gpu:1 86 int 1", "value gpu:2 86 int 2",
 		"value gpu:0 70 int 15", "value gpu:0 71 int 1",
-	)
-	return append(lines, more...)
+	}, more)
 }
 
 func TestPlacement(t *testing.T) {
@@ -32,40 +29,40 @@ func TestPlacement(t *testing.T) {
 		{A: 0, B: 2, Path: gpu.PathSystem},
 		{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 36},
 	}
-	narrow := append([]gpu.Pair{}, wide...)
+	narrow := slices.Clone(wide)
 	narrow[2].NVLinks = 0 // 36 links need the newer structure
+	places := []*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}
+	nodeless := []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}
 	for name, tt := range map[string]struct {
 		more   []string
 		pairs  []gpu.Pair
 		places []*gpu.Place
 	}{
-		"whole": {nil, wide, []*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"old engine": {[]string{"old"}, narrow,
-			[]*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"several NUMA nodes, or none": {[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide,
-			[]*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
-		"no topology": {[]string{"fail dcgmGetDeviceTopology -6"}, nil,
+		"whole":      {nil, wide, places},
+		"old engine": {[]string{"old"}, narrow, places},
+		"several NUMA nodes, or none": {
+			[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide, nodeless},
+		"no topology": {
+			[]string{"fail dcgmGetDeviceTopology -6"}, nil,
 			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0}, {NUMANode: 1}}},
-		"one GPU without a topology": {[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
+		"one GPU without a topology": {
+			[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
 			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"no fields":                 {[]string{"unknown 86"}, wide, []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
-		"no fields and no topology": {[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
+		"no fields": {[]string{"unknown 86"}, wide, nodeless},
+		"no fields and no topology": {
+			[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, socket(tt.more...)...)
 			plan := planOf(field(150, onGPU))
 			plan.Placement = true
 			s := open(t, e, plan, dcgm.Options{})
-			if diff := cmp.Diff(tt.pairs, s.Topology().Pairs); diff != "" {
-				t.Errorf("pairs (-want +got):\n%s", diff)
-			}
-			var places []*gpu.Place
+			checkEqual(t, "pairs", tt.pairs, s.Topology().Pairs)
+			var got []*gpu.Place
 			for _, d := range s.Topology().Devices {
-				places = append(places, d.Place)
+				got = append(got, d.Place)
 			}
-			if diff := cmp.Diff(tt.places, places); diff != "" {
-				t.Errorf("places (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "places", tt.places, got)
 			if n := len(read(t, s).Samples); n != 3 {
 				t.Errorf("samples = %d, want 3", n)
 			}
@@ -82,19 +79,22 @@ func TestPlacementOfSelected(t *testing.T) {
 		sel   gpu.Selector
 		pairs []gpu.Pair
 	}{
-		"two":       {gpu.Selector{Major: true, MajorIDs: []uint32{1, 2}}, []gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 36}}},
+		"two": {gpu.Selector{Major: true, MajorIDs: []uint32{1, 2}},
+			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 36}}},
 		"one":       {gpu.Selector{Major: true, MajorIDs: []uint32{2}}, nil},
 		"instances": {gpu.Selector{Minor: true}, nil},
-		"between":   {gpu.Selector{Flex: true}, []gpu.Pair{{A: 0, B: 2, Path: gpu.PathHostBridge, NVLinks: 18}, {A: 0, B: 3, Path: gpu.PathSystem}, {A: 2, B: 3, Path: gpu.PathSystem, NVLinks: 36}}},
+		"between": {gpu.Selector{Flex: true}, []gpu.Pair{
+			{A: 0, B: 2, Path: gpu.PathHostBridge, NVLinks: 18},
+			{A: 0, B: 3, Path: gpu.PathSystem},
+			{A: 2, B: 3, Path: gpu.PathSystem, NVLinks: 36},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, socket("instance 3 gpu=0 nvml=1 profile=1g.10gb")...)
 			plan := planOf(field(150, onGPU))
 			plan.Placement, plan.Devices = true, tt.sel
 			s := open(t, e, plan, dcgm.Options{})
-			if diff := cmp.Diff(tt.pairs, s.Topology().Pairs); diff != "" {
-				t.Errorf("pairs (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "pairs", tt.pairs, s.Topology().Pairs)
 			for _, d := range s.Topology().Devices {
 				if (d.Place != nil) != (d.Entity.Kind == gpu.KindGPU) {
 					t.Errorf("%v: placement = %v, want one only for GPUs", d.Entity, d.Place)

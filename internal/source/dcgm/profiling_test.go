@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -34,41 +32,57 @@ func readUntilShown(t *testing.T, s *dcgm.Session, want []string) *gpu.Batch {
 	})
 }
 
-// If another profiler uses the counters when the session opens, the fields have a fault. They are served when that
-// profiler stops.
-func TestOtherProfiler(t *testing.T) {
-	for _, code := range []string{"-34", "-37", "-54"} {
-		t.Run(code, func(t *testing.T) {
-			e := fakedcgm.New(t, world("profiler "+code)...)
+// If the engine rejects profiling fields when the session opens, they have a fault. They are served as soon as the
+// engine accepts them: another profiler stops, there is room for the watch, or the engine knows the GPU's fields.
+func TestProfilingAcceptedLater(t *testing.T) {
+	for line, code := range map[string]string{
+		"profiler -34": "(-34)",
+		"profiler -37": "(-37)",
+		"profiler -54": "(-54)",
+		// Only some fields have a fault, or only for a moment.
+		"groups 1": "",
+		"fail dcgmProfGetSupportedMetricGroups -11 3 1": "",
+		"fail dcgmProfGetSupportedMetricGroups -57 3 1": "",
+		"fail dcgmProfGetSupportedMetricGroups -1 3 1":  "",
+	} {
+		t.Run(line, func(t *testing.T) {
+			e := fakedcgm.New(t, world(line)...)
 			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 			for range 5 {
 				b := read(t, s)
-				if diff := cmp.Diff(unprofiled, shown(s, b)); diff != "" {
-					t.Errorf("batch while another profiler runs (-want +got):\n%s", diff)
+				if slices.Contains(shown(s, b), "GPU 1 #1 0.5") {
+					t.Errorf("batch before the engine accepts the fields = %v, want no value of them", shown(s, b))
 				}
-				mentions(t, b.Faults[0].Err.Error(), "("+code+")")
+				if code == "" {
+					break
+				}
+				checkEqual(t, "batch before the engine accepts the fields", unprofiled, shown(s, b))
+				mentions(t, b.Faults[0].Err.Error(), code)
 				pause()
 			}
-			e.Remove("profiler")
+			e.Remove(strings.Fields(line)[0])
 			readUntilShown(t, s, profiled)
+			if s.Err() != nil {
+				t.Errorf("session ended: %v", s.Err())
+			}
 		})
 	}
 }
 
-// If profiling fields cannot be watched, the reason must say what is missing. The module does not load in a process without
-// SYS_ADMIN. A process with it lacks the module's package.
+// If profiling fields cannot be watched, the reason must say what is missing. The module does not load in a process
+// without SYS_ADMIN. A process with it lacks the module's package.
 func TestMissingForProfiling(t *testing.T) {
 	for name, tt := range map[string]struct {
-		code    string // of the query for profiling fields, or of watches
-		options dcgm.Options
-		want    string
+		code          string // of the query for profiling fields, or of watches
+		mayNotProfile bool
+		want          string
 	}{
-		"module missing, without the capability":     {"prof=error:-33", dcgm.Options{MayNotProfile: true}, "needs_sys_admin"},
-		"module missing, with the capability":        {"prof=error:-33", dcgm.Options{}, "needs_dcgm"},
-		"query denied":                               {"prof=error:-29", dcgm.Options{}, "needs_sys_admin"},
-		"watch denied":                               {"profiler -17", dcgm.Options{}, "needs_sys_admin"},
-		"GPU without profiling fields":               {"prof=none", dcgm.Options{MayNotProfile: true}, "not_supported"},
-		"GPU for which the engine rejects profiling": {"prof=error:-36", dcgm.Options{MayNotProfile: true}, "not_supported"},
+		"module missing, without the capability":     {"prof=error:-33", true, "needs_sys_admin"},
+		"module missing, with the capability":        {"prof=error:-33", false, "needs_dcgm"},
+		"query denied":                               {"prof=error:-29", false, "needs_sys_admin"},
+		"watch denied":                               {"profiler -17", false, "needs_sys_admin"},
+		"GPU without profiling fields":               {"prof=none", true, "not_supported"},
+		"GPU for which the engine rejects profiling": {"prof=error:-36", true, "not_supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := world()
@@ -79,14 +93,12 @@ func TestMissingForProfiling(t *testing.T) {
 			} else {
 				lines = append(lines, tt.code)
 			}
-			s := open(t, fakedcgm.New(t, lines...), profilingPlan(), tt.options)
+			s := open(t, fakedcgm.New(t, lines...), profilingPlan(), dcgm.Options{MayNotProfile: tt.mayNotProfile})
 			var want []string
 			for _, line := range unprofiled {
 				want = append(want, strings.Replace(line, "unavailable", tt.want, 1))
 			}
-			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			checkEqual(t, "batch", want, shown(s, read(t, s)))
 		})
 	}
 }
@@ -117,7 +129,8 @@ func TestUnwatchedFieldsAreLogged(t *testing.T) {
 	mentions(t, got[0], "level=WARN", `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
 		`devices="GPU 0, GPU 1, GPU instance 7 of GPU 1, GPU instance 8 of GPU 1"`)
 	mentions(t, got[1], "level=INFO", "fields=FIELD_1002", "-36", "GPU 0")
-	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not have this profiling field", `devices="GPU 2"`)
+	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not have this profiling field",
+		`devices="GPU 2"`)
 	mentions(t, got[3], "level=INFO", "fields=FIELD_1002", "does not have this profiling field", `devices="GPU 2"`)
 }
 
@@ -127,7 +140,8 @@ func TestMissingEntitiesAreNoWarning(t *testing.T) {
 	plan := planOf(field(150, onGPU), field(862, gpu.KindsOf(gpu.KindNVSwitch)), field(1110, gpu.KindsOf(gpu.KindCPU)))
 	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
 	open(t, fakedcgm.New(t, gpuLine(0, ""), "without cpu"), plan, logTo(&log))
-	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected", "the engine cannot list a CPU", "-33")
+	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected",
+		"the engine cannot list a CPU", "-33")
 	if strings.Contains(log.String(), "WARN") {
 		t.Errorf("log has warnings:\n%s", log.String())
 	}
@@ -165,7 +179,7 @@ func TestContradictedProfiling(t *testing.T) {
 	plan.Fields[1].Range = &gpu.Range{Max: 1}
 	plan.Counters = []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "ENGINE", Field: 1, Scale: 1}}
 	judged := *plan
-	judged.Interval = time.Second // shorter windows of profiling are not compared; the engine's interval does not matter
+	judged.Interval = time.Second // shorter windows of profiling are not compared
 	s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 	builder := snapshot.NewBuilder(s.Topology(), &judged, nil)
 	var b gpu.Batch
@@ -284,7 +298,8 @@ func TestProfilingAfterFreeze(t *testing.T) {
 // When another profiler stops, the rejected watch is split if necessary, so that only the unknown field is missing.
 func TestHeldFieldsAreIsolated(t *testing.T) {
 	e := fakedcgm.New(t, world("unknown 1004", "profiler -34")...)
-	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)), dcgm.Options{}.RetryRefused(interval))
+	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)),
+		dcgm.Options{}.RetryRefused(interval))
 	read(t, s)
 	e.Remove("profiler")
 	var want []string

@@ -21,7 +21,8 @@ func TestReads(t *testing.T) {
 			}
 			f.Levels = gpu.KindsOf(gpu.KindGPU)
 		}
-		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: gpu.KindsOf(gpu.KindGPU), Peers: true, Placement: true}) {
+		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: gpu.KindsOf(gpu.KindGPU), Peers: true,
+			Placement: true}) {
 			t.Errorf("%s: Reads = false, want true", e.Name)
 		}
 	}

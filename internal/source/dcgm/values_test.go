@@ -19,6 +19,11 @@ func doubleSample(v float64) *sample {
 	return &sample{at: 1, kind: kindDouble, bits: math.Float64bits(v)}
 }
 
+// failedSample returns a sample with a status, and with a blank as its value.
+func failedSample(status int32) *sample {
+	return &sample{at: 1, kind: kindInt, bits: uint64(blankInt + 3), status: status}
+}
+
 func TestDecode(t *testing.T) {
 	textSample := &sample{at: 1, kind: kindText}
 	for name, tt := range map[string]struct {
@@ -41,11 +46,11 @@ func TestDecode(t *testing.T) {
 		"time":                    {number, &sample{at: 1, kind: kindTimestamp, bits: 99}, "", gpu.Int(99), nil},
 		"structure":               {number, &sample{at: 1, kind: 'b', bits: 99}, "", gpu.Value{}, nil},
 		"without a time":          {number, &sample{kind: kindInt, bits: 99}, "", gpu.Value{}, nil},
-		"not watched":             {number, &sample{at: 1, kind: kindInt, bits: 99, status: -16}, "", gpu.Value{}, nil},
-		"status no permission":    {number, &sample{at: 1, kind: kindInt, bits: 99, status: -17}, "", gpu.Value{}, gpu.ErrPermission},
-		"status GPU lost":         {number, &sample{at: 1, kind: kindInt, bits: 99, status: -18}, "", gpu.Value{}, gpu.ErrLost},
-		"unknown status":          {number, &sample{at: 1, kind: kindInt, bits: 99, status: -12345}, "", gpu.Value{}, nil},
-		"status before the value": {number, &sample{at: 1, kind: kindInt, bits: uint64(blankInt + 3), status: -6}, "", gpu.Value{}, gpu.ErrNotSupported},
+		"not watched":             {number, failedSample(-16), "", gpu.Value{}, nil},
+		"status no permission":    {number, failedSample(-17), "", gpu.Value{}, gpu.ErrPermission},
+		"status GPU lost":         {number, failedSample(-18), "", gpu.Value{}, gpu.ErrLost},
+		"unknown status":          {number, failedSample(-12345), "", gpu.Value{}, nil},
+		"status before the value": {number, failedSample(-6), "", gpu.Value{}, gpu.ErrNotSupported},
 	} {
 		got, err := decode(tt.field, tt.in, []byte(tt.text))
 		if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
@@ -62,12 +67,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add(int64(1), uint64(0), int32(0), byte('s'), true, "<<<NOT_FOUND>>>")
 	f.Add(int64(0), uint64(5), int32(-14), byte('i'), true, "x")
 	f.Fuzz(func(t *testing.T, at int64, bits uint64, status int32, kind byte, isText bool, text string) {
-		v, err := decode(&gpu.Field{Text: isText}, &sample{at: at, bits: bits, status: status, kind: kind}, []byte(text))
+		v, err := decode(&gpu.Field{Text: isText}, &sample{at: at, bits: bits, status: status, kind: kind},
+			[]byte(text))
 		if v.IsAbsent() {
 			return
 		}
 		if err != nil || status != 0 || at <= 0 {
-			t.Errorf("value %v with error %v, status %d, time %d; want a value only without error, with status 0 and a time", v, err, status, at)
+			t.Errorf("value %v with error %v, status %d, time %d; "+
+				"want a value only without error, with status 0 and a time", v, err, status, at)
 		}
 		if v.IsText() != isText {
 			t.Errorf("%v: IsText = %t, want %t", v, v.IsText(), isText)
@@ -129,7 +136,9 @@ func TestVersionOf(t *testing.T) {
 			t.Errorf("versionOf(%q) = %q, want %q", info, got, want)
 		}
 	}
-	for version, want := range map[string]string{"4.6.1": "4.6", "4.7.0-rc1": "4.7", "4.10.2": "4.10", "5.0": "5.0", "": ""} {
+	for version, want := range map[string]string{
+		"4.6.1": "4.6", "4.7.0-rc1": "4.7", "4.10.2": "4.10", "5.0": "5.0", "": "",
+	} {
 		if got := releaseOf(version); got != want {
 			t.Errorf("releaseOf(%q) = %q, want %q", version, got, want)
 		}
@@ -144,7 +153,8 @@ func FuzzLinkEntity(f *testing.F) {
 		a := link{parent: entity{entityGroup(kindA), uint32(idA)}, index: uint32(indexA)}
 		b := link{parent: entity{entityGroup(kindB), uint32(idB)}, index: uint32(indexB)}
 		if (a == b) != (a.entity() == b.entity()) {
-			t.Errorf("%+v has entity %v, %+v has %v; want equal entities only for equal links", a, a.entity(), b, b.entity())
+			t.Errorf("%+v has entity %v, %+v has %v; want equal entities only for equal links", a, a.entity(), b,
+				b.entity())
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -81,16 +83,21 @@ func planOf(fields ...gpu.Field) *gpu.Plan {
 // engine.
 func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcgm.Session {
 	t.Helper()
-	s, err := dcgm.New(o).Open(context.Background(), plan)
+	s := openAt(t, dcgm.New(o), plan)
+	t.Cleanup(func() {
+		closeSession(t, s)
+		checkClosed(t, e)
+	})
+	return s
+}
+
+// openAt opens a session that the test must close.
+func openAt(t testing.TB, source *dcgm.Source, plan *gpu.Plan) *dcgm.Session {
+	t.Helper()
+	s, err := source.Open(t.Context(), plan)
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		checkClosed(t, e)
-	})
 	return s
 }
 
@@ -101,13 +108,31 @@ func checkClosed(t testing.TB, e *fakedcgm.Engine) {
 	}
 }
 
+// xidPlan requests temperatures and XIDs.
+func xidPlan() *gpu.Plan { return planOf(field(150, onGPU), events(230)) }
+
 func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
 	t.Helper()
-	var b gpu.Batch
-	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
+	b, err := tryRead(s)
+	if err != nil {
 		t.Fatalf("Read: %v", err)
 	}
-	return &b
+	return b
+}
+
+func tryRead(s *dcgm.Session) (*gpu.Batch, error) {
+	var b gpu.Batch
+	err := s.Read(context.Background(), gpu.ReadRequest{}, &b)
+	return &b, err
+}
+
+// ends reads until the session ends, and checks the error.
+func ends(t testing.TB, s *dcgm.Session, want error) {
+	t.Helper()
+	readUntil(t, s, "the end of the session", func(*gpu.Batch, error) bool { return s.Err() != nil })
+	if !errors.Is(s.Err(), want) {
+		t.Errorf("Err = %v, want %v", s.Err(), want)
+	}
 }
 
 // readUntil reads until ok returns true for a batch, and returns it.
@@ -115,13 +140,12 @@ func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, e
 	t.Helper()
 	end := time.Now().Add(deadline)
 	for {
-		var b gpu.Batch
-		err := s.Read(context.Background(), gpu.ReadRequest{}, &b)
-		if ok(&b, err) {
-			return &b
+		b, err := tryRead(s)
+		if ok(b, err) {
+			return b
 		}
 		if time.Now().After(end) {
-			t.Fatalf("timed out waiting for %s; last batch: %v, error %v", what, shown(s, &b), err)
+			t.Fatalf("timed out waiting for %s; last batch: %v, error %v", what, shown(s, b), err)
 		}
 		pause()
 	}
@@ -168,6 +192,21 @@ func failsToOpen(t *testing.T, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Option
 	}
 	checkClosed(t, e)
 	return err.Error()
+}
+
+// checkEqual checks that two values are equal.
+func checkEqual[T any](t testing.TB, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func closeSession(t testing.TB, s *dcgm.Session) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 func mentions(t *testing.T, text string, words ...string) {

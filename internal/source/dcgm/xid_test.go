@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
@@ -43,25 +41,19 @@ func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 func TestXIDsOfInstances(t *testing.T) {
 	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "g": {Major: true}} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world("gpu 2 uuid=GPU-2 name=H100 bus=00000000:3D:00.0 index=2 minor=1 status=ok prof=none")...)
-			plan := planOf(field(150, onGPU), events(230))
+			e := fakedcgm.New(t, world("gpu 2 uuid=GPU-2 name=H100 bus=00000000:3D:00.0 index=2 minor=1 prof=none")...)
+			plan := xidPlan()
 			plan.Devices = sel
 			s := open(t, e, plan, dcgm.Options{})
 			read(t, s)
-			e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13", "event 4 gpu:1 230 94",
+			e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13",
+				"event 4 gpu:1 230 94",
 				"event 5 gpu:0 230 79", "event 6 instance:7 230 43")
 			want := []string{"GPU 0: 79", "GPU 1/1: 13", "GPU 1/1: 43", "GPU 1/1: 43", "GPU 1/2: 31", "GPU 1: 94"}
-			if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
-				t.Errorf("XIDs (-want +got):\n%s", diff)
-			}
-			next, err := dcgm.New(dcgm.Options{}).Open(t.Context(), plan)
-			if err != nil {
-				t.Fatal(err)
-			}
+			checkEqual(t, "XIDs", want, counted(t, s, len(want)))
+			next := openAt(t, dcgm.New(dcgm.Options{}), plan)
 			defer next.Close()
-			if diff := cmp.Diff(want, counted(t, next, len(want))); diff != "" {
-				t.Errorf("XIDs of the next session (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "XIDs of the next session", want, counted(t, next, len(want)))
 		})
 	}
 }
@@ -69,18 +61,16 @@ func TestXIDsOfInstances(t *testing.T) {
 // An engine that does not watch XIDs of instances serves those of the GPUs.
 func TestXIDsOfGPUsAlone(t *testing.T) {
 	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 5")...)
-	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	s := open(t, e, xidPlan(), dcgm.Options{})
 	read(t, s)
 	e.Add("event 1 gpu:1 230 94")
-	if diff := cmp.Diff([]string{"GPU 1: 94"}, counted(t, s, 1)); diff != "" {
-		t.Errorf("XIDs (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "XIDs", []string{"GPU 1: 94"}, counted(t, s, 1))
 }
 
 // If the latest XID is 0, an engine has no history to read.
 func TestXIDOfZero(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 230 int 0")...)
-	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	s := open(t, e, xidPlan(), dcgm.Options{})
 	b := readUntil(t, s, "GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
 	if n := e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
 		t.Errorf("history reads = %d, XIDs = %v; want none of either", n, b.XIDs)
@@ -91,7 +81,7 @@ func TestXIDOfZero(t *testing.T) {
 // counted. XIDs with the same date or the same code are each counted once.
 func TestLateXIDs(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	s := open(t, e, xidPlan(), dcgm.Options{})
 	read(t, s)
 	e.Add("event 1 gpu:0 230 31")
 	if got := counted(t, s, 1); len(got) != 1 {
@@ -99,14 +89,10 @@ func TestLateXIDs(t *testing.T) {
 	}
 	e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5", "event 5 gpu:1 230 79 8")
 	want := []string{"GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79"}
-	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
-		t.Errorf("late XIDs (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "late XIDs", want, counted(t, s, len(want)))
 	e.Add("event 6 gpu:0 230 62", "event 7 gpu:0 230 119 1.2")
 	want = []string{"GPU 0: 119", "GPU 0: 62"}
-	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
-		t.Errorf("a late XID and a new one (-want +got):\n%s", diff)
-	}
+	checkEqual(t, "a late XID and a new one", want, counted(t, s, len(want)))
 }
 
 // A session reports an XID once, and every session reports it with the same ID, even if the engine's clock is set.
@@ -114,8 +100,8 @@ func TestXIDKeepsItsID(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
-			plan := planOf(field(150, onGPU), events(230))
+			src := dcgm.New(remoteEngine)
+			plan := xidPlan()
 			var reported []int64
 			look := func(s *dcgm.Session) {
 				t.Helper()
@@ -123,15 +109,8 @@ func TestXIDKeepsItsID(t *testing.T) {
 					reported = append(reported, x.ID)
 				}
 			}
-			open := func() *dcgm.Session {
-				s, err := src.Open(t.Context(), plan)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { s.Close() })
-				return s
-			}
-			s := open()
+			s := openAt(t, src, plan)
+			defer s.Close()
 			read(t, s)
 			e.Add("event 1 gpu:0 230 31")
 			look(s)
@@ -143,26 +122,26 @@ func TestXIDKeepsItsID(t *testing.T) {
 			if len(reported) != 1 {
 				t.Fatalf("session reported %v, want one XID", reported)
 			}
-			look(open())
+			next := openAt(t, src, plan)
+			defer next.Close()
+			look(next)
 			if len(reported) != 2 || reported[0] != reported[1] {
 				t.Errorf("next session reported %v, want the same XID", reported)
 			}
 			// A new XID with the same code is another XID, with the current time.
 			e.Add("event 2 gpu:0 230 31")
-			var second gpu.XID
-			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
-				for _, x := range b.XIDs {
-					switch {
-					case x.ID != reported[0]:
-						second = x
-					case !b.XIDsRepeat:
-						t.Errorf("first XID is reported again: XIDsRepeat = false, want true")
-					}
-				}
-				return second.ID != 0
+			b := readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
+				return slices.ContainsFunc(b.XIDs, func(x gpu.XID) bool { return x.ID != reported[0] })
 			})
-			if age := time.Since(time.Unix(0, second.Time)); age < -5*time.Second || age > 5*time.Second {
-				t.Errorf("age of the second XID = %v, want at most 5s", age)
+			// If the engine's clock was set back, all XIDs are reported again.
+			repeats := step[0] == '-'
+			if b.XIDsRepeat != repeats || repeats != (len(b.XIDs) == 2) {
+				t.Errorf("XIDs = %+v, XIDsRepeat = %t; want the first one again: %t", b.XIDs, b.XIDsRepeat, repeats)
+			}
+			for _, x := range b.XIDs {
+				if x.ID != reported[0] && !isNow(x.Time) {
+					t.Errorf("time of the second XID = %v, want the current time", time.Unix(0, x.Time))
+				}
 			}
 		})
 	}
@@ -171,14 +150,9 @@ func TestXIDKeepsItsID(t *testing.T) {
 // poke makes the engine read its script, with a Read of another session.
 func poke(t *testing.T) {
 	t.Helper()
-	other, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(156, onGPU)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := openAt(t, dcgm.New(dcgm.Options{}), planOf(field(156, onGPU)))
 	read(t, other)
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closeSession(t, other)
 }
 
 // The engine appends blank samples to the XID field of a lost GPU, and of all GPUs after a GSP timeout. Then the
@@ -206,16 +180,14 @@ func TestXIDsBehindBlanks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+			s := open(t, e, xidPlan(), dcgm.Options{})
 			read(t, s)
 			e.Add(tt.events...)
 			tt.blind(e)
 			poke(t) // the event happens
 			pause()
 			pause() // the engine appends a blank
-			if diff := cmp.Diff(tt.want, counted(t, s, len(tt.want))); diff != "" {
-				t.Errorf("XIDs (-want +got):\n%s", diff)
-			}
+			checkEqual(t, "XIDs", tt.want, counted(t, s, len(tt.want)))
 		})
 	}
 }
@@ -226,7 +198,7 @@ func TestDetachedGPUComesBack(t *testing.T) {
 	for name, reads := range map[string]int{"read while detached": 3, "not read while detached": 0} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			plan := planOf(field(150, onGPU), events(230))
+			plan := xidPlan()
 			s := open(t, e, plan, dcgm.Options{})
 			readUntil(t, s, "values of both GPUs", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
 			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=detached ")
@@ -237,7 +209,8 @@ func TestDetachedGPUComesBack(t *testing.T) {
 			}
 			e.Replace(" status=detached", "")
 			s = follow(t, e, s, plan)
-			readUntil(t, s, "values of both GPUs again", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
+			readUntil(t, s, "values of both GPUs again",
+				func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
 		})
 	}
 }

@@ -41,12 +41,14 @@ func board(id uint32, uuid string) gpu.Device {
 }
 
 func instance(id, of uint32, uuid string, mig uint32) gpu.Device {
-	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: of}, UUID: uuid, InstanceID: mig}
+	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: of},
+		UUID: uuid, InstanceID: mig}
 }
 
-func newPair() (engine, driver *fakeDriver, source collector.Source) {
+func newPair() (engine, driver *fakeDriver, s *mergedSession) {
 	engine = &fakeDriver{
-		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9), board(2, "elsewhere")}),
+		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9),
+			board(2, "elsewhere")}),
 		read: func(req gpu.ReadRequest, b *gpu.Batch) error {
 			if req.Processes != nil {
 				return errors.New("processes were requested from the engine")
@@ -68,20 +70,15 @@ func newPair() (engine, driver *fakeDriver, source collector.Source) {
 		b.FailPart(1, gpu.PartProcessBusy, gpu.ErrNotSupported)
 		return nil
 	}
-	return engine, driver, collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*mergedSession, error) {
-		return &mergedSession{Session: engine, open: driver.Open, interval: plan.Interval}, nil
-	})
+	return engine, driver, &mergedSession{Session: engine, open: driver.Open, interval: time.Second}
 }
 
 func TestMergesProcessesByUUID(t *testing.T) {
-	_, driver, source := newPair()
-	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, driver, s := newPair()
 	var b gpu.Batch
 	if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil || driver.opened != 0 || len(b.Samples) != 1 {
-		t.Fatalf("without requested processes: error %v, NVML opened %d times, %d samples; want none, 0, 1", err, driver.opened, len(b.Samples))
+		t.Fatalf("without requested processes: error %v, NVML opened %d times, %d samples; want none, 0, 1", err,
+			driver.opened, len(b.Samples))
 	}
 	req := gpu.ReadRequest{Processes: []bool{true, false, true, true}}
 	for range 2 {
@@ -126,14 +123,9 @@ func TestMergesProcessesByUUID(t *testing.T) {
 
 // addPositions opens NVML to read the positions of GPU instances, and closes it again.
 func TestAddPositions(t *testing.T) {
-	_, driver, source := newPair()
-	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, driver, merged := newPair()
 	start := uint32(4)
 	driver.topology.Devices[1].Start = &start
-	merged := s.(*mergedSession)
 	before := merged.Topology()
 	merged.addPositions(t.Context())
 	for row, d := range merged.Topology().Devices {
@@ -143,7 +135,8 @@ func TestAddPositions(t *testing.T) {
 	}
 	located := merged.Topology()
 	if driver.opened != 1 || driver.closed != 1 || before.Devices[2].Start != nil || merged.Topology() != located {
-		t.Errorf("NVML opened %d times, closed %d times, want once each; start in DCGM's own topology = %v, want nil", driver.opened, driver.closed, before.Devices[2].Start)
+		t.Errorf("NVML opened %d times, closed %d times, want once each; start in DCGM's own topology = %v, want nil",
+			driver.opened, driver.closed, before.Devices[2].Start)
 	}
 	driver.openErr = gpu.ErrUnavailable
 	merged.topology = nil
@@ -152,44 +145,44 @@ func TestAddPositions(t *testing.T) {
 	}
 }
 
+// readShared reads a session whose first GPU is shared.
+func readShared(t *testing.T, s *mergedSession) gpu.Batch {
+	t.Helper()
+	var b gpu.Batch
+	err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true}}, &b)
+	if err != nil || len(b.Samples) != 1 {
+		t.Fatalf("DCGM: error %v, %d samples; want none, 1", err, len(b.Samples))
+	}
+	return b
+}
+
 func TestReadsDCGMWithoutNVML(t *testing.T) {
-	engine, driver, source := newPair()
-	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func() gpu.Batch {
-		t.Helper()
-		var b gpu.Batch
-		if err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true}}, &b); err != nil || len(b.Samples) != 1 {
-			t.Fatalf("DCGM: error %v, %d samples; want none, 1", err, len(b.Samples))
-		}
-		return b
-	}
+	_, driver, s := newPair()
 	driver.openErr = gpu.ErrUnavailable
 	for range 3 { // opened once, reported every time
-		if b := read(); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
+		if b := readShared(t, s); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
 			t.Errorf("faults = %v, want one with the reason unavailable", b.Faults)
 		}
 	}
 	if driver.opened != 1 {
 		t.Errorf("a missing library was opened %d times, want 1", driver.opened)
 	}
+}
 
-	engine2, driver, source := newPair()
-	if s, err = source.Open(t.Context(), &gpu.Plan{Interval: time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	read()
+func TestNVMLIsOpenedAgain(t *testing.T) {
+	engine, driver, s := newPair()
+	readShared(t, s)
 	driver.err = gpu.ErrTopology // repartitioned
-	if b := read(); len(b.Processes) != 0 || driver.closed != 1 {
-		t.Errorf("%d processes of the old partitioning, want 0; NVML closed %d times, want 1", len(b.Processes), driver.closed)
+	if b := readShared(t, s); len(b.Processes) != 0 || driver.closed != 1 {
+		t.Errorf("%d processes of the old partitioning, want 0; NVML closed %d times, want 1",
+			len(b.Processes), driver.closed)
 	}
 	driver.err = nil
-	if b := read(); len(b.Processes) != 1 || driver.opened != 2 {
-		t.Errorf("%d processes after repartitioning, want 1; NVML opened %d times, want 2", len(b.Processes), driver.opened)
+	if b := readShared(t, s); len(b.Processes) != 1 || driver.opened != 2 {
+		t.Errorf("%d processes after repartitioning, want 1; NVML opened %d times, want 2",
+			len(b.Processes), driver.opened)
 	}
-	if engine.closed+engine2.closed != 0 {
+	if engine.closed != 0 {
 		t.Error("DCGM was closed together with NVML, want it open")
 	}
 }

@@ -6,27 +6,25 @@ import (
 )
 
 func TestProfilingRight(t *testing.T) {
-	const (
-		status, params = "/proc/self/status", "/proc/driver/nvidia/params"
-		admin, none    = "Name:\tx\nCapEff:\t0000000000200000\n", "CapEff:\t00000000a80425fb\n"
-	)
+	const admin, none = "Name:\tx\nCapEff:\t0000000000200000\n", "CapEff:\t00000000a80425fb\n"
 	for name, tt := range map[string]struct {
-		files map[string]string
-		want  ProfilingRight
+		status, params string
+		want           ProfilingRight
 	}{
-		"the capability":                      {map[string]string{status: admin, params: "RmProfilingAdminOnly: 1\n"}, RightCapability},
-		"no capability":                       {map[string]string{status: none, params: "RmProfilingAdminOnly: 1\n"}, RightNone},
-		"no capability, no parameters":        {map[string]string{status: none}, RightNone},
-		"a driver that lets everyone profile": {map[string]string{status: none, params: "A: 1\nRmProfilingAdminOnly: 0\n"}, RightForAll},
-		"no status":                           {nil, RightUnknown},
-		"a status without capabilities":       {map[string]string{status: "Name:\tx\n"}, RightUnknown},
-		"a status with other capabilities":    {map[string]string{status: "CapEff: all\n"}, RightUnknown},
+		"the capability":                      {admin, "RmProfilingAdminOnly: 1\n", RightCapability},
+		"no capability":                       {none, "RmProfilingAdminOnly: 1\n", RightNone},
+		"no capability, no parameters":        {none, "", RightNone},
+		"a driver that lets everyone profile": {none, "A: 1\nRmProfilingAdminOnly: 0\n", RightForAll},
+		"no status":                           {"", "", RightUnknown},
+		"a status without capabilities":       {"Name:\tx\n", "", RightUnknown},
+		"a status with other capabilities":    {"CapEff: all\n", "", RightUnknown},
 	} {
 		got := ProfilingRightOf(func(path string) (string, error) {
-			if text, ok := tt.files[path]; ok {
-				return text, nil
+			text := map[string]string{"/proc/self/status": tt.status, "/proc/driver/nvidia/params": tt.params}[path]
+			if text == "" {
+				return "", fs.ErrNotExist
 			}
-			return "", fs.ErrNotExist
+			return text, nil
 		})
 		if got != tt.want {
 			t.Errorf("%s: right = %d, want %d", name, got, tt.want)

@@ -97,7 +97,8 @@ SAME_NUMBER(THIN_VERSION(thin_peers, 1), dcgmNvLinkP2PStatus_version1);
 /* The functions can be called as thin.h declares them. */
 _Static_assert(sizeof(dcgmHandle_t) == sizeof(uintptr_t) && sizeof(dcgmGpuGrp_t) == sizeof(uintptr_t) &&
                    sizeof(dcgmFieldGrp_t) == sizeof(uintptr_t) && sizeof(dcgmReturn_t) == sizeof(int) &&
-                   sizeof(dcgm_field_entity_group_t) == sizeof(unsigned) && sizeof(dcgm_field_eid_t) == sizeof(unsigned),
+                   sizeof(dcgm_field_entity_group_t) == sizeof(unsigned) &&
+                   sizeof(dcgm_field_eid_t) == sizeof(unsigned),
                "arguments");
 SAME_NUMBER(1, DCGM_GROUP_EMPTY);
 SAME_NUMBER(1, DCGM_FE_GPU);
