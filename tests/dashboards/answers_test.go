@@ -3,10 +3,8 @@ package dashboards
 import (
 	"maps"
 	"math"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +12,13 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // shipped returns the content of a shipped counters file.
 func shipped(t *testing.T, name string) []byte {
 	t.Helper()
-	return []byte(read(t, filepath.Join(root, "etc", name+"-counters.csv")))
+	return []byte(folder.Read(t, root, "etc", name+"-counters.csv"))
 }
 
 // fleet returns machines that share GPUs in every way, in both vocabularies, with the faults that panels show.
@@ -36,16 +35,23 @@ func fleet(t *testing.T) []machine {
 `},
 		{host: "gpu-b", file: file, node: "shared", vocabulary: catalog.Current},
 		{host: "gpu-c", file: file, node: "nvswitch", vocabulary: catalog.Both, scenario: `faults:
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_RETIRED_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, DCGM_FI_DEV_ECC_SBE_VOL_TOTAL], value: 40}
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS, DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS], value: 3}
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_RETIRED_PENDING,
+     DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, DCGM_FI_DEV_ECC_SBE_VOL_TOTAL],
+     value: 40}
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS,
+     DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS], value: 3}
   - {fault: set, at: 10m, devices: ["6"], fields: [DCGM_FI_DEV_ROW_REMAP_FAILURE], value: 1}
   - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
   - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY], value: 2}
   - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_LINK_WIDTH], value: 8}
   - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_REPLAY_COUNTER], value: 600}
-  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240, rate: 1}
-  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 3, rate: 1}
+  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
+     DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
+     DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240, rate: 1}
+  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
+     DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS,
+     DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 3, rate: 1}
   - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
   - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
   - {fault: link-down, at: 15m, devices: [nvlink 0/4, nvlink 0/5]}
@@ -100,12 +106,14 @@ func TestEveryQueryAnswers(t *testing.T) {
 							file, p.Title, q.RefID, q.LegendFormat, m[1], slices.Sorted(maps.Keys(names)))
 					}
 				}
-				for _, x := range w.over(t, filled(expr, "gpu-b"), 10*time.Minute) {
-					if instance := x.Metric.Get("instance"); instance != "" {
-						onOne++
-						if instance != "gpu-b" {
-							t.Errorf("%s: panel %q, query %s: got %s, want only series of gpu-b", file, p.Title, q.RefID, x.Metric)
-						}
+			}
+		}
+		for _, q := range d.queries() {
+			for _, x := range w.over(t, filled(strings.TrimSuffix(q.Expr, " or vector(0)"), "gpu-b"), 10*time.Minute) {
+				if instance := x.Metric.Get("instance"); instance != "" {
+					onOne++
+					if instance != "gpu-b" {
+						t.Errorf("%s: %s: got %s, want only series of gpu-b", file, q.where, x.Metric)
 					}
 				}
 			}
@@ -118,13 +126,16 @@ func TestEveryQueryAnswers(t *testing.T) {
 
 // On the node dashboard, a GPU with links and instances counts as one GPU. Each pod that shares a GPU has its own row.
 func TestNodeDashboardCounts(t *testing.T) {
-	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
+	w := play(t, 5*time.Minute,
+		machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
 	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
 	if got := w.query(t, up, w.end); got[""] != 6 {
 		t.Errorf("GPUs up = %v, want 6", got)
 	}
-	users := w.query(t, filled(find(t, "node", "Who uses what", "table").Targets[0].Expr, "gpu-b"), w.end, "gpu", "GPU_I_ID", "namespace", "pod")
-	for _, want := range []string{"0  notebooks jupyter-a", "0  notebooks jupyter-b", "0  analytics etl-0", "3 1 serving embed-0", "5   "} {
+	users := w.query(t, filled(find(t, "node", "Who uses what", "table").Targets[0].Expr, "gpu-b"), w.end, "gpu",
+		"GPU_I_ID", "namespace", "pod")
+	for _, want := range []string{"0  notebooks jupyter-a", "0  notebooks jupyter-b", "0  analytics etl-0",
+		"3 1 serving embed-0", "5   "} {
 		if _, ok := users[want]; !ok {
 			t.Errorf("Who uses what: row %q is missing; got %q", want, slices.Sorted(maps.Keys(users)))
 		}
@@ -143,57 +154,37 @@ func find(t *testing.T, file, title, kind string) panel {
 	return panel{}
 }
 
-// Some boards have GPUs that share the machine's memory. No panel shows an impossible value for them. The docs list the
-// panels that are empty for such boards, but not for an H100.
+// Some boards have GPUs that share the machine's memory. No panel shows an impossible value for them.
 func TestBoardsWithOneMemory(t *testing.T) {
-	// shown says, by file and panel, whether the panel shows something on an H100
-	text, shown := read(t, filepath.Join(root, "docs", "dashboards.md")), map[string]bool{}
-	for _, board := range []struct{ node, name string }{{"single", ""}, {"gb10", "GB10"}, {"thor", "Thor"}, {"orin", "Orin"}} {
-		w := play(t, 20*time.Minute, machine{host: board.node, node: board.node, file: shipped(t, "health"), scenario: `faults:
+	for _, node := range []string{"single", "gb10", "thor", "orin"} {
+		w := play(t, 20*time.Minute, machine{host: node, node: node, file: shipped(t, "health"), scenario: `faults:
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [sw_thermal]}
 `})
-		var parts []string
-		all := dashboards(t)
-		for _, file := range slices.Sorted(maps.Keys(all)) {
-			var empty []string
-			for _, p := range all[file].everyPanel() {
-				key := file + strconv.Itoa(p.ID)
-				switch shows := w.shows(t, file, board.node, p); {
-				case board.node == "single":
-					shown[key] = shows
-				case !shows && shown[key] && !slices.Contains(empty, p.Title):
-					empty = append(empty, p.Title)
-				}
-			}
-			if empty != nil {
-				parts = append(parts, strings.TrimSuffix(file, ".json")+": "+strings.Join(empty, ", "))
+		for file, d := range dashboards(t) {
+			for _, p := range d.everyPanel() {
+				w.possible(t, file, node, p)
 			}
 		}
-		gpus := filled(find(t, "fleet", "By node", "table").Targets[0].Expr, board.node)
+		gpus := filled(find(t, "fleet", "By node", "table").Targets[0].Expr, node)
 		if got := w.query(t, gpus, w.end); got[""] != 1 {
-			t.Errorf("%s: GPUs = %v, want 1: %s", board.node, got, gpus)
-		}
-		if row := "| " + board.name + " | " + strings.Join(parts, "; ") + " |"; board.name != "" && !strings.Contains(text, "\n"+row+"\n") {
-			t.Errorf("docs/dashboards.md: row is missing:\n%s", row)
+			t.Errorf("%s: GPUs = %v, want 1: %s", node, got, gpus)
 		}
 	}
 }
 
-// shows reports whether a panel shows something for a node. That is always so for a panel without queries. An
-// impossible value fails the test.
-func (w *world) shows(t *testing.T, file, node string, p panel) (something bool) {
+// possible checks that a panel shows no impossible value for a node.
+func (w *world) possible(t *testing.T, file, node string, p panel) {
 	t.Helper()
 	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]
 	for _, q := range p.Targets {
 		below := strings.Contains(q.Expr, "(-max by") // sent traffic is drawn below the axis
 		for _, x := range w.over(t, filled(q.Expr, node), time.Minute) {
-			something = true
 			for _, f := range x.Floats {
 				if v := f.F; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && !below || bounded && v > most {
-					t.Errorf("%s: panel %q shows the impossible value %v for %s on node %s", file, p.Title, v, x.Metric, node)
+					t.Errorf("%s: panel %q shows the impossible value %v for %s on node %s", file, p.Title, v, x.Metric,
+						node)
 				}
 			}
 		}
 	}
-	return something || len(p.Targets) == 0
 }

@@ -3,8 +3,6 @@ package dashboards
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // passing returns a function that assigns owners to devices. All owners are replaced when the given life is over. Two
@@ -28,7 +27,8 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 		generation := time.Now().Unix() / int64(life/time.Second)
 		pod := func(row, n int) gpu.Owner {
 			name := fmt.Sprintf("pod-%d-%d-%d", generation, row, n)
-			return gpu.Owner{Namespace: "ns", Pod: name, Container: "c", PodUID: "u-" + name, Labels: []gpu.Label{{Name: "app", Value: name}}}
+			return gpu.Owner{Namespace: "ns", Pod: name, Container: "c", PodUID: "u-" + name,
+				Labels: []gpu.Label{{Name: "app", Value: name}}}
 		}
 		uses := make([]gpu.Use, len(t.Devices))
 		for row := range uses {
@@ -52,7 +52,8 @@ func busy(t *testing.T, minutes int, life time.Duration) machine {
 		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm, devices: [\"0\", \"1\", \"2\"], xids: [31]}\n", at)
 		fmt.Fprintf(&faults, "  - {fault: xid, at: %dm30s, devices: [\"2\"], xids: [94]}\n", at)
 	}
-	return machine{host: "gpu-e", node: "h100x8", file: shipped(t, "fleet"), scenario: "faults:\n" + faults.String(), tenants: passing(life)}
+	return machine{host: "gpu-e", node: "h100x8", file: shipped(t, "fleet"), scenario: "faults:\n" + faults.String(),
+		tenants: passing(life)}
 }
 
 // both simulates machines twice: with owner labels on device series, and with owners in series of their own.
@@ -84,7 +85,8 @@ func TestPodsComeAndGoApart(t *testing.T) {
 		t.Errorf("--owner-labels=info: device series = %d after %d minutes, want %d as after 20", b, minutes, a)
 	}
 	if a, b := len(few.ofDevices()), len(many.ofDevices()); b < 3*a {
-		t.Errorf("owner labels on device series: %d series after %d minutes, want at least three times the %d after 20", b, minutes, a)
+		t.Errorf("owner labels on device series: %d series after %d minutes, want at least three times the %d after 20",
+			b, minutes, a)
 	}
 	for _, l := range manyApart.ofDevices() {
 		for _, name := range []string{"pod", "namespace", "container", "app", "hpc_job"} {
@@ -93,7 +95,8 @@ func TestPodsComeAndGoApart(t *testing.T) {
 			}
 		}
 	}
-	if pods := manyApart.query(t, `count(count by (pod) (last_over_time(dcgm_pod_gpu_info{pod!=""}[1d])))`, many.end)[""]; pods < 1000 {
+	if pods := manyApart.query(t, `count(count by (pod) (last_over_time(dcgm_pod_gpu_info{pod!=""}[1d])))`,
+		many.end)[""]; pods < 1000 {
 		t.Errorf("pods = %v, want at least 1000", pods)
 	}
 	for _, owner := range []string{`{hpc_job!="", gpu="0"}`, `{pod!="", app!="", gpu="0"}`} {
@@ -103,7 +106,8 @@ func TestPodsComeAndGoApart(t *testing.T) {
 	}
 	const xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL > 0)`
 	near(t, "XIDs", many.query(t, xids, many.end, "gpu", "xid"), manyApart.query(t, xids, many.end, "gpu", "xid"), 0)
-	t.Logf("device series with owner labels: %d, then %d; with --owner-labels=info: %d, then %d", len(few.ofDevices()), len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
+	t.Logf("device series with owner labels: %d, then %d; with --owner-labels=info: %d, then %d", len(few.ofDevices()),
+		len(many.ofDevices()), len(fewApart.ofDevices()), len(manyApart.ofDevices()))
 	few.agrees(t, fewApart, regexp.MustCompile(`(?i)xid`))
 }
 
@@ -118,18 +122,18 @@ func (w *world) questions(t *testing.T) map[string]string {
 			all[fmt.Sprint(file, " ", q.where, " ", i)] = filled(q.Expr, ".*")
 		}
 	}
-	for _, path := range files(t, "docs", "*.md") {
-		for i, m := range promQL.FindAllStringSubmatch(read(t, path), -1) {
+	for _, path := range folder.Files(t, root, "docs", "*.md") {
+		for i, m := range promQL.FindAllStringSubmatch(folder.Read(t, path), -1) {
 			all[fmt.Sprint(path, " ", i)] = m[1]
 		}
 	}
-	for _, path := range files(t, "deployment", "rules", "*.yml") {
+	for _, path := range folder.Files(t, root, "deployment", "rules", "*.yml") {
 		var rules struct {
 			Groups []struct {
 				Rules []struct{ Record, Alert, Expr string }
 			}
 		}
-		if err := yaml.Unmarshal([]byte(read(t, path)), &rules); err != nil {
+		if err := yaml.Unmarshal([]byte(folder.Read(t, path)), &rules); err != nil {
 			t.Fatal(path, err)
 		}
 		for _, g := range rules.Groups {
@@ -149,7 +153,8 @@ func (w *world) questions(t *testing.T) map[string]string {
 	return all
 }
 
-// withStaleMarkers returns the points of a recorded series with the marker that Prometheus writes when the series disappears.
+// withStaleMarkers returns the points of a recorded series. It adds the marker that Prometheus writes when the series
+// disappears.
 func withStaleMarkers(points []promql.FPoint, end time.Time) []promql.FPoint {
 	step := scrapeInterval.Milliseconds()
 	var out []promql.FPoint
@@ -164,24 +169,6 @@ func withStaleMarkers(points []promql.FPoint, end time.Time) []promql.FPoint {
 		}
 	}
 	return out
-}
-
-func files(t *testing.T, pattern ...string) []string {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(append([]string{root}, pattern...)...))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no file matches %s: %v", pattern, err)
-	}
-	return paths
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // ofPages matches queries about the size of pages, which depends on --owner-labels.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // root is the root of the repository.
@@ -15,27 +15,13 @@ var root = filepath.Join("..", "..")
 
 // A dashboard is the part of Grafana's model that the tests need.
 type dashboard struct {
-	UID    string
-	Panels []panel
-	Tags   []string
-	Links  []struct {
-		URL                   string
-		Tags                  []string
-		IncludeVars, KeepTime bool
-	}
-	Annotations struct {
-		List []struct{ Name, Expr, TitleFormat, TextFormat, IconColor string }
-	}
-	Templating struct{ List []variableModel }
-}
-
-type variableModel struct {
-	Name, Label, Type, Regex string
-	Query                    json.RawMessage
+	UID         string
+	Panels      []panel
+	Annotations struct{ List []struct{ Name, Expr string } }
+	Templating  struct{ List []struct{ Name string } }
 }
 
 type panel struct {
-	ID              int
 	Type            string
 	Title           string
 	Targets         []target
@@ -45,10 +31,7 @@ type panel struct {
 		Options json.RawMessage
 	}
 	FieldConfig struct {
-		Defaults struct {
-			Unit  string
-			Links []struct{ URL string }
-		}
+		Defaults  struct{ Unit string }
 		Overrides []struct {
 			Matcher    struct{ Options json.RawMessage }
 			Properties []struct {
@@ -63,7 +46,6 @@ type target struct {
 	Expr         string
 	LegendFormat string
 	RefID        string
-	Instant      bool
 }
 
 // A query belongs to a panel or an annotation. where identifies it in test messages.
@@ -76,9 +58,9 @@ type query struct {
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	all := map[string]dashboard{}
-	for _, path := range files(t, "grafana", "*.json") {
+	for _, path := range folder.Files(t, root, "grafana", "*.json") {
 		var d dashboard
-		if err := json.Unmarshal([]byte(read(t, path)), &d); err != nil {
+		if err := json.Unmarshal([]byte(folder.Read(t, path)), &d); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		all[filepath.Base(path)] = d
@@ -99,7 +81,7 @@ func (d dashboard) queries() []query {
 	var all []query
 	for _, p := range d.everyPanel() {
 		for _, q := range p.Targets {
-			all = append(all, query{q, fmt.Sprintf("panel %d %q %s", p.ID, p.Title, q.RefID)})
+			all = append(all, query{q, fmt.Sprintf("panel %q %s", p.Title, q.RefID)})
 		}
 	}
 	for _, a := range d.Annotations.List {
@@ -111,36 +93,6 @@ func (d dashboard) queries() []query {
 // filled returns a query with the dashboard's variables filled in like Grafana does for an interval of one minute. All
 // variables except the instance are set to All.
 func filled(expr, instance string) string {
-	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*", "$__rate_interval", "4m", "$__range", "30m").Replace(expr)
-}
-
-// Each selector of a query filters by the dashboard's instance, so that other nodes' data is not shown.
-func TestEverySelectorKeepsToTheInstance(t *testing.T) {
-	for file, d := range dashboards(t) {
-		for _, q := range d.queries() {
-			for _, s := range selectors(t, q) {
-				// alerts about GPUs have no instance label, so queries join them by host name
-				if !strings.Contains(s.String(), `instance=~"some"`) && s.Name != "ALERTS" {
-					t.Errorf("%s: %s: selector %s lacks instance=~\"$instance\"", file, q.where, s)
-				}
-			}
-		}
-	}
-}
-
-// selectors returns the vector selectors of a query, with "some" for the dashboard's instance.
-func selectors(t *testing.T, q query) []*parser.VectorSelector {
-	t.Helper()
-	expr, err := parser.NewParser(parser.Options{}).ParseExpr(filled(q.Expr, "some"))
-	if err != nil {
-		t.Fatalf("%s: %v", q.where, err)
-	}
-	var all []*parser.VectorSelector
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if s, ok := n.(*parser.VectorSelector); ok {
-			all = append(all, s)
-		}
-		return nil
-	})
-	return all
+	return strings.NewReplacer("$cluster", ".*", "$instance", instance, "$gpu", ".*", "$namespace", ".*", "$pod", ".*",
+		"$__rate_interval", "4m", "$__range", "30m").Replace(expr)
 }

@@ -3,7 +3,6 @@ package dashboards
 import (
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // These queries are in docs/attribution.md, word for word.
@@ -19,9 +20,12 @@ const (
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
 	memory     = `sum by (namespace) (avg_over_time(dcgm_pod_gpu_memory_used_bytes[1d]))`
 	idle       = `max by (namespace, pod) (max_over_time(dcgm_pod_gpu_utilization_ratio[1h])) < 0.05`
-	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) topk by (UUID) (1, max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""}))`
-	full       = `sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
-	unowned    = `dcgm_gpu_unattributed_utilization_ratio and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
+	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) ` +
+		`topk by (UUID) (1, max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""}))`
+	full = `sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) ` +
+		`and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
+	unowned = `dcgm_gpu_unattributed_utilization_ratio ` +
+		`and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
 )
 
 func near(t *testing.T, what string, want, got map[string]float64, tolerance float64) {
@@ -41,14 +45,15 @@ func total(m map[string]float64) (sum float64) {
 // The documented queries are evaluated over four hours instead of a day. Usage by pods and unattributed usage add up to
 // that of the devices.
 func TestQuestions(t *testing.T) {
-	text := read(t, filepath.Join(root, "docs", "attribution.md"))
+	text := folder.Read(t, root, "docs", "attribution.md")
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
 		if !strings.Contains(text, "\n"+q+"\n") {
 			t.Errorf("docs/attribution.md: line is missing:\n%s", q)
 		}
 	}
 	file := append(shipped(t, "default"), "\nDCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs of the last minutes.\n"...)
-	d := play(t, 5*time.Hour, machine{node: "shared", file: file, scenario: `faults: [{fault: xid, at: 3h, devices: ["2", "3"], xids: [31]}]`})
+	d := play(t, 5*time.Hour, machine{node: "shared", file: file,
+		scenario: `faults: [{fault: xid, at: 3h, devices: ["2", "3"], xids: [31]}]`})
 	at := func(query string, by ...string) map[string]float64 {
 		return d.query(t, strings.ReplaceAll(query, "[1d]", "[4h]"), d.end, by...)
 	}
@@ -72,7 +77,7 @@ func TestQuestions(t *testing.T) {
 	for key, device := range at(`sum by (gpu) (increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`, "gpu") {
 		if key == "3" {
 			if sums[key] > device || sums[key] <= 0 {
-				t.Errorf("GPU 3: sum of the pods' and the unattributed energy = %v J, want more than 0 and at most %v J", sums[key], device)
+				t.Errorf("GPU 3: sum of pods and unattributed energy = %v J, want 0 to %v J", sums[key], device)
 			}
 			continue
 		}
@@ -92,7 +97,8 @@ func TestQuestions(t *testing.T) {
 
 	// nothing is known about jupyter-c, so it must not count as idle
 	got := slices.Sorted(maps.Keys(at(idle, "pod")))
-	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") || slices.Contains(got, "jupyter-c") {
+	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") ||
+		slices.Contains(got, "jupyter-c") {
 		t.Errorf("idle pods = %q, want jupyter-b but not pretrain-0, embed-0 and jupyter-c", got)
 	}
 
@@ -106,7 +112,8 @@ func TestQuestions(t *testing.T) {
 	// instantaneous, so the averages differ slightly.
 	key := []string{"UUID", "GPU_I_ID"}
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, key...)
-	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 240)`, key...)
+	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 240)`,
+		key...)
 	for k, v := range at(`sum_over_time(dcgm_gpu_unattributed_utilization_ratio{gpu=~"[012]"}[1d]) / 240`, key...) {
 		both[k] += v
 	}
@@ -116,7 +123,8 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%s: sum of the pods' and the unattributed utilization = %v, want %v", k, both[k], want)
 		}
 		if _, ok := now[k]; !ok || now[k]+none[k] > 1+1e-9 {
-			t.Errorf("%s: utilization of pods = %v (found: %t), unattributed = %v; want a sum of at most 1", k, now[k], ok, none[k])
+			t.Errorf("%s: utilization of pods = %v (found: %t), unattributed = %v; want a sum of at most 1", k, now[k],
+				ok, none[k])
 		}
 	}
 	if len(util) != 3 {
@@ -126,7 +134,7 @@ func TestQuestions(t *testing.T) {
 
 // TestFirstQueriesAnswer checks that each query in docs/queries.md finds something on nodes with problems.
 func TestFirstQueriesAnswer(t *testing.T) {
-	queries := promQL.FindAllStringSubmatch(read(t, filepath.Join(root, "docs", "queries.md")), -1)
+	queries := promQL.FindAllStringSubmatch(folder.Read(t, root, "docs", "queries.md"), -1)
 	if len(queries) != 10 {
 		t.Errorf("docs/queries.md: queries = %d, want 10", len(queries))
 	}
@@ -136,7 +144,8 @@ func TestFirstQueriesAnswer(t *testing.T) {
   - {fault: xid, at: 80m, devices: ["2"], xids: [48]}
   - {fault: throttle, at: 70m, devices: ["3"], reasons: [hw_thermal]}
 `},
-		machine{host: "gpu-2", node: "single", file: shipped(t, "default"), scenario: `faults: [{fault: engine-down, at: 90m}]`})
+		machine{host: "gpu-2", node: "single", file: shipped(t, "default"),
+			scenario: `faults: [{fault: engine-down, at: 90m}]`})
 	for _, q := range queries {
 		if len(w.Vector(t, q[1], w.end)) == 0 {
 			t.Errorf("docs/queries.md: no result for %s", q[1])

@@ -20,15 +20,19 @@ type measure struct {
 
 // bases maps the units of the catalog to base units, with the factor.
 var bases = map[gpu.Unit]measure{
-	"": {"", 1}, catalog.Megahertz: {"hertz", 1e6}, catalog.Hertz: {"hertz", 1}, catalog.Millijoules: {"joules", 1e-3}, catalog.Joules: {"joules", 1},
-	catalog.Watts: {"watts", 1}, catalog.Percent: {"ratio", 1e-2}, catalog.Ratio: {"ratio", 1}, catalog.Mebibytes: {"bytes", 1 << 20},
-	catalog.Bytes: {"bytes", 1}, catalog.BytesPerSecond: {"bytes/s", 1}, catalog.MegabytesPerSecond: {"bytes/s", 1024 * 1000},
-	catalog.Celsius: {"celsius", 1}, catalog.Seconds: {"seconds", 1},
+	"": {"", 1}, catalog.Megahertz: {"hertz", 1e6}, catalog.Hertz: {"hertz", 1}, catalog.Millijoules: {"joules", 1e-3},
+	catalog.Joules: {"joules", 1},
+	catalog.Watts:  {"watts", 1}, catalog.Percent: {"ratio", 1e-2}, catalog.Ratio: {"ratio", 1},
+	catalog.Mebibytes: {"bytes", 1 << 20},
+	catalog.Bytes:     {"bytes", 1}, catalog.BytesPerSecond: {"bytes/s", 1},
+	catalog.MegabytesPerSecond: {"bytes/s", 1024 * 1000},
+	catalog.Celsius:            {"celsius", 1}, catalog.Seconds: {"seconds", 1},
 }
 
 // grafanas maps units to the units in which Grafana displays them.
 var grafanas = map[string][]string{
-	"hertz": {"hertz"}, "joules": {"joule"}, "watts": {"watt"}, "ratio": {"percentunit"}, "seconds/s": {"percentunit", "none"}, "bytes": {"bytes"}, "bytes/s": {"Bps"},
+	"hertz": {"hertz"}, "joules": {"joule"}, "watts": {"watt"}, "ratio": {"percentunit"},
+	"seconds/s": {"percentunit", "none"}, "bytes": {"bytes"}, "bytes/s": {"Bps"},
 	"celsius": {"celsius"}, "seconds": {"s"}, "": {"none"}, "/s": {"cps"}, "any": {"none"},
 }
 
@@ -152,14 +156,16 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 					factor = got.factor
 				}
 				checked[unit]++
-				if !strings.Contains(" "+strings.Join(want, " ")+" ", " "+unit+" ") || math.Abs(got.factor/factor-1) > 1e-9 {
-					t.Errorf("%s: panel %q, query %s: unit of the panel = %s, want it to match that of the query, %q times %v\n%s",
+				if !strings.Contains(" "+strings.Join(want, " ")+" ", " "+unit+" ") ||
+					math.Abs(got.factor/factor-1) > 1e-9 {
+					t.Errorf("%s: panel %q, query %s: unit = %s, want that of the query, %q times %v\n%s",
 						file, p.Title, q.RefID, unit, got.unit, got.factor, q.Expr)
 				}
 			}
 		}
 	}
-	for _, unit := range []string{"watt", "joule", "celsius", "hertz", "bytes", "Bps", "s", "percentunit", "none", "cps", "dateTimeAsIso"} {
+	for _, unit := range []string{"watt", "joule", "celsius", "hertz", "bytes", "Bps", "s", "percentunit", "none",
+		"cps", "dateTimeAsIso"} {
 		if checked[unit] == 0 {
 			t.Errorf("no panel has the unit %s", unit)
 		}

@@ -71,14 +71,16 @@ func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	}, nil
 }
 
-func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (d *driver) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		d.report("the kubelet rejected the DRA driver: %s", s.Error)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func (d *driver) NodePrepareResources(_ context.Context, r *dra.NodePrepareResourcesRequest) (*dra.NodePrepareResourcesResponse, error) {
+func (d *driver) NodePrepareResources(_ context.Context,
+	r *dra.NodePrepareResourcesRequest) (*dra.NodePrepareResourcesResponse, error) {
 	out := &dra.NodePrepareResourcesResponse{Claims: map[string]*dra.NodePrepareResourceResponse{}}
 	for _, c := range r.Claims {
 		prepared, err := d.prepare(c)
@@ -92,7 +94,8 @@ func (d *driver) NodePrepareResources(_ context.Context, r *dra.NodePrepareResou
 
 // prepare returns the devices that the scheduler allocated to a claim.
 func (d *driver) prepare(c *dra.Claim) (*dra.NodePrepareResourceResponse, error) {
-	text, err := d.node.kubectl("", "-n", c.Namespace, "get", "resourceclaim", c.Name, "-o", "jsonpath={.status.allocation.devices.results}")
+	text, err := d.node.kubectl("", "-n", c.Namespace, "get", "resourceclaim", c.Name, "-o",
+		"jsonpath={.status.allocation.devices.results}")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
@@ -105,12 +108,14 @@ func (d *driver) prepare(c *dra.Claim) (*dra.NodePrepareResourceResponse, error)
 	}
 	var out dra.NodePrepareResourceResponse
 	for _, r := range results {
-		out.Devices = append(out.Devices, &dra.Device{RequestNames: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, ShareId: r.ShareID})
+		out.Devices = append(out.Devices,
+			&dra.Device{RequestNames: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, ShareId: r.ShareID})
 	}
 	return &out, nil
 }
 
-func (d *driver) NodeUnprepareResources(_ context.Context, r *dra.NodeUnprepareResourcesRequest) (*dra.NodeUnprepareResourcesResponse, error) {
+func (d *driver) NodeUnprepareResources(_ context.Context,
+	r *dra.NodeUnprepareResourcesRequest) (*dra.NodeUnprepareResourcesResponse, error) {
 	out := &dra.NodeUnprepareResourcesResponse{Claims: map[string]*dra.NodeUnprepareResourceResponse{}}
 	for _, c := range r.Claims {
 		out.Claims[c.Uid] = &dra.NodeUnprepareResourceResponse{}
@@ -156,7 +161,8 @@ spec:
 		case d.Entity.Kind == gpu.KindGPU && d.GPU == 5:
 			slice += fmt.Sprintf("    - {name: gpu-5, attributes: {type: {string: part}, uuid: {string: %s}}, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi, requestPolicy: {default: 20Gi, validRange: {min: 10Gi}}}}}\n", d.UUID)
 		case d.Entity.Kind == gpu.KindGPU && d.GPU == 4:
-			slice += fmt.Sprintf("    - {name: gpu-%d, attributes: {type: {string: gpu}, uuid: {string: %s}}}\n", d.GPU, d.UUID)
+			slice += fmt.Sprintf("    - {name: gpu-%d, attributes: {type: {string: gpu}, uuid: {string: %s}}}\n", d.GPU,
+				d.UUID)
 		case d.Entity.Kind == gpu.KindGPUInstance && d.InstanceID == 1:
 			slice += fmt.Sprintf("    - {name: gpu-%d-mig-3g40gb-9-0, attributes: {type: {string: mig}, uuid: {string: %s}, parentUUID: {string: %s}, profile: {string: %s}}}\n",
 				d.GPU, d.MIGUUID, d.UUID, d.Profile)
@@ -233,7 +239,8 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 		if l["GPU_I_ID"] != "1" {
 			continue
 		}
-		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"], l["dra_device_name"], l["dra_mig_profile"]}
+		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"],
+			l["dra_device_name"], l["dra_mig_profile"]}
 		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
 			t.Errorf("claim labels of the MIG instance = %q, want those of the claim lab/instance", text)
 		}
@@ -250,7 +257,8 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 	// Without the slice, claims cannot be matched, and no owner is guessed. The owners return when the slice is
 	// published again.
 	d.publish(t, false)
-	unmatched := e.until("the owners to disappear without the ResourceSlice", func(p page) bool { return len(p.owners()) == 0 })
+	unmatched := e.until("the owners to disappear without the ResourceSlice",
+		func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
 		t.Error("no ResourceSlice: dcgm_exporter_unmatched_devices has no series, want at least one")
 	}

@@ -20,6 +20,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -31,7 +32,8 @@ const exporterImage = "e2e.local/dcgm-exporter:1"
 func shippedImage(t *testing.T) string {
 	t.Helper()
 	var set apps.DaemonSet
-	if err := yaml.UnmarshalStrict(read(t, "../../deployment/kubernetes/daemonset.yaml"), &set); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(folder.Read(t, "../../deployment/kubernetes/daemonset.yaml")),
+		&set); err != nil {
 		t.Fatal(err)
 	}
 	return set.Spec.Template.Spec.Containers[0].Image
@@ -84,7 +86,8 @@ func TestNodeUsesBuiltImage(t *testing.T) {
 func (n *node) ctr(t *testing.T, args ...string) string {
 	t.Helper()
 	socket := filepath.Join(n.state, "host/run/containerd/containerd.sock")
-	cmd := exec.Command(filepath.Join(n.programs, "ctr"), append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
+	cmd := exec.Command(filepath.Join(n.programs, "ctr"),
+		append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
@@ -116,37 +119,35 @@ func (n *node) image(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, out)
 	}
-	counters, err := filepath.Glob("../../etc/*.csv")
-	if err != nil || len(counters) == 0 {
-		t.Fatalf("no counters files in etc (error %v)", err)
+	files := map[string]string{"usr/bin/dcgm-exporter": folder.Read(t, program)}
+	for _, path := range folder.Files(t, "../../etc/*.csv") {
+		files["etc/dcgm-exporter/"+filepath.Base(path)] = folder.Read(t, path)
 	}
-	files := map[string][]byte{"usr/bin/dcgm-exporter": read(t, program)}
-	for _, path := range counters {
-		files["etc/dcgm-exporter/"+filepath.Base(path)] = read(t, path)
-	}
-	if err := os.WriteFile(archive, imageOf(t, exporterImage+" "+shippedImage(t), "/usr/bin/dcgm-exporter", files), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, archive, imageOf(t, exporterImage+" "+shippedImage(t), "/usr/bin/dcgm-exporter", files))
 	n.ctr(t, "images", "import", archive)
 }
 
 // imageOf returns an image with one layer, in the format of docker save. names has the image's names, separated by
 // spaces.
-func imageOf(t *testing.T, names, entrypoint string, files map[string][]byte, env ...string) []byte {
+func imageOf(t *testing.T, names, entrypoint string, files map[string]string) string {
 	t.Helper()
-	files["tmp/.keep"] = nil // a mount point, because the root file system is read-only
-	files["var/lib/kubelet/pod-resources/.keep"] = nil
+	files["tmp/.keep"] = "" // a mount point, because the root file system is read-only
+	files["var/lib/kubelet/pod-resources/.keep"] = ""
 	layer := archived(t, files)
 	config := asJSON(t, map[string]any{
 		"architecture": "amd64", "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{entrypoint}, "Env": env},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+		"config": map[string]any{"Entrypoint": []string{entrypoint}},
+		"rootfs": map[string]any{
+			"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(layer)))},
+		},
 	})
-	manifest := asJSON(t, []map[string]any{{"Config": "config.json", "RepoTags": strings.Fields(names), "Layers": []string{"layer.tar"}}})
-	return archived(t, map[string][]byte{"manifest.json": manifest, "config.json": config, "layer.tar": layer})
+	manifest := asJSON(t, []map[string]any{
+		{"Config": "config.json", "RepoTags": strings.Fields(names), "Layers": []string{"layer.tar"}},
+	})
+	return archived(t, map[string]string{"manifest.json": manifest, "config.json": config, "layer.tar": layer})
 }
 
-func archived(t *testing.T, files map[string][]byte) []byte {
+func archived(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -154,30 +155,21 @@ func archived(t *testing.T, files map[string][]byte) []byte {
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(w, bytes.NewReader(content)); err != nil {
+		if _, err := io.WriteString(w, content); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return b.String()
 }
 
-func asJSON(t *testing.T, v any) []byte {
+func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
-}
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	return string(text)
 }

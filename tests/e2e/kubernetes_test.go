@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // offer starts device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the instances of GPU 3. It waits
@@ -89,18 +89,21 @@ func sharers(p page) []string {
 // listed returns the pods that have devices in the kubelet's list.
 func listed(t *testing.T, n *node) []string {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	list, err := podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{})
+	list, err := podresources.NewPodResourcesListerClient(conn).List(t.Context(),
+		&podresources.ListPodResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
 	for _, p := range list.PodResources {
-		if slices.ContainsFunc(p.Containers, func(c *podresources.ContainerResources) bool { return len(c.Devices) > 0 }) {
+		if slices.ContainsFunc(p.Containers,
+			func(c *podresources.ContainerResources) bool { return len(c.Devices) > 0 }) {
 			out = append(out, p.Namespace+"/"+p.Name)
 		}
 	}
@@ -112,7 +115,8 @@ const shares = "nvidia.com/gpu.shared"
 // manyPods returns the pods that most tests use, and the owners that the page must have. One pod has both GPU 0 and GPU
 // 1, so the order in which the kubelet allocates them does not matter.
 func manyPods() (manifest string, names []string, want map[string]string) {
-	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
+	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) +
+		pod("web/train", "nvidia.com/mig-3g.40gb", 2)
 	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
 		"0": "ml/train/main", "1": "ml/train/main", "3/1": "web/train/main", "3/2": "web/train/main",
 	}
@@ -122,7 +126,8 @@ func TestOwnersOfDevices(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
 	e := n.export(t, "")
-	e.until("a page without owners", func(p page) bool { return len(p[memory].GetMetric()) == 7 && len(p.owners()) == 0 })
+	e.until("a page without owners",
+		func(p page) bool { return len(p[memory].GetMetric()) == 7 && len(p.owners()) == 0 })
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
@@ -190,7 +195,8 @@ func TestKubeletRestarts(t *testing.T) {
 	// Owners are kept for 30 s while the kubelet restarts.
 	const remembered = 31 * time.Second
 	start, stopped := n.stop(t, "kubelet"), time.Now()
-	p := e.until("the owners to disappear while the kubelet is stopped", func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
+	p := e.until("the owners to disappear while the kubelet is stopped",
+		func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
@@ -302,11 +308,8 @@ func TestPodUIDsFromLogFolders(t *testing.T) {
 // manual returns the manifest in docs/install/kubernetes.md that grants permissions.
 func manual(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/install/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for part := range strings.SplitSeq(string(text), "```yaml\n") {
+	text := folder.Read(t, "../../docs/install/kubernetes.md")
+	for part := range strings.SplitSeq(text, "```yaml\n") {
 		block, _, _ := strings.Cut(part, "```")
 		if strings.Contains(block, "kind: ClusterRole\n") {
 			return block
@@ -322,16 +325,10 @@ func account(t *testing.T, n *node) string {
 	const namespace = "gpu-monitoring"
 	n.run(t, manual(t))
 	token := strings.TrimSpace(n.must(t, "", "-n", namespace, "create", "token", "dcgm-exporter"))
-	admin, err := os.ReadFile(filepath.Join(n.state, "admin.kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, _, _ := strings.Cut(string(admin), "users:")
+	head, _, _ := strings.Cut(folder.Read(t, n.state, "admin.kubeconfig"), "users:")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	config := head + fmt.Sprintf("users: [{name: admin, user: {token: %q}}]\ncontexts: [{name: e2e, context: {cluster: e2e, user: admin}}]\n", token)
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, path, head+fmt.Sprintf("users: [{name: admin, user: {token: %q}}]\n", token)+
+		"contexts: [{name: e2e, context: {cluster: e2e, user: admin}}]\n")
 	return path
 }
 

@@ -25,11 +25,13 @@ type plugin struct {
 	stop     context.Context // done when the plugin has to stop
 }
 
-func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions,
+	error) {
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+func (p *plugin) ListAndWatch(_ *deviceplugin.Empty,
+	stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	var all deviceplugin.ListAndWatchResponse
 	for _, id := range p.ids {
 		all.Devices = append(all.Devices, &deviceplugin.Device{ID: id, Health: deviceplugin.Healthy})
@@ -80,7 +82,8 @@ func (p *plugin) session(ctx context.Context, folder string) error {
 		return err
 	}
 	defer server.Stop()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(folder, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(folder, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"os"
@@ -88,7 +88,8 @@ func TestExporterPod(t *testing.T) {
 	n.label(t, "nvidia.com/gpu.sharing-strategy", "mps")
 	n.run(t, runtimeClass+manual(t))
 	n.applied(t, n.exporterPod(t))
-	if out, err := n.kubectl("", "-n", "gpu-monitoring", "rollout", "status", "daemonset/dcgm-exporter", "--timeout="+patience.String()); err != nil {
+	if out, err := n.kubectl("", "-n", "gpu-monitoring", "rollout", "status", "daemonset/dcgm-exporter",
+		"--timeout="+patience.String()); err != nil {
 		about, _ := n.kubectl("", "-n", "gpu-monitoring", "describe", "daemonset,pod")
 		t.Fatalf("exporter pod is not ready: %s\n%s", out, about)
 	}
@@ -107,7 +108,8 @@ func TestExporterPod(t *testing.T) {
 	shared := []string{"2 web/a/main nvidia.com/gpu.shared mps 4", "2 web/b/main nvidia.com/gpu.shared mps 4"}
 	e.showing(want)
 	e.until("the pods that share a GPU with MPS", func(p page) bool {
-		return slices.Equal(shared, slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
+		return slices.Equal(shared,
+			slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
 	})
 	for _, l := range e.until("the pod's labels", labeled("train-team")).series("dcgm_pod_gpu_info") {
 		if l["pod_uid"] == "" {
@@ -127,7 +129,8 @@ func TestExporterPod(t *testing.T) {
 	start := n.stop(t, "apiserver")
 	p := e.until("the exporter to report that the API server is down", answers(0), func(p page) {
 		if !labeled("train-team")(p) {
-			t.Errorf("API server down: labels of the first series = %v, want team=train-team on GPU 0", p.series(memory)[0])
+			t.Errorf("API server down: labels of the first series = %v, want team=train-team on GPU 0",
+				p.series(memory)[0])
 		}
 	})
 	if len(sharers(p)) != 6 {
@@ -148,15 +151,18 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 		t.Fatal(err)
 	}
 	for _, name := range containers {
-		id := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[?(@.name=="`+name+`")].containerID}`)
+		id := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o",
+			`jsonpath={.status.containerStatuses[?(@.name=="`+name+`")].containerID}`)
 		container := strings.TrimPrefix(id, "containerd://")
 		at := slices.IndexFunc(files, func(path string) bool {
 			text, err := os.ReadFile(path)
 			// the process may have exited already
-			return err == nil && slices.Contains(process.Pods(string(text)), uid) && strings.Contains(string(text), container)
+			return err == nil && slices.Contains(process.Pods(string(text)), uid) &&
+				strings.Contains(string(text), container)
 		})
 		if at < 0 {
-			t.Fatalf("no process has the control group of container %s (%s) of pod %s/%s (%s)", name, container, namespace, pod, uid)
+			t.Fatalf("no process has the control group of container %s (%s) of pod %s/%s (%s)", name, container,
+				namespace, pod, uid)
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(files[at])))
 		if err != nil {
@@ -211,19 +217,22 @@ func TestPodsStartAndComplete(t *testing.T) {
 	held := func(want ...string) func(page) bool {
 		return func(p page) bool { return slices.Equal(holders(p), want) }
 	}
-	p := e.until("the owners of main container and sidecar", held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
+	p := e.until("the owners of main container and sidecar",
+		held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
 	given := deviceOf(p, "ml/brief/main")
 
 	// a completed pod owns no device, even if it still exists in the API server; its GPU goes to the next pod
 	n.end(t, "ml", "brief", "main", "beside")
-	n.must(t, "", "-n", "ml", "wait", "pod/brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
+	n.must(t, "", "-n", "ml", "wait", "pod/brief", "--for=jsonpath={.status.phase}=Succeeded",
+		"--timeout="+patience.String())
 	e.until("the completed pod to lose its GPU", held("ml/staged/main", "ml/staged/sidecar"))
 	n.run(t, pod("ml/heir", "nvidia.com/gpu", 1), "ml/heir")
-	p = e.until("the next pod as the only owner", held("ml/heir/main", "ml/staged/main", "ml/staged/sidecar"), func(p page) {
-		if slices.Contains(holders(p), "ml/brief/main") {
-			t.Error("completed pod owns a GPU, want none")
-		}
-	})
+	p = e.until("the next pod as the only owner", held("ml/heir/main", "ml/staged/main", "ml/staged/sidecar"),
+		func(p page) {
+			if slices.Contains(holders(p), "ml/brief/main") {
+				t.Error("completed pod owns a GPU, want none")
+			}
+		})
 	if got := deviceOf(p, "ml/heir/main"); got != given {
 		t.Errorf("next pod has GPU %q, want GPU %q of the completed pod", got, given)
 	}
@@ -251,9 +260,10 @@ func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) st
 			pod := &set.Spec.Template.Spec
 			pod.HostNetwork = true
 			pod.Containers[0].Env = append(pod.Containers[0].Env,
-				core.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: nodeIP}, core.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
+				core.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: nodeIP},
+				core.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
 			change(&set)
-			doc = string(asJSON(t, &set))
+			doc = asJSON(t, &set)
 		}
 		out = append(out, doc)
 	}
@@ -269,30 +279,19 @@ func (n *node) applied(t *testing.T, manifests string) {
 		if t.Failed() {
 			for _, namespace := range []string{"gpu-monitoring", "gpu-operator", "default"} {
 				about, _ := n.kubectl("", "-n", namespace, "describe", "daemonset,pod")
-				logs, _ := n.kubectl("", "-n", namespace, "logs", "-l", "app.kubernetes.io/name=dcgm-exporter", "--tail=40")
+				logs, _ := n.kubectl("", "-n", namespace, "logs", "-l", "app.kubernetes.io/name=dcgm-exporter",
+					"--tail=40")
 				t.Logf("%s:\n%s\n%s", namespace, about, logs)
 			}
 		}
 		n.must(t, manifests, "delete", "--ignore-not-found", "--wait", "--grace-period=1", "-f", "-")
-		eventually(t, func() bool {
+		eventually(t, func() error {
 			resp, err := http.Get("http://" + nodeIP + ":9400/health")
-			if err == nil {
-				resp.Body.Close()
+			if err != nil {
+				return nil
 			}
-			return err != nil
-		}, func() string { return "port 9400 is still served" })
+			resp.Body.Close()
+			return errors.New("port 9400 is still served")
+		})
 	})
-}
-
-// eventually waits until done returns true. After patience, the test fails with the text of seen.
-func eventually(t *testing.T, done func() bool, seen func() string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for !done() {
-		if ctx.Err() != nil {
-			t.Fatal(seen())
-		}
-		pause(ctx)
-	}
 }

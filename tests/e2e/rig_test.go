@@ -4,7 +4,7 @@ package e2e
 
 import (
 	"bytes"
-	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // patience bounds every wait. It is generous on purpose: no test measures speed.
@@ -75,7 +76,8 @@ func (n *node) stop(t *testing.T, program string) (start func()) {
 
 // kubectl runs kubectl as administrator and returns its output. If kubectl fails, that is its standard error.
 func (n *node) kubectl(input string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(n.programs, "kubectl"), append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
+	cmd := exec.Command(filepath.Join(n.programs, "kubectl"),
+		append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -98,18 +100,13 @@ func (n *node) must(t *testing.T, input string, args ...string) string {
 // await waits until the API server answers.
 func (n *node) await(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
+	eventually(t, func() error {
 		out, err := n.kubectl("", "get", "--raw", "/readyz")
-		if err == nil {
-			return
+		if err != nil {
+			return fmt.Errorf("API server does not answer: %w: %s", err, out)
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("API server does not answer: %v: %s", err, out)
-		}
-		pause(ctx)
-	}
+		return nil
+	})
 }
 
 // run applies a manifest until the test ends, and waits until its pods are ready.
@@ -121,7 +118,8 @@ func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	})
 	for _, pod := range pods {
 		namespace, name, _ := strings.Cut(pod, "/")
-		args := []string{"-n", namespace, "wait", "--for=condition=Ready", "--timeout=" + patience.String(), "pod/" + name}
+		args := []string{"-n", namespace, "wait", "--for=condition=Ready", "--timeout=" + patience.String(),
+			"pod/" + name}
 		if out, err := n.kubectl("", args...); err != nil {
 			about, _ := n.kubectl("", "-n", namespace, "describe", "pod", name)
 			t.Fatalf("pod %s is not ready: %s\n%s", pod, out, about)
@@ -229,27 +227,32 @@ func (p page) owners() map[string]string {
 }
 
 // until scrapes until wanted returns true for a page. It calls every function in always with each page.
-func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) page {
+func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) (p page) {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
-	defer cancel()
-	for {
-		p := e.scrape()
+	eventually(e.t, func() error {
+		p = e.scrape()
 		for _, f := range always {
 			f(p)
 		}
-		if wanted(p) {
-			return p
+		if !wanted(p) {
+			return fmt.Errorf("timed out waiting for %s; owners on the last page: %v", what, p.owners())
 		}
-		if ctx.Err() != nil {
-			e.t.Fatalf("timed out waiting for %s; owners on the last page: %v", what, p.owners())
-		}
-		pause(ctx)
+		return nil
+	})
+	return p
+}
+
+// eventually calls try until it returns no error. After patience, the test ends with the last error.
+func eventually(t *testing.T, try func() error) {
+	t.Helper()
+	if err := wait.Until(patience, try); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // showing waits for a page with exactly these owners.
 func (e *exporter) showing(want map[string]string, always ...func(page)) page {
 	e.t.Helper()
-	return e.until("the owners "+strings.Join(sorted(want), ", "), func(p page) bool { return maps.Equal(p.owners(), want) }, always...)
+	return e.until("the owners "+strings.Join(sorted(want), ", "),
+		func(p page) bool { return maps.Equal(p.owners(), want) }, always...)
 }

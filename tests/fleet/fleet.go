@@ -58,7 +58,8 @@ func newNode(i int) (*node, error) {
 	}
 	counters, _ := etc.File(etc.HealthName)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter := pages.Run{Source: source, Host: n.name, Counters: counters, Interval: interval, Registry: registry}
 	read := sync.OnceFunc(func() { close(n.read) })
 	n.run, err = exporter.New(func(s *gpu.Snapshot, page *exposition.Page) {
@@ -70,7 +71,8 @@ func newNode(i int) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv, err := server.New(server.Options{Current: n.pages.Current, Registerer: registry, Log: slog.New(slog.DiscardHandler)})
+	srv, err := server.New(server.Options{Current: n.pages.Current, Registerer: registry,
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

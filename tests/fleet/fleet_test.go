@@ -69,7 +69,8 @@ func TestTargetsAreNodes(t *testing.T) {
 					return
 				}
 				if other, ok := seen[l.Value]; ok && other != instance {
-					t.Fatalf("label %s=%q is on the pages of %s and %s, want it on only one page", l.Name, l.Value, other, instance)
+					t.Fatalf("label %s=%q is on the pages of %s and %s, want it on only one page", l.Name, l.Value,
+						other, instance)
 				}
 				seen[l.Value] = instance
 			})
@@ -79,7 +80,8 @@ func TestTargetsAreNodes(t *testing.T) {
 		}
 		delete(gpus, "")
 		if len(gpus) != 8 || seen[strings.TrimSuffix(instance, ":9400")] != instance {
-			t.Errorf("%s: GPUs = %d, want 8; instance of each label value = %v, want one for the hostname", instance, len(gpus), seen)
+			t.Errorf("%s: GPUs = %d, want 8; instance of each label value = %v, want one for the hostname", instance,
+				len(gpus), seen)
 		}
 	}
 	if pods := len(seen) - 3*8 - 3; pods < 3 {
@@ -119,7 +121,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| series | 3000 | 3000 |", "| block: chunks, bytes per sample | 1.50 | 1.50 |", "| exporter: CPU per node, ms per second | 1.00 | 1.00 |",
+		"| series | 3000 | 3000 |", "| block: chunks, bytes per sample | 1.50 | 1.50 |",
+		"| exporter: CPU per node, ms per second | 1.00 | 1.00 |",
 		"| GPUs | now | 1.500 | 1.500 | 0.002 |", "| Allocated | now | failed | failed | 0.000 |",
 	} {
 		if !strings.Contains(b.String(), want+"\n") {

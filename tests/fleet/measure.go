@@ -73,7 +73,8 @@ func measure(ctx context.Context, f *fleet, address, path string, span time.Dura
 	return report(os.Stdout, f, span, queries, results[0], results[1])
 }
 
-func measureOne(ctx context.Context, turn *sync.Mutex, address, path, rules string, span time.Duration, queries []query) (*measurement, error) {
+func measureOne(ctx context.Context, turn *sync.Mutex, address, path, rules string, span time.Duration,
+	queries []query) (*measurement, error) {
 	dir, err := os.MkdirTemp("", "fleet")
 	if err != nil {
 		return nil, err
@@ -84,7 +85,8 @@ func measureOne(ctx context.Context, turn *sync.Mutex, address, path, rules stri
 		return nil, err
 	}
 	p, err := start(ctx, path, "/-/ready", filepath.Join(dir, "log"), func(address string) []string {
-		return []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + address, "--web.enable-admin-api"}
+		return []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + address,
+			"--web.enable-admin-api"}
 	})
 	if err != nil {
 		return nil, err
@@ -163,7 +165,8 @@ func (m *measurement) watch(ctx context.Context, p *program, data string, span t
 	m.samples = (last[appended] - first[appended]) / seconds
 	m.memory = last["process_resident_memory_bytes"]
 	m.series = last["prometheus_tsdb_head_series"]
-	m.rules, m.missed = last["prometheus_rule_group_last_duration_seconds"], last["prometheus_rule_group_iterations_missed_total"]
+	m.rules, m.missed = last["prometheus_rule_group_last_duration_seconds"],
+		last["prometheus_rule_group_iterations_missed_total"]
 	m.log = length(filepath.Join(data, "wal")) / last[appended]
 	return nil
 }
@@ -179,7 +182,8 @@ const failed = time.Duration(-1)
 
 // ask measures the queries, and reads the scrape statistics of Prometheus.
 func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, queries []query, rules bool) error {
-	lost, err := p.ask(ctx, `sum(count_over_time(up{job="dcgm-exporter"}[1h]) - sum_over_time(up{job="dcgm-exporter"}[1h]))`, 0)
+	lost, err := p.ask(ctx,
+		`sum(count_over_time(up{job="dcgm-exporter"}[1h]) - sum_over_time(up{job="dcgm-exporter"}[1h]))`, 0)
 	if err != nil {
 		return err
 	}

@@ -20,18 +20,22 @@ func report(w io.Writer, f *fleet, span time.Duration, queries []query, without,
 	row("of them recorded", "%.0f", func(m *measurement) float64 { return m.recorded })
 	row("samples per second", "%.0f", func(m *measurement) float64 { return m.samples })
 	row("Prometheus: CPU seconds per second", "%.2f", func(m *measurement) float64 { return m.cpu })
-	row("Prometheus: resident memory at the end, GiB", "%.2f", func(m *measurement) float64 { return m.memory / (1 << 30) })
+	row("Prometheus: resident memory at the end, GiB", "%.2f",
+		func(m *measurement) float64 { return m.memory / (1 << 30) })
 	row("Prometheus: peak resident memory, GiB", "%.2f", func(m *measurement) float64 { return m.peak / (1 << 30) })
 	row("write-ahead log, bytes per sample", "%.2f", func(m *measurement) float64 { return m.log })
-	row("block: chunks, bytes per sample", "%.2f", func(m *measurement) float64 { return m.block.chunks / m.block.Stats.NumSamples })
-	row("block: index, bytes per series", "%.0f", func(m *measurement) float64 { return m.block.index / m.block.Stats.NumSeries })
+	row("block: chunks, bytes per sample", "%.2f",
+		func(m *measurement) float64 { return m.block.chunks / m.block.Stats.NumSamples })
+	row("block: index, bytes per series", "%.0f",
+		func(m *measurement) float64 { return m.block.index / m.block.Stats.NumSeries })
 	row("scrapes that failed", "%.0f", func(m *measurement) float64 { return m.failed })
 	row("scrape, median, ms", "%.1f", func(m *measurement) float64 { return m.p50 * 1e3 })
 	row("scrape, 99th percentile, ms", "%.1f", func(m *measurement) float64 { return m.p99 * 1e3 })
 	row("rule evaluation, s", "%.2f", func(m *measurement) float64 { return m.rules })
 	row("evaluations left out", "%.0f", func(m *measurement) float64 { return m.missed })
 	row("exporter: CPU per node, ms per second", "%.2f", func(m *measurement) float64 { return m.ownCPU / nodes * 1e3 })
-	row("exporter: resident memory per node, MiB", "%.2f", func(m *measurement) float64 { return m.ownMemory / nodes / (1 << 20) })
+	row("exporter: resident memory per node, MiB", "%.2f",
+		func(m *measurement) float64 { return m.ownMemory / nodes / (1 << 20) })
 
 	b.WriteString("\n| node | nodes | series | page, KiB | compressed, KiB |\n|---|---|---|---|---|\n")
 	for _, model := range f.models() {
@@ -58,7 +62,8 @@ func report(w io.Writer, f *fleet, span time.Duration, queries []query, without,
 		if q.recorded != "" {
 			instead = seconds(with.instead[i])
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", q.title, kind, seconds(without.took[i]), seconds(with.took[i]), instead)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", q.title, kind, seconds(without.took[i]), seconds(with.took[i]),
+			instead)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,8 +14,10 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 const integrations = "../../docs/integrations/"
@@ -59,11 +60,7 @@ func TestOnlyRecordedSeriesAreWritten(t *testing.T) {
 
 func read(t *testing.T, file string, into any) {
 	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(content, into); err != nil {
+	if err := yaml.Unmarshal([]byte(folder.Read(t, file)), into); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 }
@@ -80,26 +77,26 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 		none        string // a query that must return nothing
 		flags       []string
 	}{
-		{"agent-victoriametrics.yml", `count(count by (UUID) (DCGM_FI_DEV_POWER_USAGE{cluster="gpu-1"}))`, `{cluster!="gpu-1"}`, []string{"--agent", "--storage.agent.path="}},
-		{"prometheus-recorded.yml", `sum(cluster:gpus:count{cluster="gpu-1"})`, `{__name__!~".+:.+"}`, []string{"--storage.tsdb.path="}},
+		{"agent-victoriametrics.yml", `count(count by (UUID) (DCGM_FI_DEV_POWER_USAGE{cluster="gpu-1"}))`,
+			`{cluster!="gpu-1"}`, []string{"--agent", "--storage.agent.path="}},
+		{"prometheus-recorded.yml", `sum(cluster:gpus:count{cluster="gpu-1"})`, `{__name__!~".+:.+"}`,
+			[]string{"--storage.tsdb.path="}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()
 			prometheus, database := built(t, "prometheus"), built(t, "victoria-metrics")
 			_, nodes := serve(t, 3)
 			dir := t.TempDir()
-			vm, err := start(t.Context(), database, "/health", filepath.Join(dir, "database.log"), func(address string) []string {
-				return []string{"-storageDataPath=" + filepath.Join(dir, "database"), "-httpListenAddr=" + address, "-search.latencyOffset=0s"}
-			})
+			vm, err := start(t.Context(), database, "/health", filepath.Join(dir, "database.log"),
+				func(address string) []string {
+					return []string{"-storageDataPath=" + filepath.Join(dir, "database"), "-httpListenAddr=" + address,
+						"-search.latencyOffset=0s"}
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer vm.ends()
-			content, err := os.ReadFile(integrations + tt.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := string(content)
+			text := folder.Read(t, integrations+tt.file)
 			for old, now := range map[string]string{
 				"static_configs:\n      - targets: [gpu-node-1:9400, gpu-node-2:9400]": "honor_labels: true\n    http_sd_configs:\n      - url: " + nodes.URL + "/targets",
 				"http://victoriametrics:8428":                                          vm.url, ": 30s": ": 1s",
@@ -111,13 +108,13 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 			}
 			text = strings.ReplaceAll(text, "/etc/prometheus/dcgm-exporter/*.yml", rules)
 			file := filepath.Join(dir, "prometheus.yml")
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			agent, err := start(t.Context(), prometheus, "/-/ready", filepath.Join(dir, "prometheus.log"), func(address string) []string {
-				last := len(tt.flags) - 1
-				return append([]string{"--config.file=" + file, "--web.listen-address=" + address, tt.flags[last] + filepath.Join(dir, "prometheus")}, tt.flags[:last]...)
-			})
+			folder.Write(t, file, text)
+			agent, err := start(t.Context(), prometheus, "/-/ready", filepath.Join(dir, "prometheus.log"),
+				func(address string) []string {
+					last := len(tt.flags) - 1
+					return append([]string{"--config.file=" + file, "--web.listen-address=" + address,
+						tt.flags[last] + filepath.Join(dir, "prometheus")}, tt.flags[:last]...)
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,19 +141,11 @@ func built(t *testing.T, name string) string {
 
 // await repeats the query until it returns the wanted value, for at most a minute.
 func await(ctx context.Context, p *program, query string, want float64) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return wait.Until(time.Minute, func() error {
 		answer, err := p.ask(ctx, query, 0)
-		if err == nil && number(answer) == want {
-			return nil
+		if err == nil && number(answer) != want {
+			err = fmt.Errorf("%s = %v, want %v", query, answer, want)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s = %v, want %v (error %v)", query, answer, want, err)
-		}
-	}
+		return err
+	})
 }

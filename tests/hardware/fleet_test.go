@@ -5,6 +5,7 @@ package hardware
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // patience bounds every wait. It is generous on purpose: no test measures speed.
@@ -163,7 +165,8 @@ func TestNVMLPlacement(t *testing.T) {
 			continue
 		}
 		// on a machine with only one NUMA node, the kernel may report -1, and NVML 0
-		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 && d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
+		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 &&
+			d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
 			t.Errorf("%v: NUMA node = %d, the kernel reports %d", d.Entity, d.Place.NUMANode, want)
 		}
 		if d.Place.CPUs == "" {
@@ -232,7 +235,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 	plan := planOf(t, 1523)
 	s := openNVML(t, plan)
 	now := readAll(t, s, plan)
-	words := map[string]float64{"None": 0, "GPU Reset": 1, "Reset": 1, "Node Reboot": 2, "Reboot": 2, "Drain P2P": 3, "Drain and Reset": 4}
+	words := map[string]float64{"None": 0, "GPU Reset": 1, "Reset": 1, "Node Reboot": 2, "Reboot": 2, "Drain P2P": 3,
+		"Drain and Reset": 4}
 	known := 0
 	for _, d := range whole(s) {
 		action, ok := now.number(d.Entity, 1523)
@@ -249,7 +253,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not report the recovery action"))
+		absent(t, "REQUIRE_TELLING", "recovery-action-unknown",
+			errors.New("this driver does not report the recovery action"))
 	}
 }
 
@@ -289,12 +294,14 @@ func TestNVMLClockEventTimes(t *testing.T) {
 			}
 			compared++
 			if micros < before/1000-1e6 || micros > after/1000+1e6 {
-				t.Errorf("%v: field %d was %v ns before and %v ns after nvidia-smi reported %s", d.Entity, id, before, after, smi[name])
+				t.Errorf("%v: field %d was %v ns before and %v ns after nvidia-smi reported %s", d.Entity, id, before,
+					after, smi[name])
 			}
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not report the clock event counters"))
+		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown",
+			errors.New("this driver does not report the clock event counters"))
 	}
 	t.Logf("compared %d of %d values with nvidia-smi", compared, known)
 }
@@ -312,29 +319,26 @@ func held() []string {
 }
 
 // until polls the metrics page until it contains line, and returns the page.
-func until(t *testing.T, url, line string) string {
+func until(t *testing.T, url, line string) (page string) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
-	deadline := time.After(patience)
-	for tick := time.Tick(100 * time.Millisecond); ; {
+	err := wait.Until(patience, func() error {
 		resp, err := client.Get(url + "/metrics")
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		page, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		page = string(text)
+		if err == nil && !strings.Contains(page, line) {
+			err = fmt.Errorf("page does not contain %q", line)
 		}
-		if strings.Contains(string(page), line) {
-			return string(page)
-		}
-		select {
-		case <-tick:
-		case <-deadline:
-			t.Fatalf("timed out: page does not contain %q:\n%s", line, page)
-		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, page)
 	}
+	return page
 }
 
 // The exporter serves every GPU. When it exits, it closes all device files of the driver.
@@ -345,7 +349,8 @@ func TestExitClosesDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := running.Start(t, patience, app.Process{Args: []string{
-		"--source=nvml", "--collect-interval=500", "--collectors=" + filepath.Join("..", "..", "etc", "default-counters.csv"),
+		"--source=nvml", "--collect-interval=500", "--collectors=" +
+			filepath.Join("..", "..", "etc", "default-counters.csv"),
 	}})
 	page := until(t, "http://"+e.Address, "\nDCGM_FI_DEV_GPU_TEMP{")
 	if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != gpus {

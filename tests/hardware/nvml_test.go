@@ -55,7 +55,8 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for entry := range catalog.All() {
-		if entry.Exportable() && entry.BaseOf == 0 && (entry.Levels.Has(gpu.KindGPU) || entry.Levels.Has(gpu.KindNVLink)) {
+		if entry.Exportable() && entry.BaseOf == 0 &&
+			(entry.Levels.Has(gpu.KindGPU) || entry.Levels.Has(gpu.KindNVLink)) {
 			ids = append(ids, entry.ID)
 		}
 	}
@@ -207,7 +208,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 		}
 		first, second := before[d.UUID], after[d.UUID]
 		if len(first) != len(comparisons) || len(second) != len(comparisons) {
-			t.Errorf("values of nvidia-smi for %s = %q before and %q after, want %d each time", d.UUID, first, second, len(comparisons))
+			t.Errorf("values of nvidia-smi for %s = %q before and %q after, want %d each time", d.UUID, first, second,
+				len(comparisons))
 			continue
 		}
 		for i, c := range comparisons {
@@ -223,7 +225,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 			}
 			compared++
 			if !between(got, first[i], second[i], c.slack) {
-				t.Errorf("%s: %s = %v, nvidia-smi reports %s = %q, then %q", d.Entity, plan.Fields[i].Name, got, c.property, first[i], second[i])
+				t.Errorf("%s: %s = %v, nvidia-smi reports %s = %q, then %q", d.Entity, plan.Fields[i].Name, got,
+					c.property, first[i], second[i])
 			}
 		}
 	}
@@ -316,7 +319,8 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 		_, intW := want.Int64()
 		switch {
 		case okG != okW || intG != intW:
-			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM: different types", entry.Classic, k.uuid, k.instance, got, want)
+			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM: different types", entry.Classic, k.uuid, k.instance, got,
+				want)
 		case !okG && got != want:
 			t.Errorf("%s of %s/%d: %q from NVML, %q from DCGM", entry.Classic, k.uuid, k.instance, got, want)
 		case okG && !alike(g, w, entry.Unit):

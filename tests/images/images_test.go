@@ -30,7 +30,8 @@ func TestBuildIsReproducible(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, suffix := range both {
-		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)), digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
+		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)),
+			digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
 		if first != second {
 			t.Errorf("dcgm-exporter%s: digests of two builds = %s and %s, want equal digests", suffix, first, second)
 		}
@@ -40,7 +41,8 @@ func TestBuildIsReproducible(t *testing.T) {
 // A build leaves no image index in the storage. In Debian 12, an index makes "podman images" and "buildah images" fail.
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
-		if out, err := exec.Command("buildah", "manifest", "inspect", name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
+		if out, err := exec.Command("buildah", "manifest", "inspect",
+			name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
 			t.Errorf("storage has an image index of dcgm-exporter%s after the build, want none:\n%s", suffix, out)
 		}
 	}
@@ -102,9 +104,11 @@ func (i *image) checkConfig(t *testing.T) {
 		t.Errorf("exposed ports = %v, want only 9400/tcp", c.ExposedPorts)
 	}
 	if c.User != "0:0" {
-		t.Errorf("user = %q, want root: the GPU Operator sets no user, and only root can read the kubelet's socket", c.User)
+		t.Errorf("user = %q, want root: the GPU Operator sets no user, and only root can read the kubelet's socket",
+			c.User)
 	}
-	for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
+	for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version",
+		"revision", "created"} {
 		if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
 			t.Errorf("label %s = %q, want a value", label, v)
 		}
@@ -140,12 +144,14 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	for _, suffix := range both {
 		for _, user := range []string{"0:0", "1000:1000"} {
 			t.Run(user+suffix, func(t *testing.T) {
-				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c", "500")...)
+				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c",
+					"500")...)
 				page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
 				if n := strings.Count(page, "\nDCGM_"); n < 50 {
 					t.Errorf("GPU series = %d, want at least 50", n)
 				}
-				if want := `revision="` + os.Getenv("REVISION") + `"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
+				if want := `revision="` + os.Getenv("REVISION") +
+					`"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
 					t.Errorf("%s not found in %s", want, grep(page, "dcgm_exporter_build_info"))
 				}
 				if code := c.stop(t); code != "0" {

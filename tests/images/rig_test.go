@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // patience bounds every wait. It is not a performance requirement.
@@ -49,7 +50,8 @@ func TestMain(m *testing.M) { os.Exit(folder.Run(m, "images", prepare)) }
 func prepare(work string) error {
 	// Debian's default runtime and limits for podman do not work on the CI machines.
 	conf := filepath.Join(work, "containers.conf")
-	if err := os.WriteFile(conf, []byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
+	if err := os.WriteFile(conf,
+		[]byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
 		return err
 	}
 	os.Setenv("CONTAINERS_CONF", conf)
@@ -94,7 +96,8 @@ func standIn(folder string) error {
 		} {
 			tree := filepath.Join(folder, "tree", arch, p.name)
 			files := map[string][]byte{
-				"DEBIAN/control": fmt.Appendf(nil, "Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: %s\nDescription: stand-in\n",
+				"DEBIAN/control": fmt.Appendf(nil,
+					"Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: %s\nDescription: stand-in\n",
 					p.name, dcgmVersion, arch, p.depends),
 				"usr/share/doc/" + p.name + "/copyright":           []byte("stand-in\n"),
 				"usr/share/doc/" + p.name + "/changelog.Debian.gz": nil,
@@ -115,16 +118,19 @@ func standIn(folder string) error {
 			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 				return err
 			}
-			if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", tree, at).CombinedOutput(); err != nil {
+			if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", tree,
+				at).CombinedOutput(); err != nil {
 				return fmt.Errorf("dpkg-deb: %w\n%s", err, out)
 			}
 			made, err := os.ReadFile(at)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(&index, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", files["DEBIAN/control"], deb, len(made), sha256.Sum256(made))
+			fmt.Fprintf(&index, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", files["DEBIAN/control"], deb, len(made),
+				sha256.Sum256(made))
 		}
-		if err := os.WriteFile(filepath.Join(folder, place.folder, "Packages"), []byte(index.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, place.folder, "Packages"), []byte(index.String()),
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -179,7 +185,8 @@ func images(t *testing.T, layout string) []image {
 		config.Config = &i.config
 		blob(manifest.Config.Digest, &config)
 		if config.OS != "linux" || config.Architecture != i.arch {
-			t.Errorf("platform = linux/%s in the index and %s/%s in the image, want the same", i.arch, config.OS, config.Architecture)
+			t.Errorf("platform = linux/%s in the index and %s/%s in the image, want the same", i.arch, config.OS,
+				config.Architecture)
 		}
 		for _, l := range manifest.Layers {
 			i.unpack(t, filepath.Join(layout, "blobs", strings.Replace(l.Digest, ":", "/", 1)))
@@ -291,7 +298,7 @@ func (c *container) page(t *testing.T, has ...string) string {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second}
 	var page string
-	err := within(func() error {
+	err := wait.Until(patience, func() error {
 		response, err := client.Get(c.url + "/metrics")
 		if err != nil {
 			return err
@@ -321,17 +328,6 @@ func (c *container) stop(t *testing.T) string {
 	podman(t, "stop", "-t", "10", c.id)
 	code, _ := podman(t, "inspect", "--format", "{{.State.ExitCode}}", c.id)
 	return strings.TrimSpace(code)
-}
-
-// within repeats try until it returns no error. After patience, it returns the last error.
-func within(try func() error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
-		if err := try(); err == nil || time.Now().After(end) {
-			return err
-		}
-	}
 }
 
 // grep returns the lines that start with prefix.

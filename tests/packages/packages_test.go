@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 const (
@@ -101,11 +102,7 @@ func (m *machine) does(args ...string) string {
 // brings copies a package into the machine and returns its path.
 func (m *machine) brings(pkg string) string {
 	m.t.Helper()
-	content, err := os.ReadFile(pkg)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.writes("/tmp/"+filepath.Base(pkg), string(content), 0o644)
+	m.writes("/tmp/"+filepath.Base(pkg), folder.Read(m.t, pkg), 0o644)
 	return "/tmp/" + filepath.Base(pkg)
 }
 
@@ -125,18 +122,24 @@ func (m *machine) has(path string) bool {
 var files = []string{
 	"/usr/bin/dcgm-exporter",
 	"/etc/dcgm-exporter/default-counters.csv", "/etc/dcgm-exporter/dcp-metrics-included.csv",
-	"/etc/dcgm-exporter/1.x-compatibility-metrics.csv", "/etc/dcgm-exporter/fleet-counters.csv", "/etc/dcgm-exporter/web",
-	"/usr/lib/systemd/system/dcgm-exporter.service", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service", "/usr/lib/sysusers.d/dcgm-exporter.conf",
-	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
-	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
+	"/etc/dcgm-exporter/1.x-compatibility-metrics.csv", "/etc/dcgm-exporter/fleet-counters.csv",
+	"/etc/dcgm-exporter/web",
+	"/usr/lib/systemd/system/dcgm-exporter.service", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service",
+	"/usr/lib/sysusers.d/dcgm-exporter.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/profiling.conf",
-	"/usr/share/doc/dcgm-exporter/examples/alertmanager.yml", "/usr/share/doc/dcgm-exporter/examples/rules/alerts-gpu.yml",
+	"/usr/share/doc/dcgm-exporter/examples/alertmanager.yml",
+	"/usr/share/doc/dcgm-exporter/examples/rules/alerts-gpu.yml",
 }
 
 func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m := newMachine(t)
 	m.does("dpkg", "-i", m.brings(filepath.Join(older, "dcgm-exporter_0.0.9-1_amd64.deb")))
-	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/usr/share/doc/dcgm-exporter/copyright") {
+	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter",
+		"/usr/share/doc/dcgm-exporter/copyright") {
 		if !m.has(f) {
 			t.Errorf("%s is missing", f)
 		}
@@ -158,7 +161,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
-	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
+	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}",
+		"dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
 		t.Errorf("version and status after the upgrade = %q, want 1:0.1.0-1 install ok installed", got)
 	}
 	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
@@ -168,7 +172,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.serves()
 
 	m.does("dpkg", "-r", "dcgm-exporter")
-	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/default/dcgm-exporter": true, "/etc/dcgm-exporter/default-counters.csv": true} {
+	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/default/dcgm-exporter": true,
+		"/etc/dcgm-exporter/default-counters.csv": true} {
 		if got := m.has(f); got != want {
 			t.Errorf("after remove, %s exists: %t, want %t", f, got, want)
 		}
@@ -187,29 +192,28 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 // The package replaces NVIDIA's package, and Microsoft's package of the same name. Both contain a program, counters files
 // and a service at the same paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
-	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1", "dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
+	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1",
+		"dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
 		m, build := newMachine(t), t.TempDir()
 		for path, content := range map[string]string{
-			"DEBIAN/control":   "Package: " + name + "\nVersion: " + version + "\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
-			"DEBIAN/conffiles": "/etc/dcgm-exporter/default-counters.csv\n", "etc/dcgm-exporter/default-counters.csv": "# theirs\n",
-			"usr/bin/dcgm-exporter": "theirs", "lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
+			"DEBIAN/control": "Package: " + name + "\nVersion: " + version +
+				"\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
+			"DEBIAN/conffiles":                       "/etc/dcgm-exporter/default-counters.csv\n",
+			"etc/dcgm-exporter/default-counters.csv": "# theirs\n",
+			"usr/bin/dcgm-exporter":                  "theirs", "lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
 		} {
-			path = filepath.Join(build, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			folder.Write(t, filepath.Join(build, path), content)
 		}
 		theirs := filepath.Join(t.TempDir(), "theirs.deb")
 		reads(t, "dpkg-deb", "--build", build, theirs)
 		m.does("dpkg", "-i", m.brings(theirs))
 		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
-		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
+		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}",
+			"dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
 			t.Errorf("version and status after replacing %s = %q, want 1:0.1.0-1 install ok installed", name, got)
 		}
-		if got := m.does("readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
+		if got := m.does("readlink",
+			"/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
 			t.Errorf("service after replacing %s = %s, want a link to dcgm-exporter.service", name, got)
 		}
 	}
@@ -235,7 +239,8 @@ func (m *machine) serves() {
 	}
 	address := l.Addr().String()
 	l.Close()
-	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter", "--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
+	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter",
+		"--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
 	cmd.Env = []string{
 		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as in tls.conf
 	}
@@ -246,8 +251,9 @@ func (m *machine) serves() {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(certificate))
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	err = within(func() error {
+	client := &http.Client{Timeout: 5 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	err = wait.Until(patience, func() error {
 		response, err := client.Get("https://" + address + "/metrics")
 		if err != nil {
 			return err
@@ -264,17 +270,6 @@ func (m *machine) serves() {
 	}
 	if ended := cmd.Wait(); err != nil || ended != nil {
 		t.Errorf("%v, %v\n%s", err, ended, &log)
-	}
-}
-
-// within repeats try until it returns no error. After patience, it returns the last error.
-func within(try func() error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
-		if err := try(); err == nil || time.Now().After(end) {
-			return err
-		}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // clone returns the path of a clone of the repository, in which the current commit is tagged v0.1.0.
@@ -20,7 +22,8 @@ func clone(t *testing.T) string {
 	at := filepath.Join(t.TempDir(), "clone")
 	for _, args := range [][]string{
 		{"git", "clone", "--quiet", "--shared", root, at},
-		{"git", "-C", at, "-c", "user.name=test", "-c", "user.email=test@example.com", "tag", "-a", "-m", "test", "v0.1.0"},
+		{"git", "-C", at, "-c", "user.name=test", "-c", "user.email=test@example.com", "tag", "-a", "-m", "test",
+			"v0.1.0"},
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -50,8 +53,8 @@ func TestRelease(t *testing.T) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
-	folder := filepath.Join(at, "dist", "v0.1.0")
-	entries, err := os.ReadDir(folder)
+	dist := filepath.Join(at, "dist", "v0.1.0")
+	entries, err := os.ReadDir(dist)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +63,17 @@ func TestRelease(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	want := []string{
-		"SHA256SUMS", "dcgm-exporter-0.1.0-1.aarch64.rpm", "dcgm-exporter-0.1.0-1.x86_64.rpm", "dcgm-exporter_0.1.0-1_amd64.deb",
-		"dcgm-exporter_0.1.0-1_arm64.deb", "dcgm-exporter_0.1.0.intoto.json", "dcgm-exporter_0.1.0_linux_amd64.cdx.json",
-		"dcgm-exporter_0.1.0_linux_amd64.tar.gz", "dcgm-exporter_0.1.0_linux_arm64.cdx.json", "dcgm-exporter_0.1.0_linux_arm64.tar.gz",
+		"SHA256SUMS", "dcgm-exporter-0.1.0-1.aarch64.rpm", "dcgm-exporter-0.1.0-1.x86_64.rpm",
+		"dcgm-exporter_0.1.0-1_amd64.deb",
+		"dcgm-exporter_0.1.0-1_arm64.deb", "dcgm-exporter_0.1.0.intoto.json",
+		"dcgm-exporter_0.1.0_linux_amd64.cdx.json",
+		"dcgm-exporter_0.1.0_linux_amd64.tar.gz", "dcgm-exporter_0.1.0_linux_arm64.cdx.json",
+		"dcgm-exporter_0.1.0_linux_arm64.tar.gz",
 		"gpuop_0.1.0_linux_amd64.cdx.json", "gpuop_0.1.0_linux_arm64.cdx.json", "notes.md",
 	}
 	if _, err := exec.LookPath("buildah"); err == nil {
-		want = append(want, "dcgm-exporter_0.1.0-nvml_image.cdx.json", "dcgm-exporter_0.1.0-nvml_image.oci.tar.gz", "images.txt")
+		want = append(want, "dcgm-exporter_0.1.0-nvml_image.cdx.json", "dcgm-exporter_0.1.0-nvml_image.oci.tar.gz",
+			"images.txt")
 	}
 	if _, err := os.Stat(filepath.Join(root, "deployment/chart/Chart.yaml")); err == nil {
 		want = append(want, "dcgm-exporter-0.1.0-chart.tgz")
@@ -79,16 +86,17 @@ func TestRelease(t *testing.T) {
 
 	// the digests must be right, and SHA256SUMS and the provenance statement must list all other files
 	check := exec.Command("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
-	check.Dir = folder
+	check.Dir = dist
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("sha256sum: %v\n%s", err, out)
 	}
-	sums, provenance := readFile(t, folder, "SHA256SUMS"), readFile(t, folder, "dcgm-exporter_0.1.0.intoto.json")
+	sums, provenance := folder.Read(t, dist, "SHA256SUMS"), folder.Read(t, dist, "dcgm-exporter_0.1.0.intoto.json")
 	for _, n := range names {
 		if n != "SHA256SUMS" && !strings.Contains(sums, "  "+n+"\n") {
 			t.Errorf("%s has no checksum", n)
 		}
-		if n != "SHA256SUMS" && !strings.HasSuffix(n, ".intoto.json") && !strings.Contains(provenance, `"name": "`+n+`"`) {
+		if n != "SHA256SUMS" && !strings.HasSuffix(n, ".intoto.json") &&
+			!strings.Contains(provenance, `"name": "`+n+`"`) {
 			t.Errorf("provenance statement does not have the file %s", n)
 		}
 	}
@@ -102,33 +110,31 @@ func TestRelease(t *testing.T) {
 	}
 
 	unpacked := t.TempDir()
-	contents := unpack(t, filepath.Join(folder, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
-	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf"} {
+	contents := unpack(t, filepath.Join(dist, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
+	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv",
+		"systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf"} {
 		if !slices.Contains(contents, "dcgm-exporter_0.1.0_linux_amd64/"+f) {
 			t.Errorf("files in the archive = %v, want %s among them", contents, f)
 		}
 	}
-	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"), "--version").Output()
+	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"),
+		"--version").Output()
 	if err != nil || !regexp.MustCompile(`^dcgm-exporter v0\.1\.0\n  revision: `+revision+`\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`).Match(said) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
 	// gpuop must name an image that is in the release
-	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen", "generic", "exporter").Output()
+	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen",
+		"generic", "exporter").Output()
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
-		t.Errorf("gpuop values gen generic exporter: error %v, want no error and the version v0.1.0 in:\n%s", err, written)
+		t.Errorf("gpuop values gen generic exporter: error %v, want no error and the version v0.1.0 in:\n%s", err,
+			written)
 	}
-	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0-nvml sha256:") {
-		t.Errorf("%s = %q, want the reference and the digest of an image", images, readFile(t, folder, "images.txt"))
+	if slices.Contains(names, "images.txt") {
+		images := folder.Read(t, dist, "images.txt")
+		if !strings.HasPrefix(images, "dcgm-exporter:v0.1.0-nvml sha256:") {
+			t.Errorf("images.txt = %q, want the reference and the digest of an image", images)
+		}
 	}
-}
-
-func readFile(t *testing.T, folder, name string) string {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(folder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(content)
 }
 
 // unpack unpacks an archive and returns the paths of its files. The test fails if an entry does not belong to root.

@@ -35,9 +35,23 @@ func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 func engine(version, model string, gpus, links int, more ...string) []string {
 	script := []string{"library 4.6.0", "engine " + version, "driver 580.95.05", "nvml 13.580.95.05"}
 	for i := range gpus {
-		script = append(script, fmt.Sprintf("gpu %d uuid=GPU-%d name=%q bus=00000000:%02X:00.0 index=%d minor=%d links=%d", i, i, model, 0x1b+0x11*i, i, i, links))
+		bus := fmt.Sprintf("00000000:%02X:00.0", 0x1b+0x11*i)
+		script = append(script,
+			fmt.Sprintf("gpu %[1]d uuid=GPU-%[1]d name=%[2]q bus=%[3]s index=%[1]d minor=%[1]d links=%[4]d",
+				i, model, bus, links))
 	}
 	return append(script, more...)
+}
+
+// hgx returns the script of a DCGM engine with eight H100, which are in no clique.
+func hgx(more ...string) []string {
+	return engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, append(more, noClique)...)
+}
+
+// gb300 returns the script of a DCGM engine with four GB300 in a clique, and the states of the IMEX domain and daemon.
+func gb300(version, domain string, daemon int, more ...string) []string {
+	state := []string{inClique, "value any:* 1502 text " + domain, fmt.Sprint("value any:* 1503 int ", daemon)}
+	return engine(version, "NVIDIA GB300", 4, 18, append(state, more...)...)
 }
 
 // linksDown returns the lines of a script for links of GPU 0 that are down, and for DCGM's findings about them.
@@ -67,8 +81,12 @@ const (
 )
 
 func imex(domain, daemon string) string {
-	return fmt.Sprintf(`%s, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: %s}, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: %s}`, noIMEX, domain, daemon)
+	return noIMEX + `, {fault: set, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: ` + domain + `}` +
+		`, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: ` + daemon + `}`
 }
+
+// oneLinkDown are the findings about a GPU with a link that is down.
+var oneLinkDown = []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
 
 // healthCases are machines with their health findings, correct and false ones. A machine is an engine script, a
 // simulator scenario, or both. A finding has the entity, the watch, the error code, the corrected or treatment label,
@@ -84,46 +102,43 @@ var healthCases = []struct {
 }{
 	{
 		name:   "idle GB300 in a healthy domain",
-		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UP", "value any:* 1503 int 5"),
+		engine: gb300("4.6.1", "UP", 5),
 		node:   "gb300",
 	},
 	{
-		name: "idle GB300 with the daemon only in pods",
-		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UNAVAILABLE", "value any:* 1503 int -3",
-			"incident none:0 0x2000 20 122"),
-		node: "gb300", faults: imex("UNAVAILABLE", "-3"),
+		name:   "idle GB300 with the daemon only in pods",
+		engine: gb300("4.6.1", "UNAVAILABLE", -3, "incident none:0 0x2000 20 122"),
+		node:   "gb300", faults: imex("UNAVAILABLE", "-3"),
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_daemon 0"},
 	},
 	{
 		name: "the machine's own daemon stops",
-		node: "gb300", faults: `{fault: health, at: 5m, watches: [IMEX]}, {fault: set, at: 5m, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: UNAVAILABLE}, ` +
+		node: "gb300", faults: `{fault: health, at: 5m, watches: [IMEX]}, ` +
+			`{fault: set, at: 5m, fields: [DCGM_FI_IMEX_DOMAIN_STATUS], text: UNAVAILABLE}, ` +
 			`{fault: set, at: 5m, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: -3}`,
 		alerts: []string{"GPUNodeHealthFailed"},
 	},
 	{
-		name: "the domain is DEGRADED, engine 4.6.1",
-		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DEGRADED", "value any:* 1503 int 5",
-			"incident none:0 0x2000 20 122"),
-		node: "gb300", faults: imex("DEGRADED", "5"),
+		name:   "the domain is DEGRADED, engine 4.6.1",
+		engine: gb300("4.6.1", "DEGRADED", 5, "incident none:0 0x2000 20 122"),
+		node:   "gb300", faults: imex("DEGRADED", "5"),
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
 	},
 	{
-		name: "the domain is DOWN and the daemon stopped",
-		engine: engine("4.6.1", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text DOWN", "value any:* 1503 int -3",
-			"incident none:0 0x2000 20 122", "incident none:0 0x2000 20 122"),
-		node: "gb300", faults: imex("DOWN", "-3"),
+		name:   "the domain is DOWN and the daemon stopped",
+		engine: gb300("4.6.1", "DOWN", -3, "incident none:0 0x2000 20 122", "incident none:0 0x2000 20 122"),
+		node:   "gb300", faults: imex("DOWN", "-3"),
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
 	},
 	{
-		name: "the daemon is not READY, engine 4.6.0",
-		engine: engine("4.6.0", "NVIDIA GB300", 4, 18, inClique, "value any:* 1502 text UP", "value any:* 1503 int 2",
-			"incident none:0 0x2 20 122"),
-		node: "gb300", faults: imex("UP", "2"),
+		name:   "the daemon is not READY, engine 4.6.0",
+		engine: gb300("4.6.0", "UP", 2, "incident none:0 0x2 20 122"),
+		node:   "gb300", faults: imex("UP", "2"),
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY  20"}, alerts: []string{"GPUNodeHealthFailed"},
 	},
 	{
 		name: "HGX without IMEX",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "value any:* 1503 int 0", "switch 0 links=36",
+		engine: hgx("value any:* 1503 int 0", "switch 0 links=36",
 			"incident none:0 0x2 20 122"),
 		node: "nvswitch", faults: noIMEX,
 		findings: []string{"machine IMEX DCGM_FR_IMEX_UNHEALTHY no_domain 0"},
@@ -131,7 +146,8 @@ var healthCases = []struct {
 	{
 		name:   "A100 PCIe without a bridge, engine 4.4",
 		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 1, 12, linksDown(all...)...), noCheck: true,
-		node: "a100-mig", faults: `{fault: repartition, devices: ["2"]}, {fault: health, devices: ["2"], watches: [NVLINK]}`,
+		node: "a100-mig", faults: `{fault: repartition, devices: ["2"]}, ` +
+			`{fault: health, devices: ["2"], watches: [NVLINK]}`,
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN no_bridge 0"},
 	},
 	{
@@ -142,27 +158,31 @@ var healthCases = []struct {
 	{
 		name:   "A100 PCIe with a bridge and one link down",
 		engine: engine("4.4.2", "NVIDIA A100-PCIE-40GB", 2, 12, linksDown(3)...), noCheck: true,
-		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+		findings: oneLinkDown, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
 		name:   "A100 SXM with all links down",
 		engine: engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, linksDown(all...)...), noCheck: true,
-		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+		findings: oneLinkDown, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
 		name:   "one of 18 links down on H100",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, append(linksDown(5), noClique)...),
-		node:   "h100x8", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}, {fault: link-down, devices: [nvlink 0/5]}`,
-		findings: []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
+		engine: hgx(linksDown(5)...),
+		node:   "h100x8", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}, ` +
+			`{fault: link-down, devices: [nvlink 0/5]}`,
+		findings: oneLinkDown, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
-		name: "boot with links down for 3 minutes", engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, append(linksDown(5), noClique)...),
+		name: "boot with links down for 3 minutes", engine: hgx(linksDown(5)...),
 		node: "h100x8", faults: `{fault: health, for: 3m, devices: ["0"], watches: [NVLINK]}`, boots: true,
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"},
 	},
 	{
 		name: "boot with links of a switch down for 3 minutes",
-		node: "nvswitch", faults: `{fault: health, for: 3m, devices: [nvswitch 2], watches: [NVSWITCH_FATAL], code: DCGM_FR_NVLINK_DOWN}`, boots: true,
+		node: "nvswitch",
+		faults: `{fault: health, for: 3m, devices: [nvswitch 2], watches: [NVSWITCH_FATAL], ` +
+			`code: DCGM_FR_NVLINK_DOWN}`,
+		boots:    true,
 		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVLINK_DOWN boot 0"},
 	},
 	{
@@ -171,45 +191,50 @@ var healthCases = []struct {
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN boot 0"}, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
-		name:   "a link of an NVSwitch is down",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 1 links=36", "incident switch:1 0x800 20 14"),
-		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL], code: DCGM_FR_NVLINK_DOWN}`,
+		name:     "a link of an NVSwitch is down",
+		engine:   hgx("switch 1 links=36", "incident switch:1 0x800 20 14"),
+		node:     "nvswitch",
+		faults:   `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL], code: DCGM_FR_NVLINK_DOWN}`,
 		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVLINK_DOWN  20"}, alerts: []string{"GPUNVLinkDown"},
 	},
 	{
 		name:   "fatal error of an NVSwitch",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x800 20 15"),
+		engine: hgx("switch 0 links=36", "switch 1 links=36", "incident switch:1 0x800 20 15"),
 		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_FATAL]}`,
-		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVSWITCH_FATAL_ERROR  20"}, alerts: []string{"NVSwitchFailed"},
+		findings: []string{"nvswitch NVSWITCH_FATAL DCGM_FR_NVSWITCH_FATAL_ERROR  20"},
+		alerts:   []string{"NVSwitchFailed"},
 	},
 	{
-		name:   "nonfatal error of an NVSwitch",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "switch 0 links=36", "switch 1 links=36", "incident switch:1 0x400 10 16"),
-		node:   "nvswitch", faults: `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_NONFATAL], result: warn}`,
-		findings: []string{"nvswitch NVSWITCH_NONFATAL DCGM_FR_NVSWITCH_NON_FATAL_ERROR  10"}, alerts: []string{"NVSwitchWarning"},
+		name:     "nonfatal error of an NVSwitch",
+		engine:   hgx("switch 0 links=36", "switch 1 links=36", "incident switch:1 0x400 10 16"),
+		node:     "nvswitch",
+		faults:   `{fault: health, devices: [nvswitch 1], watches: [NVSWITCH_NONFATAL], result: warn}`,
+		findings: []string{"nvswitch NVSWITCH_NONFATAL DCGM_FR_NVSWITCH_NON_FATAL_ERROR  10"},
+		alerts:   []string{"NVSwitchWarning"},
 	},
 	{
-		name:   "ConnectX",
-		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "connectx 1", "connectx 5", "incident connectx:5 0x1000 20 33"),
-		node:   "everything", faults: `{fault: health, devices: [connectx 1], watches: [CONNECTX]}, ` +
+		name: "ConnectX",
+		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "connectx 1", "connectx 5",
+			"incident connectx:5 0x1000 20 33"),
+		node: "everything", faults: `{fault: health, devices: [connectx 1], watches: [CONNECTX]}, ` +
 			`{fault: set, devices: [connectx 2], fields: [DCGM_FI_DEV_CONNECTX_ACTIVE_PCIE_LINK_WIDTH], value: 16}`,
 		findings: []string{"connectx CONNECTX DCGM_FR_FIELD_VIOLATION  20"}, alerts: []string{"NetworkCardUnhealthy"},
 	},
 	{
 		name:   "a GPU fell off the bus",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 20 120"),
+		engine: hgx("incident gpu:1 0xffffffff 20 120"),
 		node:   "h100x8", faults: `{fault: health, devices: ["1"], watches: [ALL]}`,
 		findings: []string{"gpu ALL DCGM_FR_FALLEN_OFF_BUS superseded 20"},
 	},
 	{
 		name: "a GPU at its power and thermal limits",
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "value gpu:3 240 int 7 1000", "value gpu:3 241 int 7 1000",
+		engine: hgx("value gpu:3 240 int 7 1000", "value gpu:3 241 int 7 1000",
 			"value gpu:3 1420-1421 int 7"),
 		node: "h100x8", faults: `{fault: throttle, devices: ["3"], reasons: [sw_power_cap, sw_thermal]}`,
 	},
 	{
 		name:     "a page fault of a program in the engine's history",
-		engine:   engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0x10 10 101"),
+		engine:   hgx("incident gpu:1 0x10 10 101"),
 		findings: []string{"gpu ALL DCGM_FR_XID_ERROR superseded 10", "gpu MEM DCGM_FR_XID_ERROR superseded 10"},
 	},
 	{
@@ -219,23 +244,27 @@ var healthCases = []struct {
 	},
 	{
 		name: "two findings about the GPU and a worse one about its links", // series must not be repeated
-		engine: engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:1 0xffffffff 10 131",
+		engine: hgx("incident gpu:1 0xffffffff 10 131",
 			"incident gpu:1 0xffffffff 10 101", "incident gpu:1 0x2 20 70"),
 		findings: []string{"gpu ALL DCGM_FR_CONTAINED_ERROR superseded 10", "gpu ALL DCGM_FR_XID_ERROR superseded 10",
 			"gpu NVLINK DCGM_FR_NVLINK_CRC_ERROR_THRESHOLD  20"},
 		alerts: []string{"GPUHealthFailed"},
 	},
 	{
-		name:   "a slow fabric",
-		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "incident gpu:1 0x2 20 33", "value gpu:1 174 int 20905"),
-		node:   "gb200", faults: `{fault: set, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x51a9}`,
-		findings: []string{"gpu ALL DCGM_FR_FIELD_VIOLATION superseded 20", "gpu NVLINK DCGM_FR_FIELD_VIOLATION superseded 20"},
-		alerts:   []string{"GPUFabricDegraded"},
+		name: "a slow fabric",
+		engine: engine("4.6.0", "NVIDIA GB200", 4, 18, inClique, "incident gpu:1 0x2 20 33",
+			"value gpu:1 174 int 20905"),
+		node:   "gb200",
+		faults: `{fault: set, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x51a9}`,
+		findings: []string{"gpu ALL DCGM_FR_FIELD_VIOLATION superseded 20",
+			"gpu NVLINK DCGM_FR_FIELD_VIOLATION superseded 20"},
+		alerts: []string{"GPUFabricDegraded"},
 	},
 	{
-		name:     "an uncorrected error since the driver was loaded",
-		engine:   engine("4.6.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:2 0x10 20 4", "value gpu:2 311 int 1"),
-		findings: []string{"gpu ALL DCGM_FR_VOLATILE_DBE_DETECTED superseded 20", "gpu MEM DCGM_FR_VOLATILE_DBE_DETECTED superseded 20"},
+		name:   "an uncorrected error since the driver was loaded",
+		engine: hgx("incident gpu:2 0x10 20 4", "value gpu:2 311 int 1"),
+		findings: []string{"gpu ALL DCGM_FR_VOLATILE_DBE_DETECTED superseded 20",
+			"gpu MEM DCGM_FR_VOLATILE_DBE_DETECTED superseded 20"},
 	},
 	{
 		name: "a GPU is lost",
@@ -244,19 +273,22 @@ var healthCases = []struct {
 	},
 	{
 		name: "all links of a bridge fail after they were up",
-		node: "a100-mig", faults: `{fault: repartition, devices: ["0", "1"]}, {fault: health, at: 5m, devices: ["0"], watches: [NVLINK]}, ` +
+		node: "a100-mig", faults: `{fault: repartition, devices: ["0", "1"]}, ` +
+			`{fault: health, at: 5m, devices: ["0"], watches: [NVLINK]}, ` +
 			`{fault: link-down, at: 5m, devices: [` + linkNames(12) + `]}`,
 		alerts: []string{"GPUNVLinkDown"},
 	},
 	{
-		name:   "links in MIG mode, engine 4.4",
-		engine: engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, append(linksDown(all...), "value gpu:0 67 int 1")...), noCheck: true,
-		node: "a100-mig", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`,
+		name:    "links in MIG mode, engine 4.4",
+		engine:  engine("4.4.2", "NVIDIA A100-SXM4-80GB", 2, 12, append(linksDown(all...), "value gpu:0 67 int 1")...),
+		noCheck: true,
+		node:    "a100-mig", faults: `{fault: health, devices: ["0"], watches: [NVLINK]}`,
 		findings: []string{"gpu NVLINK DCGM_FR_NVLINK_DOWN mig 0"},
 	},
 	{
-		name:     "findings of a newer engine",
-		engine:   engine("4.9.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:0 0x4000 20 4000", "incident none:0 0x8000 20 4001"),
+		name: "findings of a newer engine",
+		engine: engine("4.9.0", "NVIDIA H100 80GB HBM3", 8, 18, noClique, "incident gpu:0 0x4000 20 4000",
+			"incident none:0 0x8000 20 4001"),
 		findings: []string{"gpu 0x4000 4000  20", "gpu ALL 4000  20", "machine 0x8000 4001  20"},
 		alerts:   []string{"GPUHealthFailed", "GPUNodeHealthFailed"},
 	},
@@ -265,7 +297,8 @@ var healthCases = []struct {
 // Each machine has exactly the findings of its case, and fires exactly its alerts. All other watches pass.
 func TestHealthFindings(t *testing.T) {
 	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
-	const fired = `group by (alertname, instance) (label_replace(count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
+	const fired = `group by (alertname, instance) (label_replace(` +
+		`count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: "25m"}}}
 	for _, c := range healthCases {
@@ -306,11 +339,12 @@ func TestHealthFindings(t *testing.T) {
 		if c.node != "" {
 			t.Run(c.name+"/simulated", func(t *testing.T) {
 				host := c.name + "/simulated"
-				add(host, play(t, c.node, host, 11, "faults: ["+c.faults+"]", setting{boots: c.boots, look: func(n int, page []byte) {
-					if n == 2 {
-						check(t, page, false)
-					}
-				}}))
+				add(host, play(t, c.node, host, 11, "faults: ["+c.faults+"]",
+					setting{boots: c.boots, look: func(n int, page []byte) {
+						if n == 2 {
+							check(t, page, false)
+						}
+					}}))
 			})
 		}
 	}
@@ -322,7 +356,8 @@ func TestHealthFindings(t *testing.T) {
 // are left out.
 func TestHealthInStrictMode(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
-		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000", "incident gpu:0 0x10 10 4001")...)
+		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000",
+		"incident gpu:0 0x10 10 4001")...)
 	page := served(t, "strict", script, loop.Options{Strict: true, Booted: time.Now()})
 	findings, _ := healthOf(t, page, true)
 	want := []string{"gpu MEM DCGM_FR_UNRECOGNIZED  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
@@ -331,7 +366,8 @@ func TestHealthInStrictMode(t *testing.T) {
 	}
 	for _, series := range []string{
 		`health_watch="SM",health_error_code="DCGM_FR_OK",health_error_severity="NONE",health_error_category="NONE"}`,
-		`health_error_code="DCGM_FR_NVLINK_DOWN",health_error_severity="TRIAGE",health_error_category="HARDWARE_NVLINK"}`,
+		`health_error_code="DCGM_FR_NVLINK_DOWN",health_error_severity="TRIAGE",` +
+			`health_error_category="HARDWARE_NVLINK"}`,
 		`health_error_code="DCGM_FR_UNRECOGNIZED",health_error_severity="UNKNOWN",health_error_category="UNKNOWN"}`,
 	} {
 		if !bytes.Contains(page, []byte(series)) {
@@ -394,7 +430,8 @@ const (
 // watches of lost entities that have one.
 func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, without int) {
 	t.Helper()
-	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"}, nodeHealth: {"connectx", ""}}
+	kinds := map[string][]string{"DCGM_EXP_GPU_HEALTH_STATUS": {"gpu"}, switchHealth: {"nvswitch"},
+		nodeHealth: {"connectx", ""}}
 	watches := map[string][]string{
 		"gpu":      {"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "ALL"},
 		"nvswitch": {"NVSWITCH_NONFATAL", "NVSWITCH_FATAL"}, "connectx": {"CONNECTX"},
@@ -423,7 +460,8 @@ func healthOf(t *testing.T, page []byte, noCheck bool) (findings []string, witho
 			continue
 		}
 		if s.Value > 0 || why != "" || code != "DCGM_FR_OK" {
-			findings = append(findings, fmt.Sprintf("%s %s %s %s %v", cmp.Or(kind, "machine"), watch, code, why+treatment, s.Value))
+			findings = append(findings,
+				fmt.Sprintf("%s %s %s %s %v", cmp.Or(kind, "machine"), watch, code, why+treatment, s.Value))
 		}
 	}
 	slices.Sort(findings)

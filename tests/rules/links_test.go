@@ -57,11 +57,13 @@ var linkCases = []struct {
 	{name: "all links of all GPUs are down", script: machine(4, sxm, 0, 1, 2, 3)},
 	{name: "no bridge", script: machine(4, pcie, 0, 1, 2, 3)},
 	{name: "one of two pairs has a bridge", script: machine(4, pcie, 2, 3)},
-	{name: "one of two bridges fails", script: machine(4, pcie), later: machine(4, pcie, 2, 3), watched: []string{"2", "3"}},
+	{name: "one of two bridges fails", script: machine(4, pcie), later: machine(4, pcie, 2, 3),
+		watched: []string{"2", "3"}},
 	{name: "one bridged GPU has no link", script: machine(4, pcie, 2), watched: []string{"2"}},
 	{name: "MIG mode", script: append(machine(4, sxm, 1), "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984")},
 	{name: "a GPU that has no links", script: append(machine(4, sxm), "gpu 1 set nvlinks 0")},
-	{name: "a GPU whose links cannot be read", script: machine(4, sxm), later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
+	{name: "a GPU whose links cannot be read", script: machine(4, sxm),
+		later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
 }
 
 // Exactly the GPUs in watched get the verdict watch with the reason links_down, and fire GPUNVLinksDown.
@@ -69,7 +71,8 @@ func TestLinksDownUnderNVML(t *testing.T) {
 	const minutes = 30
 	library, err := fakenvml.Build(t.TempDir())
 	fakenvml.Need(t, err)
-	const fired = `group by (alertname, node, gpu) (ALERTS{alertstate="firing",alertname=~"GPUNVLink.*|GPUFabric.*|RackFabric.*"})`
+	const fired = `group by (alertname, node, gpu) (` +
+		`ALERTS{alertstate="firing",alertname=~"GPUNVLink.*|GPUFabric.*|RackFabric.*"})`
 	u := unitTest{Name: "links", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: fmt.Sprint(minutes-1, "m")}}}
 	for _, c := range linkCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -78,7 +81,8 @@ func TestLinksDownUnderNVML(t *testing.T) {
 			linkPages(t, library, c.script, c.later, minutes, func(minute int, page []byte) {
 				for s := range prom.Samples(t, page) {
 					name, labels := s.Labels.Get("__name__"), &s.Labels
-					if name == "dcgm_exporter_gpu_verdict" && minute == minutes-1 && labels.Get("reason") == "links_down" {
+					if name == "dcgm_exporter_gpu_verdict" && minute == minutes-1 &&
+						labels.Get("reason") == "links_down" {
 						watched = append(watched, labels.Get("gpu"))
 						if v := labels.Get("verdict"); v != verdict.Watch {
 							t.Errorf("GPU %s: verdict = %s, want watch", labels.Get("gpu"), v)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/runbooks.md")
@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the tables of docs/runbooks.md")
 // written checks a generated part of a document between two marks. With -update it writes that part.
 func written(t *testing.T, doc, mark, want string) {
 	t.Helper()
-	text := read(t, "docs", doc)
+	text := folder.Read(t, root, "docs", doc)
 	begin := strings.Index(text, "<!-- "+mark+":")
 	end := strings.Index(text, "<!-- end of "+mark+" -->")
 	if begin < 0 || end < begin {
@@ -37,11 +37,10 @@ func written(t *testing.T, doc, mark, want string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("docs/%s is out of date; run go test ./tests/rules -update\nwant:%s\ngot:%s", doc, want, text[begin:end])
+		t.Fatalf("docs/%s is out of date; run go test ./tests/rules -update\nwant:%s\ngot:%s", doc, want,
+			text[begin:end])
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs", doc), []byte(text[:begin]+want+text[end:]), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, filepath.Join(root, "docs", doc), text[:begin]+want+text[end:])
 }
 
 // meaning returns the counters file entry that serves a metric, or "" if the metric needs none.
@@ -187,13 +186,12 @@ func TestNeeds(t *testing.T) {
 	written(t, "runbooks.md", "needs", b.String())
 }
 
-// remembered reports whether the rules keep an XID recent for an hour.
-func remembered(t *testing.T, code string) (found bool) {
-	t.Helper()
-	parser.Inspect(recordings(t)["gpu:xids_scraped:recent"], func(n parser.Node, _ []parser.Node) error {
-		s, ok := n.(*parser.VectorSelector)
-		if ok && s.Name == catalog.XIDLastSeen {
-			found = slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "xid" && m.Matches(code) })
+// matchesXID reports whether an expression selects the series of a metric with an XID.
+func matchesXID(expr parser.Expr, metric, code string) (found bool) {
+	ofCode := func(m *labels.Matcher) bool { return m.Name == "xid" && m.Matches(code) }
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok && s.Name == metric {
+			found = found || slices.ContainsFunc(s.LabelMatchers, ofCode)
 		}
 		return nil
 	})
@@ -203,17 +201,19 @@ func remembered(t *testing.T, code string) (found bool) {
 // Each XID fires only the alert of its class. It stays recent for an hour if and only if the memory of its class is at
 // least an hour.
 func TestXIDs(t *testing.T) {
-	list := alerts(t)
-	severity := map[string]string{}
-	for _, a := range list {
-		severity[a.Alert] = a.Labels["severity"]
-	}
+	list, recent := alerts(t), recordings(t)["gpu:xids_scraped:recent"]
 	for code := int64(1); code < 1000; code++ {
 		x, word := catalog.XIDOf(code), strconv.FormatInt(code, 10)
-		if got := xidAlert(t, list, word); got != x.Class.Alert() || severity[got] != string(x.Class.Severity()) {
-			t.Errorf("XID %d (%v) fires %q with severity %q, want %q with %q", code, x.Class, got, severity[got], x.Class.Alert(), x.Class.Severity())
+		got := ""
+		for _, a := range list {
+			if matchesXID(a.expr, "gpu:xids:recent", word) {
+				got += a.Alert + " " + a.Labels["severity"]
+			}
 		}
-		if longer := remembered(t, word); longer != (x.Class.Memory() >= time.Hour) {
+		if want := strings.TrimSpace(x.Class.Alert() + " " + string(x.Class.Severity())); got != want {
+			t.Errorf("XID %d (%v) fires %q, want %q", code, x.Class, got, want)
+		}
+		if longer := matchesXID(recent, catalog.XIDLastSeen, word); longer != (x.Class.Memory() >= time.Hour) {
 			t.Errorf("XID %d (%v): stays recent for an hour: %t, want %t", code, x.Class, longer, !longer)
 		}
 		if catalog.XIDMessage(code) != "Unknown Error" && (x.First == "" || x.Source == "") {

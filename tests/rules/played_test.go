@@ -52,56 +52,84 @@ var played = []struct {
   - {fault: throttle, at: 2m, devices: ["0", "1", "2", "3"], reasons: [sw_power_cap]}
   - {fault: throttle, at: 2m, devices: ["4", "5", "6", "7"], reasons: [sw_power_cap, sw_thermal]}
 `},
-	{name: "a bad link of NVLink 4", node: "h100x8", fires: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"}, faults: `
+	{name: "a bad link of NVLink 4", node: "h100x8", fires: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"},
+		faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
 `},
 	{name: "a bad link of NVLink 5", node: "b200", fires: []string{"GPUNVLink5Errors 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
 `},
-	{name: "a bad link of NVLink 5, with counters by link", node: "b200", more: byLink, fires: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"}, faults: `
-  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
-  - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0, rate: 0.01}
+	{name: "a bad link of NVLink 5, with counters by link", node: "b200", more: byLink,
+		fires: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"},
+		faults: `
+  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0,
+     rate: 0.01}
+  - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS],
+     value: 0, rate: 0.01}
 `},
-	{name: "a link of a rack that recovers", node: "gb200", fires: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"}, faults: `
-  - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS], value: 0, rate: 0.01}
+	{name: "a link of a rack that recovers", node: "gb200",
+		fires: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"},
+		faults: `
+  - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS],
+     value: 0, rate: 0.01}
 `},
-	{name: "a tray in a separate clique", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"}, faults: `
+	{name: "a tray in a separate clique", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"},
+		faults: `
   - {fault: set, at: 5m, fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 12}
 `},
-	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3, fires: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"}, faults: `
+	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3,
+		fires: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"},
+		faults: `
   - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x519a}
 `},
-	{name: "a tray with insufficient resources", node: "gb300", rack: 3, fires: []string{"GPUFabricFailed 1 tray-2"}, faults: `
+	{name: "a tray with insufficient resources", node: "gb300", rack: 3, fires: []string{"GPUFabricFailed 1 tray-2"},
+		faults: `
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
   - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 0}
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
+     text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "a GPU without a cluster", node: "gb300", rack: 3, fires: []string{"GPUFabricMisconfigured 1 tray-2"}, faults: `
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+	{name: "a GPU without a cluster", node: "gb300", rack: 3, fires: []string{"GPUFabricMisconfigured 1 tray-2"},
+		faults: `
+  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
+     text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "a tray that never registered", node: "gb300", rack: 3, fires: []string{"GPUFabricNotReady 0 tray-2"}, faults: `
+	{name: "a tray that never registered", node: "gb300", rack: 3, fires: []string{"GPUFabricNotReady 0 tray-2"},
+		faults: `
   - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
-  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], text: 00000000-0000-0000-0000-000000000000}
+  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
+     text: 00000000-0000-0000-0000-000000000000}
 `},
-	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3"}, faults: `
+	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3"},
+		faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
 `},
-	{name: "an XID of NVLink 5", node: "gb200", fires: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"}, faults: `
-  - {fault: xid, at: 5m, devices: ["0"], xids: [149], text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
-  - {fault: xid, at: 5m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
+	{name: "an XID of NVLink 5", node: "gb200",
+		fires: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"},
+		faults: `
+  - {fault: xid, at: 5m, devices: ["0"], xids: [149],
+     text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
+  - {fault: xid, at: 5m, devices: ["0"], xids: [154],
+     text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
   - {fault: set, at: 5m, devices: ["0"], fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
 `},
-	{name: "XIDs of a completed reset and of corrected C2C errors", node: "gb200", fires: []string{"GPUXIDMemoryRepair 1"}, faults: `
-  - {fault: xid, at: 30m, devices: ["0"], xids: [154], text: GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)}
+	{name: "XIDs of a completed reset and of corrected C2C errors", node: "gb200",
+		fires: []string{"GPUXIDMemoryRepair 1"},
+		faults: `
+  - {fault: xid, at: 30m, devices: ["0"], xids: [154],
+     text: GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)}
   - {fault: xid, at: 30m, devices: ["1"], xids: [121]}
 `},
 	{name: "an SXID", node: "nvswitch", fires: []string{"NVSwitchFailed"}, faults: sxids},
-	{name: "an SXID in the kernel log", node: "nvswitch", log: true, fires: []string{"NVSwitchFailed"}, faults: sxids + `
+	{name: "an SXID in the kernel log", node: "nvswitch", log: true, fires: []string{"NVSwitchFailed"},
+		faults: sxids + `
   - {fault: absent, fields: [DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS]}
 `},
 	{name: "an XID that only the kernel reports", node: "single", faults: kernelXID},
-	{name: "an XID in the kernel log that only the kernel reports", node: "single", log: true, fires: []string{"GPUXIDHardware 0"}, faults: kernelXID},
+	{name: "an XID in the kernel log that only the kernel reports", node: "single", log: true,
+		fires:  []string{"GPUXIDHardware 0"},
+		faults: kernelXID},
 	{name: "a GPU that is bound to another driver", node: "h100x8", fires: []string{"GPUMissing"}, faults: `
   - {fault: unbound, at: 11m, devices: ["3"]}
 `},
@@ -117,7 +145,9 @@ var played = []struct {
 	{name: "heat", node: "single", fires: []string{"GPUThermalThrottling 0"}, faults: `
   - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
 `},
-	{name: "fields without values", node: "single", fires: []string{"DCGMExporterFieldsDenied", "DCGMExporterStaleSamples"}, faults: `
+	{name: "fields without values", node: "single",
+		fires: []string{"DCGMExporterFieldsDenied", "DCGMExporterStaleSamples"},
+		faults: `
   - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
   - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
@@ -128,7 +158,9 @@ var played = []struct {
 	{name: "a GPU that is partitioned", node: "h100x8", faults: `
   - {fault: repartition, at: 5m, devices: ["6"], mig: [4g.40gb, 3g.40gb]}
 `},
-	{name: "rows with a pending remap", node: "single", fires: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"}, faults: `
+	{name: "rows with a pending remap", node: "single",
+		fires: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"},
+		faults: `
   - {fault: set, at: 5m, fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
 `},
 }
@@ -154,7 +186,8 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 	for _, p := range played {
 		u := unitTest{Name: p.name, Interval: "1m"}
 		add := func(host string, seed uint64, faults string) {
-			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"), setting{log: p.log, more: p.more}) {
+			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"),
+				setting{log: p.log, more: p.more}) {
 				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
 			}
 		}
@@ -199,12 +232,14 @@ func TestHealthCountersAreFew(t *testing.T) {
 		series := 0
 		for s := range prom.Samples(t, page.Bytes()) {
 			series++
-			if name := s.Labels.Get("__name__"); strings.HasPrefix(name, "dcgm_exporter_") && s.Labels.Get("nvlink") != "" {
+			if name := s.Labels.Get("__name__"); strings.HasPrefix(name, "dcgm_exporter_") &&
+				s.Labels.Get("nvlink") != "" {
 				t.Errorf("%s: exporter series has an nvlink label, want none: %s", node, s.Series)
 			}
 		}
 		if code != command.OK || series < 500 || series > most {
-			t.Errorf("%s: exit code = %d, series = %d; want 0 and 500 to %d; error output:\n%s", node, code, series, most, failure.String())
+			t.Errorf("%s: exit code = %d, series = %d; want 0 and 500 to %d; error output:\n%s", node, code, series,
+				most, failure.String())
 		}
 	}
 }
@@ -235,7 +270,8 @@ func installed(t *testing.T, values string) install {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: "gpus", IsInstall: true}, nil); err != nil {
+	if v, err = chartutil.ToRenderValues(c, v,
+		chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: "gpus", IsInstall: true}, nil); err != nil {
 		t.Fatal(err)
 	}
 	files, err := helm.Render(c, v)

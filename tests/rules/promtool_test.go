@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
@@ -54,28 +55,17 @@ func promtool(t *testing.T, args ...string) {
 }
 
 func TestRulesAreValid(t *testing.T) {
-	compat, err := filepath.Glob(filepath.Join(root, "deployment", "rules", "compat", "*.yml"))
-	if err != nil || len(compat) < 3 {
-		t.Fatal(err, compat)
-	}
-	promtool(t, append(append([]string{"check", "rules", "--lint-fatal"}, ruleFiles(t)...), compat...)...)
+	compat := folder.Files(t, root, "deployment", "rules", "compat", "*.yml")
+	promtool(t, slices.Concat([]string{"check", "rules", "--lint-fatal"}, ruleFiles(t), compat)...)
 }
 
 // The tests in testdata pass with the names and units of dcgm-exporter 4.8, and with those of 4.9.
 func TestUnitTests(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.test.yml")
-	if err != nil || len(paths) < 4 {
-		t.Fatalf("unit test files = %d, want at least 4 (error %v)", len(paths), err)
-	}
 	args := []string{"test", "rules"}
 	fires, silent, renamed := map[string]bool{}, map[string]bool{}, 0
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, path := range folder.Files(t, "testdata", "*.test.yml") {
 		var f testFile
-		if err := yaml.Unmarshal(text, &f); err != nil {
+		if err := yaml.Unmarshal([]byte(folder.Read(t, path)), &f); err != nil {
 			t.Fatal(path, err)
 		}
 		f.countAlerts(fires, silent)
@@ -89,7 +79,8 @@ func TestUnitTests(t *testing.T) {
 	}
 	for _, a := range alerts(t) {
 		if !fires[a.Alert] || !silent[a.Alert] {
-			t.Errorf("%s: has a test in which it fires: %t, and one in which it does not: %t; want both", a.Alert, fires[a.Alert], silent[a.Alert])
+			t.Errorf("%s: has a test in which it fires: %t, and one in which it does not: %t; want both", a.Alert,
+				fires[a.Alert], silent[a.Alert])
 		}
 	}
 	if !t.Failed() {
@@ -180,10 +171,12 @@ func (f *testFile) rules(t *testing.T, groups map[string]bool) (paths []string) 
 		var rules struct {
 			Groups []map[string]any `yaml:"groups"`
 		}
-		if err := yaml.Unmarshal([]byte(read(t, "deployment", "rules", filepath.Base(name))), &rules); err != nil {
+		if err := yaml.Unmarshal([]byte(folder.Read(t, root, "deployment", "rules", filepath.Base(name))),
+			&rules); err != nil {
 			t.Fatal(name, err)
 		}
-		rules.Groups = slices.DeleteFunc(rules.Groups, func(g map[string]any) bool { return len(groups) > 0 && !groups[g["name"].(string)] })
+		rules.Groups = slices.DeleteFunc(rules.Groups,
+			func(g map[string]any) bool { return len(groups) > 0 && !groups[g["name"].(string)] })
 		if len(rules.Groups) > 0 {
 			paths = append(paths, writeYAML(t, rules))
 		}
@@ -198,8 +191,6 @@ func writeYAML(t *testing.T, content any) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "file.yml")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, path, string(text))
 	return path
 }

@@ -116,7 +116,8 @@ func (w *writer) strings(nodes []ast.Expr) (all []string) {
 func (w *writer) literal(n ast.Expr) string {
 	s, ok := stringOf(n)
 	if !ok {
-		w.fail("%s: expected a string literal as the name or a label of a metric, found %s", w.files.Position(n.Pos()), types.ExprString(n))
+		w.fail("%s: expected a string literal as the name or a label of a metric, found %s", w.files.Position(n.Pos()),
+			types.ExprString(n))
 	}
 	return s
 }

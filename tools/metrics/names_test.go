@@ -42,7 +42,8 @@ var (
 )
 
 // foreign lists flags of Helm and of container runtimes, which are not flags of the exporter.
-var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values", "--domain-socket"}
+var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values",
+	"--domain-socket"}
 
 // words returns all string literals in the exporter's code.
 func (w *writer) words() map[string]bool {
@@ -100,7 +101,8 @@ func TestDocumentedNamesExist(t *testing.T) {
 		}
 	}
 	if names < 100 || flags < 80 {
-		t.Errorf("found %d names and %d flags, want at least 100 and 80: the patterns may no longer match", names, flags)
+		t.Errorf("found %d names and %d flags, want at least 100 and 80: the patterns may no longer match", names,
+			flags)
 	}
 	for line := range strings.Lines(read(t, "docs/migration.md")) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -157,7 +159,8 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 	if !regexp.MustCompile(regexp.QuoteMeta(name) + `[ ,]`).MatchString(help) {
 		t.Errorf("%s: flag %s does not exist", path, name)
 	} else if value != "" && strings.ToLower(value) == value && value[0] != '\'' { // not a shell example
-		c, err := config.Parse([]string{name + "=" + value}, func(string) (string, bool) { return "", false }, os.ReadFile)
+		c, err := config.Parse([]string{name + "=" + value}, func(string) (string, bool) { return "", false },
+			os.ReadFile)
 		if err != nil || len(c.Notices) > 0 {
 			t.Errorf("%s: %s=%s: %v", path, name, value, err)
 		}
@@ -166,7 +169,8 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 
 // notLabels lists words that docs/migration.md writes in code font, but that are not labels.
 var notLabels = map[string]bool{
-	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true, "honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true, "retention": true,
+	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true,
+	"honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true, "retention": true,
 }
 
 // checkSpan checks that the variables and labels in a code span exist in the code.

@@ -60,8 +60,9 @@ func (w *writer) labelsByKind() []entityLabels {
 		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node"})
 		page := encoder.Encode(&gpu.Snapshot{
 			Topology: topology,
-			Columns:  []gpu.Column{{Counter: &gpu.Counter{Name: "column", Type: gpu.MetricGauge, Help: "x"}, Values: []gpu.Value{gpu.Int(1)}}},
-			Health:   gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
+			Columns: []gpu.Column{{Counter: &gpu.Counter{Name: "column", Type: gpu.MetricGauge, Help: "x"},
+				Values: []gpu.Value{gpu.Int(1)}}},
+			Health: gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
 		})
 		for line := range strings.Lines(string(page.Bytes())) {
 			if !strings.HasPrefix(line, "column{") {
@@ -185,7 +186,8 @@ owner labels.
 			}
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
-			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"), w.from(d.Name, d.Type), cell(d.Summary()))
+			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"),
+			w.from(d.Name, d.Type), cell(d.Summary()))
 	}
 	b.WriteString(sections + `
 ## Who uses what

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // patience bounds every wait. It is generous on purpose: no test measures speed.
@@ -51,28 +52,27 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	t.Helper()
 	dir := folder.Of(t, map[string]string{"counters.csv": everything(), "faults.yaml": "faults: [" + faults + "]\n"})
 	e := exporter.Start(t, patience, app.Process{Args: []string{
-		"--source=sim", "--sim-node=" + node, "--sim-scenario=" + filepath.Join(dir, "faults.yaml"), "--collect-interval=1s",
+		"--source=sim", "--sim-node=" + node, "--sim-scenario=" +
+			filepath.Join(dir, "faults.yaml"), "--collect-interval=1s",
 		"--vocabulary=both", "--xid-kernel-log=/dev/kmsg", "--collectors=" + filepath.Join(dir, "counters.csv"),
 	}})
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !strings.Contains(text, has); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("%s: page does not contain %q:\n%s", node, has, text)
-		}
+	err := wait.Until(patience, func() error {
 		res, err := http.Get("http://" + e.Address + "/metrics")
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		var b bytes.Buffer
-		if _, err := b.ReadFrom(res.Body); err != nil {
-			t.Fatal(err)
+		defer res.Body.Close()
+		page, err := io.ReadAll(res.Body)
+		if text = string(page); err == nil && !strings.Contains(text, has) {
+			err = fmt.Errorf("page does not contain %q:\n%s", has, text)
 		}
-		res.Body.Close()
-		text = b.String()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", node, err)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err = parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		t.Fatalf("%s: %v", node, err)
 	}
@@ -139,7 +139,8 @@ func rows(t *testing.T) map[string]row {
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{
-		"shared": {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}, {fault: gpu-lost, at: 3s, devices: ["3"]}`, `reason="lost"`},
+		"shared": {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}, {fault: gpu-lost, at: 3s, devices: ["3"]}`,
+			`reason="lost"`},
 		"everything": {`{fault: xid, at: 2s, devices: ["0"], xids: [149], text: NETIR Fatal XC0 i0 Link 08 (0x004505c6)},
 			{fault: sxid, at: 3s, devices: ["nvswitch 1/3"], xids: [20034]}`, "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL{"},
 		"gb300":  {"", "DCGM_EXP_FABRIC_INFO{"},
@@ -171,7 +172,8 @@ func TestServedPagesAreDescribed(t *testing.T) {
 			}
 		}
 	}
-	names := []string{"dcgm_exporter_entity_up", "dcgm_exporter_collect_failures_total", "dcgm_exporter_attribution_success"}
+	names := []string{"dcgm_exporter_entity_up", "dcgm_exporter_collect_failures_total",
+		"dcgm_exporter_attribution_success"}
 	for _, d := range catalog.Families(catalog.Requested) {
 		names = append(names, d.Name)
 	}
@@ -180,8 +182,10 @@ func TestServedPagesAreDescribed(t *testing.T) {
 			t.Errorf("%s is on none of the pages, want it on at least one so that it is checked", name)
 		}
 	}
-	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
-		if !slices.ContainsFunc(exportable(), func(e catalog.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
+	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU,
+		gpu.KindCPUCore, gpu.KindConnectX).List() {
+		if !slices.ContainsFunc(exportable(),
+			func(e catalog.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
 			t.Errorf("no page has a field of kind %s", k)
 		}
 	}
@@ -203,7 +207,8 @@ func checkFamily(t *testing.T, f *dto.MetricFamily, all map[string]row) {
 	for _, m := range f.GetMetric() {
 		for _, l := range m.GetLabel() {
 			if !slices.Contains(r.labels, l.GetName()) {
-				t.Fatalf("%s has the label %s, want only those in its row of the documentation: %q", name, l.GetName(), r.labels)
+				t.Fatalf("%s has the label %s, want only those in its row of the documentation: %q", name, l.GetName(),
+					r.labels)
 			}
 		}
 	}
@@ -221,7 +226,8 @@ func notApplicable(name, problem string) bool {
 	}
 	// Names, units and types under DCGM_ come from DCGM and NVIDIA's exporter, and existing dashboards use them. They
 	// have capitals, abbreviations, units that are not base units, and counters without the suffix _total.
-	return slices.ContainsFunc([]string{"snake_case", "base unit", "abbreviated units", "_total", "metric name should not include type"},
+	return slices.ContainsFunc([]string{"snake_case", "base unit", "abbreviated units", "_total",
+		"metric name should not include type"},
 		func(rule string) bool { return strings.Contains(problem, rule) })
 }
 
@@ -273,7 +279,8 @@ func TestNamesAreLiterals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.metric(e.(*ast.CallExpr))
-	if w.err == nil || !strings.HasPrefix(w.err.Error(), "internal/a.go:1:16: ") || !strings.HasSuffix(w.err.Error(), `found prefix + "up"`) {
+	if w.err == nil || !strings.HasPrefix(w.err.Error(), "internal/a.go:1:16: ") ||
+		!strings.HasSuffix(w.err.Error(), `found prefix + "up"`) {
 		t.Errorf("error %v, want one with the position and the text of the name", w.err)
 	}
 }

@@ -17,10 +17,12 @@ func TestStaleCRD(t *testing.T) {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterpolicies.nvidia.com"
 	crd := object(s.do(t, http.MethodGet, path, nil))
 	versions, _ := crd.at("spec", "versions").([]any)
-	driver, _ := object(versions[0].(map[string]any)).at("schema", "openAPIV3Schema", "properties", "spec", "properties", "driver", "properties").(map[string]any)
+	driver, _ := object(versions[0].(map[string]any)).at("schema", "openAPIV3Schema", "properties", "spec",
+		"properties", "driver", "properties").(map[string]any)
 	delete(driver, "kernelModuleType")
 	s.do(t, http.MethodPut, path, crd)
-	for _, command := range [][]string{{"verify"}, {"preflight", "--version", version, "--set", "operator.upgradeCRD=false"}} {
+	for _, command := range [][]string{{"verify"},
+		{"preflight", "--version", version, "--set", "operator.upgradeCRD=false"}} {
 		r := s.gpuop(t, program, administrator, command...)
 		first, _, _ := strings.Cut(r.out, "\n")
 		if r.code != 1 || !strings.Contains(first, "the API server drops spec.driver.kernelModuleType [crd-stale]") {

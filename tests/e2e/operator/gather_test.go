@@ -17,7 +17,8 @@ func (s *server) gather(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
 	kubectl := func(args ...string) string {
-		cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "kubectl"), append([]string{"--kubeconfig", s.kubeconfigOf(administrator)}, args...)...)
+		cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "kubectl"),
+			append([]string{"--kubeconfig", s.kubeconfigOf(administrator)}, args...)...)
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
@@ -38,7 +39,8 @@ func (s *server) gather(t *testing.T) string {
 		write("nvidiadrivers.yaml", kubectl("get", "nvidiadrivers.nvidia.com", "-A", "-oyaml"))
 	}
 	labels := ""
-	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present", "-oname")) {
+	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present",
+		"-oname")) {
 		labels += strings.TrimPrefix(node, "node/") + "\n"
 		// write each label on its own line and replace colons with equals signs, as the script does with sed and tr
 		list := strings.Trim(kubectl("get", node, "-ojsonpath={.metadata.labels}"), "{}")

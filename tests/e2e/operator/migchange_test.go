@@ -34,7 +34,8 @@ func TestMIGChange(t *testing.T) {
 			s.enter(t, st)
 			apply := exec.Command(program, "mig", "apply", "gpu-1", "all-1g.10gb", "--apply")
 			apply.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(administrator))
-			if said, err := apply.CombinedOutput(); err != nil || !strings.Contains(string(said), "gpuop verify --wait --node gpu-1") {
+			if said, err := apply.CombinedOutput(); err != nil ||
+				!strings.Contains(string(said), "gpuop verify --wait --node gpu-1") {
 				t.Fatalf("%v\n%s", err, said)
 			}
 			cmd := exec.Command(program, "verify", "--wait", "--node", "gpu-1", "--wait-timeout", "40s")
@@ -61,15 +62,17 @@ func TestMIGChange(t *testing.T) {
 				paused["nvidia.com/gpu.deploy."+c], back["nvidia.com/gpu.deploy."+c] = "paused-for-mig-change", "true"
 			}
 			labels(paused)
-			s.eventually(t, "the operands to stop", func() error {
+			eventually(t, "the operands to stop", func() error {
 				if err := s.kubelets(t, st); err != nil {
 					return err
 				}
 				var pods struct{ Items []object }
-				if err := s.list("/api/v1/namespaces/"+namespace+"/pods?fieldSelector=spec.nodeName%3Dgpu-1", &pods); err != nil {
+				if err := s.list("/api/v1/namespaces/"+namespace+"/pods?fieldSelector=spec.nodeName%3Dgpu-1",
+					&pods); err != nil {
 					return err
 				}
-				if slices.ContainsFunc(pods.Items, func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }) {
+				if slices.ContainsFunc(pods.Items,
+					func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }) {
 					return errors.New("the device plugin still runs")
 				}
 				return nil
@@ -81,15 +84,17 @@ func TestMIGChange(t *testing.T) {
 				back["nvidia.com/gpu.memory"] = "9984"
 			}
 			offered := object{"nvidia.com/gpu": tt.devices}
-			s.do(t, http.MethodPatch, path+"/status", object{"status": object{"capacity": offered, "allocatable": offered}})
+			s.do(t, http.MethodPatch, path+"/status",
+				object{"status": object{"capacity": offered, "allocatable": offered}})
 			labels(back)
-			s.eventually(t, "gpuop to end", func() error {
+			eventually(t, "gpuop to end", func() error {
 				running := s.kubelets(t, st)
 				select {
 				case <-ended:
 					return nil
 				default:
-					return fmt.Errorf("gpuop still waits for the change; pods: %w", cmp.Or(running, errors.New("all pods run")))
+					return fmt.Errorf("gpuop still waits for the change; pods: %w",
+						cmp.Or(running, errors.New("all pods run")))
 				}
 			})
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(out.String(), tt.says) {

@@ -114,7 +114,8 @@ func TestGathered(t *testing.T) {
 				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
 			}
 			// ignore findings about what the script does not collect
-			tree.Findings = slices.DeleteFunc(tree.Findings, func(f finding) bool { return f.ID == "unread" || f.ID == "prediction" })
+			tree.Findings = slices.DeleteFunc(tree.Findings,
+				func(f finding) bool { return f.ID == "unread" || f.ID == "prediction" })
 			got := wrong(tree)
 			want, other := st.Expect[gathered]
 			if !other {

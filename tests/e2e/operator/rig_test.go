@@ -77,8 +77,9 @@ func (s *server) install(t *testing.T) {
 			s.do(t, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
 		}
 	}
-	for _, path := range []string{"/apis/nvidia.com/v1/clusterpolicies", "/apis/nvidia.com/v1alpha1/nvidiadrivers", "/apis/nvidia.com/v1alpha1/gpuclusters"} {
-		s.eventually(t, "CRDs to be served", func() error {
+	for _, path := range []string{"/apis/nvidia.com/v1/clusterpolicies", "/apis/nvidia.com/v1alpha1/nvidiadrivers",
+		"/apis/nvidia.com/v1alpha1/gpuclusters"} {
+		eventually(t, "CRDs to be served", func() error {
 			_, err := s.try(http.MethodGet, path, nil)
 			return err
 		})
@@ -109,7 +110,7 @@ func (s *server) enter(t *testing.T, st *state) {
 			}
 		}
 	}
-	s.eventually(t, "pods of the DaemonSets to run", func() error { return s.kubelets(t, st) })
+	eventually(t, "pods of the DaemonSets to run", func() error { return s.kubelets(t, st) })
 }
 
 // create creates an object and sets its status. If the chart has installed the object, create edits it instead. The
@@ -173,7 +174,8 @@ func (s *server) chart(t *testing.T) string {
 	}
 	from := filepath.Join(charts.Data(t), version)
 	rendered := documents(t, filepath.Join(from, "rendered-defaults.yaml"))
-	rendered = slices.DeleteFunc(rendered, func(o object) bool { return o.at("metadata", "annotations", "helm.sh/hook") != nil })
+	rendered = slices.DeleteFunc(rendered,
+		func(o object) bool { return o.at("metadata", "annotations", "helm.sh/hook") != nil })
 	var about map[string]any
 	for name, into := range map[string]any{"Chart.yaml": &about, "values.yaml": nil} {
 		data, err := os.ReadFile(filepath.Join(from, name))
@@ -213,8 +215,10 @@ func (s *server) chart(t *testing.T) string {
 // helm runs Helm in the namespace as administrator.
 func (s *server) helm(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "helm"), append(args, "--namespace", namespace, "--kubeconfig", s.kubeconfigOf(administrator))...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+s.folder, "HELM_CONFIG_HOME="+s.folder, "HELM_DATA_HOME="+s.folder)
+	cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "helm"),
+		append(args, "--namespace", namespace, "--kubeconfig", s.kubeconfigOf(administrator))...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+s.folder, "HELM_CONFIG_HOME="+s.folder,
+		"HELM_DATA_HOME="+s.folder)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -243,7 +247,8 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 	for _, pod := range pods.Items {
 		listed[owner(pod)]++
 		if pod.text("metadata", "deletionTimestamp") != "" {
-			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
+			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"),
+				object{"gracePeriodSeconds": 0})
 			return errors.Join(err, fmt.Errorf("%s is terminating", pod.key()))
 		}
 		node := pod.text("spec", "nodeName")
@@ -258,7 +263,8 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 			continue
 		}
 		pod["status"] = status
-		if _, err := s.try(http.MethodPut, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name")+"/status", pod); err != nil {
+		if _, err := s.try(http.MethodPut,
+			"/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name")+"/status", pod); err != nil {
 			return err
 		}
 	}
@@ -271,7 +277,8 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
 		available, _ := set.at("status", "numberReady").(float64)
 		// a pod may have been created after the list was read
-		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) || int(available) != ready[set.text("metadata", "name")] {
+		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) ||
+			int(available) != ready[set.text("metadata", "name")] {
 			return fmt.Errorf("%s: %v", set.key(), set["status"])
 		}
 	}
@@ -319,7 +326,8 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 		reached := false
 		for _, c := range list {
 			c := object(c.(map[string]any))
-			one := object{"name": c["name"], "image": c["image"], "imageID": c["image"], "restartCount": 0, "ready": true}
+			one := object{"name": c["name"], "image": c["image"], "imageID": c["image"], "restartCount": 0,
+				"ready": true}
 			switch {
 			case broken != nil && broken.Init == init && broken.Container == c["name"]:
 				reached = true
@@ -332,7 +340,8 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 				one["ready"] = false
 				one["state"] = object{"waiting": object{"reason": "PodInitializing"}}
 			case init:
-				one["state"] = object{"terminated": object{"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}}
+				one["state"] = object{"terminated": object{"exitCode": 0, "reason": "Completed", "startedAt": since,
+					"finishedAt": since}}
 			default:
 				one["state"] = object{"running": object{"startedAt": since}}
 				one["started"] = true
@@ -377,14 +386,15 @@ func (s *server) clear(t *testing.T) {
 		s.helm(t, "uninstall", release, "--wait=false")
 	}
 	now := object{"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver", "DaemonSet", "Pod", "ConfigMap", "Secret", "ResourceQuota", "Node", "RuntimeClass", "ClusterRoleBinding", "ClusterRole"} {
+	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver", "DaemonSet", "Pod", "ConfigMap", "Secret",
+		"ResourceQuota", "Node", "RuntimeClass", "ClusterRoleBinding", "ClusterRole"} {
 		p := places[kind]
 		namespaces := []string{""}
 		if p.namespaced {
 			namespaces = []string{namespace, "ml"}
 		}
 		for _, ns := range namespaces {
-			s.eventually(t, "the last "+kind+" to be deleted", func() error {
+			eventually(t, "the last "+kind+" to be deleted", func() error {
 				var all struct{ Items []object }
 				if err := s.list(p.path(ns, ""), &all); err != nil {
 					return err
@@ -392,12 +402,14 @@ func (s *server) clear(t *testing.T) {
 				left := 0
 				for _, o := range all.Items {
 					name := o.text("metadata", "name")
-					if strings.HasPrefix(kind, "ClusterRole") && !strings.HasPrefix(name, "state-") || name == "kube-root-ca.crt" {
+					if strings.HasPrefix(kind, "ClusterRole") && !strings.HasPrefix(name, "state-") ||
+						name == "kube-root-ca.crt" {
 						continue
 					}
 					left++
 					var refused *refusal
-					if _, err := s.try(http.MethodDelete, p.path(ns, name), now); err != nil && !(errors.As(err, &refused) && refused.code == http.StatusNotFound) {
+					if _, err := s.try(http.MethodDelete, p.path(ns, name), now); err != nil &&
+						!(errors.As(err, &refused) && refused.code == http.StatusNotFound) {
 						return err
 					}
 				}

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // patience bounds every wait. It is generous on purpose: no test measures speed.
@@ -63,23 +65,30 @@ func start(t *testing.T) *server {
 	}
 
 	etcd, peer := "http://"+free(t), "http://"+free(t)
-	s.run(t, filepath.Join(programs, "etcd"), "--data-dir", filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+	s.run(t, filepath.Join(programs, "etcd"), "--data-dir", filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync",
+		"--log-level", "warn",
 		"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
 	host, port, _ := strings.Cut(strings.TrimPrefix(s.url, "https://"), ":")
-	s.run(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers", etcd, "--bind-address", host, "--secure-port", port,
-		"--advertise-address", host, "--cert-dir", filepath.Join(s.folder, "pki"), "--token-auth-file", filepath.Join(s.folder, "tokens.csv"),
-		"--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition", "--allow-privileged", "--endpoint-reconciler-type", "none",
+	s.run(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers", etcd, "--bind-address", host, "--secure-port",
+		port,
+		"--advertise-address", host, "--cert-dir", filepath.Join(s.folder, "pki"), "--token-auth-file",
+		filepath.Join(s.folder, "tokens.csv"),
+		"--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
+		"--allow-privileged", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", filepath.Join(s.folder, "key"), "--service-account-signing-key-file", filepath.Join(s.folder, "key"))
-	s.eventually(t, "API server to be ready", func() error {
+		"--service-account-key-file", filepath.Join(s.folder, "key"), "--service-account-signing-key-file",
+		filepath.Join(s.folder, "key"))
+	eventually(t, "API server to be ready", func() error {
 		_, err := s.try(http.MethodGet, "/readyz", nil)
 		return err
 	})
 	// the nodes have no kubelet, so controllers that would mark them as not ready are disabled
-	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig", s.kubeconfigOf("controllers"), "--leader-elect=false",
+	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig", s.kubeconfigOf("controllers"),
+		"--leader-elect=false",
 		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller", "--secure-port", "0")
-	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig", s.kubeconfigOf("scheduler"), "--leader-elect=false", "--secure-port", "0")
+	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig", s.kubeconfigOf("scheduler"),
+		"--leader-elect=false", "--secure-port", "0")
 	return s
 }
 
@@ -141,20 +150,10 @@ func (s *server) run(t *testing.T, program string, args ...string) {
 }
 
 // eventually calls try until it returns no error. After patience it fails with the last error.
-func (s *server) eventually(t *testing.T, what string, try func() error) {
+func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	until := time.Now().Add(patience)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("timed out waiting for %s: %v", what, err)
-		}
-		<-tick.C
+	if err := wait.Until(patience, try); err != nil {
+		t.Fatalf("timed out waiting for %s: %v", what, err)
 	}
 }
 

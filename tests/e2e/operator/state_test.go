@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 type object map[string]any
@@ -129,11 +130,7 @@ func merged(target, patch any) any {
 
 func documents(t *testing.T, path string) []object {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, path, data)
+	return parse(t, path, []byte(folder.Read(t, path)))
 }
 
 func parse(t *testing.T, path string, data []byte) []object {
@@ -156,12 +153,8 @@ func parse(t *testing.T, path string, data []byte) []object {
 // stateNames returns the names of the states in the order of their files, without "base".
 func stateNames(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("states/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files in states: %v", err)
-	}
 	var names []string
-	for _, f := range files {
+	for _, f := range folder.Files(t, "states", "*.yaml") {
 		if name := strings.TrimSuffix(filepath.Base(f), ".yaml"); name != "base" {
 			names = append(names, name)
 		}

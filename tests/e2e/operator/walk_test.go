@@ -51,7 +51,8 @@ func TestFirstInstallation(t *testing.T) {
 		compare(t, []string{"error - ClusterPolicy", "error - nodes"}, rows(1, "verify"))
 		values := gpuop(0, "values", "gen", "generic", "--version", version)
 		gpuop(0, "lint", file("values.yaml", values))
-		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
+		compare(t, []string{"warning - nodes"},
+			rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
 	})
 
 	// the state "healthy" replaces the installation by Helm and the operator
@@ -76,7 +77,7 @@ data:
 	gpuop(0, "lint", sharing)
 	// Kubernetes dates objects in whole seconds. A change in the second in which the plugin started may precede its start.
 	started := time.Now().Unix()
-	s.eventually(t, "the next second to begin", func() error {
+	eventually(t, "the next second to begin", func() error {
 		if time.Now().Unix() == started {
 			return errors.New("still in the same second")
 		}
@@ -86,9 +87,11 @@ data:
 		s.create(t, st, o, "")
 	}
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
-		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config", "default": "any"}}}})
+		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config",
+			"default": "any"}}}})
 	// the plugin has not applied the change yet
-	compare(t, []string{"error - ConfigMap/device-plugin-config", "error gpu-1 nvidia.com/gpu", "error gpu-2 nvidia.com/gpu"}, rows(1, "verify"))
+	compare(t, []string{"error - ConfigMap/device-plugin-config", "error gpu-1 nvidia.com/gpu",
+		"error gpu-2 nvidia.com/gpu"}, rows(1, "verify"))
 
 	// the plugin and GFD restart, and the nodes get the labels and resources that gpuop predicts
 	for _, name := range []string{"gpu-1", "gpu-2"} {
@@ -104,14 +107,16 @@ data:
 				Resources map[string]struct{ Before, After int }
 			}
 		}
-		out := gpuop(0, "node", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--config", "any", "-o", "json")
+		out := gpuop(0, "node", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--config", "any",
+			"-o", "json")
 		if err := json.Unmarshal([]byte(out), &predicted); err != nil {
 			t.Fatal(err)
 		}
 		if n := predicted.Result.Resources["nvidia.com/gpu"]; n.Before != 8 || n.After != 32 {
 			t.Errorf("%s: predicted nvidia.com/gpu = %+v, want 8 before and 32 after", name, n)
 		}
-		s.do(t, http.MethodPatch, path+"?fieldManager=nfd", object{"metadata": object{"labels": predicted.Result.Labels}})
+		s.do(t, http.MethodPatch, path+"?fieldManager=nfd",
+			object{"metadata": object{"labels": predicted.Result.Labels}})
 		offered := map[string]string{}
 		for resource, n := range predicted.Result.Resources {
 			offered[resource] = strconv.Itoa(n.After)
@@ -135,5 +140,5 @@ func (s *server) restart(t *testing.T, st *state, sets ...string) {
 			s.do(t, http.MethodDelete, path+"/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
 		}
 	}
-	s.eventually(t, "new pods to run", func() error { return s.kubelets(t, st) })
+	eventually(t, "new pods to run", func() error { return s.kubelets(t, st) })
 }

@@ -42,21 +42,26 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 		t.Fatalf("%s has no node gpu-1 with pods", folder)
 	}
 	for i, name := range []string{"kube-proxy", "cilium", "node-exporter", "train", "infer"} {
-		owner := map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true, "uid": "0"}
+		owner := map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true,
+			"uid": "0"}
 		container := map[string]any{"name": name, "image": "registry.example.com/" + name + ":1"}
 		if i >= 3 {
 			owner["kind"] = "ReplicaSet"
 			container["resources"] = map[string]any{"limits": map[string]any{"nvidia.com/gpu": "1"}}
 		}
 		pods = append(pods, encoded(t, fillPod(map[string]any{
-			"metadata": map[string]any{"namespace": "kube-system", "name": name + "-aaaaa", "labels": map[string]any{"app": name}, "ownerReferences": []any{owner}},
-			"spec":     map[string]any{"nodeName": "gpu-1", "containers": []any{container}},
-			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T09:05:00Z"}},
-				"containerStatuses": []any{map[string]any{"name": name, "ready": true, "state": map[string]any{"running": map[string]any{"startedAt": "2026-11-22T09:05:00Z"}}}}},
+			"metadata": map[string]any{"namespace": "kube-system", "name": name + "-aaaaa",
+				"labels": map[string]any{"app": name}, "ownerReferences": []any{owner}},
+			"spec": map[string]any{"nodeName": "gpu-1", "containers": []any{container}},
+			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]any{"type": "Ready",
+				"status": "True", "lastTransitionTime": "2026-11-22T09:05:00Z"}},
+				"containerStatuses": []any{map[string]any{"name": name, "ready": true,
+					"state": map[string]any{"running": map[string]any{"startedAt": "2026-11-22T09:05:00Z"}}}}},
 		})))
 	}
 	number := func(template []byte, i int) []byte {
-		return bytes.ReplaceAll(template, []byte("-aaaaa"), fmt.Appendf(nil, "-%05d", i)) // the same length, because the protobuf template has length fields
+		return bytes.ReplaceAll(template, []byte("-aaaaa"),
+			fmt.Appendf(nil, "-%05d", i)) // the same length, because the protobuf template has length fields
 	}
 	s.Generate("/api/v1/nodes", n, func(i int) []byte { return number(node, i) })
 	s.Generate("/api/v1/pods", n*len(pods), func(i int) []byte { return number(pods[i%len(pods)], i/len(pods)) })
@@ -150,19 +155,23 @@ func fillNode(o map[string]any) map[string]any {
 		key := fmt.Sprintf("feature.node.kubernetes.io/cpu-cpuid.FEATURE%02d", i)
 		labels[key], fields["f:"+key] = "true", map[string]any{}
 	}
-	about["annotations"] = map[string]any{"nfd.node.kubernetes.io/feature-labels": strings.Repeat("cpu-cpuid.FEATURE,", 90), "csi.volume.kubernetes.io/nodeid": `{"ebs.csi":"i-0"}`}
+	about["annotations"] = map[string]any{"nfd.node.kubernetes.io/feature-labels": strings.Repeat("cpu-cpuid.FEATURE,",
+		90), "csi.volume.kubernetes.io/nodeid": `{"ebs.csi":"i-0"}`}
 	kept, _ := about["managedFields"].([]any)
-	about["managedFields"] = append(kept, map[string]any{"manager": "nfd-master", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-		"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}})
+	about["managedFields"] = append(kept,
+		map[string]any{"manager": "nfd-master", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+			"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}})
 	status, _ := o["status"].(map[string]any)
 	var images []any
 	for i := range 50 {
 		images = append(images, map[string]any{"sizeBytes": 123456789, "names": []any{
-			fmt.Sprintf("registry.example.com/team/image-%02d@sha256:%064d", i, i), fmt.Sprintf("registry.example.com/team/image-%02d:v1.2.3", i)}})
+			fmt.Sprintf("registry.example.com/team/image-%02d@sha256:%064d", i, i),
+			fmt.Sprintf("registry.example.com/team/image-%02d:v1.2.3", i)}})
 	}
 	status["images"] = images
-	status["nodeInfo"] = map[string]any{"architecture": "amd64", "osImage": "Ubuntu 22.04.5 LTS", "containerRuntimeVersion": "containerd://2.1.4",
-		"kernelVersion": "5.15.0-130-generic", "kubeletVersion": "v1.36.3", "machineID": strings.Repeat("0", 32)}
+	status["nodeInfo"] = map[string]any{"architecture": "amd64", "osImage": "Ubuntu 22.04.5 LTS",
+		"containerRuntimeVersion": "containerd://2.1.4",
+		"kernelVersion":           "5.15.0-130-generic", "kubeletVersion": "v1.36.3", "machineID": strings.Repeat("0", 32)}
 	return o
 }
 
@@ -171,13 +180,16 @@ func fillPod(o map[string]any) map[string]any {
 	about, _ := o["metadata"].(map[string]any)
 	fields := map[string]any{}
 	for i := range 60 {
-		fields[fmt.Sprintf(`f:env%02d`, i)] = map[string]any{".": map[string]any{}, "f:name": map[string]any{}, "f:value": map[string]any{}}
+		fields[fmt.Sprintf(`f:env%02d`, i)] = map[string]any{".": map[string]any{}, "f:name": map[string]any{},
+			"f:value": map[string]any{}}
 	}
-	about["managedFields"] = []any{map[string]any{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}}
+	about["managedFields"] = []any{map[string]any{"manager": "kube-controller-manager", "operation": "Update",
+		"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}}
 	spec, _ := o["spec"].(map[string]any)
 	spec["volumes"] = []any{
 		map[string]any{"name": "run-nvidia", "hostPath": map[string]any{"path": "/run/nvidia", "type": "Directory"}},
-		map[string]any{"name": "kube-api-access-aaaaa", "projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "token"}}}}},
+		map[string]any{"name": "kube-api-access-aaaaa",
+			"projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "token"}}}}},
 	}
 	containers, _ := spec["containers"].([]any)
 	for _, c := range containers {
@@ -185,7 +197,8 @@ func fillPod(o map[string]any) map[string]any {
 		var env, mounts []any
 		for i := range 20 {
 			env = append(env, map[string]any{"name": fmt.Sprintf("SETTING_%02d", i), "value": "a value of some length"})
-			mounts = append(mounts, map[string]any{"name": "run-nvidia", "mountPath": fmt.Sprintf("/run/nvidia/%02d", i)})
+			mounts = append(mounts,
+				map[string]any{"name": "run-nvidia", "mountPath": fmt.Sprintf("/run/nvidia/%02d", i)})
 		}
 		container["env"], container["volumeMounts"] = env, mounts
 	}

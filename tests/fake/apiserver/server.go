@@ -119,7 +119,8 @@ func Status(w http.ResponseWriter, code int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": message, "reason": reason, "code": code,
+		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": message,
+		"reason": reason, "code": code,
 	})
 }
 
@@ -139,7 +140,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.Forbidden[path] {
 		resource := path[strings.LastIndex(path, "/")+1:]
-		Status(w, http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: User \"jane\" cannot list resource %q in API group \"\" at the cluster scope", resource, resource))
+		Status(w, http.StatusForbidden, "Forbidden",
+			fmt.Sprintf("%s is forbidden: User \"jane\" cannot list resource %q in API group \"\" at the cluster scope",
+				resource, resource))
 		return
 	}
 	total, known := s.Count[path]
@@ -224,8 +227,9 @@ func (s *Server) list(w http.ResponseWriter, path string, metadata map[string]an
 }
 
 var kinds = map[string]string{
-	"nodes": "Node", "pods": "Pod", "daemonsets": "DaemonSet", "configmaps": "ConfigMap", "namespaces": "Namespace", "resourcequotas": "ResourceQuota",
-	"secrets": "Secret", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
+	"nodes": "Node", "pods": "Pod", "daemonsets": "DaemonSet", "configmaps": "ConfigMap", "namespaces": "Namespace",
+	"resourcequotas": "ResourceQuota",
+	"secrets":        "Secret", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
 	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "events": "Event",
 }
 

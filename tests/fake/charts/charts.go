@@ -56,7 +56,8 @@ func Source(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_SOURCE")
 	if dir == "" {
-		material.Skip(t, "operator-source-absent", errors.New("set GPU_OPERATOR_SOURCE to a clone of github.com/NVIDIA/gpu-operator"))
+		material.Skip(t, "operator-source-absent",
+			errors.New("set GPU_OPERATOR_SOURCE to a clone of github.com/NVIDIA/gpu-operator"))
 	}
 	return dir
 }

@@ -30,8 +30,9 @@ var ErrDefinition = errors.New("unusable CustomResourceDefinition")
 
 // Findings of Validate belong to one of these checks.
 var (
-	unknownField = check.New("server-unknown-field", check.Error, "The schema has no such field.", "Remove it.", check.CRDs)
-	violated     = check.New("server-schema", check.Error, "The object violates the schema.", "Correct it.", check.CRDs)
+	unknownField = check.New("server-unknown-field", check.Error, "The schema has no such field.", "Remove it.",
+		check.CRDs)
+	violated = check.New("server-schema", check.Error, "The object violates the schema.", "Correct it.", check.CRDs)
 )
 
 // Definitions holds the schemas of custom resources by version and kind. Tests use it to validate objects with the API
@@ -86,7 +87,8 @@ func (s *Definitions) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 			continue
 		}
 		var props apiextensions.JSONSchemaProps
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema,
+			&props, nil); err != nil {
 			return err
 		}
 		structural, err := structuralschema.NewStructural(&props)
@@ -114,19 +116,24 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 		return nil, false
 	}
 	object = runtime.DeepCopyJSON(normalize(object).(map[string]any))
-	unknown := pruning.PruneWithOptions(object, schema.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	unknown := pruning.PruneWithOptions(object, schema.structural, true,
+		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
 		findings = append(findings, check.Finding{Check: unknownField, Severity: check.Error, Subject: path,
-			Reason: "the " + kind + " has no such field: the API server drops it, or rejects the object with strict validation", Fix: "delete it"})
+			Reason: "the " + kind +
+				" has no such field: the API server drops it, or rejects the object with strict validation",
+			Fix: "delete it"})
 	}
 	defaulting.Default(object, schema.structural)
 	problems := validation.ValidateCustomResource(nil, object, schema.validator)
 	if schema.rules != nil && len(problems) == 0 {
-		more, _ := schema.rules.Validate(context.Background(), field.NewPath(""), schema.structural, object, nil, celconfig.RuntimeCELCostBudget)
+		more, _ := schema.rules.Validate(context.Background(), field.NewPath(""), schema.structural, object, nil,
+			celconfig.RuntimeCELCostBudget)
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
-		findings = append(findings, check.Finding{Check: violated, Severity: check.Error, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
+		findings = append(findings, check.Finding{Check: violated, Severity: check.Error,
+			Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
 	}
 	return findings, true
 }

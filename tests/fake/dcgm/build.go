@@ -66,7 +66,8 @@ func BuildWith(compiler string, without ...string) (string, error) {
 	if compiler != "gcc" {
 		fmt.Fprintln(hash, compiler)
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakedcgm-%d-%s", os.Getuid(), hex.EncodeToString(hash.Sum(nil)[:8])))
+	dir := filepath.Join(os.TempDir(),
+		fmt.Sprintf("fakedcgm-%d-%s", os.Getuid(), hex.EncodeToString(hash.Sum(nil)[:8])))
 	if _, err := os.Stat(filepath.Join(dir, soname)); err == nil {
 		return dir, nil
 	}

@@ -21,7 +21,8 @@ const batch = 4
 // processes at the same time, each with its own library, script and counters. If flags select tests or request
 // profiles, it is the same as Main.
 func MainParallel(m *testing.M, processes int) int {
-	if os.Getenv(envScript) != "" || !slices.ContainsFunc(os.Args[1:], isPlain) || slices.ContainsFunc(os.Args[1:], isSpecial) {
+	if os.Getenv(envScript) != "" || !slices.ContainsFunc(os.Args[1:], isPlain) ||
+		slices.ContainsFunc(os.Args[1:], isSpecial) {
 		return Main(m)
 	}
 	if _, err := Build(); err != nil {
@@ -96,7 +97,8 @@ func runBatch(names []string, log string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, testLog) })
+	args := slices.DeleteFunc(slices.Clone(os.Args[1:]),
+		func(arg string) bool { return strings.HasPrefix(arg, testLog) })
 	cmd := exec.Command("/proc/self/exe", append(args, testLog+log, "-test.run=^("+strings.Join(names, "|")+")$")...)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd.CombinedOutput()

@@ -1,5 +1,4 @@
-// Package folder creates folders for tests: with files given by a test, or built once by root for all tests of a
-// package.
+// Package folder reads and writes files in tests. It can also build a folder once, as root, for all tests of a package.
 package folder
 
 import (
@@ -16,15 +15,40 @@ func Of(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		Write(t, filepath.Join(dir, name), text)
 	}
 	return dir
+}
+
+// Write writes a file, and creates its folder if it does not exist.
+func Write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read returns the content of a file.
+func Read(t testing.TB, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Files returns the paths that match a pattern, sorted. The test ends if there are none.
+func Files(t testing.TB, pattern ...string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(pattern...))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no file matches %s (error %v)", filepath.Join(pattern...), err)
+	}
+	return files
 }
 
 // Run calls build with a new folder, runs the tests and removes the folder. It returns the exit code, which is 1 if the

@@ -178,7 +178,8 @@ func (c *current) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.
 	return c.s.list(ctx)
 }
 
-func (c *current) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+func (c *current) GetAllocatableResources(ctx context.Context,
+	_ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	c.s.mu.Lock()
 	silent := c.s.silent
 	c.s.mu.Unlock()

@@ -25,7 +25,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 func TestPath(t *testing.T) {
-	root := folder.Of(t, map[string]string{"repo/go.mod": "module x\n", "repo/a/b/c.go": "package b\n", "shared/data/x.json": "{}"})
+	root := folder.Of(t,
+		map[string]string{"repo/go.mod": "module x\n", "repo/a/b/c.go": "package b\n", "shared/data/x.json": "{}"})
 	lines := filepath.Join(root, "skipped")
 	t.Chdir(filepath.Join(root, "repo", "a", "b"))
 	t.Setenv(require, "")

@@ -35,7 +35,8 @@ func Build(dir string, without ...string) (string, error) {
 	if err := os.WriteFile(filepath.Join(dir, "exports"), []byte(script), 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(gcc, "-shared", "-pthread", "-Wl,-soname,"+Soname, "-Wl,--version-script,exports", "-o", Soname, object)
+	cmd := exec.Command(gcc, "-shared", "-pthread", "-Wl,-soname,"+Soname, "-Wl,--version-script,exports", "-o", Soname,
+		object)
 	cmd.Dir = dir // dir may contain characters at which gcc splits options
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("link %s: %w\n%s", Soname, err, msg)

@@ -48,7 +48,8 @@ func (s *Storage) Stale(at time.Time, of func(labels.Labels) bool) {
 	for _, series := range s.Series {
 		last := series.Floats[len(series.Floats)-1]
 		if of(series.Metric) && last.T < at.UnixMilli() && !value.IsStaleNaN(last.F) {
-			series.Floats = append(series.Floats, promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
+			series.Floats = append(series.Floats,
+				promql.FPoint{T: at.UnixMilli(), F: math.Float64frombits(value.StaleNaN)})
 		}
 	}
 }
@@ -89,10 +90,12 @@ func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step 
 
 // Querier implements storage.Queryable. It ignores the time range.
 func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
-	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints,
+		matchers ...*labels.Matcher) storage.SeriesSet {
 		set := &seriesSet{at: -1}
 		for _, series := range s.candidates(matchers) {
-			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Metric.Get(m.Name)) }) {
+			if !slices.ContainsFunc(matchers,
+				func(m *labels.Matcher) bool { return !m.Matches(series.Metric.Get(m.Name)) }) {
 				set.series = append(set.series, series)
 			}
 		}
