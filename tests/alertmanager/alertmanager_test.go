@@ -73,18 +73,22 @@ func TestRoutes(t *testing.T) {
 	root := dispatch.NewRoute(load(t).Route, nil)
 	receivers := map[string]string{"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-owners"}
 	for name, severity := range severities(t) {
-		routes := root.Match(model.LabelSet{"alertname": model.LabelValue(name), "severity": model.LabelValue(severity)})
+		routes := root.Match(model.LabelSet{"alertname": model.LabelValue(name),
+			"severity": model.LabelValue(severity)})
 		if len(routes) != 1 || routes[0].RouteOpts.Receiver != receivers[severity] {
-			t.Errorf("alert %s with severity %s: routes = %v, want only %s", name, severity, routes, receivers[severity])
+			t.Errorf("alert %s with severity %s: routes = %v, want only %s", name, severity, routes,
+				receivers[severity])
 			continue
 		}
 		for _, label := range []model.LabelName{"cluster", "node", "hostname", "Hostname", "gpu"} {
 			if _, ok := routes[0].RouteOpts.GroupBy[label]; !ok || len(routes[0].RouteOpts.GroupBy) != 5 {
-				t.Errorf("alert %s is grouped by %v, want cluster, node, hostname, Hostname and gpu", name, routes[0].RouteOpts.GroupBy)
+				t.Errorf("alert %s is grouped by %v, want cluster, node, hostname, Hostname and gpu", name,
+					routes[0].RouteOpts.GroupBy)
 			}
 		}
 	}
-	if routes := root.Match(model.LabelSet{"alertname": "KubePodCrashLooping", "severity": "critical"}); len(routes) != 1 || routes[0] != root {
+	if routes := root.Match(model.LabelSet{"alertname": "KubePodCrashLooping",
+		"severity": "critical"}); len(routes) != 1 || routes[0] != root {
 		t.Errorf("alert KubePodCrashLooping: routes = %v, want only the root route", routes)
 	}
 }
@@ -105,7 +109,8 @@ func notified(t *testing.T, c *config.Config, alerts []model.LabelSet) []string 
 	t.Helper()
 	var f firing
 	for _, labels := range alerts {
-		f.alerts = append(f.alerts, &alert.Alert{Alert: model.Alert{Labels: labels, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour)}})
+		f.alerts = append(f.alerts,
+			&alert.Alert{Alert: model.Alert{Labels: labels, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour)}})
 	}
 	inhibitor := inhibit.NewInhibitor(f, c.InhibitRules, slog.New(slog.DiscardHandler), eventrecorder.NopRecorder())
 	ended := make(chan struct{})
@@ -149,18 +154,22 @@ func TestOneFaultIsOneNotification(t *testing.T) {
 			"GPURowRemapPending a 1", "GPUPageRetirementPending a 1", "GPUXIDApplication a 1",
 		}, []string{"gpu-pager a/1: GPURecoveryActionRequired, GPUXIDMemoryFault"}},
 		{"a lost GPU", []string{
-			"GPULost a 3", "GPUXIDHardware a 3", "GPUHealthFailed a 3", "GPUAllocatedIdle a 3", "DCGMExporterStaleSamples a 3",
+			"GPULost a 3", "GPUXIDHardware a 3", "GPUHealthFailed a 3", "GPUAllocatedIdle a 3",
+			"DCGMExporterStaleSamples a 3",
 		}, []string{"gpu-pager a/3: GPULost"}},
 		{"two GPUs and another node", []string{"GPULost a 3", "GPUHot a 4", "GPUHot b 3", "GPUXIDApplication b 5"},
-			[]string{"gpu-owners b/5: GPUXIDApplication", "gpu-pager a/3: GPULost", "gpu-tickets a/4: GPUHot", "gpu-tickets b/3: GPUHot"}},
+			[]string{"gpu-owners b/5: GPUXIDApplication", "gpu-pager a/3: GPULost", "gpu-tickets a/4: GPUHot",
+				"gpu-tickets b/3: GPUHot"}},
 		{"warnings of one GPU", []string{"GPUHot a 0", "GPUThermalThrottling a 0", "GPUXIDApplication a 0"},
 			[]string{"gpu-tickets a/0: GPUHot, GPUThermalThrottling"}},
 		{"a failed switch", []string{
-			"NVSwitchFailed a", "NVSwitchWarning a", "GPUNVLinkDown a 0", "GPUNVLinkDown a 1", "GPUXIDNVLink a 2", "GPUFabricFailed a 3", "GPUHot a 4", "GPUNVLinkDown b 0",
+			"NVSwitchFailed a", "NVSwitchWarning a", "GPUNVLinkDown a 0", "GPUNVLinkDown a 1", "GPUXIDNVLink a 2",
+			"GPUFabricFailed a 3", "GPUHot a 4", "GPUNVLinkDown b 0",
 		}, []string{"gpu-pager a/: NVSwitchFailed", "gpu-pager b/0: GPUNVLinkDown", "gpu-tickets a/4: GPUHot"}},
 		{"a node without GPUs", []string{"GPUNodeWithoutGPUs a", "GPUMissing a", "GPUMissing b"},
 			[]string{"gpu-pager a/: GPUNodeWithoutGPUs", "gpu-pager b/: GPUMissing"}},
-		{"an exporter without data", []string{"DCGMExporterWedged a", "DCGMExporterAttributionFailing a", "DCGMExporterFieldsDenied b"},
+		{"an exporter without data",
+			[]string{"DCGMExporterWedged a", "DCGMExporterAttributionFailing a", "DCGMExporterFieldsDenied b"},
 			[]string{"gpu-pager a/: DCGMExporterWedged", "gpu-tickets b/: DCGMExporterFieldsDenied"}},
 	} {
 		var alerts []model.LabelSet

@@ -1,11 +1,12 @@
 package architecture
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // strictPackages are the packages that may mention --compatibility=strict: compat implements it, config parses it, app
@@ -23,18 +24,15 @@ func TestStrictModeIsInOnePlace(t *testing.T) {
 		if s.isTest() || !within(s.path, []string{"internal", "cmd"}) {
 			continue
 		}
-		content, err := os.ReadFile(filepath.Join("..", "..", s.path))
-		if err != nil {
-			t.Fatal(err)
-		}
 		allowed := within(filepath.ToSlash(filepath.Dir(s.path)), strictPackages)
 		line := 0
-		for text := range strings.Lines(string(content)) {
+		for text := range strings.Lines(folder.Read(t, "..", "..", s.path)) {
 			if line++; !strictWord.MatchString(text) {
 				continue
 			}
 			if used[filepath.ToSlash(filepath.Dir(s.path))] = true; !allowed {
-				t.Errorf("%s:%d: only %v may mention strict mode: %s", s.path, line, strictPackages, strings.TrimSpace(text))
+				t.Errorf("%s:%d: only %v may mention strict mode: %s", s.path, line, strictPackages,
+					strings.TrimSpace(text))
 			}
 		}
 	}

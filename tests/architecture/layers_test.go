@@ -17,14 +17,22 @@ var layers = []struct {
 	packages []string
 	why      string
 }{
-	{[]string{"internal/gpu", "internal/hostengine", "internal/gauge", "internal/text", "etc"}, "types shared by all packages, and shipped files; they import no package of the exporter"},
-	{[]string{"internal/catalog", "internal/attribution"}, "fields that can be exported, and rules shared by all attributors"},
-	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "settings, and parsers"},
-	{[]string{"internal/snapshot", "internal/queries"}, "turning a read into the data of a page, and checking queries of pages"},
-	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"}, "families derived from a snapshot, and snapshots that look like those of NVIDIA's exporter"},
-	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
-		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "stages of the data flow, which only app connects"},
-	{[]string{"internal/kube", "internal/server", "internal/source/hardware"}, "API server, HTTP server, and the choice of a driver"},
+	{[]string{"internal/gpu", "internal/hostengine", "internal/gauge", "internal/text", "etc"},
+		"types shared by all packages, and shipped files; they import no package of the exporter"},
+	{[]string{"internal/catalog", "internal/attribution"},
+		"fields that can be exported, and rules shared by all attributors"},
+	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"},
+		"settings, and parsers"},
+	{[]string{"internal/snapshot", "internal/queries"},
+		"turning a read into the data of a page, and checking queries of pages"},
+	{[]string{"internal/events", "internal/accounting", "internal/verdict", "internal/compat"},
+		"families derived from a snapshot, and snapshots that look like those of NVIDIA's exporter"},
+	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml",
+		"internal/source/sim",
+		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"},
+		"stages of the data flow, which only app connects"},
+	{[]string{"internal/kube", "internal/server", "internal/source/hardware"},
+		"API server, HTTP server, and the choice of a driver"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/command"}, "the subcommands"},
 	{[]string{"cmd/dcgm-exporter"}, "main"},
@@ -35,9 +43,11 @@ var outsideLayers = []string{"gpuop", "tests", "tools"}
 
 // foreign maps a program to modules that must not be linked into it.
 var foreign = map[string][]string{
-	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
+	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface",
+		"helm.sh/helm", "github.com/BurntSushi/toml",
 		"github.com/hashicorp/hcl", "mvdan.cc/sh", "github.com/google/go-containerregistry"},
-	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml", "github.com/NVIDIA/k8s-device-plugin", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
+	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml", "github.com/NVIDIA/k8s-device-plugin",
+		"k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
 		"github.com/prometheus/client_golang/api"},
 }
 
@@ -51,10 +61,13 @@ var restricted = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"internal/source/nvml"}, "only the source uses cgo"},
 	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one client of the API server for each program"},
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one client of the kubelet"},
-	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "tests"}, "only these packages serve or send HTTP requests"},
-	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"}, "dashboards are generated; the exporter does not need Grafana's SDK"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube",
+		"internal/runtimemapper", "tests"}, "only these packages serve or send HTTP requests"},
+	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"},
+		"dashboards are generated; the exporter does not need Grafana's SDK"},
 	{"github.com/google/go-containerregistry", []string{"gpuop/images"}, "only gpuop images --check asks registries"},
-	{"github.com/VictoriaMetrics/metricsql", []string{"internal/queries"}, "PromQL is parsed in one place, and evaluated nowhere"},
+	{"github.com/VictoriaMetrics/metricsql", []string{"internal/queries"},
+		"PromQL is parsed in one place, and evaluated nowhere"},
 	{"os/signal", []string{"cmd", "gpuop", "tests/fleet"}, "only main handles signals"},
 	{"github.com/prometheus/prometheus", []string{"tests"}, "only tests evaluate PromQL"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
@@ -136,7 +149,8 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 				continue
 			}
 			if l < 0 || l >= layer {
-				t.Errorf("%s (layer %d: %s) imports %s, which is not in a lower layer", p.ImportPath, layer, layers[layer].why, imp)
+				t.Errorf("%s (layer %d: %s) imports %s, which is not in a lower layer", p.ImportPath, layer,
+					layers[layer].why, imp)
 			}
 		}
 	}
@@ -149,7 +163,8 @@ type stage struct {
 
 // flow lists the stages of the data flow. A stage imports no package of an earlier stage except its input.
 var flow = []stage{
-	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, ""},
+	{[]string{"internal/source", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper",
+		"internal/events/kernellog"}, ""},
 	{[]string{"internal/collector"}, ""},
 	{[]string{"internal/snapshot"}, ""},
 	{[]string{"internal/events", "internal/accounting"}, "internal/snapshot"},
@@ -186,7 +201,8 @@ func TestProgramsDoNotShareCode(t *testing.T) {
 			if within(p.ImportPath, operator) && !within(imp, append(shared, operator...)) {
 				t.Errorf("%s imports %s, which belongs to the exporter", p.ImportPath, imp)
 			}
-			if !within(p.ImportPath, operator) && within(imp, operator) && !within(p.ImportPath, []string{"tests", "tools"}) {
+			if !within(p.ImportPath, operator) && within(imp, operator) &&
+				!within(p.ImportPath, []string{"tests", "tools"}) {
 				t.Errorf("%s imports %s, which belongs to gpuop", p.ImportPath, imp)
 			}
 		}

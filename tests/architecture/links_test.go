@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var (
@@ -56,12 +58,8 @@ func TestLinks(t *testing.T) {
 // anchors returns the fragments that GitHub makes from the headings of a page.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(folder.Read(t, page), ""), -1) {
 		words := linked.ReplaceAllString(strings.ToLower(m[1]), "$1")
 		all[strings.ReplaceAll(dropped.ReplaceAllString(words, ""), " ", "-")] = true
 	}

@@ -1,12 +1,12 @@
 package architecture
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // mapRow matches a row of the map in docs/architecture.md: layer, folder, purpose.
@@ -15,12 +15,9 @@ var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$
 // TestMapMatchesPackages checks the map in docs/architecture.md. It must list each package of the exporter once, with
 // its layer, and each folder outside the layers.
 func TestMapMatchesPackages(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := folder.Read(t, "../../docs/architecture.md")
 	drawn := map[string]string{}
-	for _, row := range mapRow.FindAllStringSubmatch(string(page), -1) {
+	for _, row := range mapRow.FindAllStringSubmatch(page, -1) {
 		if _, twice := drawn[row[2]]; twice {
 			t.Errorf("docs/architecture.md has two rows for %s", row[2])
 		}

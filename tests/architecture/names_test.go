@@ -2,10 +2,10 @@ package architecture
 
 import (
 	"go/ast"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
@@ -21,27 +21,14 @@ func TestSelectedTestsExist(t *testing.T) {
 			}
 		}
 	}
-	files := []string{"Makefile"}
-	for _, pattern := range []string{".ci/*", ".github/workflows/*", "tests/*/*.sh"} {
-		found, err := filepath.Glob(filepath.Join("..", "..", pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: found no file (error %v)", pattern, err)
-		}
-		for _, path := range found {
-			rel, _ := filepath.Rel(filepath.Join("..", ".."), path)
-			files = append(files, rel)
-		}
-	}
 	selected := 0
-	for _, name := range files {
-		text, err := os.ReadFile(filepath.Join("..", "..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, test := range testName.FindAllString(string(text), -1) {
-			selected++
-			if !exists[test] {
-				t.Errorf("%s names the test %s, which does not exist", name, test)
+	for _, pattern := range []string{"Makefile", ".ci/*", ".github/workflows/*", "tests/*/*.sh"} {
+		for _, path := range folder.Files(t, "..", "..", pattern) {
+			for _, test := range testName.FindAllString(folder.Read(t, path), -1) {
+				selected++
+				if !exists[test] {
+					t.Errorf("%s names the test %s, which does not exist", path, test)
+				}
 			}
 		}
 	}

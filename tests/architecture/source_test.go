@@ -28,7 +28,8 @@ func sources(t *testing.T) (all []source) {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+		if name := d.Name(); d.IsDir() && path != root &&
+			(strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") {
@@ -41,7 +42,8 @@ func sources(t *testing.T) (all []source) {
 		}
 		if !ast.IsGenerated(file) {
 			rel, _ := filepath.Rel(root, path)
-			all = append(all, source{filepath.ToSlash(rel), file, func(n ast.Node) token.Position { return set.Position(n.Pos()) }})
+			all = append(all, source{filepath.ToSlash(rel), file,
+				func(n ast.Node) token.Position { return set.Position(n.Pos()) }})
 		}
 		return nil
 	})
@@ -71,9 +73,10 @@ func called(n ast.Node) (pkg, name string) {
 
 // waits lists files whose tests may wait in real time, with the reason.
 var waits = map[string]string{
-	"internal/source/dcgm/world_test.go":   "libdcgm and the test library sample by the system clock",
-	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
-	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
+	"internal/source/dcgm/world_test.go": "libdcgm and the test library sample by the system clock",
+	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its " +
+		"clock",
+	"tests/hardware/nvml_test.go": "a real GPU samples by its own clock",
 }
 
 // TestSourceRules checks rules for all code. Only main may exit the process, and func init is not allowed. Tests do not
@@ -86,7 +89,8 @@ func TestSourceRules(t *testing.T) {
 		}
 		isMain := strings.HasPrefix(s.path, "cmd/") || s.isTest() || s.file.Name.Name == "main"
 		// in a synctest bubble, the clock is fake and sleeping only advances it
-		inBubble := slices.ContainsFunc(s.file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
+		inBubble := slices.ContainsFunc(s.file.Imports,
+			func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` })
 		selected := map[ast.Stmt]bool{}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -99,7 +103,8 @@ func TestSourceRules(t *testing.T) {
 			case *ast.ExprStmt:
 				// A receive from time.After is a sleep, unless it is a case of a select, where it is a deadline.
 				receive, ok := n.X.(*ast.UnaryExpr)
-				if !ok || receive.Op != token.ARROW || selected[n] || !s.isTest() && !strings.HasPrefix(s.path, "tests/") {
+				if !ok || receive.Op != token.ARROW || selected[n] || !s.isTest() &&
+					!strings.HasPrefix(s.path, "tests/") {
 					break
 				}
 				if pkg, name := called(receive.X); pkg == "time" && (name == "After" || name == "Tick") {
@@ -110,7 +115,8 @@ func TestSourceRules(t *testing.T) {
 				}
 			}
 			switch pkg, name := called(n); {
-			case !isMain && (pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") || pkg == "" && name == "panic"):
+			case !isMain && (pkg == "os" && name == "Exit" || pkg == "log" && strings.HasPrefix(name, "Fatal") ||
+				pkg == "" && name == "panic"):
 				t.Errorf("%s: %s: only main may exit the process", s.at(n), strings.TrimPrefix(pkg+"."+name, "."))
 			case s.isTest() && !inBubble && pkg == "time" && name == "Sleep":
 				t.Errorf("%s: time.Sleep in a test without a fake clock", s.at(n))

@@ -26,7 +26,8 @@ func dense(tb testing.TB) *sim.Source {
 		"  - {board: H100-SXM5-80GB, count: 8, sharing: time-slicing, replicas: 2, mig: [" +
 		strings.TrimSuffix(strings.Repeat("1g.10gb, ", 7), ", ") + "]}\npods:\n")
 	for i := range 110 {
-		fmt.Fprintf(&b, "  - {namespace: team-%d, pod: job-%d, container: main, workload: batch, devices: [\"%d/%d\"]}\n",
+		fmt.Fprintf(&b, "  - {namespace: team-%d, pod: job-%d, container: main, workload: batch, devices: "+
+			"[\"%d/%d\"]}\n",
 			i%9, i, i/2/7, 7+i/2%7)
 	}
 	node, err := sim.ParseNode([]byte(b.String()), "dense.yaml")
@@ -49,7 +50,8 @@ func requested() *gpu.Plan {
 		f := e.Field()
 		f.Levels |= levels
 		f.Interval = time.Hour
-		p.Counters = append(p.Counters, gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
+		p.Counters = append(p.Counters,
+			gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
 		p.Fields = append(p.Fields, f)
 	}
 	needed := []gpu.FieldID{69, 156, 203, 252, 1001}
@@ -62,7 +64,8 @@ func requested() *gpu.Plan {
 		if len(p.Fields) == 76 {
 			break
 		}
-		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 || slices.Contains(needed, f.ID) {
+		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 ||
+			slices.Contains(needed, f.ID) {
 			continue
 		}
 		add(e, gpu.KindsOf(gpu.KindGPUInstance))

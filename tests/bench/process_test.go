@@ -49,7 +49,8 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 	programs := strings.Split(os.Getenv("EXPORTERS"), ",")
 	if programs[0] == "" {
 		programs[0] = filepath.Join(dir, "dcgm-exporter")
-		if out, err := exec.Command("go", "build", "-o", programs[0], "../../cmd/dcgm-exporter").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", programs[0],
+			"../../cmd/dcgm-exporter").CombinedOutput(); err != nil {
 			b.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -73,7 +74,8 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 			share := i*crowdReplicas + r
 			devices = append(devices, fmt.Sprintf("nvidia%d/vgpu%d", gpuOf(share), share/crowdGPUs))
 		}
-		pods[i] = kubelet.Pod(fmt.Sprint("research/worker-", i), kubelet.Container("main", "nvidia.com/gpu", devices...))
+		pods[i] = kubelet.Pod(fmt.Sprint("research/worker-", i),
+			kubelet.Container("main", "nvidia.com/gpu", devices...))
 	}
 	s := kubelet.Start(b, shuffled(pods))
 
@@ -83,7 +85,8 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 	}
 	var all []running
 	begin := func(name, program string, args ...string) {
-		c := exec.Command(program, append([]string{"--source=nvml", "--address=127.0.0.1:0", "-c", "100", "--collectors", "../../etc/default-counters.csv"}, args...)...)
+		c := exec.Command(program, append([]string{"--source=nvml", "--address=127.0.0.1:0", "-c", "100",
+			"--collectors", "../../etc/default-counters.csv"}, args...)...)
 		c.Env = append(append(os.Environ(), world.Env()...), "LD_LIBRARY_PATH="+dir, "GOMAXPROCS=2")
 		var said bytes.Buffer
 		c.Stderr = &said
@@ -132,7 +135,8 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 	took := time.Since(at)
 	for i := range all {
 		used := cpu(b, all[i].process.Pid) - before[i]
-		b.ReportMetric(float64(used.Microseconds())/1000/(float64(took)/float64(100*time.Millisecond)), all[i].name+"-cpu-ms/cycle")
+		b.ReportMetric(float64(used.Microseconds())/1000/(float64(took)/float64(100*time.Millisecond)),
+			all[i].name+"-cpu-ms/cycle")
 	}
 	b.ReportMetric(float64(s.Lists()-lists)/float64(len(programs)), "lists")
 }

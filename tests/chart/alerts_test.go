@@ -1,16 +1,14 @@
 package chart
 
 import (
-	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // rulesOf returns the groups of all PrometheusRules of a rendering, by name.
@@ -44,15 +42,11 @@ func alertsOf(t *testing.T, r *rendering) map[string]monitoring.Rule {
 
 // With prometheusRule.enabled, the chart renders the rules in deployment/rules unchanged.
 func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
-	got := rulesOf(t, mustRender(t, load(t, folder), "prometheusRule: {enabled: true}"))
+	got := rulesOf(t, mustRender(t, load(t), "prometheusRule: {enabled: true}"))
 	want := map[string]monitoring.RuleGroup{}
-	files, err := filepath.Glob(filepath.Join(root, "deployment", "rules", "*.yml"))
-	if err != nil || len(files) < 3 {
-		t.Fatal(err, files)
-	}
-	for _, file := range files {
+	for _, file := range folder.Files(t, root, "deployment", "rules", "*.yml") {
 		var spec monitoring.PrometheusRuleSpec
-		if err := yaml.UnmarshalStrict([]byte(readFile(t, file)), &spec); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(folder.Read(t, file)), &spec); err != nil {
 			t.Fatal(file, err)
 		}
 		for _, g := range spec.Groups {
@@ -67,7 +61,7 @@ func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 // TestAlertValues sets the values below "alerts", and compares all alerts with the shipped ones. Invalid values must be
 // errors.
 func TestAlertValues(t *testing.T) {
-	c := load(t, folder)
+	c := load(t)
 	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))
 	changed := alertsOf(t, mustRender(t, c, `
 prometheusRule: {enabled: true}
@@ -109,37 +103,9 @@ alerts:
 		"alerts: {thresholds: {GPUHot: warm}}":              "GPUHot",
 		"alerts: {additionalRuleLabels: {team: {gpu: ok}}}": "team",
 	} {
-		if _, err := render(c, "prometheusRule: {enabled: true}\n"+values); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := render(c, "prometheusRule: {enabled: true}\n"+values); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one about %s", values, err, want)
 		}
-	}
-}
-
-// Each threshold in the chart's values equals the number that its alert's expression compares with.
-func TestThresholdsAreThoseOfTheRules(t *testing.T) {
-	c := load(t, folder)
-	thresholds := c.Values["alerts"].(map[string]any)["thresholds"].(map[string]any)
-	left := slices.Collect(maps.Keys(thresholds))
-	for name, rule := range alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}")) {
-		e, err := parser.NewParser(parser.Options{}).ParseExpr(rule.Expr.StrVal)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		for {
-			b, ok := e.(*parser.BinaryExpr)
-			if !ok {
-				break
-			}
-			number, isNumber := b.RHS.(*parser.NumberLiteral)
-			if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != number.Val && thresholds[name] != nil {
-				t.Errorf("%s: threshold in the values = %v, in the rule = %v, want equal ones", name, thresholds[name], number.Val)
-			} else if isNumber && b.Op.IsComparisonOperator() && thresholds[name] != nil {
-				left = slices.DeleteFunc(left, func(n string) bool { return n == name })
-			}
-			e = b.RHS
-		}
-	}
-	if len(left) > 0 {
-		t.Errorf("alerts with a threshold that no expression compares with = %q, want none", left)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	gpuop "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var update = flag.Bool("update", false, "write the rendered files of testdata")
@@ -37,19 +38,12 @@ var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64
 // TestRendered renders the values of testdata/*.values.yaml. The output must match the golden files, and the exporter
 // must accept its settings.
 func TestRendered(t *testing.T) {
-	c := load(t, folder)
-	files, err := filepath.Glob("testdata/*.values.yaml")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d values files, want at least 10 (error %v)", len(files), err)
-	}
-	for _, file := range files {
-		values, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+	c := load(t)
+	for _, file := range folder.Files(t, "testdata", "*.values.yaml") {
+		values := folder.Read(t, file)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".values.yaml"), func(t *testing.T) {
-			r := mustRender(t, c, string(values))
-			check(t, string(values), r)
+			r := mustRender(t, c, values)
+			check(t, values, r)
 			var docs []string
 			for _, doc := range r.docs {
 				if strings.Contains(doc, "kind: DaemonSet") || strings.Count(doc, "\n") < maxLines {
@@ -59,16 +53,11 @@ func TestRendered(t *testing.T) {
 			got := strings.Join(docs, "\n---\n") + "\n"
 			golden := strings.TrimSuffix(file, ".values.yaml") + ".yaml"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				folder.Write(t, golden, got)
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got); d != "" {
-				t.Errorf("%s (-want +got):\n%s\nIf the change is intended, run go test ./tests/chart -update", golden, d)
+			if d := cmp.Diff(folder.Read(t, golden), got); d != "" {
+				t.Errorf("%s (-want +got):\n%s\nIf the change is intended, run go test ./tests/chart -update", golden,
+					d)
 			}
 		})
 	}
@@ -125,7 +114,8 @@ func check(t *testing.T, values string, r *rendering) {
 		t.Fatalf("exporter rejects the settings: %v", err)
 	}
 	for name := range env {
-		if !lookedUp[name] && !strings.HasPrefix(name, "NVIDIA_") && (name != "DCGM_EXPORTER_COLLECTORS" || len(container.Args) == 0) {
+		if !lookedUp[name] && !strings.HasPrefix(name, "NVIDIA_") &&
+			(name != "DCGM_EXPORTER_COLLECTORS" || len(container.Args) == 0) {
 			t.Errorf("exporter does not read the variable %s", name)
 		}
 	}
@@ -142,11 +132,13 @@ func check(t *testing.T, values string, r *rendering) {
 		}
 	}
 	own(cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID, "/pods list", "/pods watch")
-	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list", "resource.k8s.io/resourceslices watch")
+	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list",
+		"resource.k8s.io/resourceslices watch")
 	own(set.Kubernetes.ReadNode, "/nodes get")
 	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
-		t.Errorf("service account token mounted = %v, needed permissions = %q; want the token only if permissions are needed", token, want)
+		t.Errorf("service account token mounted = %v, needed permissions = %q; "+
+			"want the token only if permissions are needed", token, want)
 	}
 	if !create { // the user has to grant the permissions
 		want = nil
@@ -189,12 +181,14 @@ func rights(t *testing.T, r *rendering) []string {
 }
 
 func TestHelmLint(t *testing.T) {
-	for _, values := range []string{"{}", strings.Join([]string{"prometheusRule: {enabled: true}", "dashboards: {enabled: true}", "podMonitor: {enabled: true}", "networkPolicy: {enabled: true}"}, "\n")} {
+	const all = "prometheusRule: {enabled: true}\ndashboards: {enabled: true}\npodMonitor: {enabled: true}\n" +
+		"networkPolicy: {enabled: true}"
+	for _, values := range []string{"{}", all} {
 		v, err := chartutil.ReadValues([]byte(values))
 		if err != nil {
 			t.Fatal(err)
 		}
-		linter := helmlint.All(folder, v, namespace, true)
+		linter := helmlint.All(chartDir, v, namespace, true)
 		for _, m := range linter.Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("helm lint: %s: %v", m.Path, m.Err)
@@ -205,7 +199,7 @@ func TestHelmLint(t *testing.T) {
 
 // With the values for the GPU Operator, gpuop finds no problem in the DaemonSet.
 func TestGPUOperatorsLint(t *testing.T) {
-	c := load(t, folder)
+	c := load(t)
 	found := func(values string) []string {
 		var out []string
 		for _, doc := range mustRender(t, c, values).docs {
@@ -225,8 +219,11 @@ func TestGPUOperatorsLint(t *testing.T) {
 		slices.Sort(out)
 		return slices.Compact(out)
 	}
-	for _, more := range []string{"", "\nprofiling: {enabled: true}", "\nprofiling: {enabled: false}", "\nsharedGPUs: {enabled: true}", "\nkubernetesDRA: {enabled: true}", "\nkernelLog: {enabled: true}"} {
-		if got := found("gpuOperator: {client: true}\nruntimeClassName: nvidia" + more); len(got) > 0 {
+	for _, more := range []string{
+		"", "profiling: {enabled: true}", "profiling: {enabled: false}", "sharedGPUs: {enabled: true}",
+		"kubernetesDRA: {enabled: true}", "kernelLog: {enabled: true}",
+	} {
+		if got := found("gpuOperator: {client: true}\nruntimeClassName: nvidia\n" + more); len(got) > 0 {
 			t.Errorf("gpuop findings with %q = %q, want none", more, got)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // TestMigration follows docs/migration.md with the values of three generations of NVIDIA's chart, on three simulated
@@ -31,7 +32,7 @@ extraVolumeMounts:
   subPath: default-counters.csv
 `
 	const custom = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.\n"
-	c := load(t, folder)
+	c := load(t)
 	for name, tt := range map[string]struct {
 		values, file string // file is the counters file that NVIDIA's chart would use
 	}{
@@ -42,14 +43,14 @@ securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_AD
 serviceMonitor: {enabled: true, interval: 15s, honorLabels: false, additionalLabels: {release: monitoring}}
 nodeSelector: {accelerator: nvidia}
 extraEnv: [{name: DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE, value: device-name}]
-`, readFile(t, filepath.Join(root, "etc/dcp-metrics-included.csv"))},
+`, folder.Read(t, root, "etc/dcp-metrics-included.csv")},
 		"4.5": {`
 arguments: [-f, /etc/dcgm-exporter/default-counters.csv]
 securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}
 kubernetes: {enablePodLabels: true, enablePodUID: true, rbac: {create: true}}
 livenessProbe: {initialDelaySeconds: 45, periodSeconds: 5}
 tolerations: [{operator: Exists}]
-` + mounted, readFile(t, filepath.Join(root, "etc/default-counters.csv"))},
+` + mounted, folder.Read(t, root, "etc/default-counters.csv")},
 		"4.8": {`
 arguments: [-f, /etc/dcgm-exporter/default-counters.csv, --collect-interval, "10000"]
 hostPID: false
@@ -68,14 +69,16 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 				relaxed := migrated(t, mustRender(t, c, tt.values), node)
 				requests, _, err := counters.Parse(strings.NewReader(tt.file), "counters.csv")
 				if err != nil || len(requests) == 0 {
-					t.Fatalf("counters file: %d counters, error %v; want at least one counter and no error", len(requests), err)
+					t.Fatalf("counters file: %d counters, error %v; want at least one counter and no error",
+						len(requests), err)
 				}
 				for _, r := range requests {
 					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {
 						// docs/migration.md says "before the first XID"
 						isFirstXID := mode == "strict" && r.Name == "DCGM_FI_DEV_XID_ERRORS"
 						if !isServed(page, &r) && !isFirstXID && !isLacking(relaxed, r.Name) {
-							t.Errorf("%s page lacks %s, and dcgm_exporter_field_unavailable does not say why", mode, r.Name)
+							t.Errorf("%s page lacks %s, and dcgm_exporter_field_unavailable does not say why", mode,
+								r.Name)
 						}
 					}
 				}
@@ -172,12 +175,7 @@ func mount(t *testing.T, r *rendering, pod *core.PodSpec, m *core.VolumeMount, p
 			if m.SubPath == "" {
 				file = filepath.Join(path, item.Path)
 			}
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(object.Data[item.Key]), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			folder.Write(t, file, object.Data[item.Key])
 		}
 	}
 }

@@ -30,7 +30,7 @@ func relabeled(configs []monitoring.RelabelConfig) string {
 // series of idle GPUs would have the labels of the exporter's pod.
 func TestMonitorsRelabel(t *testing.T) {
 	const node, honored = "node<__meta_kubernetes_pod_node_name", " exporter_pod<pod"
-	c := load(t, folder)
+	c := load(t)
 	for _, tt := range []struct{ values, want string }{
 		{"", node},
 		{"relabelings: null", node},
@@ -38,10 +38,13 @@ func TestMonitorsRelabel(t *testing.T) {
 		{"relabelings: [{sourceLabels: [__address__], targetLabel: ip}]", node + " ip<__address__"},
 		{"honorLabels: true\n  relabelings: [{sourceLabels: [__address__], targetLabel: ip}]",
 			node + honored + " ip<__address__ -pod|namespace|container"},
-		{"honorLabels: true\n  relabelings: [{action: labeldrop, regex: pod|container|service}]", node + " -pod|container|service"},
-		{"relabelings: [{sourceLabels: [__meta_kubernetes_node_label_name], targetLabel: node}]", "node<__meta_kubernetes_node_label_name"},
+		{"honorLabels: true\n  relabelings: [{action: labeldrop, regex: pod|container|service}]",
+			node + " -pod|container|service"},
+		{"relabelings: [{sourceLabels: [__meta_kubernetes_node_label_name], targetLabel: node}]",
+			"node<__meta_kubernetes_node_label_name"},
 	} {
-		service := only[*monitoring.ServiceMonitor](t, mustRender(t, c, "serviceMonitor:\n  enabled: true\n  "+tt.values))
+		service := only[*monitoring.ServiceMonitor](t,
+			mustRender(t, c, "serviceMonitor:\n  enabled: true\n  "+tt.values))
 		pod := only[*monitoring.PodMonitor](t, mustRender(t, c, "podMonitor:\n  enabled: true\n  "+tt.values))
 		if d := cmp.Diff(tt.want, relabeled(service.Spec.Endpoints[0].RelabelConfigs)); d != "" {
 			t.Errorf("ServiceMonitor with %q (-want +got):\n%s", tt.values, d)

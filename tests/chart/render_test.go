@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,15 +26,15 @@ import (
 )
 
 var (
-	root   = filepath.Join("..", "..")
-	folder = filepath.Join(root, "deployment", "chart")
+	root     = filepath.Join("..", "..")
+	chartDir = filepath.Join(root, "deployment", "chart")
 )
 
 const namespace = "gpu-monitoring"
 
-func load(t testing.TB, folder string) *helm.Chart {
+func load(t testing.TB) *helm.Chart {
 	t.Helper()
-	c, err := loader.Load(folder)
+	c, err := loader.Load(chartDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,8 @@ func render(c *helm.Chart, values string) (*rendering, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
+	v, err = chartutil.ToRenderValues(c, v,
+		chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +77,9 @@ func render(c *helm.Chart, values string) (*rendering, error) {
 			if err != nil {
 				return nil, err
 			}
-			content, err := parsed(doc)
-			if err != nil {
-				return nil, errors.New(name + ": " + err.Error() + "\n" + string(doc))
+			var content map[string]any
+			if err := yaml.Unmarshal(doc, &content); err != nil {
+				return nil, fmt.Errorf("%s: %w\n%s", name, err, doc)
 			}
 			if len(content) > 0 {
 				r.docs = append(r.docs, string(doc))
@@ -98,28 +98,23 @@ func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	return r
 }
 
-func kinds() map[string]func() runtime.Object {
-	return map[string]func() runtime.Object{
-		"v1 ServiceAccount":                               func() runtime.Object { return &core.ServiceAccount{} },
-		"v1 ConfigMap":                                    func() runtime.Object { return &core.ConfigMap{} },
-		"v1 Secret":                                       func() runtime.Object { return &core.Secret{} },
-		"v1 Service":                                      func() runtime.Object { return &core.Service{} },
-		"v1 ResourceQuota":                                func() runtime.Object { return &core.ResourceQuota{} },
-		"v1 Pod":                                          func() runtime.Object { return &core.Pod{} },
-		"apps/v1 DaemonSet":                               func() runtime.Object { return &apps.DaemonSet{} },
-		"networking.k8s.io/v1 NetworkPolicy":              func() runtime.Object { return &networking.NetworkPolicy{} },
-		"rbac.authorization.k8s.io/v1 Role":               func() runtime.Object { return &rbac.Role{} },
-		"rbac.authorization.k8s.io/v1 RoleBinding":        func() runtime.Object { return &rbac.RoleBinding{} },
-		"rbac.authorization.k8s.io/v1 ClusterRole":        func() runtime.Object { return &rbac.ClusterRole{} },
-		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() runtime.Object { return &rbac.ClusterRoleBinding{} },
-		"monitoring.coreos.com/v1 ServiceMonitor":         func() runtime.Object { return &monitoring.ServiceMonitor{} },
-		"monitoring.coreos.com/v1 PodMonitor":             func() runtime.Object { return &monitoring.PodMonitor{} },
-		"monitoring.coreos.com/v1 PrometheusRule":         func() runtime.Object { return &monitoring.PrometheusRule{} },
-	}
-}
-
-func parsed(doc []byte) (content map[string]any, err error) {
-	return content, yaml.Unmarshal(doc, &content)
+// kinds has an empty object of each kind that the chart renders, by API version and kind.
+var kinds = map[string]runtime.Object{
+	"v1 ServiceAccount":                               &core.ServiceAccount{},
+	"v1 ConfigMap":                                    &core.ConfigMap{},
+	"v1 Secret":                                       &core.Secret{},
+	"v1 Service":                                      &core.Service{},
+	"v1 ResourceQuota":                                &core.ResourceQuota{},
+	"v1 Pod":                                          &core.Pod{},
+	"apps/v1 DaemonSet":                               &apps.DaemonSet{},
+	"networking.k8s.io/v1 NetworkPolicy":              &networking.NetworkPolicy{},
+	"rbac.authorization.k8s.io/v1 Role":               &rbac.Role{},
+	"rbac.authorization.k8s.io/v1 RoleBinding":        &rbac.RoleBinding{},
+	"rbac.authorization.k8s.io/v1 ClusterRole":        &rbac.ClusterRole{},
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbac.ClusterRoleBinding{},
+	"monitoring.coreos.com/v1 ServiceMonitor":         &monitoring.ServiceMonitor{},
+	"monitoring.coreos.com/v1 PodMonitor":             &monitoring.PodMonitor{},
+	"monitoring.coreos.com/v1 PrometheusRule":         &monitoring.PrometheusRule{},
 }
 
 // strictly decodes a document like an API server with field validation. Unknown and duplicate fields are errors.
@@ -128,11 +123,11 @@ func strictly(doc string) (runtime.Object, error) {
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
 		return nil, err
 	}
-	empty := kinds()[head.APIVersion+" "+head.Kind]
+	empty := kinds[head.APIVersion+" "+head.Kind]
 	if empty == nil {
 		return nil, fmt.Errorf("no type for %s %s", head.APIVersion, head.Kind)
 	}
-	o := empty()
+	o := empty.DeepCopyObject()
 	return o, yaml.UnmarshalStrict([]byte(doc), o)
 }
 
@@ -171,15 +166,6 @@ func every[T runtime.Object](t testing.TB, r *rendering) []T {
 	return out
 }
 
-func readFile(t testing.TB, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // A copy of the chart whose symbolic links were lost is rejected, and the error says what to run. Git makes such a copy
 // on Windows (core.symlinks=false), and so do tools that archive only regular files.
 func TestChartWithoutLinkedFiles(t *testing.T) {
@@ -190,8 +176,9 @@ func TestChartWithoutLinkedFiles(t *testing.T) {
 			return !strings.HasSuffix(f.Name, "-counters.csv")
 		},
 	} {
-		c := load(t, folder)
-		c.Files = slices.DeleteFunc(c.Files, func(f *helm.File) bool { return f.Name != "files/defaults.yaml" && change(f) })
+		c := load(t)
+		c.Files = slices.DeleteFunc(c.Files,
+			func(f *helm.File) bool { return f.Name != "files/defaults.yaml" && change(f) })
 		_, err := render(c, "{}")
 		if err == nil || !strings.Contains(err.Error(), `run "helm package deployment/chart" in a Git checkout`) {
 			t.Errorf("%s: error %v, want one with the command to run", name, err)

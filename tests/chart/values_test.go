@@ -22,7 +22,7 @@ func TestValues(t *testing.T) {
 		sysAdmin      = "- SYS_ADMIN"
 		unavailable   = "Profiling metrics (DCGM_FI_PROF_*) before Hopper are not available"
 	)
-	c := load(t, folder)
+	c := load(t)
 	for _, tt := range []struct {
 		values         string
 		has            []string
@@ -36,7 +36,8 @@ func TestValues(t *testing.T) {
 		{values: "kubernetes: {enablePodLabels: \"yes\"}", refused: "enablePodLabels"},
 		{values: "exporter: {source: dcmg}", refused: "source"},
 		{values: "exporter: {healthIgnore: DCGM_FR_XID_ERROR}", refused: "healthIgnore"},
-		{values: "exporter: {healthIgnore: [PCI_REPLAY_RATE, \"4000\"]}", has: []string{`value: "PCI_REPLAY_RATE,4000"`}},
+		{values: "exporter: {healthIgnore: [PCI_REPLAY_RATE, \"4000\"]}",
+			has: []string{`value: "PCI_REPLAY_RATE,4000"`}},
 		{values: "extraEnv: [{nam: X}]", refused: "nam"},
 		{values: "extraHostVolumes: [{name: x, path: /x}]", refused: "path"},
 		{values: "service: {address: localhost}", refused: "address"},
@@ -54,8 +55,11 @@ func TestValues(t *testing.T) {
 		{values: "image: {tag: 4.8, variant: nvml}", has: []string{`dcgm-exporter:4.8-nvml"`}},
 		{values: "basicAuth: {users: {ann: 12345678}}", has: []string{`password: "12345678"`}},
 		{values: "basicAuth: {users: {ann: true}}", has: []string{`password: "true"`}},
-		{values: "basicAuth: {users: {ann: \"12345678901234567890\"}}", has: []string{`password: "12345678901234567890"`}},
-		{values: "basicAuth: {users: {ann: 12345678901234567890}}", refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"}, // the error must not contain the password
+		{values: "basicAuth: {users: {ann: \"12345678901234567890\"}}",
+			has: []string{`password: "12345678901234567890"`}},
+		{values: "basicAuth: {users: {ann: 12345678901234567890}}",
+			refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"},
+		// the error must not contain the password
 		{values: "podLabels: {a: 12345678901234567890}", refused: "1.2345678901234567e+19"},
 
 		// Values of a parent chart are ignored. If the values select NVIDIA's image without a tag, as those of NVIDIA's
@@ -81,8 +85,11 @@ func TestValues(t *testing.T) {
 		// Rules for queries of other programs record names that the exporter itself serves. So each group must be
 		// enabled by name.
 		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
-		{values: "prometheusRule: {enabled: true, compat: [opencost]}", has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
-		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats, from-nvidia-smi]}", has: []string{"name: compat-autoscalers", "name: compat-jobstats", "name: compat-from-nvidia-smi"}, lacks: "name: compat-opencost"},
+		{values: "prometheusRule: {enabled: true, compat: [opencost]}",
+			has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
+		{values: "prometheusRule: {enabled: true, compat: [autoscalers, jobstats, from-nvidia-smi]}",
+			has:   []string{"name: compat-autoscalers", "name: compat-jobstats", "name: compat-from-nvidia-smi"},
+			lacks: "name: compat-opencost"},
 		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
 
 		// The API server rejects a container that disallows privilege escalation and is privileged or has
@@ -102,8 +109,10 @@ func TestValues(t *testing.T) {
 		{values: "{}", has: []string{image + `v0.1.0"`, sysAdmin}},
 		{values: "image: {variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
 		{values: "image: {variant: dcgm}", refused: "variant"},
-		{values: "image: {tag: v0.1.0-nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable, "Remove -nvml from image.tag"}, lacks: sysAdmin},
-		{values: "image: {tag: v0.1.0-nvml, variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable}, lacks: sysAdmin},
+		{values: "image: {tag: v0.1.0-nvml}",
+			has: []string{image + `v0.1.0-nvml"`, unavailable, "Remove -nvml from image.tag"}, lacks: sysAdmin},
+		{values: "image: {tag: v0.1.0-nvml, variant: nvml}", has: []string{image + `v0.1.0-nvml"`, unavailable},
+			lacks: sysAdmin},
 		{values: "profiling: {enabled: false}", has: []string{unavailable}, lacks: sysAdmin},
 		{values: "profiling: {enabled: 1}", refused: "/profiling/enabled"},
 		{values: "exporter: {source: nvml}", has: []string{unavailable}, lacks: sysAdmin},
@@ -111,22 +120,28 @@ func TestValues(t *testing.T) {
 		{values: "exporter: {source: dcgm}", has: []string{sysAdmin}},
 		{values: "counters: default", has: []string{sysAdmin}},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}", has: []string{sysAdmin}},
-		{values: "customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\\n# DCGM_FI_PROF_DRAM_ACTIVE, gauge, x\"", lacks: sysAdmin},
+		{values: "customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\\n# DCGM_FI_PROF_DRAM_ACTIVE, gauge, x\"",
+			lacks: sysAdmin},
 		{values: "customMetrics: \"# x\\n DCGM_FI_PROF_DRAM_ACTIVE, gauge, x\"", has: []string{sysAdmin}},
-		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [-f, /etc/mine.csv]}", has: []string{sysAdmin}},
-		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [--debug]}", lacks: sysAdmin},
-		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", extraEnv: [{name: DCGM_EXPORTER_COLLECTORS, value: /etc/mine.csv}]}",
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [-f, /etc/mine.csv]}",
 			has: []string{sysAdmin}},
-		{values: "kubernetes: {podResources: false}", has: []string{"runAsUser: 65534", "runAsNonRoot: true"}, lacks: sysAdmin},
-		{values: "{kubernetes: {podResources: false}, profiling: {enabled: true}}", has: []string{"runAsUser: 0", sysAdmin}},
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", arguments: [--debug]}", lacks: sysAdmin},
+		{values: "{customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, x\", extraEnv: [{name: " +
+			"DCGM_EXPORTER_COLLECTORS, value: /etc/mine.csv}]}",
+			has: []string{sysAdmin}},
+		{values: "kubernetes: {podResources: false}", has: []string{"runAsUser: 65534", "runAsNonRoot: true"},
+			lacks: sysAdmin},
+		{values: "{kubernetes: {podResources: false}, profiling: {enabled: true}}",
+			has: []string{"runAsUser: 0", sysAdmin}},
 		{values: "securityContext: {runAsUser: 1000}", lacks: sysAdmin},
 		{values: "podSecurityContext: {runAsUser: 1000}", lacks: sysAdmin},
 		{values: "securityContext: {runAsUser: 0}", has: []string{sysAdmin}},
 
-		// The notes say how to find the nodes that the selector matches, because a rollout to no node succeeds. A simulated
-		// node has profiling metrics without the capability, and needs neither a GPU nor NVIDIA's runtime.
+		// The notes say how to find the nodes that the selector matches, because a rollout to no node succeeds. A
+		// simulated node has profiling metrics without the capability, and needs neither a GPU nor NVIDIA's runtime.
 		{values: "{gpuOperator: {client: true}, nodeSelector: {nvidia.com/gpu.present: true}}", has: []string{
-			"kubectl get nodes -l 'nvidia.com/gpu.present=true,nvidia.com/gpu.deploy.client=true'"}, lacks: "It runs on every node"},
+			"kubectl get nodes -l 'nvidia.com/gpu.present=true,nvidia.com/gpu.deploy.client=true'"},
+			lacks: "It runs on every node"},
 		{values: "{}", has: []string{"It runs on every node", "default runtime"}, lacks: "simulated"},
 		{values: "exporter: {source: sim}", has: []string{"All values are simulated"}, lacks: unavailable},
 		{values: "exporter: {source: sim}", lacks: "It runs on every node"},
@@ -140,7 +155,8 @@ func TestValues(t *testing.T) {
 		{values: "exporter: {collectInterval: 5000}", has: []string{`value: "5000"`}},
 
 		// a container that gets the device from the container runtime need not be privileged
-		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}", has: []string{"SYSLOG", "privileged: false", mayNot}},
+		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}",
+			has: []string{"SYSLOG", "privileged: false", mayNot}},
 
 		// if alerts are installed, the notes say where the Alertmanager configuration is
 		{values: "prometheusRule: {enabled: true}", has: []string{"files/alertmanager.yml"}},
@@ -149,11 +165,15 @@ func TestValues(t *testing.T) {
 		// The Prometheus Operator drops a monitor whose scrape timeout exceeds its interval, and only logs it. The
 		// chart lowers the timeout instead, and its notes say so.
 		{values: "serviceMonitor: {interval: 5s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 5s", slowNote}},
-		{values: "serviceMonitor: {interval: 15s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},
-		{values: "serviceMonitor: {interval: 10s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"}, lacks: slowNote},
+		{values: "serviceMonitor: {interval: 15s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"},
+			lacks: slowNote},
+		{values: "serviceMonitor: {interval: 10s, scrapeTimeout: 10s}", has: []string{"scrapeTimeout: 10s"},
+			lacks: slowNote},
 		{values: "serviceMonitor: {interval: 1m, scrapeTimeout: 90s}", has: []string{"scrapeTimeout: 1m", slowNote}},
-		{values: "serviceMonitor: {interval: 1m30s, scrapeTimeout: 75s}", has: []string{"scrapeTimeout: 75s"}, lacks: slowNote},
-		{values: "serviceMonitor: {interval: 500ms, scrapeTimeout: 1s}", has: []string{"scrapeTimeout: 500ms", slowNote}},
+		{values: "serviceMonitor: {interval: 1m30s, scrapeTimeout: 75s}", has: []string{"scrapeTimeout: 75s"},
+			lacks: slowNote},
+		{values: "serviceMonitor: {interval: 500ms, scrapeTimeout: 1s}",
+			has: []string{"scrapeTimeout: 500ms", slowNote}},
 		{values: "podMonitor: {enabled: true, interval: 1h, scrapeTimeout: 61m}", has: []string{
 			"scrapeTimeout: 1h", "podMonitor.scrapeTimeout is longer than its interval"}},
 	} {
@@ -183,7 +203,7 @@ func TestValues(t *testing.T) {
 // YAML and --set turn unquoted values such as true and 9400 into booleans and numbers. The API server rejects these
 // where it expects strings. The chart must write strings with all digits.
 func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
-	c := load(t, folder)
+	c := load(t)
 	for _, meant := range []string{
 		`nodeSelector: {nvidia.com/gpu.present: "true", shard: "7"}`,
 		`podAnnotations: {prometheus.io/scrape: "true", prometheus.io/port: "9400"}`,
@@ -196,7 +216,8 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 		`prometheusRule: {enabled: true, additionalLabels: {monitored: "true"}}`,
 		`dashboards: {enabled: true, labels: {grafana_dashboard: "1"}, annotations: {order: "2"}}`,
 		`tolerations: [{key: gpu, value: "true", effect: NoSchedule, tolerationSeconds: 30}]`,
-		`extraEnv: [{name: DCGM_EXPORTER_INTERVAL, value: "1000"}, {name: DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE, value: "1000000"}]`,
+		`extraEnv: [{name: DCGM_EXPORTER_INTERVAL, value: "1000"}]`,
+		`extraEnv: [{name: DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE, value: "1000000"}]`,
 		`image: {tag: "20260101"}`,
 		`arguments: ["-c", "1000000", "--debug"]`,
 		`exporter: {collectInterval: "1000000"}`,
@@ -208,7 +229,8 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 			t.Errorf("%s (-with quotes +without):\n%s", written, d)
 		}
 	}
-	null, empty := "nodeSelector: {node-role.kubernetes.io/control-plane: null}", `nodeSelector: {node-role.kubernetes.io/control-plane: ""}`
+	null, empty := "nodeSelector: {node-role.kubernetes.io/control-plane: null}",
+		`nodeSelector: {node-role.kubernetes.io/control-plane: ""}`
 	if d := cmp.Diff(mustRender(t, c, empty).docs, mustRender(t, c, null).docs); d != "" {
 		t.Errorf("(-empty +null):\n%s", d)
 	}
@@ -217,7 +239,7 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 // null in a values file removes a default. The chart must render without the value, or its schema must name the key in
 // an error. A template must not fail with a nil pointer.
 func TestNullValues(t *testing.T) {
-	c := load(t, folder)
+	c := load(t)
 	var walk func(path []string, values map[string]any)
 	walk = func(path []string, values map[string]any) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -245,7 +267,9 @@ func TestNullValues(t *testing.T) {
 	walk(nil, c.Values)
 
 	// NVIDIA's chart renders without these keys, so this chart must too
-	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources", "tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes", "extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
+	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources",
+		"tolerations", "nodeSelector", "affinity", "arguments", "extraEnv", "extraHostVolumes", "extraConfigMapVolumes",
+		"extraVolumeMounts", "imagePullSecrets", "priorityClassName", "rollingUpdate"} {
 		if _, err := render(c, key+": null"); err != nil {
 			t.Errorf("%s: null: error %v, want none", key, err)
 		}
@@ -256,14 +280,15 @@ func TestNullValues(t *testing.T) {
 // defaults. Values of NVIDIA's chart lack whole sections, and those of older versions of this chart lack single keys.
 // The templates use the chart's defaults for keys that they need.
 func TestReusedValues(t *testing.T) {
-	want := mustRender(t, load(t, folder), "").docs
-	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName", "resources", "rollingUpdate",
+	want := mustRender(t, load(t), "").docs
+	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName",
+		"resources", "rollingUpdate",
 		"securityContext", "tolerations"}
 	var walk func(path []string, values map[string]any)
 	walk = func(path []string, values map[string]any) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
 			at := append(path[:len(path):len(path)], key)
-			c := load(t, folder)
+			c := load(t)
 			parent := c.Values
 			for _, section := range path {
 				parent = parent[section].(map[string]any)
@@ -286,11 +311,12 @@ func TestReusedValues(t *testing.T) {
 			}
 		}
 	}
-	walk(nil, load(t, folder).Values)
+	walk(nil, load(t).Values)
 
-	c := load(t, folder)
+	c := load(t)
 	c.Values = nil
-	if set := daemonSet(t, mustRender(t, c, "")); !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, "/dcgm-exporter:v0.1.0") {
+	if set := daemonSet(t, mustRender(t, c, "")); !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image,
+		"/dcgm-exporter:v0.1.0") {
 		t.Errorf("without values: image = %s, want the tag v0.1.0", set.Spec.Template.Spec.Containers[0].Image)
 	}
 }
@@ -298,13 +324,14 @@ func TestReusedValues(t *testing.T) {
 // A counters file and a configuration are in the ConfigMap exactly as written, except that a missing last newline is
 // added. A YAML block scalar would lose the indentation of the first line.
 func TestFilesAsTheyAre(t *testing.T) {
-	c := load(t, folder)
+	c := load(t)
 	for _, content := range []string{
 		"  DCGM_FI_DEV_GPU_TEMP, gauge, Temperature (in C).\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock (in MHz).\n",
 		"\n\n\t# {{ .Values }} %s \"a\": 'b' # c\n---\nDCGM_FI_DEV_GPU_TEMP, gauge, \"a, b\"  \n- é\n",
 		"DCGM_FI_DEV_GPU_TEMP, gauge, Temperature (in C).", // without the last newline
 	} {
-		text, err := yaml.Marshal(map[string]any{"customMetrics": content, "config": map[string]any{"enabled": true, "data": content}})
+		text, err := yaml.Marshal(map[string]any{"customMetrics": content,
+			"config": map[string]any{"enabled": true, "data": content}})
 		if err != nil {
 			t.Fatal(err)
 		}

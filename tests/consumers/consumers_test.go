@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/consumers.md")
@@ -40,11 +41,7 @@ type use struct {
 
 func uses(t *testing.T) (list []use) {
 	t.Helper()
-	text, err := os.ReadFile("queries.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &list); err != nil {
+	if err := yaml.Unmarshal([]byte(folder.Read(t, "queries.yaml")), &list); err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range list {
@@ -320,7 +317,8 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	for i := range kinds {
 		k := &kinds[i]
 		if !r.world(k, u.Scrape, apart).answered(t, u, r.world(k, u.Scrape)) {
-			t.Errorf("%s: queries are not answered with --owner-labels=info for %s, want a complete answer", u.Reads, k.name)
+			t.Errorf("%s: queries are not answered with --owner-labels=info for %s, want a complete answer", u.Reads,
+				k.name)
 		}
 	}
 }
@@ -371,12 +369,8 @@ func (r *rig) kindsOf(u *use, arg string) string {
 func written(t *testing.T, mark, want string) {
 	t.Helper()
 	const page = "../../docs/consumers.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	first, last := "<!-- begin "+mark+" -->\n\n", "\n<!-- end "+mark+" -->"
-	before, rest, ok := strings.Cut(string(text), first)
+	before, rest, ok := strings.Cut(folder.Read(t, page), first)
 	got, after, end := strings.Cut(rest, last)
 	switch {
 	case !ok || !end:
@@ -385,8 +379,6 @@ func written(t *testing.T, mark, want string) {
 	case !*update:
 		t.Errorf("docs/consumers.md is out of date: go test ./tests/consumers -update\nwant\n%s\ngot\n%s", want, got)
 	default:
-		if err := os.WriteFile(page, []byte(before+first+want+last+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, page, before+first+want+last+after)
 	}
 }

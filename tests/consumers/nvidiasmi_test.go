@@ -3,7 +3,6 @@ package consumers
 import (
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
@@ -25,7 +25,8 @@ func gpuOf(values map[string]float64) *world {
 	for name, v := range values {
 		w.Append(name, func() labels.Labels {
 			return labels.FromStrings("__name__", name, "instance", "gpu-a:9400", "gpu", "3", "UUID", "GPU-0-1",
-				"modelName", "NVIDIA H100", "pci_bus_id", "00000000:09:00.0", "DCGM_FI_DRIVER_VERSION", "590.48.01", "pod", "p")
+				"modelName", "NVIDIA H100", "pci_bus_id", "00000000:09:00.0", "DCGM_FI_DRIVER_VERSION", "590.48.01",
+				"pod", "p")
 		}, w.now(), v)
 	}
 	return w
@@ -50,16 +51,12 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 // The recording rules turn a machine's DCGM values, in either vocabulary, into what nvidia_gpu_exporter publishes for
 // the machine.
 func TestFromNVIDIASMI(t *testing.T) {
-	text, err := os.ReadFile("nvidia-smi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var published []struct {
 		Page         string
 		Ours, Theirs map[string]float64
 	}
-	if err := yaml.Unmarshal(text, &published); err != nil || len(published) < 4 {
-		t.Fatal(err, len(published))
+	if err := yaml.Unmarshal([]byte(folder.Read(t, "nvidia-smi.yaml")), &published); err != nil {
+		t.Fatal(err)
 	}
 	for _, p := range published {
 		renamed := map[string]float64{}
@@ -74,7 +71,8 @@ func TestFromNVIDIASMI(t *testing.T) {
 			got := w.recorded(t)
 			for name, want := range p.Theirs {
 				if v, ok := got[name]; !ok || math.Abs(v-want) > 1e-9*math.Abs(want) {
-					t.Errorf("page %s with %s names: %s = %v (found: %t), want %v", p.Page, vocabulary, name, v, ok, want)
+					t.Errorf("page %s with %s names: %s = %v (found: %t), want %v", p.Page, vocabulary, name, v, ok,
+						want)
 				}
 				delete(got, name)
 			}
@@ -85,7 +83,8 @@ func TestFromNVIDIASMI(t *testing.T) {
 			}
 			delete(got, "nvidia_smi_gpu_info")
 			if len(got) > 0 {
-				t.Errorf("page %s with %s names: further series = %v, want none", p.Page, vocabulary, slices.Sorted(maps.Keys(got)))
+				t.Errorf("page %s with %s names: further series = %v, want none", p.Page, vocabulary,
+					slices.Sorted(maps.Keys(got)))
 			}
 		}
 	}
@@ -136,12 +135,15 @@ func TestInstancesFromNVIDIASMI(t *testing.T) {
 		{"nvidia_smi_mig_info", `gpu_instance_id="1",profile="3g.40gb"`, `vector(1)`},
 		{"nvidia_smi_mig_memory_used_bytes", `gpu_instance_id="2"`, `DCGM_FI_DEV_FB_USED{GPU_I_ID="2"} * 1048576`},
 		{"nvidia_smi_mig_memory_free_bytes", `gpu_instance_id="2"`, `DCGM_FI_DEV_FB_FREE{GPU_I_ID="2"} * 1048576`},
-		{"nvidia_smi_mig_memory_reserved_bytes", `gpu_instance_id="2"`, `DCGM_FI_DEV_FB_RESERVED{GPU_I_ID="2"} * 1048576`},
+		{"nvidia_smi_mig_memory_reserved_bytes", `gpu_instance_id="2"`,
+			`DCGM_FI_DEV_FB_RESERVED{GPU_I_ID="2"} * 1048576`},
 		{"nvidia_smi_mig_memory_total_bytes", `gpu_instance_id="2"`, `DCGM_FI_DEV_FB_TOTAL{GPU_I_ID="2"} * 1048576`},
-		{"nvidia_smi_mig_graphics_activity_ratio", `gpu_instance_id="1"`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID="1"}`},
+		{"nvidia_smi_mig_graphics_activity_ratio", `gpu_instance_id="1"`,
+			`DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID="1"}`},
 		{"nvidia_smi_mig_sm_activity_ratio", `gpu_instance_id="1"`, `DCGM_FI_PROF_SM_ACTIVE{GPU_I_ID="1"}`},
 		{"nvidia_smi_mig_sm_occupancy_ratio", `gpu_instance_id="1"`, `DCGM_FI_PROF_SM_OCCUPANCY{GPU_I_ID="1"}`},
-		{"nvidia_smi_mig_tensor_activity_ratio", `gpu_instance_id="1"`, `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{GPU_I_ID="1"}`},
+		{"nvidia_smi_mig_tensor_activity_ratio", `gpu_instance_id="1"`,
+			`DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{GPU_I_ID="1"}`},
 		{"nvidia_smi_energy_joules_total", "", `DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION / 1000`},
 		{"nvidia_smi_pcie_throughput_tx_bytes_per_second", "", `DCGM_FI_PROF_PCIE_TX_BYTES`},
 		{"nvidia_smi_pcie_throughput_rx_bytes_per_second", "", `DCGM_FI_PROF_PCIE_RX_BYTES`},

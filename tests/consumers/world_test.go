@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
@@ -122,17 +121,9 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 // names. It skips names that have another name in the classic vocabulary.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
-	files, err := filepath.Glob(compat + "*.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	content := string(etc.Default())
-	for _, path := range append(files, "queries.yaml") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range regexp.MustCompile(`\bDCGM_(?:FI|EXP)_\w+`).FindAllString(string(text), -1) {
+	for _, path := range append(folder.Files(t, compat+"*.yml"), "queries.yaml") {
+		for _, name := range regexp.MustCompile(`\bDCGM_(?:FI|EXP)_\w+`).FindAllString(folder.Read(t, path), -1) {
 			_, current, ok := catalog.Rename(name, catalog.Classic)
 			if !strings.Contains(content, "\n"+name+",") && !(ok && current.Name != name) {
 				content += name + ", gauge, Selected.\n"
@@ -179,7 +170,8 @@ func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string
 			of := labels.FromMap(o)
 			for _, name := range []string{"kube_pod_status_phase", "kube_pod_container_resource_requests"} {
 				w.Append(name+of.String(), func() labels.Labels {
-					return labels.NewBuilder(of).Set("__name__", name).Set("resource", "nvidia_com_gpu").Set("node", nodeName).Labels()
+					return labels.NewBuilder(of).Set("__name__", name).Set("resource", "nvidia_com_gpu").Set("node",
+						nodeName).Labels()
 				}, times[i], 1)
 			}
 		}

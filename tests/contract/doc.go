@@ -4,8 +4,8 @@
 // A Read returns:
 //
 //   - Samples: the newest sample of each cell, at most one, with its time.
-//   - Trails: for fields with Field.AllSamples, every sample since the previous Read of the session. Each sample is returned
-//     once, and samples of a cell are in time order. The last one is the newest sample.
+//   - Trails: for fields with Field.AllSamples, every sample since the previous Read of the session. Each sample is
+//     returned once, and samples of a cell are in time order. The last one is the newest sample.
 //   - XIDs: each XID once per session, with the same ID in every session. XIDs are never samples.
 //   - Faults: what could not be read, and why. A lost GPU is a fault of its row.
 //

@@ -65,7 +65,8 @@ func Run(t *testing.T, f Fixture) {
 	}
 	if f.Sample != nil {
 		for seed := range uint64(histories) {
-			t.Run(fmt.Sprint("each sample is in the trail once, history ", seed), func(t *testing.T) { f.trails(t, seed) })
+			t.Run(fmt.Sprint("each sample is in the trail once, history ", seed),
+				func(t *testing.T) { f.trails(t, seed) })
 		}
 	}
 	if f.Lose != nil {
@@ -184,7 +185,8 @@ func problems(d *gpu.Device) []string {
 		bad(d.Profile == "", "has no profile")
 		bad(d.Entity.ParentKind != gpu.KindGPU, "parent is not a GPU")
 	case gpu.KindNVLink:
-		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch, "parent is neither a GPU nor a switch")
+		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch,
+			"parent is neither a GPU nor a switch")
 	case gpu.KindCPUCore:
 		bad(d.Entity.ParentKind != gpu.KindCPU, "parent is not a CPU")
 	}
@@ -332,7 +334,8 @@ func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		if x.Err == nil {
 			t.Errorf("fault of row %d, field %d has no error", x.Row, x.Field)
 		}
-		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 || x.Field >= len(f.Plan.Fields) {
+		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Part > gpu.PartPeerStates || x.Field < 0 ||
+			x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault %+v: want a row of the topology or AllRows, a field of the plan and a known part", x)
 		}
 	}
@@ -383,11 +386,13 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
 			latest[c] = x
 		} else {
-			t.Errorf("%s of %v: trail sample with time %d follows one with time %d, want ascending times", field.Name, dev.Entity, x.Time, latest[c].Time)
+			t.Errorf("%s of %v: trail sample with time %d follows one with time %d, want ascending times", field.Name,
+				dev.Entity, x.Time, latest[c].Time)
 		}
 		point := gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}
 		if seen[point] {
-			t.Errorf("%s of %v: trail sample with time %d was returned twice, want it once", field.Name, dev.Entity, x.Time)
+			t.Errorf("%s of %v: trail sample with time %d was returned twice, want it once", field.Name, dev.Entity,
+				x.Time)
 		}
 		seen[point] = true
 	}
@@ -400,7 +405,8 @@ func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen
 	}
 	for c, x := range latest {
 		if newest[c] != x {
-			t.Errorf("%s of %v: newest sample is %+v, but the trail ends with %+v", f.Plan.Fields[c.field].Name, top.Devices[c.row].Entity, newest[c], x)
+			t.Errorf("%s of %v: newest sample is %+v, but the trail ends with %+v", f.Plan.Fields[c.field].Name,
+				top.Devices[c.row].Entity, newest[c], x)
 		}
 	}
 }
@@ -465,7 +471,8 @@ func (f Fixture) trails(t *testing.T, seed uint64) {
 		read(s)
 		missed := len(values) - len(s.got)
 		if missed < 0 || missed > s.opened || !slices.Equal(s.got, values[missed:]) {
-			t.Errorf("session %d, opened after %d samples: trail = %v, want the end of %v with every sample since then", i, s.opened, s.got, values)
+			t.Errorf("session %d, opened after %d samples: trail = %v, want the end of %v with every sample since then",
+				i, s.opened, s.got, values)
 		}
 	}
 }
@@ -478,7 +485,8 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	planned := slices.IndexFunc(f.Plan.Fields, func(field gpu.Field) bool { return field.ID == xidField })
 	for _, x := range b.XIDs {
 		switch {
-		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
+		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) ||
+			!f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
 			t.Errorf("XID %+v: want XIDs only if requested, and for a kind of entity that can have them", x)
 		case x.Code < 1 || x.ID == 0:
 			t.Errorf("XID %+v: want a positive code, and an ID other than 0", x)
@@ -493,7 +501,8 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
-	gpuRow := slices.IndexFunc(first.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
+	gpuRow := slices.IndexFunc(first.Topology().Devices,
+		func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	var b gpu.Batch
 	// wait reads until the session has returned atLeast XIDs, and then once more
 	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
@@ -616,7 +625,8 @@ func (f Fixture) losing(t *testing.T) {
 	f.check(t, top, gpu.ReadRequest{}, &b)
 	for _, x := range b.Samples {
 		if x.Row == lost || top.ParentRow(x.Row) == lost {
-			t.Errorf("%s of %v has a sample after its GPU was lost, want none", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+			t.Errorf("%s of %v has a sample after its GPU was lost, want none", f.Plan.Fields[x.Field].Name,
+				top.Devices[x.Row].Entity)
 		}
 	}
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
@@ -627,7 +637,8 @@ func (f Fixture) losing(t *testing.T) {
 	after := others(&b)
 	for cell := range before {
 		if !after[cell] {
-			t.Errorf("%s of %v is missing after another GPU was lost, want its sample", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
+			t.Errorf("%s of %v is missing after another GPU was lost, want its sample", f.Plan.Fields[cell[1]].Name,
+				top.Devices[cell[0]].Entity)
 		}
 	}
 }

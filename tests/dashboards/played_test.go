@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const scrapeInterval = time.Minute

@@ -123,24 +123,23 @@ func (d *driver) NodeUnprepareResources(_ context.Context,
 	return out, nil
 }
 
-// classes are the device classes of NVIDIA's driver, and one for a device that several claims share (consumable
+// classes returns the device classes of NVIDIA's driver, and one for a device that several claims share (consumable
 // capacity).
-const classes = `
+func classes() string {
+	all := ""
+	for _, kind := range []string{"gpu", "mig", "part"} {
+		all += fmt.Sprintf(`---
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
-metadata: {name: gpu.nvidia.com}
-spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu"'}}]}
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: mig.nvidia.com}
-spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig"'}}]}
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: part.nvidia.com}
-spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "part"'}}]}
-`
+metadata: {name: %[1]s.nvidia.com}
+spec:
+  selectors:
+    - cel:
+        expression: device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "%[1]s"
+`, kind)
+	}
+	return all
+}
 
 // claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first instance of GPU 3. The driver runs
 // until the test ends.
@@ -157,18 +156,21 @@ spec:
   devices:
 `, nodeName)
 	for _, d := range devices(t) {
+		text := func(value string) string { return "{string: " + value + "}" }
 		switch {
 		case d.Entity.Kind == gpu.KindGPU && d.GPU == 5:
-			slice += fmt.Sprintf("    - {name: gpu-5, attributes: {type: {string: part}, uuid: {string: %s}}, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi, requestPolicy: {default: 20Gi, validRange: {min: 10Gi}}}}}\n", d.UUID)
+			slice += "    - name: gpu-5\n      allowMultipleAllocations: true\n" +
+				"      attributes: {type: {string: part}, uuid: " + text(d.UUID) + "}\n" +
+				"      capacity: {memory: {value: 80Gi, requestPolicy: {default: 20Gi, validRange: {min: 10Gi}}}}\n"
 		case d.Entity.Kind == gpu.KindGPU && d.GPU == 4:
-			slice += fmt.Sprintf("    - {name: gpu-%d, attributes: {type: {string: gpu}, uuid: {string: %s}}}\n", d.GPU,
-				d.UUID)
+			slice += "    - {name: gpu-4, attributes: {type: {string: gpu}, uuid: " + text(d.UUID) + "}}\n"
 		case d.Entity.Kind == gpu.KindGPUInstance && d.InstanceID == 1:
-			slice += fmt.Sprintf("    - {name: gpu-%d-mig-3g40gb-9-0, attributes: {type: {string: mig}, uuid: {string: %s}, parentUUID: {string: %s}, profile: {string: %s}}}\n",
-				d.GPU, d.MIGUUID, d.UUID, d.Profile)
+			slice += fmt.Sprintf("    - name: gpu-%d-mig-3g40gb-9-0\n", d.GPU) +
+				"      attributes: {type: {string: mig}, uuid: " + text(d.MIGUUID) + ", parentUUID: " + text(d.UUID) +
+				", profile: " + text(d.Profile) + "}\n"
 		}
 	}
-	n.run(t, classes)
+	n.run(t, classes())
 	d := &driver{node: n, slice: slice, report: t.Logf}
 	for socket, register := range map[string]func(*grpc.Server){
 		driverSocket: func(s *grpc.Server) { dra.RegisterDRAPluginServer(s, d) },

@@ -25,8 +25,8 @@ type plugin struct {
 	stop     context.Context // done when the plugin has to stop
 }
 
-func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions,
-	error) {
+func (p *plugin) GetDevicePluginOptions(context.Context,
+	*deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 

@@ -184,8 +184,10 @@ spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 5
   initContainers:
-    - {name: prepare, image: "` + exporterImage + `", imagePullPolicy: Never, args: [--version], resources: {limits: {nvidia.com/gpu: 1}}}
-    - {name: sidecar, image: "e2e.local/hold:1", restartPolicy: Always, resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}
+    - {name: prepare, image: "` + exporterImage + `", imagePullPolicy: Never, args: [--version],
+       resources: {limits: {nvidia.com/gpu: 1}}}
+    - {name: sidecar, image: "e2e.local/hold:1", restartPolicy: Always,
+       resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}
   containers:
     - {name: main, image: "e2e.local/hold:1", resources: {limits: {nvidia.com/gpu: 1}}}
 `

@@ -36,7 +36,8 @@ func run(ctx context.Context) error {
 	program := flag.String("prometheus", "prometheus", "path of Prometheus")
 	flag.Parse()
 	if *nodes < 1 || *minutes < 2 || flag.NArg() > 0 {
-		return fmt.Errorf("-nodes=%d -minutes=%d, arguments %q: expected at least one node, at least two minutes, and no arguments", *nodes, *minutes, flag.Args())
+		return fmt.Errorf("-nodes=%d -minutes=%d, arguments %q: "+
+			"expected at least one node, at least two minutes, and no arguments", *nodes, *minutes, flag.Args())
 	}
 	f, err := newFleet(*nodes)
 	if err != nil {

@@ -38,7 +38,8 @@ type measurement struct {
 	log               float64 // bytes per sample in the write-ahead log
 	block             *block
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
-	rules, missed     float64         // total duration of the latest evaluation of all rule groups in seconds; missed evaluations
+	rules             float64         // total duration of the latest evaluation of all rule groups, in seconds
+	missed            float64         // missed evaluations
 	ownCPU, ownMemory float64         // CPU and memory of this process, which runs all nodes
 	took              []time.Duration // duration of each dashboard query
 	instead           []time.Duration // duration of each recorded query with the same answer

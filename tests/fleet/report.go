@@ -11,7 +11,8 @@ import (
 func report(w io.Writer, f *fleet, span time.Duration, queries []query, without, with *measurement) error {
 	var b bytes.Buffer
 	nodes := float64(len(f.nodes))
-	fmt.Fprintf(&b, "%.0f nodes, %.0f GPUs, scraped twice every %v; each Prometheus ran for %v, measured after the first minute.\n\n", nodes, 8*nodes, interval, span)
+	fmt.Fprintf(&b, "%.0f nodes, %.0f GPUs, scraped twice every %v; "+
+		"each Prometheus ran for %v, measured after the first minute.\n\n", nodes, 8*nodes, interval, span)
 	row := func(name, format string, value func(*measurement) float64) {
 		fmt.Fprintf(&b, "| %s | "+format+" | "+format+" |\n", name, value(without), value(with))
 	}
@@ -53,7 +54,8 @@ func report(w io.Writer, f *fleet, span time.Duration, queries []query, without,
 		fmt.Fprintf(&b, "| `%s` | %d | %d | %d | %d |\n", model, n, series/n, page/n>>10, zipped/n>>10)
 	}
 
-	b.WriteString("\n| query of `fleet.json` | kind | s, without rules | s, with rules | s, from recorded series |\n|---|---|---|---|---|\n")
+	b.WriteString("\n| query of `fleet.json` | kind | s, without rules | s, with rules | s, from recorded series |\n")
+	b.WriteString("|---|---|---|---|---|\n")
 	for i, q := range queries {
 		kind, instead := fmt.Sprintf("%v", span), "–"
 		if q.Instant {

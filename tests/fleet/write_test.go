@@ -97,9 +97,10 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 			}
 			defer vm.ends()
 			text := folder.Read(t, integrations+tt.file)
+			const targets = "static_configs:\n      - targets: [gpu-node-1:9400, gpu-node-2:9400]"
+			discovered := "honor_labels: true\n    http_sd_configs:\n      - url: " + nodes.URL + "/targets"
 			for old, now := range map[string]string{
-				"static_configs:\n      - targets: [gpu-node-1:9400, gpu-node-2:9400]": "honor_labels: true\n    http_sd_configs:\n      - url: " + nodes.URL + "/targets",
-				"http://victoriametrics:8428":                                          vm.url, ": 30s": ": 1s",
+				targets: discovered, "http://victoriametrics:8428": vm.url, ": 30s": ": 1s",
 			} {
 				if !strings.Contains(text, old) {
 					t.Fatalf("%s does not contain %q", tt.file, old)

@@ -30,27 +30,32 @@ var fabricCases = []struct {
 	want                string
 }{
 	{name: "a tray of a rack", model: "NVIDIA GB300", state: 3, dcgm: 3, cluster: true, clique: 32766, mask: 0x51aa,
-		want: "info: 32766, 0: access_timeout_recovery degraded_bandwidth failed incompatible_firmware incorrect_chassis_serial " +
-			"incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location manager_disconnected no_clique no_cluster " +
-			"no_partition not_completed partition_unassigned route_recovery route_unhealthy"},
+		want: "info: 32766, 0: access_timeout_recovery degraded_bandwidth failed incompatible_firmware " +
+			"incorrect_chassis_serial incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location " +
+			"manager_disconnected no_clique no_cluster no_partition not_completed partition_unassigned " +
+			"route_recovery route_unhealthy"},
 	// github.com/leptonai/gpud/pull/1106
-	{name: "a driver without fabric health", model: "NVIDIA GB200", state: 3, dcgm: 3, cluster: true, clique: 4026, old: true,
+	{name: "a driver without fabric health", model: "NVIDIA GB200", state: 3, dcgm: 3, cluster: true, clique: 4026,
+		old:  true,
 		want: "info: 4026, 0: failed no_clique no_cluster not_completed"},
 	// github.com/leptonai/gpud/pull/1108
 	{name: "a tray that never registered", model: "NVIDIA GB200", want: "1: not_completed"},
 	// github.com/Azure/azhpc-images/pull/506
-	{name: "insufficient resources", model: "NVIDIA GB200", state: 3, status: 23, dcgm: 4, want: "0: not_completed, 1: failed no_clique no_cluster"},
+	{name: "insufficient resources", model: "NVIDIA GB200", state: 3, status: 23, dcgm: 4,
+		want: "0: not_completed, 1: failed no_clique no_cluster"},
 	// github.com/meta-pytorch/torchcomms/pull/1385
 	{name: "an HGX board, which has no cluster", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 2,
 		want: "0: degraded_bandwidth failed not_completed"},
 	// github.com/NVIDIA/NVSentinel/issues/883
-	{name: "an unknown error", model: "NVIDIA H100 80GB HBM3", state: 3, status: 999, dcgm: 4, want: "0: not_completed, 1: failed"},
+	{name: "an unknown error", model: "NVIDIA H100 80GB HBM3", state: 3, status: 999, dcgm: 4,
+		want: "0: not_completed, 1: failed"},
 	{name: "not started", model: "NVIDIA H100 80GB HBM3", state: 1, dcgm: 1, want: "1: not_completed"},
 	{name: "in progress", model: "NVIDIA GB300", state: 2, dcgm: 2, want: "1: not_completed"},
 	{name: "a board that does not register", model: "NVIDIA A100-SXM4-80GB"},
 	{name: "everything is wrong", model: "NVIDIA H100 80GB HBM3", state: 3, dcgm: 3, mask: 0xa355,
-		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state invalid_location no_partition not_completed, " +
-			"1: access_timeout_recovery degraded_bandwidth incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
+		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state " +
+			"invalid_location no_partition not_completed, 1: access_timeout_recovery degraded_bandwidth " +
+			"incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
 	// DCGM maps an unknown state to the number of an error
 	{name: "unknown states", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
 }
@@ -66,11 +71,13 @@ func TestFabric(t *testing.T) {
 			uuid, factor = "00112233-4455-6677-8899-aabbccddeeff", 17
 		}
 		engine = append(engine,
-			fmt.Sprintf("gpu %d uuid=GPU-%d name=%s bus=00000000:%02X:00.0 index=%d status=ok prof=none", i, i, strings.ReplaceAll(c.model, " ", "+"), i+1, i),
+			fmt.Sprintf("gpu %d uuid=GPU-%d name=%s bus=00000000:%02X:00.0 index=%d status=ok prof=none", i, i,
+				strings.ReplaceAll(c.model, " ", "+"), i+1, i),
 			fmt.Sprintf("value gpu:%d 170 int %d", i, c.dcgm), fmt.Sprintf("value gpu:%d 172 text %s", i, uuid),
 			fmt.Sprintf("value gpu:%d 173 int %d", i, c.clique), fmt.Sprintf("value gpu:%d 174 int %d", i, c.mask))
 		for key, value := range map[string]any{
-			"name": c.model, "fabric-state": c.state, "fabric-status": c.status, "fabric-uuid": factor, "fabric-clique": c.clique, "fabric-mask": c.mask,
+			"name": c.model, "fabric-state": c.state, "fabric-status": c.status, "fabric-uuid": factor,
+			"fabric-clique": c.clique, "fabric-mask": c.mask,
 		} {
 			driver = append(driver, fmt.Sprintf("gpu %d set %s %v", i, key, value))
 		}

@@ -2,12 +2,13 @@ package goldens
 
 import (
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden pages")
@@ -17,16 +18,11 @@ func comparePage(t *testing.T, name string, page []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "pages", name+".txt")
 	if *update {
-		if err := os.WriteFile(path, page, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, path, string(page))
 		return
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(page), "\n")); diff != "" {
+	want := strings.Split(folder.Read(t, path), "\n")
+	if diff := cmp.Diff(want, strings.Split(string(page), "\n")); diff != "" {
 		t.Errorf("%s (-want +got):\n%s\nIf the change is intended, run go test ./tests/goldens -update", path, diff)
 	}
 }

@@ -1,31 +1,23 @@
 package goldens
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // TestLabelNames checks that each label on series of owned GPUs is reserved. A pod label with the same name could
 // otherwise replace it.
 func TestLabelNames(t *testing.T) {
-	pages, err := filepath.Glob("testdata/pages/*.txt")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("no golden pages found: %v", err)
-	}
 	name := regexp.MustCompile(`[{,]([a-zA-Z_][a-zA-Z0-9_]*)="`)
 	seen := map[string]bool{}
-	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(content)) {
-			if strings.HasPrefix(line, "#") || !strings.Contains(line, `pod="`) && !strings.Contains(line, `pod_name="`) {
+	for _, page := range folder.Files(t, "testdata/pages/*.txt") {
+		for line := range strings.Lines(folder.Read(t, page)) {
+			if strings.HasPrefix(line, "#") || !strings.Contains(line, `pod="`) &&
+				!strings.Contains(line, `pod_name="`) {
 				continue
 			}
 			for _, label := range name.FindAllStringSubmatch(line, -1) {

@@ -27,7 +27,8 @@ const pace = 20 * time.Millisecond
 var masked = []string{
 	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
 	"DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS",
-	"dcgm_pod_gpu_allocated_seconds_total", "dcgm_pod_gpu_active_seconds_total", "dcgm_gpu_unattributed_active_seconds_total",
+	"dcgm_pod_gpu_allocated_seconds_total", "dcgm_pod_gpu_active_seconds_total",
+	"dcgm_gpu_unattributed_active_seconds_total",
 	"dcgm_exporter_sample_age_seconds", "dcgm_exporter_attribution_duration_seconds",
 	"dcgm_exporter_collect_duration_seconds", "dcgm_exporter_collect_last_success_timestamp_seconds",
 }
@@ -67,17 +68,25 @@ func settled(t *testing.T, s *session) []byte {
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
-		"gpu 0 uuid=GPU-00000000-1111-4222-8333-000000000000 name=NVIDIA_H100_80GB_HBM3 bus=00000000:1B:00.0 index=0 minor=2 status=ok prof=1001,1002,1003,1004,1005,1006,1007,1008,1009,1010 links=2 cpus=0-31",
-		"gpu 1 uuid=GPU-00000000-1111-4222-8333-000000000001 name=NVIDIA_H100_80GB_HBM3 bus=00000000:2C:00.0 index=1 minor=1 status=ok prof=1001,1004,1005 links=2 cpus=32-63",
-		"gpu 2 uuid=GPU-00000000-1111-4222-8333-000000000002 name=NVIDIA_H100_80GB_HBM3 bus=00000000:3D:00.0 index=2 minor=0 status=lost prof=none",
+		"gpu 0 uuid=GPU-00000000-1111-4222-8333-000000000000 name=NVIDIA_H100_80GB_HBM3 bus=00000000:1B:00.0 " +
+			"index=0 minor=2 status=ok prof=1001,1002,1003,1004,1005,1006,1007,1008,1009,1010 links=2 cpus=0-31",
+		"gpu 1 uuid=GPU-00000000-1111-4222-8333-000000000001 name=NVIDIA_H100_80GB_HBM3 bus=00000000:2C:00.0 " +
+			"index=1 minor=1 status=ok prof=1001,1004,1005 links=2 cpus=32-63",
+		"gpu 2 uuid=GPU-00000000-1111-4222-8333-000000000002 name=NVIDIA_H100_80GB_HBM3 bus=00000000:3D:00.0 " +
+			"index=2 minor=0 status=lost prof=none",
 		"instance 7 gpu=1 nvml=1 profile=3g.40gb uuid=MIG-00000000-1111-4222-8333-000000000007",
 		"instance 8 gpu=1 nvml=2 profile=4g.40gb",
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down",
-		"link gpu:0:1 state=down", "cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5", "path 0 1 node nvlinks=2", "peer 0 1 0",
-		"value any:* 100-999 int 7", "value any:* 1100-1199 double 0.25", "value any:* 1300-1999 int 3", "value any:* 1001-1012 double 0.5",
-		"value gpu:* 150-151 int 45", "value gpu:* 155-156 double 71.5", "value gpu:* 156 int 1000000", "value gpu:* 252 int 4096", "value gpu:* 250 int 81920",
-		"value gpu:* 203 int 30", "value gpu:1 203 unsupported i", "value instance:* 252 int 1024", "value gpu:0 112 int 4",
-		"value any:* 1009-1010 double 123456789", "value gpu:* 101 int 2619", "value gpu:0 206 nopermission i", "value gpu:0 207 notfound i", "value gpu:0 204 nodata",
+		"link gpu:0:1 state=down", "cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5", "path 0 1 node nvlinks=2",
+		"peer 0 1 0",
+		"value any:* 100-999 int 7", "value any:* 1100-1199 double 0.25", "value any:* 1300-1999 int 3",
+		"value any:* 1001-1012 double 0.5",
+		"value gpu:* 150-151 int 45", "value gpu:* 155-156 double 71.5", "value gpu:* 156 int 1000000",
+		"value gpu:* 252 int 4096", "value gpu:* 250 int 81920",
+		"value gpu:* 203 int 30", "value gpu:1 203 unsupported i", "value instance:* 252 int 1024",
+		"value gpu:0 112 int 4",
+		"value any:* 1009-1010 double 123456789", "value gpu:* 101 int 2619", "value gpu:0 206 nopermission i",
+		"value gpu:0 207 notfound i", "value gpu:0 204 nodata",
 		"event 1 gpu:0 230 62", "incident gpu:0 2 10 45",
 	}
 	return lines
@@ -111,7 +120,8 @@ func libraries(t *testing.T) []library {
 		}},
 		{"dcgm-remote", func(t *testing.T) collector.Source {
 			fakedcgm.New(t, engine()...)
-			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9", Port: hostengine.DefaultPort}}).Open)
+			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: hostengine.Address{Transport: hostengine.TCP,
+				Host: "10.0.0.9", Port: hostengine.DefaultPort}}).Open)
 		}},
 		{"nvml", func() func(t *testing.T) collector.Source {
 			path, err := fakenvml.Build(t.TempDir())
@@ -128,8 +138,9 @@ func TestLibraries(t *testing.T) {
 	for _, l := range libraries(t) {
 		t.Run(l.name, func(t *testing.T) {
 			comparePage(t, l.name, settled(t, &session{
-				source: l.open(t), plan: planOf(t, counters, pace), podOf: podOf, attributors: []collector.Attributor{owned{}},
-				args: []string{"--kubernetes"}, cycle: 3, // profiling fields have values from the second read on
+				source: l.open(t), plan: planOf(t, counters, pace), podOf: podOf,
+				attributors: []collector.Attributor{owned{}},
+				args:        []string{"--kubernetes"}, cycle: 3, // profiling fields have values from the second read on
 			}))
 		})
 	}

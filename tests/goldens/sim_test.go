@@ -1,7 +1,6 @@
 package goldens
 
 import (
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const (
@@ -50,7 +51,8 @@ func TestSimulatedNodes(t *testing.T) {
 // play returns the page of a cycle for a simulated node, with the node's own owners.
 func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	t.Helper()
-	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf, planOf(t, counters, simInterval), cycle
+	s.source, s.podOf, s.plan, s.cycle = collector.SourceOf(source.Open), source.PodOf,
+		planOf(t, counters, simInterval), cycle
 	s.attributors = []collector.Attributor{source}
 	return s.page(t)
 }
@@ -58,19 +60,20 @@ func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 // TestPagesMatchExporter checks that the exporter itself serves the same page for the same settings.
 func TestPagesMatchExporter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "few.csv")
-	if err := os.WriteFile(file, []byte(counters), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{nil, {"-o", "-n"}, {"-o", "--hostname-label=Hostname", "-rbmn"}, {"--hostname-label=both"}} {
+	folder.Write(t, file, counters)
+	for _, args := range [][]string{nil, {"-o", "-n"}, {"-o", "--hostname-label=Hostname", "-rbmn"},
+		{"--hostname-label=both"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := parse(t, append([]string{"--source=sim", "--sim-node=t4", "--enable-exporter-metrics=false", "-f", file}, args...)...)
+				cfg := parse(t, append([]string{"--source=sim", "--sim-node=t4", "--enable-exporter-metrics=false",
+					"-f", file}, args...)...)
 				want, err := app.Page(t.Context(), cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
 				s := session{args: args}
-				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(s.play(t, newSim(t, "t4", ""), 1)), "\n")); diff != "" {
+				if diff := cmp.Diff(strings.Split(string(want), "\n"),
+					strings.Split(string(s.play(t, newSim(t, "t4", ""), 1)), "\n")); diff != "" {
 					t.Errorf("(-exporter +this package):\n%s", diff)
 				}
 			})

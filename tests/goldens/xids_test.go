@@ -26,8 +26,10 @@ var xidNode = []string{
 	"gpu 1 uuid=GPU-1 name=H100 bus=00000000:2B:00.0 index=1 minor=1 prof=none",
 	"gpu 2 uuid=GPU-2 name=H100 bus=00000000:3B:00.0 index=2 minor=2 prof=none",
 	"gpu 3 uuid=GPU-3 name=H100 bus=00000000:4B:00.0 index=3 minor=3 prof=none",
-	"instance 7 gpu=2 nvml=1 profile=3g.40gb", "instance 8 gpu=2 nvml=2 profile=4g.40gb", "instance 9 gpu=3 nvml=1 profile=7g.80gb",
-	"compute 7 instance=7 nvml=0", "compute 8 instance=7 nvml=1", "compute 9 instance=8 nvml=0", "compute 10 instance=9 nvml=0",
+	"instance 7 gpu=2 nvml=1 profile=3g.40gb", "instance 8 gpu=2 nvml=2 profile=4g.40gb",
+	"instance 9 gpu=3 nvml=1 profile=7g.80gb",
+	"compute 7 instance=7 nvml=0", "compute 8 instance=7 nvml=1", "compute 9 instance=8 nvml=0",
+	"compute 10 instance=9 nvml=0",
 	"value gpu:* 150 int 45",
 }
 

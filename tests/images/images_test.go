@@ -63,8 +63,9 @@ func TestDefaultImageHasDCGM(t *testing.T) {
 	}
 }
 
-// TestContract checks the configuration, the labels and the files of the images on both architectures. The only programs
-// are dcgm-exporter and gpuop. All files belong to root, every user can read them, and none is setuid or setgid.
+// TestContract checks the configuration, the labels and the files of the images on both architectures. The only
+// programs are dcgm-exporter and gpuop. All files belong to root, every user can read them, and none is setuid or
+// setgid.
 func TestContract(t *testing.T) {
 	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
 	if err != nil || len(shipped) < 4 {

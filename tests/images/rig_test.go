@@ -51,7 +51,8 @@ func prepare(work string) error {
 	// Debian's default runtime and limits for podman do not work on the CI machines.
 	conf := filepath.Join(work, "containers.conf")
 	if err := os.WriteFile(conf,
-		[]byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
+		[]byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", "+
+			"\"nproc=1024:1024\"]\n"), 0o600); err != nil {
 		return err
 	}
 	os.Setenv("CONTAINERS_CONF", conf)
@@ -97,7 +98,8 @@ func standIn(folder string) error {
 			tree := filepath.Join(folder, "tree", arch, p.name)
 			files := map[string][]byte{
 				"DEBIAN/control": fmt.Appendf(nil,
-					"Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: %s\nDescription: stand-in\n",
+					"Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: "+
+						"%s\nDescription: stand-in\n",
 					p.name, dcgmVersion, arch, p.depends),
 				"usr/share/doc/" + p.name + "/copyright":           []byte("stand-in\n"),
 				"usr/share/doc/" + p.name + "/changelog.Debian.gz": nil,
@@ -260,8 +262,8 @@ type container struct {
 	id, url string
 }
 
-// start starts a container with the arguments of "podman run", and removes it when the test ends. It publishes port 9400
-// on a free loopback port.
+// start starts a container with the arguments of "podman run", and removes it when the test ends. It publishes port
+// 9400 on a free loopback port.
 func start(t *testing.T, args ...string) *container {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
@@ -49,12 +49,16 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 		program, file, right, wrong string
 		args                        []string // arguments before the file name
 	}{
-		{"vmagent", integrations + "vmagent.yml", "static_configs", "static_confgs", []string{"-dryRun", "-promscrape.config.strictParse", "-promscrape.config"}},
-		{"vmalert", "../../deployment/rules/alerts-gpu.yml", "max_over_time(", "max_over_tim(", []string{"-dryRun", "-rule"}},
+		{"vmagent", integrations + "vmagent.yml", "static_configs", "static_confgs",
+			[]string{"-dryRun", "-promscrape.config.strictParse", "-promscrape.config"}},
+		{"vmalert", "../../deployment/rules/alerts-gpu.yml", "max_over_time(", "max_over_tim(",
+			[]string{"-dryRun", "-rule"}},
 		{"vmalert", "../../deployment/rules/alerts-exporter.yml", "expr:", "exprs:", []string{"-dryRun", "-rule"}},
 		{"vmalert", "../../deployment/rules/recording.yml", "record:", "records:", []string{"-dryRun", "-rule"}},
-		{"otelcol", integrations + "otel-collector.yaml", `set(unit, "W")`, `sett(unit, "W")`, []string{"validate", "--config"}},
-		{"otelcol", integrations + "otel-collector.yaml", "[filter/gpu, transform/gpu]", "[filter/gpus, transform/gpu]", []string{"validate", "--config"}},
+		{"otelcol", integrations + "otel-collector.yaml", `set(unit, "W")`, `sett(unit, "W")`,
+			[]string{"validate", "--config"}},
+		{"otelcol", integrations + "otel-collector.yaml", "[filter/gpu, transform/gpu]", "[filter/gpus, transform/gpu]",
+			[]string{"validate", "--config"}},
 	} {
 		t.Run(tt.program+" "+filepath.Base(tt.file), func(t *testing.T) {
 			path, err := exec.Command("./scrapers.sh", tt.program).Output()
@@ -68,14 +72,12 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 			if out, err := judge(tt.file); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
-			text, err := os.ReadFile(tt.file)
-			if err != nil || !strings.Contains(string(text), tt.right) {
-				t.Fatalf("%s does not contain %q (error %v)", tt.file, tt.right, err)
+			text := folder.Read(t, tt.file)
+			if !strings.Contains(text, tt.right) {
+				t.Fatalf("%s does not contain %q", tt.file, tt.right)
 			}
 			broken := filepath.Join(t.TempDir(), filepath.Base(tt.file))
-			if err := os.WriteFile(broken, []byte(strings.Replace(string(text), tt.right, tt.wrong, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			folder.Write(t, broken, strings.Replace(text, tt.right, tt.wrong, 1))
 			if out, err := judge(broken); err == nil {
 				t.Errorf("file with %s was accepted, want an error:\n%s", tt.wrong, out)
 			}
@@ -86,43 +88,22 @@ func TestProgramsAcceptSnippets(t *testing.T) {
 // withoutDiscovery returns a copy of a file without Kubernetes discovery, which Debian's Prometheus does not support.
 func withoutDiscovery(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := folder.Read(t, file)
 	const discovery = "    kubernetes_sd_configs:\n      - role: pod\n"
-	if n := strings.Count(string(text), discovery); n != 1 {
+	if n := strings.Count(text, discovery); n != 1 {
 		t.Fatalf("%s has the following lines %d times, want once:\n%s", file, n, discovery)
 	}
 	copied := filepath.Join(t.TempDir(), filepath.Base(file))
-	if err := os.WriteFile(copied, []byte(strings.Replace(string(text), discovery, "", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, copied, strings.Replace(text, discovery, "", 1))
 	return copied
 }
 
-// TestSnippetsAreDocumented checks that docs/dashboards.md links every file in docs/integrations, and that each file is
-// valid YAML.
+// TestSnippetsAreDocumented checks that docs/dashboards.md links every file in docs/integrations.
 func TestSnippetsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/dashboards.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(integrations + "*")
-	if err != nil || len(files) == 0 {
-		t.Fatal(err, files)
-	}
-	for _, f := range files {
-		if !strings.Contains(string(page), "(integrations/"+filepath.Base(f)+")") {
+	page := folder.Read(t, "../../docs/dashboards.md")
+	for _, f := range folder.Files(t, integrations+"*") {
+		if !strings.Contains(page, "(integrations/"+filepath.Base(f)+")") {
 			t.Errorf("docs/dashboards.md does not name %s", f)
-		}
-		var tree any
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.Unmarshal(text, &tree); err != nil {
-			t.Errorf("%s: %v", f, err)
 		}
 	}
 }
@@ -130,19 +111,17 @@ func TestSnippetsAreDocumented(t *testing.T) {
 // TestOpenTelemetryUnits checks that each renamed metric is in the catalog, and that the factor converts its unit to
 // the unit in the snippet. The filter must keep exactly the renamed metrics.
 func TestOpenTelemetryUnits(t *testing.T) {
-	text, err := os.ReadFile(integrations + "otel-collector.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := folder.Read(t, integrations+"otel-collector.yaml")
 	find := func(pattern string) map[string]string {
 		found := map[string]string{}
-		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 			found[m[2]] = m[1]
 		}
 		return found
 	}
 	factors := find(`value_double ([/*] \d+)\) where metric\.name == "(\w+)"`)
-	units, names := find(`set\(unit, "(\w+)"\) where name == "(\w+)"`), find(`set\(name, "([\w.]+)"\) where name == "(\w+)"`)
+	units, names := find(`set\(unit, "(\w+)"\) where name == "(\w+)"`),
+		find(`set\(name, "([\w.]+)"\) where name == "(\w+)"`)
 	if len(names) == 0 || len(names) != len(units) {
 		t.Fatalf("names = %v, units = %v; want as many names as units", names, units)
 	}
@@ -151,7 +130,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
 		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},
 	}
-	filter := regexp.MustCompile(`\^\(([\w|]+)\)\$`).FindStringSubmatch(string(text))
+	filter := regexp.MustCompile(`\^\(([\w|]+)\)\$`).FindStringSubmatch(text)
 	for name := range names {
 		n, ok := catalog.Lookup(name)
 		if !ok {
@@ -172,15 +151,8 @@ func TestOpenTelemetryUnits(t *testing.T) {
 
 // TestDatadogPatterns checks that each pattern matches a family of the exporter.
 func TestDatadogPatterns(t *testing.T) {
-	served, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	served := folder.Read(t, "../../docs/metrics.md")
 	for _, file := range []string{"datadog.yaml", "datadog-dcgm.yaml"} {
-		text, err := os.ReadFile(integrations + file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var conf struct {
 			Instances []struct {
 				Endpoint     string `yaml:"openmetrics_endpoint"`
@@ -188,7 +160,8 @@ func TestDatadogPatterns(t *testing.T) {
 				ExtraMetrics []string `yaml:"extra_metrics"`
 			}
 		}
-		if err := yaml.Unmarshal(text, &conf); err != nil || len(conf.Instances) != 1 {
+		if err := yaml.Unmarshal([]byte(folder.Read(t, integrations+file)), &conf); err != nil ||
+			len(conf.Instances) != 1 {
 			t.Fatal(file, err, conf)
 		}
 		one := conf.Instances[0]
@@ -197,7 +170,7 @@ func TestDatadogPatterns(t *testing.T) {
 			t.Errorf("%s: instance = %+v, want the exporter's address and at least 4 patterns", file, one)
 		}
 		for _, pattern := range patterns {
-			if !regexp.MustCompile("`" + strings.TrimPrefix(pattern, "^") + "`").Match(served) {
+			if !regexp.MustCompile("`" + strings.TrimPrefix(pattern, "^") + "`").MatchString(served) {
 				t.Errorf("%s: no family matches %s", file, pattern)
 			}
 		}

@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,29 +10,22 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var root = filepath.Join("..", "..")
 
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
 // The manifests in docs/install/kubernetes.md have no unknown fields. They grant exactly the permissions that the
 // exporter needs.
 func TestDocumentedAccess(t *testing.T) {
-	text := string(read(t, filepath.Join(root, "docs", "install", "kubernetes.md")))
+	text := folder.Read(t, root, "docs", "install", "kubernetes.md")
 	before, _, found := strings.Cut(text, "apiVersion: rbac.authorization.k8s.io/v1\n")
 	start := strings.LastIndex(before, "```yaml\n") + len("```yaml\n")
 	block, _, closed := strings.Cut(text[start:], "```")
 	documents := strings.Split(block, "\n---\n")
 	if !found || !closed || len(documents) != 3 {
-		t.Fatalf("docs/install/kubernetes.md: block with RBAC manifests found: %t, closed: %t, manifests: %d; want true, true and 3", found, closed, len(documents))
+		t.Fatalf("docs/install/kubernetes.md: RBAC manifests = %d in one block, want 3", len(documents))
 	}
 	var account core.ServiceAccount
 	var role rbac.ClusterRole
@@ -56,7 +48,7 @@ func TestDocumentedAccess(t *testing.T) {
 	}
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
 		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != "gpu-monitoring" {
-		t.Errorf("binding refers to role %s and subjects %v; want role %s and account %s/%s, in namespace gpu-monitoring",
+		t.Errorf("binding = role %s and subjects %v; want role %s and account %s/%s, in namespace gpu-monitoring",
 			binding.RoleRef.Name, binding.Subjects, role.Name, account.Namespace, account.Name)
 	}
 }

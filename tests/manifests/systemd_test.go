@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -35,34 +36,21 @@ func analyze(t *testing.T, args ...string) (string, error) {
 func installed(t *testing.T, dropIns ...string) (unit string) {
 	t.Helper()
 	const program = "ExecStart=/usr/bin/dcgm-exporter"
-	text := string(read(t, unitFile))
+	text := folder.Read(t, unitFile)
 	if !strings.Contains(text, program+"\n") {
 		t.Fatalf("unit has no line %s", program)
 	}
-	folder := t.TempDir()
-	unit = filepath.Join(folder, "dcgm-exporter.service")
-	files := map[string]string{unit: strings.NewReplacer(program, "ExecStart=/bin/true").Replace(text)}
+	unit = filepath.Join(t.TempDir(), "dcgm-exporter.service")
+	folder.Write(t, unit, strings.ReplaceAll(text, program, "ExecStart=/bin/true"))
 	for _, d := range dropIns {
-		files[filepath.Join(unit+".d", filepath.Base(d))] = string(read(t, d))
-	}
-	for path, content := range files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, filepath.Join(unit+".d", filepath.Base(d)), folder.Read(t, d))
 	}
 	return unit
 }
 
 func shippedDropIns(t *testing.T) []string {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(filepath.Dir(unitFile), "drop-ins", "*.conf"))
-	if err != nil || len(all) < 5 {
-		t.Fatalf("drop-ins = %v, want at least 5 (error %v)", all, err)
-	}
-	return all
+	return folder.Files(t, filepath.Dir(unitFile), "drop-ins", "*.conf")
 }
 
 func TestSystemdAcceptsUnit(t *testing.T) {
@@ -75,16 +63,15 @@ func TestSystemdAcceptsUnit(t *testing.T) {
 func TestSystemdAcceptsDropIns(t *testing.T) {
 	for _, d := range shippedDropIns(t) {
 		t.Run(filepath.Base(d), func(t *testing.T) {
-			if out, err := analyze(t, "verify", installed(t, d)); err != nil || strings.Contains(out, "dcgm-exporter.service") {
+			if out, err := analyze(t, "verify", installed(t, d)); err != nil ||
+				strings.Contains(out, "dcgm-exporter.service") {
 				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 			}
 		})
 	}
 	// prove that the check reads drop-ins
 	wrong := filepath.Join(t.TempDir(), "wrong.conf")
-	if err := os.WriteFile(wrong, []byte("[Service]\nNoSuchKey=1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, wrong, "[Service]\nNoSuchKey=1\n")
 	if out, _ := analyze(t, "verify", installed(t, wrong)); !strings.Contains(out, "NoSuchKey") {
 		t.Errorf("drop-in with an unknown key was accepted, want a warning:\n%s", out)
 	}
@@ -95,7 +82,7 @@ func TestUnitSettingsAreValid(t *testing.T) {
 	settings := filepath.Join(root, "deployment", "packages", "settings.env")
 	for _, file := range append(shippedDropIns(t), unitFile, settings) {
 		env := map[string]string{}
-		for line := range strings.Lines(string(read(t, file))) {
+		for line := range strings.Lines(folder.Read(t, file)) {
 			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // include variables that are commented out
 			if file != settings && !strings.HasPrefix(line, "Environment=") {
 				continue
@@ -107,7 +94,8 @@ func TestUnitSettingsAreValid(t *testing.T) {
 			if !strings.Contains(config.Help(), "$"+name) {
 				t.Errorf("%s: %s is not a variable of the exporter", file, name)
 			}
-			env[name] = strings.NewReplacer("%S", "/var/lib", "%d", "/run/credentials/dcgm-exporter.service").Replace(value)
+			env[name] = strings.NewReplacer("%S", "/var/lib", "%d",
+				"/run/credentials/dcgm-exporter.service").Replace(value)
 		}
 		if len(env) == 0 && file != unitFile && filepath.Base(file) != "profiling.conf" {
 			t.Errorf("%s sets no variable", file)
@@ -131,40 +119,33 @@ func TestUnitIsHardened(t *testing.T) {
 // The unit allows the devices of a driver that is loaded after the service has started. systemd resolves the list of
 // allowed devices only at the start.
 func TestUnitAllowsLateDriver(t *testing.T) {
-	for line := range strings.Lines(string(read(t, unitFile))) {
+	for line := range strings.Lines(folder.Read(t, unitFile)) {
 		key, _, _ := strings.Cut(line, "=")
 		switch key {
 		case "DevicePolicy", "DeviceAllow", "PrivateDevices", "ProtectClock":
-			t.Errorf("unit has %s, want no such setting: it blocks devices that appear after the service starts", strings.TrimSpace(line))
+			t.Errorf("unit has %s, want no such setting: it blocks devices that appear after the service starts",
+				strings.TrimSpace(line))
 		}
 	}
 }
 
-// NVIDIA's and Microsoft's packages name the service nvidia-dcgm-exporter. Enabling that name enables dcgm-exporter.service.
-// A drop-in for nvidia-dcgm-exporter, such as on AKS nodes, applies to both names.
+// NVIDIA's and Microsoft's packages name the service nvidia-dcgm-exporter. Enabling that name enables
+// dcgm-exporter.service. A drop-in for nvidia-dcgm-exporter, such as on AKS nodes, applies to both names.
 func TestNVIDIAServiceName(t *testing.T) {
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		material.Skip(t, "systemctl-absent", err)
 	}
 	const other, dropIn = "nvidia-dcgm-exporter.service", "[Service]\nStandardOutput=journal\nExecStart=\n" +
 		"ExecStart=/bin/true -f /etc/dcgm-exporter/default-counters.csv --address \":19400\"\nNonsense=1\n"
-	packaged := string(read(t, filepath.Join(root, "deployment", "packages", "nfpm.yaml")))
-	if !strings.Contains(packaged, "  - src: dcgm-exporter.service\n    dst: /usr/lib/systemd/system/"+other+"\n    type: symlink\n") {
+	packaged := folder.Read(t, root, "deployment", "packages", "nfpm.yaml")
+	if !strings.Contains(packaged,
+		"  - src: dcgm-exporter.service\n    dst: /usr/lib/systemd/system/"+other+"\n    type: symlink\n") {
 		t.Fatal("the packages have no link " + other)
 	}
 	machine := t.TempDir()
 	units, settings := filepath.Join(machine, "usr/lib/systemd/system"), filepath.Join(machine, "etc/systemd/system")
-	write := func(path, content string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(filepath.Join(units, "dcgm-exporter.service"), string(read(t, unitFile)))
-	write(filepath.Join(settings, other+".d", "10-aks-override.conf"), dropIn)
+	folder.Write(t, filepath.Join(units, "dcgm-exporter.service"), folder.Read(t, unitFile))
+	folder.Write(t, filepath.Join(settings, other+".d", "10-aks-override.conf"), dropIn)
 	if err := os.Symlink("dcgm-exporter.service", filepath.Join(units, other)); err != nil {
 		t.Fatal(err)
 	}
@@ -174,9 +155,11 @@ func TestNVIDIAServiceName(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(settings, "multi-user.target.wants", "dcgm-exporter.service")); err != nil {
 		t.Errorf("service is not enabled: %v", err)
 	}
-	for _, unit := range []string{"dcgm-exporter.service", other} { // the error in the drop-in shows that systemd reads it
+	for _, unit := range []string{"dcgm-exporter.service",
+		other} { // the error in the drop-in shows that systemd reads it
 		if out, _ := analyze(t, "--root="+machine, "verify", unit); strings.Count(out, "Unknown key") != 1 {
-			t.Errorf("%s: warnings about the unknown key in the drop-in = %d, want 1:\n%s", unit, strings.Count(out, "Unknown key"), out)
+			t.Errorf("%s: warnings about the unknown key in the drop-in = %d, want 1:\n%s", unit,
+				strings.Count(out, "Unknown key"), out)
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // A pluginConfig is a configuration of node-problem-detector's custom plugins. The fields are those of
@@ -47,7 +47,8 @@ type pluginConfig struct {
 // The configuration has only fields that node-problem-detector knows. For each verdict, its rules set the expected
 // conditions.
 func TestNodeProblemDetector(t *testing.T) {
-	decoder := json.NewDecoder(bytes.NewReader(read(t, filepath.Join(root, "deployment", "node-problem-detector", "gpu-verdict.json"))))
+	decoder := json.NewDecoder(strings.NewReader(
+		folder.Read(t, root, "deployment", "node-problem-detector", "gpu-verdict.json")))
 	decoder.DisallowUnknownFields()
 	var c pluginConfig
 	if err := decoder.Decode(&c); err != nil {
@@ -62,10 +63,12 @@ func TestNodeProblemDetector(t *testing.T) {
 	}
 	limit := duration(c.PluginConfig.Timeout)
 	if c.Plugin != "custom" || c.Source == "" || duration(c.PluginConfig.InvokeInterval) < limit || len(c.Rules) != 2 {
-		t.Errorf("configuration = %+v, want plugin custom, a source, two rules, and an interval not below the timeout", c)
+		t.Errorf("configuration = %+v, want plugin custom, a source, two rules, and an interval not below the timeout",
+			c)
 	}
 	verdicts := map[string]string{
-		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit", "unknown": "",
+		"ok": "", "watch": "GPUSuspect", "drain": "GPUSuspect GPUUnfit", "replace": "GPUSuspect GPUUnfit",
+		"unknown": "",
 	}
 	for verdict, want := range verdicts {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -73,8 +76,10 @@ func TestNodeProblemDetector(t *testing.T) {
 		}))
 		var unfit []string
 		for _, rule := range c.Rules {
-			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" || duration(rule.Timeout) > limit {
-				t.Errorf("rule = %+v, want type permanent, path /usr/bin/dcgm-exporter, a reason, and a timeout of at most %v", rule, limit)
+			if rule.Type != "permanent" || rule.Path != "/usr/bin/dcgm-exporter" || rule.Reason == "" ||
+				duration(rule.Timeout) > limit {
+				t.Errorf("rule = %+v, want type permanent, path /usr/bin/dcgm-exporter, a reason, "+
+					"and a timeout of at most %v", rule, limit)
 			}
 			known := false
 			for _, condition := range c.Conditions {
@@ -89,13 +94,15 @@ func TestNodeProblemDetector(t *testing.T) {
 			}
 			args := append(slices.Clone(rule.Args[1:last]), server.URL)
 			var out bytes.Buffer
-			code := command.Run(t.Context(), rule.Args[0], command.Process{Args: args, ReadFile: os.ReadFile, Out: &out, Err: &out})
+			code := command.Run(t.Context(), rule.Args[0],
+				command.Process{Args: args, ReadFile: os.ReadFile, Out: &out, Err: &out})
 			switch {
 			case code == 1:
 				unfit = append(unfit, rule.Condition)
 			case verdict == "unknown" && code == 2: // both conditions are Unknown
 			case code != 0 || verdict == "unknown":
-				t.Errorf("%q with verdict %s: exit code = %d, want 2 for the verdict unknown, and 0 or 1 for others; output:\n%s", args, verdict, code, out.String())
+				t.Errorf("%q with verdict %s: exit code = %d, want 2 for the verdict unknown, "+
+					"and 0 or 1 for others; output:\n%s", args, verdict, code, out.String())
 			}
 		}
 		server.Close()

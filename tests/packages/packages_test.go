@@ -189,8 +189,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// The package replaces NVIDIA's package, and Microsoft's package of the same name. Both contain a program, counters files
-// and a service at the same paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
+// The package replaces NVIDIA's package, and Microsoft's package of the same name. Both contain a program, counters
+// files and a service at the same paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1",
 		"dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
@@ -198,9 +198,10 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 		for path, content := range map[string]string{
 			"DEBIAN/control": "Package: " + name + "\nVersion: " + version +
 				"\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n",
-			"DEBIAN/conffiles":                       "/etc/dcgm-exporter/default-counters.csv\n",
-			"etc/dcgm-exporter/default-counters.csv": "# theirs\n",
-			"usr/bin/dcgm-exporter":                  "theirs", "lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
+			"DEBIAN/conffiles":                                "/etc/dcgm-exporter/default-counters.csv\n",
+			"etc/dcgm-exporter/default-counters.csv":          "# theirs\n",
+			"usr/bin/dcgm-exporter":                           "theirs",
+			"lib/systemd/system/nvidia-dcgm-exporter.service": "theirs",
 		} {
 			folder.Write(t, filepath.Join(build, path), content)
 		}
@@ -240,7 +241,8 @@ func (m *machine) serves() {
 	address := l.Addr().String()
 	l.Close()
 	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter",
-		"--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
+		"--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv",
+		"--address="+address, "-c", "500")
 	cmd.Env = []string{
 		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as in tls.conf
 	}

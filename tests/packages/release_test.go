@@ -119,7 +119,8 @@ func TestRelease(t *testing.T) {
 	}
 	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"),
 		"--version").Output()
-	if err != nil || !regexp.MustCompile(`^dcgm-exporter v0\.1\.0\n  revision: `+revision+`\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`).Match(said) {
+	wanted := `^dcgm-exporter v0\.1\.0\n  revision: ` + revision + `\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`
+	if err != nil || !regexp.MustCompile(wanted).Match(said) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
 	// gpuop must name an image that is in the release

@@ -32,7 +32,7 @@ const (
 	copiesRight  rule = "copies-right"  // pods on series with the label vgpu hold the device
 	unknownEnds  rule = "unknown-ends"  // usage that is unknown for a pod is neither counted nor unattributed
 	punctual     rule = "punctual"      // pages are on time, whatever the kubelet does
-	healthOnly   rule = "health-only"   // an entity that is down has no current values, and its pods have none on it either
+	healthOnly   rule = "health-only"   // an entity that is down, and its pods on it, have no current values
 	noPanic      rule = "no-panic"
 	endsInTime   rule = "ends-in-time" // the loop ends in time, even if the engine hangs
 	runs         rule = "runs"         // the loop ends without an error when it is canceled
@@ -127,7 +127,8 @@ type total struct {
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
 		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, counters: map[string]seen{},
-		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, seconds: map[key]float64{},
+		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{},
+		seconds: map[key]float64{},
 	}
 }
 
@@ -158,7 +159,8 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	c.reopened, c.topology = topology != c.topology, topology
 	if topology == nil {
 		for name := range p.samples {
-			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
+			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") ||
+				strings.HasPrefix(name, "dcgm_gpu_") {
 				c.breaks(healthOnly, p, "%s is on a page without data, want only series about the exporter", name)
 			}
 		}
@@ -177,7 +179,8 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 func (c *checker) parse(text string, at time.Time) *page {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
+	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{},
+		types: map[string]dto.MetricType{}}
 	if err != nil {
 		c.breaks(parses, p, "%v", err)
 		return nil
@@ -186,7 +189,8 @@ func (c *checker) parse(text string, at time.Time) *page {
 	for name, f := range families {
 		p.types[name] = f.GetType()
 		for _, m := range f.Metric {
-			s := sample{labels: make(map[string]string, len(m.Label)), value: m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
+			s := sample{labels: make(map[string]string, len(m.Label)),
+				value: m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
 			pairs := make([]string, 0, len(m.Label))
 			for _, l := range m.Label {
 				s.labels[l.GetName()] = l.GetValue()
@@ -240,7 +244,8 @@ func (c *checker) healthRules(p *page) {
 		}
 	}
 	for name, samples := range p.samples {
-		moment := strings.HasPrefix(name, "DCGM_FI_") || name == podUtilization || name == podMemory || name == restUtilization || name == restMemory
+		moment := strings.HasPrefix(name, "DCGM_FI_") || name == podUtilization || name == podMemory ||
+			name == restUtilization || name == restMemory
 		if !moment || p.types[name] == dto.MetricType_COUNTER && !strings.HasPrefix(name, "DCGM_FI_") {
 			continue
 		}
@@ -292,22 +297,27 @@ func (c *checker) ownerRules(p *page) {
 			}
 			holds := func(m *moment) bool {
 				is := func(x *pod) bool { return x.String() == who }
-				return slices.ContainsFunc(m.held[s.key()], is) || slices.ContainsFunc(m.held[key{uuid: s.key().uuid}], is)
+				return slices.ContainsFunc(m.held[s.key()], is) ||
+					slices.ContainsFunc(m.held[key{uuid: s.key().uuid}], is)
 			}
 			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
 			switch {
 			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the series name the owner at the time of the event
 			case s.labels["vgpu"] != "":
 				if !c.could(p.at, holds) {
-					c.breaks(copiesRight, p, "%s: the pod on this copy of a device series did not hold the device within the last %v", s.series, c.window())
+					c.breaks(copiesRight, p,
+						"%s: the pod on this copy of a device series did not hold the device within the last %v",
+						s.series, c.window())
 				}
 			case strings.HasPrefix(name, "dcgm_pod_"):
 				if !c.could(p.at, holds) {
-					c.breaks(sharersRight, p, "%s: the pod did not hold a share of the device within the last %v", s.series, c.window())
+					c.breaks(sharersRight, p, "%s: the pod did not hold a share of the device within the last %v",
+						s.series, c.window())
 				}
 			case strings.HasPrefix(name, "DCGM_FI_"):
 				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
-					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within the last %v", s.series, c.window())
+					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within the last %v", s.series,
+						c.window())
 				}
 			}
 		}
@@ -375,7 +385,8 @@ func (c *checker) exactOwners(p *page) {
 			want = sole.String()
 		}
 		if there && label != want && !c.virtual {
-			c.breaks(ownersThere, p, "%v: exclusive owner = %q (empty if none), but its memory series names %q", d.key(), want, label)
+			c.breaks(ownersThere, p, "%v: exclusive owner = %q (empty if none), but its memory series names %q",
+				d.key(), want, label)
 		}
 	}
 }
@@ -506,12 +517,14 @@ func (c *checker) energyRules(p *page) {
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
 			c.breaks(bounded, p, "counted energy is %v J for %s, want at most %v J", counted, uuid, used)
 		}
-		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU,
+			podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
 		grown := p.sum(ofGPU, podEnergy, restEnergy) - c.last.sum(ofGPU, podEnergy, restEnergy)
 		if used := now - c.last.sum(ofGPU, deviceEnergy)/1000; math.Abs(grown-used) > 1e-3 {
-			c.breaks(conserved, p, "counted energy since the previous page is %v J for %s, want %v J", grown, uuid, used)
+			c.breaks(conserved, p, "counted energy since the previous page is %v J for %s, want %v J", grown, uuid,
+				used)
 		}
 	}
 }
@@ -575,13 +588,15 @@ func (c *checker) secondRules(p *page) {
 				c.breaks(bounded, p, "counted %v s in %v for %v, want at most %v s", counted, families, k, c.seconds[k])
 			}
 		}
-		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) || len(p.list(of, podUtilization)) != len(p.list(of, podAllocated)) {
+		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) ||
+			len(p.list(of, podUtilization)) != len(p.list(of, podAllocated)) {
 			continue
 		}
 		grown := p.sum(of, podActive, restActive) - c.last.sum(of, podActive, restActive)
 		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
 		if math.Abs(grown-want) > 1e-6 {
-			c.breaks(conserved, p, "counted active time since the previous page is %v s for %v, want %v s", grown, k, want)
+			c.breaks(conserved, p, "counted active time since the previous page is %v s for %v, want %v s", grown, k,
+				want)
 		}
 	}
 }
@@ -595,7 +610,8 @@ func (c *checker) gpuSeconds() {
 		of := func(x key) bool { return x.uuid == k.uuid }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
 			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(bounded, nil, "counted %v s in %v for %s, want at most %v s", counted, families, k.uuid, c.seconds[k])
+				c.breaks(bounded, nil, "counted %v s in %v for %s, want at most %v s", counted, families, k.uuid,
+					c.seconds[k])
 			}
 		}
 	}
@@ -621,10 +637,13 @@ func (c *checker) unknownRules(p *page) {
 				continue
 			}
 			if slices.Contains(p.list(of, podActive), pod) {
-				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has its active seconds, want none", pod)
+				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has its active seconds, want none",
+					pod)
 			}
 			if len(p.list(of, restUtilization)) > 0 {
-				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has unattributed utilization of its device, want none", pod)
+				c.breaks(unknownEnds, p,
+					"utilization of %s is unknown, but the page has unattributed utilization of its device, want none",
+					pod)
 			}
 		}
 	}
@@ -649,6 +668,8 @@ func (c *checker) paceRules(p *page) {
 	}
 	allowed = max(most, c.last.published.Sub(c.last.at)-c.interval)
 	if late := p.at.Sub(c.last.at) - c.interval; late > allowed {
-		c.breaks(punctual, p, "read started %v after the previous one, %v later than the interval; want at most %v later", p.at.Sub(c.last.at), late, allowed)
+		c.breaks(punctual, p,
+			"read started %v after the previous one, %v later than the interval; want at most %v later",
+			p.at.Sub(c.last.at), late, allowed)
 	}
 }

@@ -193,7 +193,8 @@ func (n *node) list() []*v1.PodResources {
 	// add what the exporter must ignore: a GPU of another node, other devices, and invalid IDs
 	return append(all,
 		kubelet.Pod("kube-system/no-devices", &v1.ContainerResources{Name: "main"}),
-		kubelet.Pod("other/elsewhere", kubelet.Container("main", "nvidia.com/gpu", "GPU-ffffffff-ffff-4fff-8fff-ffffffffffff")),
+		kubelet.Pod("other/elsewhere",
+			kubelet.Container("main", "nvidia.com/gpu", "GPU-ffffffff-ffff-4fff-8fff-ffffffffffff")),
 		kubelet.Pod("other/network", kubelet.Container("main", "example.com/nic", "eth1", "", "::", "nvidia-1")))
 }
 
@@ -201,7 +202,8 @@ func (n *node) list() []*v1.PodResources {
 func hold(c *v1.ContainerResources, p *pod, d *device, h holding) {
 	if d.gpu.mode == claimed {
 		c.DynamicResources = append(c.DynamicResources,
-			kubelet.Claiming("", p.namespace, "claim-"+d.gpu.uuid, driver, poolName, deviceName(d), "").DynamicResources...)
+			kubelet.Claiming("", p.namespace, "claim-"+d.gpu.uuid, driver, poolName, deviceName(d),
+				"").DynamicResources...)
 		return
 	}
 	id, resource := d.id(), "nvidia.com/gpu"
@@ -216,7 +218,8 @@ func hold(c *v1.ContainerResources, p *pod, d *device, h holding) {
 
 func deviceName(d *device) string { return "gpu-" + d.gpu.uuid[4:12] }
 
-func (n *node) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+func (n *node) GetAllocatableResources(context.Context,
+	*v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()
 	r := &v1.AllocatableResourcesResponse{}

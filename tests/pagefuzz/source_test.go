@@ -46,7 +46,8 @@ func (w *world) Open(ctx context.Context, plan *gpu.Plan) (*session, error) {
 		}
 		for _, d := range c.devices {
 			part := whole
-			part.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100*c.id + d.instance, ParentKind: gpu.KindGPU, Parent: c.id}
+			part.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100*c.id + d.instance, ParentKind: gpu.KindGPU,
+				Parent: c.id}
 			part.InstanceID, part.Profile, part.MIGUUID = d.instance, d.profile, d.migUUID
 			s.rows = append(s.rows, row{c, d})
 			devices = append(devices, part)

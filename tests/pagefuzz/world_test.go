@@ -61,7 +61,7 @@ type device struct {
 	processes []process
 
 	util, engine float64                      // current values, 0 to 1
-	mean         float64                      // utilization averaged over the interval of the process readings (gpu.Utilization)
+	mean         float64                      // utilization over the interval of the process readings (gpu.Utilization)
 	reported     struct{ mean, busy float64 } // values when the processes were last read
 	memory       int64                        // in MiB
 }
@@ -168,9 +168,11 @@ type moment struct {
 
 func newWorld(rng *rand.Rand) *world {
 	w := &world{rng: rng, pids: 1000}
-	w.engine.blind, w.engine.strange, w.engine.mute = map[gpu.FieldID]error{}, map[gpu.FieldID]float64{}, map[gpu.FieldID]bool{}
+	w.engine.blind, w.engine.strange, w.engine.mute = map[gpu.FieldID]error{}, map[gpu.FieldID]float64{},
+		map[gpu.FieldID]bool{}
 	for i := range 1 + rng.IntN(4) {
-		c := &card{id: uint32(i), uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-%012d", i+1, i), millijoule: float64(rng.IntN(1e9))}
+		c := &card{id: uint32(i), uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-%012d", i+1, i),
+			millijoule: float64(rng.IntN(1e9))}
 		w.shape(c, mode(rng.IntN(int(modes))))
 		w.cards = append(w.cards, c)
 	}
@@ -197,7 +199,8 @@ func (w *world) shape(c *card, m mode) {
 	for i := uint32(1); left > 0; i++ {
 		n := 1 + w.rng.IntN(min(left, 4))
 		left -= n
-		d := &device{gpu: c, instance: i, slices: float64(n), profile: fmt.Sprintf("%dg.%dgb", n, 10*n), changed: time.Now()}
+		d := &device{gpu: c, instance: i, slices: float64(n), profile: fmt.Sprintf("%dg.%dgb", n, 10*n),
+			changed: time.Now()}
 		w.names++
 		d.migUUID = fmt.Sprintf("MIG-%08x-0000-4000-8000-%012d", c.id+1, w.names)
 		if w.rng.IntN(4) == 0 {
@@ -236,7 +239,8 @@ func (d *device) room() int {
 // arrive starts a pod. It picks a random device once or twice, and gives it to the pod if it has room and is not lost.
 func (w *world) arrive() {
 	w.names++
-	p := &pod{namespace: []string{"research", "serving"}[w.rng.IntN(2)], name: fmt.Sprint("pod-", w.names), known: w.rng.IntN(6) > 0, containers: []string{"main"}}
+	p := &pod{namespace: []string{"research", "serving"}[w.rng.IntN(2)], name: fmt.Sprint("pod-", w.names),
+		known: w.rng.IntN(6) > 0, containers: []string{"main"}}
 	p.uid = fmt.Sprintf("00000000-0000-4000-8000-%012d", w.names)
 	if w.rng.IntN(8) == 0 {
 		p.containers = append(p.containers, "sidecar")

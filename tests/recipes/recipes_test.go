@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var (
@@ -36,7 +38,7 @@ type recipe struct {
 // recipeOf reads the recipe under the given heading.
 func recipeOf(t *testing.T, heading string) (r recipe) {
 	t.Helper()
-	_, section, ok := strings.Cut(read(t, filepath.Join(root, "docs", "contributing.md")), "\n### "+heading+"\n")
+	_, section, ok := strings.Cut(folder.Read(t, root, "docs", "contributing.md"), "\n### "+heading+"\n")
 	if !ok {
 		t.Fatalf("docs/contributing.md: no recipe %q", heading)
 	}
@@ -60,7 +62,8 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 		r.tests[m[1]] = "^(" + strings.Join(named.FindAllString(m[2], -1), "|") + ")$"
 	}
 	if len(r.edits) < 2 || len(r.commands) == 0 || len(r.tests) == 0 {
-		t.Fatalf("%s: found %d edits, commands %q and tests %q; want at least two edits, one command and one test", heading, len(r.edits), r.commands, r.tests)
+		t.Fatalf("%s: found %d edits, commands %q and tests %q; want at least two edits, one command and one test",
+			heading, len(r.edits), r.commands, r.tests)
 	}
 	return r
 }
@@ -77,15 +80,14 @@ type checkout struct {
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	c := &checkout{t, t.TempDir(), map[string]bool{}, map[string]string{}}
-	for _, name := range []string{"deployment", "docs", "etc", "grafana", "internal", "tests/rules", "tests/scenarios", "tests/chart"} {
+	for _, name := range []string{"deployment", "docs", "etc", "grafana", "internal", "tests/rules", "tests/scenarios",
+		"tests/chart"} {
 		if err := os.CopyFS(filepath.Join(c.folder, name), os.DirFS(filepath.Join(root, name))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
-		if err := os.WriteFile(filepath.Join(c.folder, name), []byte(read(t, filepath.Join(root, name))), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, filepath.Join(c.folder, name), folder.Read(t, root, name))
 	}
 	// promtool is downloaded once for the repository
 	cache, err := filepath.Abs(filepath.Join(root, ".cache"))
@@ -102,15 +104,13 @@ func newCheckout(t *testing.T) *checkout {
 func (c *checkout) insert(file, anchor, block string) {
 	c.t.Helper()
 	path := filepath.Join(c.folder, file)
-	text := read(c.t, path)
+	text := folder.Read(c.t, path)
 	at := strings.Index(text, anchor)
 	if at < 0 {
 		c.t.Fatalf("%s: no line contains %q", file, anchor)
 	}
 	at = strings.LastIndex(text[:at], "\n") + 1
-	if err := os.WriteFile(path, []byte(text[:at]+block+text[at:]), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	folder.Write(c.t, path, text[:at]+block+text[at:])
 	if strings.HasSuffix(file, ".go") || strings.HasPrefix(file, "etc/") { // etc is embedded
 		c.changed[file] = true
 		clear(c.programs)
@@ -124,9 +124,9 @@ func (c *checkout) run(command string) (output string, err error) {
 	if len(words) < 3 || words[0] != "go" || words[1] != "test" && words[1] != "run" {
 		c.t.Fatalf("command = %q, want go test or go run, followed by a package", command)
 	}
-	folder, args, build := c.folder, words[3:], []string{"build"}
+	dir, args, build := c.folder, words[3:], []string{"build"}
 	if words[1] == "test" {
-		folder, build = filepath.Join(c.folder, words[2]), []string{"test", "-c", "-vet=off"}
+		dir, build = filepath.Join(c.folder, words[2]), []string{"test", "-c", "-vet=off"}
 		for i, a := range args {
 			if a == "-run" {
 				args[i] = "-test.run"
@@ -134,7 +134,7 @@ func (c *checkout) run(command string) (output string, err error) {
 		}
 	}
 	cmd := exec.Command(c.program(words[2], build), args...)
-	cmd.Dir = folder
+	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -171,30 +171,21 @@ func (c *checkout) overlay() string {
 		c.t.Fatal(err)
 	}
 	path := filepath.Join(c.t.TempDir(), "overlay.json")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	folder.Write(c.t, path, string(text))
 	return path
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // TestRecipes follows each recipe. The tests that the recipe lists must fail before its edits of docs, etc and
 // testdata, and pass at the end.
 func TestRecipes(t *testing.T) {
-	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert", "Add a fault of the simulator"} {
+	for _, heading := range []string{"Add a family that the exporter computes", "Add an alert",
+		"Add a fault of the simulator"} {
 		t.Run(heading, func(t *testing.T) {
 			t.Parallel()
 			r, c := recipeOf(t, heading), newCheckout(t)
 			late := func(e []string) bool {
-				return strings.HasPrefix(e[0], "docs/") || strings.HasPrefix(e[0], "etc/") || strings.Contains(e[0], "/testdata/")
+				return strings.HasPrefix(e[0], "docs/") || strings.HasPrefix(e[0], "etc/") ||
+					strings.Contains(e[0], "/testdata/")
 			}
 			for _, e := range slices.DeleteFunc(slices.Clone(r.edits), late) {
 				c.insert(e[0], e[1], e[2])

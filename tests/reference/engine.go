@@ -32,10 +32,13 @@ func Engine(t testing.TB, gpus int, page string) []string {
 	if gpus > 1 {
 		links = 18
 	}
-	lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06", "value any:* 1 text 570.124.06"}
+	lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
+		"value any:* 1 text 570.124.06"}
 	for g, uuid := range UUIDs()[:gpus] {
-		lines = append(lines, fmt.Sprintf("gpu %d uuid=%s name=NVIDIA+H100+80GB+HBM3 bus=00000000:%02X:00.0 index=%d minor=%d links=%d prof=1001,1004,1005,1009,1010",
-			g, uuid, 0x1b+0x11*g, g, g, links))
+		lines = append(lines,
+			fmt.Sprintf("gpu %d uuid=%s name=NVIDIA+H100+80GB+HBM3 bus=00000000:%02X:00.0 index=%d minor=%d "+
+				"links=%d prof=1001,1004,1005,1009,1010",
+				g, uuid, 0x1b+0x11*g, g, g, links))
 	}
 	for line := range strings.Lines(page) {
 		m := sampleLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
@@ -50,7 +53,8 @@ func Engine(t testing.TB, gpus int, page string) []string {
 		if strings.Contains(m[3], ".") {
 			kind = "double"
 		}
-		lines = append(lines, fmt.Sprintf("value gpu:%s %d %s %s", sampleGPU.FindStringSubmatch(m[2])[1], named.Entry.ID, kind, m[3]))
+		lines = append(lines,
+			fmt.Sprintf("value gpu:%s %d %s %s", sampleGPU.FindStringSubmatch(m[2])[1], named.Entry.ID, kind, m[3]))
 	}
 	return lines
 }

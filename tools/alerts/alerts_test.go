@@ -1,11 +1,11 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // The generated part of every file is up to date.
@@ -15,15 +15,12 @@ func TestFilesAreCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range parts {
-		got, err := os.ReadFile(filepath.Join("..", "..", p.file))
+		got := folder.Read(t, "../..", p.file)
+		want, err := p.replaceIn([]byte(got))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := p.replaceIn(got)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s is out of date: run make generate (-want +got):\n%s", p.file, diff)
 		}
 	}

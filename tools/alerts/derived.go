@@ -24,7 +24,8 @@ func derived() ([]part, error) {
 	return []part{
 		{
 			path.Join("deployment", "rules", "alerts-gpu.yml"),
-			"  # Generated from tools/alerts/gpu-xids.yml and the table of XIDs: make generate\n", "  # End of the generated group\n", group,
+			"  # Generated from tools/alerts/gpu-xids.yml and the table of XIDs: make generate\n",
+			"  # End of the generated group\n", group,
 		},
 		{
 			path.Join("docs", "runbooks.md"),
@@ -36,7 +37,8 @@ func derived() ([]part, error) {
 		},
 		{
 			path.Join("docs", "verdict.md"),
-			"<!-- findings: written by make generate -->\n", "<!-- end of findings -->\n", "\n" + verdict.FindingsTable() + "\n",
+			"<!-- findings: written by make generate -->\n", "<!-- end of findings -->\n",
+			"\n" + verdict.FindingsTable() + "\n",
 		},
 		{
 			path.Join("gpuop", "explain", "words.txt"),
@@ -93,7 +95,8 @@ func meanings(alert string) string {
 	var b strings.Builder
 	branch := "if"
 	for _, code := range xids(func(c catalog.XIDClass) bool { return c.Alert() == alert }) {
-		fmt.Fprintf(&b, `{{ %s eq $labels.xid "%d" }}%s`, branch, code, strings.ReplaceAll(catalog.XIDMessage(code), "'", "''"))
+		fmt.Fprintf(&b, `{{ %s eq $labels.xid "%d" }}%s`, branch, code,
+			strings.ReplaceAll(catalog.XIDMessage(code), "'", "''"))
 		branch = "else if"
 	}
 	return b.String() + "{{ end }}"
@@ -113,8 +116,8 @@ func xids(keep func(catalog.XIDClass) bool) []int64 {
 	return catalog.XIDsOf(slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return !keep(c) })...)
 }
 
-// xidTable returns the table of XIDs in the runbooks. Below it is a list of reasons for XIDs whose class does not follow
-// from their actions.
+// xidTable returns the table of XIDs in the runbooks. Below it is a list of reasons for XIDs whose class does not
+// follow from their actions.
 func xidTable() string {
 	var b strings.Builder
 	var reasons []string // without duplicates, in the order of the table
@@ -127,7 +130,8 @@ func xidTable() string {
 		if a := x.Class.Alert(); a != "" {
 			name = "[" + a + "](#" + strings.ToLower(a) + ")"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", code, catalog.XIDMessage(code), x.Class,
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", code, catalog.XIDMessage(code),
+			x.Class,
 			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), verdict.Span(x.Class.Memory()), x.First,
 			cmp.Or(x.Then, "–"), name, x.Source)
 		if x.Why != "" {
@@ -153,8 +157,10 @@ func xidWords() string {
 		if x.Then != "" {
 			then = " Then: " + x.Then + "."
 		}
-		fmt.Fprintf(&b, "xid | XID %d, Xid: %d | %s. First: %s.%s | NVIDIA driver, in the kernel log | administrators, dcgm-exporter | %s\n",
-			code, code, strings.TrimSuffix(catalog.XIDMessage(code), "."), x.First, then, "https://docs.nvidia.com/deploy/xid-errors")
+		fmt.Fprintf(&b, "xid | XID %d, Xid: %d | %s. First: %s.%s | NVIDIA driver, "+
+			"in the kernel log | administrators, dcgm-exporter | %s\n",
+			code, code, strings.TrimSuffix(catalog.XIDMessage(code), "."), x.First, then,
+			"https://docs.nvidia.com/deploy/xid-errors")
 	}
 	return b.String()
 }

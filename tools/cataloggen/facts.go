@@ -76,7 +76,8 @@ func applyNames(fields []*field, path string) error {
 		for _, f := range fields {
 			if f.id == id {
 				if f.base != "" {
-					return fmt.Errorf("dcgm_fields.h already has the newer name %s for id %d: remove the row", f.base, id)
+					return fmt.Errorf("dcgm_fields.h already has the newer name %s for id %d: remove the row", f.base,
+						id)
 				}
 				f.later = row[1]
 				return nil

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // TestFindingsMatchHeader compares the table of findings with the error codes in go-dcgm's header.
@@ -17,11 +16,8 @@ func TestFindingsMatchHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, err := os.ReadFile(filepath.Join(dir, "pkg", "dcgm", "dcgm_errors.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	codes := regexp.MustCompile(`\b(DCGM_FR_\w+)\s*=\s*(\d+),`).FindAllStringSubmatch(string(header), -1)
+	header := folder.Read(t, dir, "pkg", "dcgm", "dcgm_errors.h")
+	codes := regexp.MustCompile(`\b(DCGM_FR_\w+)\s*=\s*(\d+),`).FindAllStringSubmatch(header, -1)
 	categories := map[string]bool{"UNKNOWN": true}
 	end := 0
 	for _, m := range codes {
@@ -40,11 +36,13 @@ func TestFindingsMatchHeader(t *testing.T) {
 		}
 		f := catalog.FindingNumbered(uint32(number))
 		if f.Code != name && f.Alias != name {
-			t.Errorf("internal/catalog/findings.go: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name, version)
+			t.Errorf("internal/catalog/findings.go: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name,
+				version)
 		}
 	}
 	if got := len(catalog.Findings()); got != end || end < 100 {
-		t.Errorf("internal/catalog/findings.go: rows = %d, want one for each of the %d codes in the header, and at least 100", got, end)
+		t.Errorf("internal/catalog/findings.go: rows = %d, want one for each of the %d codes in the header, "+
+			"and at least 100", got, end)
 	}
 	for _, f := range catalog.Findings() {
 		if !categories[f.Category] {

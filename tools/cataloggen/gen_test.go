@@ -1,12 +1,13 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 const constFields = `package dcgm
@@ -43,20 +44,9 @@ const header = `
 #define DCGM_FI_DEV_SM_CLOCK_HERTZ 1603
 `
 
-func write(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 func module0(t *testing.T) []*field {
 	t.Helper()
-	fields, err := readModule(write(t, map[string]string{"const_fields.go": constFields, "dcgm_fields.h": header}))
+	fields, err := readModule(folder.Of(t, map[string]string{"const_fields.go": constFields, "dcgm_fields.h": header}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +58,8 @@ func TestReadModule(t *testing.T) {
 	want := []*field{
 		{id: 0, name: "DCGM_FI_SYSTEM_FIELD_UNKNOWN", markers: []string{}},
 		{id: 100, name: "DCGM_FI_DEV_SM_CLOCK", base: "DCGM_FI_DEV_SM_CLOCK_HERTZ"},
-		{id: 150, name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", legacy: []string{"DCGM_FI_DEV_GPU_TEMP"}, lower: []string{"dcgm_gpu_temp"}},
+		{id: 150, name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", legacy: []string{"DCGM_FI_DEV_GPU_TEMP"},
+			lower: []string{"dcgm_gpu_temp"}},
 		{id: 520, name: "DCGM_FI_DEV_VGPU_VM_ID", markers: []string{"DCGM_FI_FIRST_VGPU_FIELD_ID"}},
 		{id: 1603, name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", baseOf: 100},
 	}
@@ -87,12 +78,13 @@ func TestReadModule(t *testing.T) {
 
 func TestReadModuleRejectsUnknownFormats(t *testing.T) {
 	for name, files := range map[string]map[string]string{
-		"no maps":         {"const_fields.go": "package dcgm\n", "dcgm_fields.h": header},
-		"orphan alias":    {"const_fields.go": strings.Replace(constFields, `"dcgm_gpu_temp":        150`, `"dcgm_gpu_temp": 151`, 1), "dcgm_fields.h": header},
+		"no maps": {"const_fields.go": "package dcgm\n", "dcgm_fields.h": header},
+		"orphan alias": {"const_fields.go": strings.Replace(constFields, `"dcgm_gpu_temp":        150`,
+			`"dcgm_gpu_temp": 151`, 1), "dcgm_fields.h": header},
 		"no replacements": {"const_fields.go": constFields, "dcgm_fields.h": "#define DCGM_FI_DEV_SM_CLOCK 100\n"},
 		"no header":       {"const_fields.go": constFields},
 	} {
-		if _, err := readModule(write(t, files)); err == nil {
+		if _, err := readModule(folder.Of(t, files)); err == nil {
 			t.Errorf("%s: readModule succeeded, want an error", name)
 		}
 	}
@@ -100,8 +92,9 @@ func TestReadModuleRejectsUnknownFormats(t *testing.T) {
 
 func TestApplyFacts(t *testing.T) {
 	fields := module0(t)
-	dir := write(t, map[string]string{
-		"facts.csv": "# comment\n0-9999,integer,MHz,gpu,gauge,0,1,,\n150,,celsius,,,,,,Temperature\n150-160,float,,,counter,-,,,\n",
+	dir := folder.Of(t, map[string]string{
+		"facts.csv": "# comment\n0-9999,integer,MHz,gpu,gauge,0,1,,\n150,,celsius,,,,,,Temperature\n" +
+			"150-160,float,,,counter,-,,,\n",
 		"names.csv": "150,DCGM_FI_DEV_NEWER\n",
 	})
 	if err := applyFacts(fields, filepath.Join(dir, "facts.csv")); err != nil {
@@ -111,8 +104,10 @@ func TestApplyFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &field{
-		id: 150, name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", legacy: []string{"DCGM_FI_DEV_GPU_TEMP"}, lower: []string{"dcgm_gpu_temp"},
-		later: "DCGM_FI_DEV_NEWER", typ: "float", unit: "celsius", levels: "gpu", kind: "counter", max: "1", help: "Temperature",
+		id: 150, name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", legacy: []string{"DCGM_FI_DEV_GPU_TEMP"},
+		lower: []string{"dcgm_gpu_temp"},
+		later: "DCGM_FI_DEV_NEWER", typ: "float", unit: "celsius", levels: "gpu", kind: "counter", max: "1",
+		help: "Temperature",
 	}
 	if diff := cmp.Diff(want, fields[2], cmp.AllowUnexported(field{})); diff != "" {
 		t.Errorf("fields after applyFacts (-want +got)\n%s", diff)
@@ -128,7 +123,7 @@ func TestFactsMustMatchModule(t *testing.T) {
 		"7,DCGM_FI_DEV_X\n":              applyNames,
 		"100,DCGM_FI_DEV_SM_CLOCK_NEW\n": applyNames, // the header already has the base-unit name
 	} {
-		path := filepath.Join(write(t, map[string]string{"f.csv": text}), "f.csv")
+		path := filepath.Join(folder.Of(t, map[string]string{"f.csv": text}), "f.csv")
 		if err := apply(module0(t), path); err == nil || !strings.Contains(err.Error(), "f.csv") {
 			t.Errorf("%q: error %v, want one that names f.csv", text, err)
 		}

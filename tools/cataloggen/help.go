@@ -7,27 +7,39 @@ import (
 
 // words spells out abbreviations in field names.
 var words = map[string]string{
-	"AGG": "aggregate", "APP": "application", "AVAIL": "available", "BER": "bit error rate", "CBU": "CBU", "CI": "compute instance",
-	"CLOCKS": "clocks", "CRC": "CRC", "CX": "ConnectX", "DBE": "double-bit errors", "DEC": "decoder", "DEV": "device memory",
-	"DIAG": "diagnostic", "DL": "data link", "DMMA": "double-precision tensor", "DFMA": "double-precision tensor", "ECC": "ECC",
-	"ENC": "encoder", "EUD": "extended utility diagnostic", "FB": "frame buffer", "FBC": "frame buffer capture", "FEC": "FEC",
-	"FLIT": "flow-control", "FP16": "FP16", "FP32": "FP32", "FP64": "FP64", "GI": "GPU instance", "GPU": "GPU", "GR": "graphics",
-	"HMMA": "half-precision tensor", "HYST": "hysteresis", "IB": "InfiniBand", "IBPC": "InfiniBand port", "ID": "id", "IDS": "ids",
-	"IMMA": "integer tensor", "IMM": "immediate", "INT": "integer", "INFO": "information", "INFOROM": "InfoROM", "L1": "L1 cache",
+	"AGG": "aggregate", "APP": "application", "AVAIL": "available", "BER": "bit error rate", "CBU": "CBU",
+	"CI":     "compute instance",
+	"CLOCKS": "clocks", "CRC": "CRC", "CX": "ConnectX", "DBE": "double-bit errors", "DEC": "decoder",
+	"DEV":  "device memory",
+	"DIAG": "diagnostic", "DL": "data link", "DMMA": "double-precision tensor", "DFMA": "double-precision tensor",
+	"ECC": "ECC",
+	"ENC": "encoder", "EUD": "extended utility diagnostic", "FB": "frame buffer", "FBC": "frame buffer capture",
+	"FEC":  "FEC",
+	"FLIT": "flow-control", "FP16": "FP16", "FP32": "FP32", "FP64": "FP64", "GI": "GPU instance", "GPU": "GPU",
+	"GR":   "graphics",
+	"HMMA": "half-precision tensor", "HYST": "hysteresis", "IB": "InfiniBand", "IBPC": "InfiniBand port", "ID": "id",
+	"IDS":  "ids",
+	"IMMA": "integer tensor", "IMM": "immediate", "INT": "integer", "INFO": "information", "INFOROM": "InfoROM",
+	"L1": "L1 cache",
 	"L2": "L2 cache", "LVL": "level", "MIG": "MIG", "MMA": "tensor", "NCCL": "NCCL", "NVDEC": "NVDEC", "NVJPG": "NVJPG",
 	"NVLINK": "NVLink", "NVOFA": "NVOFA", "NVSWITCH": "NVSwitch", "PCI": "PCI", "PCIE": "PCIe", "PHYS": "physical",
-	"PIDS": "process ids", "PLR": "physical-layer retransmission", "PPCNT": "port counter", "PPRM": "port recovery", "PRIV": "privilege",
-	"PWR": "power", "REG": "register file", "RX": "received", "SBE": "single-bit errors", "SHM": "shared memory", "SM": "SM",
+	"PIDS": "process ids", "PLR": "physical-layer retransmission", "PPCNT": "port counter", "PPRM": "port recovery",
+	"PRIV": "privilege",
+	"PWR":  "power", "REG": "register file", "RX": "received", "SBE": "single-bit errors", "SHM": "shared memory",
+	"SM":  "SM",
 	"SRM": "SRAM", "SW": "software", "SXID": "SXID", "TEMP": "temperature", "TEX": "texture memory", "THERM": "thermal",
-	"TMP": "total module power", "TX": "sent", "UTIL": "utilization", "UUID": "UUID", "VAL": "value", "VC0": "in virtual channel 0",
-	"VC1": "in virtual channel 1", "VC2": "in virtual channel 2", "VC3": "in virtual channel 3", "VGPU": "vGPU", "VM": "VM",
+	"TMP": "total module power", "TX": "sent", "UTIL": "utilization", "UUID": "UUID", "VAL": "value",
+	"VC0": "in virtual channel 0",
+	"VC1": "in virtual channel 1", "VC2": "in virtual channel 2", "VC3": "in virtual channel 3", "VGPU": "vGPU",
+	"VM":  "VM",
 	"VOL": "volatile", "XID": "XID", "C2C": "C2C", "CPU": "CPU", "CONNECTX": "ConnectX", "B2B": "back to back",
 }
 
 // units lists parts of names that only state a unit or type.
 var units = map[string]bool{
-	"RATIO": true, "HERTZ": true, "JOULES": true, "BYTES": true, "WATTS": true, "CELSIUS": true, "SECONDS": true, "TOTAL": true,
-	"NS": true, "MVOLT": true, "RAW": false,
+	"RATIO": true, "HERTZ": true, "JOULES": true, "BYTES": true, "WATTS": true, "CELSIUS": true, "SECONDS": true,
+	"TOTAL": true,
+	"NS":    true, "MVOLT": true, "RAW": false,
 }
 
 var lane = regexp.MustCompile(`^L(\d+)$`)

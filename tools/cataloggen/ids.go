@@ -8,9 +8,11 @@ import (
 
 // initialisms maps parts of names to their spelling in Go.
 var initialisms = func() map[string]string {
-	spelled := map[string]string{"NVLINK": "NVLink", "NVSWITCH": "NVSwitch", "PCIE": "PCIe", "VGPU": "VGPU", "INFOROM": "InfoROM", "CONNECTX": "ConnectX", "BUSID": "BusID", "IDS": "IDs"}
-	for part := range strings.FieldsSeq(`BAR1 BER BIOS C2C CBU CC CI CPU CRC CUDA DBE DCGM DFMA DMMA DRAM ECC EUD FB FBC FEC FP16 FP32 FP64 GI GPM GPU GR HMMA
-		ID IB IMEX IMMA L2 MIG MMA NUMA NVDEC NVJPG NVML NVOFA OEM P2P PCI PLR PPCNT PPRM PWR RX SBE SHM SM SRAM SRM SXID TX UUID VBIOS VF XID`) {
+	spelled := map[string]string{"NVLINK": "NVLink", "NVSWITCH": "NVSwitch", "PCIE": "PCIe", "VGPU": "VGPU",
+		"INFOROM": "InfoROM", "CONNECTX": "ConnectX", "BUSID": "BusID", "IDS": "IDs"}
+	for part := range strings.FieldsSeq(`BAR1 BER BIOS C2C CBU CC CI CPU CRC CUDA DBE DCGM DFMA DMMA DRAM ECC EUD FB
+		FBC FEC FP16 FP32 FP64 GI GPM GPU GR HMMA ID IB IMEX IMMA L2 MIG MMA NUMA NVDEC NVJPG NVML NVOFA OEM P2P PCI PLR
+		PPCNT PPRM PWR RX SBE SHM SM SRAM SRM SXID TX UUID VBIOS VF XID`) {
 		spelled[part] = part
 	}
 	return spelled

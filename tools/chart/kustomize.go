@@ -30,13 +30,19 @@ type component struct{ name, about, values string }
 
 func components() []component {
 	return []component{
-		{"pod-labels", "Adds labels and UIDs of pods. Permissions: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
-		{"dra", "Adds the owners of GPUs that are allocated through Dynamic Resource Allocation. Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
-		{"nvml", "Uses the small image without DCGM, and no capability. Lacks profiling metrics before Hopper and NVSwitch metrics.",
+		{"pod-labels", "Adds labels and UIDs of pods. Permissions: list and watch pods.",
+			"kubernetes: {enablePodLabels: true, enablePodUID: true}"},
+		{"dra", "Adds the owners of GPUs that are allocated through Dynamic Resource Allocation. " +
+			"Permissions: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
+		{"nvml", "Uses the small image without DCGM, and no capability. " +
+			"Lacks profiling metrics before Hopper and NVSwitch metrics.",
 			"image: {variant: nvml}"},
-		{"no-profiling", "Removes the capability SYS_ADMIN. Lacks profiling metrics before Hopper.", "profiling: {enabled: false}"},
-		{"shared-gpus", "Adds utilization and memory per pod on shared GPUs. Uses the host's PID namespace and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
-		{"kernel-log", "Adds XIDs with details, and SXIDs, from the kernel log. Uses a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
+		{"no-profiling", "Removes the capability SYS_ADMIN. Lacks profiling metrics before Hopper.",
+			"profiling: {enabled: false}"},
+		{"shared-gpus", "Adds utilization and memory per pod on shared GPUs. " +
+			"Uses the host's PID namespace and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
+		{"kernel-log", "Adds XIDs with details, and SXIDs, from the kernel log. " +
+			"Uses a privileged container with /dev/kmsg.", "kernelLog: {enabled: true}"},
 	}
 }
 
@@ -52,7 +58,8 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 		return nil, err
 	}
 	values = chartutil.CoalesceTables(extra, values)
-	values, err = chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
+	values, err = chartutil.ToRenderValues(c, values,
+		chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +155,8 @@ func kustomize(folder, base string) (tree, error) {
 		resources = append(resources, name+".yaml")
 	}
 	err = out.put("kustomization.yaml", map[string]any{
-		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": namespace, "resources": resources,
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": namespace,
+		"resources": resources,
 	}, "kubectl apply -k deployment/kubernetes")
 	if err != nil {
 		return nil, err

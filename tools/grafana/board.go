@@ -164,7 +164,8 @@ func (b board) annotations() []annotation {
 			"max by ("+alert+") ("+firing("")+") unless on ("+alert+") ("+firing(" offset 1m")+")",
 			"{{alertname}} fires", place, "alertname"),
 		mark("XIDs", "red",
-			`max by (instance, hostname, gpu, xid) (DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{`+matchers+`} > time() - 60)`,
+			"max by (instance, hostname, gpu, xid) "+
+				"(DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{"+matchers+"} > time() - 60)",
 			"XID {{xid}}", place, "xid"),
 		mark("Lost GPUs", "orange",
 			`max by (instance, gpu, reason) (`+up+` == 0) unless on (instance, gpu) (`+up+` offset 1m == 0)`,
@@ -205,8 +206,9 @@ func withAnnotations(d sdk.Dashboard, list []annotation) ([]byte, error) {
 func datasourceVariable() sdk.VariableModel {
 	return sdk.VariableModel{
 		Type: sdk.VariableTypeDatasource, Name: "datasource", Label: cog.ToPtr("Data source"),
-		Query: &sdk.StringOrMap{String: cog.ToPtr("prometheus")}, Refresh: cog.ToPtr(sdk.VariableRefreshOnDashboardLoad),
-		Multi: cog.ToPtr(false), IncludeAll: cog.ToPtr(false), Options: []sdk.VariableOption{},
+		Query:   &sdk.StringOrMap{String: cog.ToPtr("prometheus")},
+		Refresh: cog.ToPtr(sdk.VariableRefreshOnDashboardLoad),
+		Multi:   cog.ToPtr(false), IncludeAll: cog.ToPtr(false), Options: []sdk.VariableOption{},
 	}
 }
 

@@ -63,7 +63,8 @@ func exporterNow() []sdk.Panel {
 
 func exporterMissing() []sdk.Panel {
 	const library = "source, driver, library"
-	versions := own("build_info") + " * on (instance) group_left (" + library + ") max by (instance, " + library + ") (" +
+	versions := own("build_info") + " * on (instance) group_left (" + library + ") max by (instance, " + library +
+		") (" +
 		own("source_info") + ")"
 	since := "(time() - max by (instance) (" + own("collect_last_success_timestamp_seconds") + ") > 0)" +
 		" and on (instance) " + own("collect_success") + " == 0"
@@ -98,7 +99,8 @@ func exporterMissing() []sdk.Panel {
 			label("library", "Library", 130),
 			digits(0, value("Exporters", "count by (version, source, driver, library) ("+versions+")", count, 100))),
 		wide(24, grid("Not served, by field",
-			"Fields of the counters files that cannot be read, and the number of GPUs, instances or nodes without each.",
+			"Fields of the counters files that cannot be read, and the number of GPUs, "+
+				"instances or nodes without each.",
 			"-Places", nil,
 			label("field", "Field", 0), label("reason", "Reason", 130),
 			digits(0, value("Places", "count by (field, reason) ("+own("field_unavailable")+")", count, 90)))),
@@ -115,7 +117,8 @@ func exporterCollection() []sdk.Panel {
 			seconds, line{"topk(10, max by (instance) (" + own("collect_duration_seconds") + "))", "{{instance}}"}),
 		graph("Oldest sample",
 			"Age of the oldest sample of a GPU or MIG instance. The ten oldest.",
-			seconds, line{"topk(10, max by (instance) (" + own("sample_age_seconds", `UUID!=""`) + "))", "{{instance}}"}),
+			seconds, line{"topk(10, max by (instance) (" + own("sample_age_seconds", `UUID!=""`) + "))",
+				"{{instance}}"}),
 		graph("Failures",
 			"Collection failures per second, by stage and reason.",
 			perSecond, line{rate("stage, reason", "collect_failures_total"), "{{stage}}: {{reason}}"}),
@@ -130,7 +133,8 @@ func exporterCollection() []sdk.Panel {
 			seconds, line{"topk(10, max by (instance, attributor) (" + own("attribution_duration_seconds") + "))",
 				"{{instance}} {{attributor}}"}),
 		graph("Sessions",
-			"Sessions opened in ten minutes, by cause. A new session means that the driver, the host engine or MIG changed.",
+			"Sessions opened in ten minutes, by cause. A new session means that the driver, "+
+				"the host engine or MIG changed.",
 			count, line{"sum by (cause) (increase(" + own("sessions_total") + "[10m]))", "{{cause}}"}),
 	}
 }

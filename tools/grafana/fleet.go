@@ -15,7 +15,8 @@ const limited = `clock_event=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 
 // throttled returns a query of the GPUs whose clocks are limited by heat, the power brake or a hardware fault.
 func throttled(matchers string) string {
-	return "max by (instance, gpu) (rate(DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL{" + matchers + ", " + limited + "}[5m])) > 0"
+	return "max by (instance, gpu) (rate(DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL{" + matchers + ", " + limited +
+		"}[5m])) > 0"
 }
 
 // fleet returns the dashboard of all nodes.

@@ -45,7 +45,8 @@ func nodeNow() []sdk.Panel {
 			watts, plain(), "sum("+field("DCGM_FI_DEV_POWER_USAGE", ofGPU, byGPU)+")"),
 		number("Hottest GPU", "node/Temperature",
 			"Highest GPU temperature.",
-			celsius, steps("green", 83.0, "orange", 90.0, "red"), "max("+field("DCGM_FI_DEV_GPU_TEMP", ofGPU, byGPU)+")"),
+			celsius, steps("green", 83.0, "orange", 90.0, "red"),
+			"max("+field("DCGM_FI_DEV_GPU_TEMP", ofGPU, byGPU)+")"),
 		number("Memory in use", "node/Memory in use",
 			"Fraction of the device memory.",
 			ratio, plain(), "sum("+used+") / (sum("+used+") + sum("+free+"))"),
@@ -146,7 +147,8 @@ func nodeMissing() []sdk.Panel {
 	const links = "dcgm_exporter_entity_up{" + ofGPU + `, nvlink!=""} == 0`
 	down := "max by (" + byDevice + ", nvlink, reason) ((" + all + ") unless on (instance, gpu, nvlink) " +
 		"label_join((" + links + ") and on (instance, gpu) (" + gpusOf + ` == 0), "same", "", "nvlink"))`
-	fields := "max by (" + byDevice + ", field, reason) (dcgm_exporter_field_unavailable{" + ofNode + ", gpu=~\"|$gpu\"})"
+	fields := "max by (" + byDevice + ", field, reason) (dcgm_exporter_field_unavailable{" + ofNode +
+		", gpu=~\"|$gpu\"})"
 	return []sdk.Panel{
 		wide(24, height(5, grid("Down",
 			"GPUs, MIG instances and links that do not answer, with the reason.",
@@ -155,7 +157,8 @@ func nodeMissing() []sdk.Panel {
 			label("nvlink", "Link", 60), label("reason", "Reason", 120),
 			value("Up", hosted(down), "", 0)))),
 		wide(24, grid("Fields not served",
-			"Fields of the counters file that this node cannot read, with the reason. Rows without a GPU apply to all GPUs.",
+			"Fields of the counters file that this node cannot read, with the reason. "+
+				"Rows without a GPU apply to all GPUs.",
 			"Field", []string{"instance", "hostname"},
 			label("node", "Node", 180), label("gpu", "GPU", 70), label("GPU_I_ID", "Instance", 90),
 			label("field", "Field", 0), label("reason", "Reason", 120),

@@ -286,7 +286,8 @@ func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.P
 	}
 	p.Transformations = []sdk.DataTransformerConfig{
 		{Id: "merge", Options: map[string]any{}},
-		{Id: "organize", Options: map[string]any{"excludeByName": exclude, "indexByName": index, "renameByName": rename}},
+		{Id: "organize", Options: map[string]any{"excludeByName": exclude, "indexByName": index,
+			"renameByName": rename}},
 	}
 	name, down := strings.CutPrefix(sortBy, "-")
 	o := table.Options{ShowHeader: true, CellHeight: cog.ToPtr(common.TableCellHeightSm)}

@@ -94,7 +94,8 @@ func reliabilityProblems() sdk.Panel {
 	return wide(24, height(10, grid("Problems",
 		"Problems that GPUs have now.",
 		"Node", []string{"instance", "hostname"},
-		to("node", label("node", "Node", 180), "instance", "gpu"), label("gpu", "GPU", 60), label("problem", "Problem", 0),
+		to("node", label("node", "Node", 180), "instance", "gpu"), label("gpu", "GPU", 60),
+		label("problem", "Problem", 0),
 		label("health_watch", "Watch", 120), label("health_error_code", "Code", 240),
 		digits(0, value("Value", named("("+problems+")"), count, 80)))))
 }
@@ -102,7 +103,8 @@ func reliabilityProblems() sdk.Panel {
 func reliabilityXIDs() []sdk.Panel {
 	const byXID = byDevice + ", xid"
 	// with --owner-labels=info, the owners of XIDs are in a separate family
-	seen := "(" + everyOwner("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", ofGPU, "", "") + " or on (" + byXID + ") " +
+	seen := "(" + everyOwner("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", ofGPU, "", "") + " or on (" + byXID +
+		") " +
 		everyOwner("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", ofGPU, "", "") + ")"
 	recent := "group by (hostname, " + byXID + ", namespace, pod, hpc_job) (time() - " + seen + " < 300)" +
 		" * on (" + byXID + ") group_left () max by (" + byXID + ") (DCGM_EXP_XID_ERRORS_COUNT{" + ofGPU + "} > 0)"
@@ -172,15 +174,15 @@ func reliabilityLinks() []sdk.Panel {
 	}
 	return []sdk.Panel{
 		graph("NVLink errors",
-			"Errors per second on all links of a GPU: CRC, replay and recovery errors. From NVLink 5 on, recovery and symbol "+
-				"errors. The ten most affected GPUs.",
+			"Errors per second on all links of a GPU: CRC, replay and recovery errors. From NVLink 5 on, recovery "+
+				"and symbol errors. The ten most affected GPUs.",
 			perSecond, errors...),
 		graph("Links not active",
 			"NVLinks of each GPU that are not active, on nodes with at least one active NVLink.",
 			count, line{named("count by (" + byGPU + ") (" + linksDown() + ")"), gpuLegend}),
 		graph("Fabric",
-			"GPUs whose fabric is not ready, with the state of the fabric manager: 1 not started, 2 in progress, 4 and above "+
-				"failed. Conditions that apply have the value 1.",
+			"GPUs whose fabric is not ready, with the state of the fabric manager: 1 not started, 2 in progress, 4 "+
+				"and above failed. Conditions that apply have the value 1.",
 			count,
 			line{named(ofSelected("DCGM_FI_DEV_FABRIC_MANAGER_STATUS") + " > 0 != 3"), gpuLegend},
 			line{named(fabricCondition("", byGPU+", condition")), gpuLegend + " {{condition}}"}),

@@ -34,7 +34,8 @@ func byPod(query string) string { return "sum by (namespace, pod, hpc_job) (" + 
 func workload() board {
 	return board{
 		file: "workload", title: "GPU workloads", from: "now-6h",
-		about:     "GPUs that pods and jobs hold and use: GPU time, energy, idle allocation and shared GPUs with all owners.",
+		about: "GPUs that pods and jobs hold and use: GPU time, energy, " +
+			"idle allocation and shared GPUs with all owners.",
 		variables: []sdk.VariableModel{nodeVariable(), namespaceVariable(), podVariable()},
 		rows: []row{
 			{"Now", workloadNow()},

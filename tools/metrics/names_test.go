@@ -12,18 +12,10 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 const root = "../.."
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
 
 var (
 	// written matches names that look like the exporter's metrics or variables. A trailing "_*" or "_…" stands for
@@ -31,14 +23,12 @@ var (
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
 	// others matches build arguments of the images, and names of DCGM that are neither metrics nor variables.
-	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
+	others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_` +
+		`|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
-	codeSpan  = regexp.MustCompile("`([^`]+)`")
-	fenced    = regexp.MustCompile("(?s)```.*?```")
-	flagSpan  = regexp.MustCompile(`^(--[a-z-]+)(?:=(\S+))?$`)
-	labelSpan = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
-	variable  = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
-	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
+	codeSpan = regexp.MustCompile("`([^`]+)`")
+	fenced   = regexp.MustCompile("(?s)```.*?```")
+	flagSpan = regexp.MustCompile(`^(--[a-z-]+)(?:=(\S+))?$`)
 )
 
 // foreign lists flags of Helm and of container runtimes, which are not flags of the exporter.
@@ -57,7 +47,7 @@ func (w *writer) words() map[string]bool {
 }
 
 // Every metric, variable and flag in the documentation exists, and documented flag values are accepted without a
-// notice. The labels in docs/migration.md exist, and its tables have no empty cells.
+// notice.
 func TestDocumentedNamesExist(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
@@ -95,20 +85,12 @@ func TestDocumentedNamesExist(t *testing.T) {
 			if f := flagSpan.FindStringSubmatch(m[1]); f != nil && !slices.Contains(foreign, f[1]) {
 				flags++
 				checkFlag(t, path, help, f[1], f[2])
-			} else if path == "docs/migration.md" {
-				checkSpan(t, help, words, m[1])
 			}
 		}
 	}
 	if names < 100 || flags < 80 {
 		t.Errorf("found %d names and %d flags, want at least 100 and 80: the patterns may no longer match", names,
 			flags)
-	}
-	for line := range strings.Lines(read(t, "docs/migration.md")) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		if strings.HasPrefix(line, "| ") && (len(cells) != 5 || strings.Contains("|"+line, "|  |")) {
-			t.Errorf("docs/migration.md: row with %d cells, want 5 and none empty: %s", len(cells), line)
-		}
 	}
 }
 
@@ -139,11 +121,11 @@ func exists(known map[string]bool, name string) bool {
 // removed.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{"README.md": read(t, "README.md")}
-	for _, folder := range []string{"docs", "grafana", "deployment"} {
-		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+	all := map[string]string{"README.md": folder.Read(t, "README.md")}
+	for _, dir := range []string{"docs", "grafana", "deployment"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
-				all[path] = read(t, path)
+				all[path] = folder.Read(t, path)
 			}
 			return err
 		})
@@ -163,31 +145,6 @@ func checkFlag(t *testing.T, path, help, name, value string) {
 			os.ReadFile)
 		if err != nil || len(c.Notices) > 0 {
 			t.Errorf("%s: %s=%s: %v", path, name, value, err)
-		}
-	}
-}
-
-// notLabels lists words that docs/migration.md writes in code font, but that are not labels.
-var notLabels = map[string]bool{
-	"up": true, "none": true, "job": true, "instance": true, "SYS_ADMIN": true, "sim": true, "command": true,
-	"honor_labels": true, "exported_pod": true, "rule_files": true, "jobstats": true, "retention": true,
-}
-
-// checkSpan checks that the variables and labels in a code span exist in the code.
-func checkSpan(t *testing.T, help string, words map[string]bool, span string) {
-	t.Helper()
-	switch {
-	case written.MatchString(span) || words[span]:
-	case variable.MatchString(span) && !notLabels[span]:
-		if !strings.Contains(help, "$"+span) && !strings.Contains(help, "  "+span+"\n") {
-			t.Errorf("docs/migration.md: variable %s does not exist", span)
-		}
-	case labelSpan.MatchString(span) && !notLabels[span]:
-		t.Errorf("docs/migration.md: label %s does not exist in the code", span)
-	}
-	for _, l := range matcher.FindAllStringSubmatch(span, -1) {
-		if !words[l[1]] {
-			t.Errorf("docs/migration.md: label %s does not exist in the code: %s", l[1], span)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
@@ -125,34 +126,39 @@ func code(names []string) string {
 // cell escapes text for a table cell.
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-var (
-	//go:embed head.tmpl
-	head string // introduction; %s is the version of go-dcgm
-
-	//go:embed sections.tmpl
-	sections string // notes on families with their own reasons and limits
-)
+//go:embed metrics.tmpl
+var page string
 
 // reference returns docs/metrics.md.
 func (w *writer) reference() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, head, catalog.ModuleVersion)
+	err := template.Must(template.New("metrics.tmpl").Parse(page)).Execute(&b, map[string]string{
+		"Version": catalog.ModuleVersion, "Labels": w.labelRows(), "Fields": w.fieldTables(),
+		"Families": w.familyRows(), "Usage": usageRows(), "Exporter": w.exporterRows(),
+	})
+	if err != nil {
+		w.fail("%w", err)
+	}
+	return b.String()
+}
+
+func (w *writer) labelRows() string {
+	var b strings.Builder
 	for _, e := range w.labelsByKind() {
 		fmt.Fprintf(&b, "| %s | %s |\n", e.what, code(e.labels))
 	}
-	b.WriteString(`
-The label-type counters of the file follow. GPUs and instances also have the labels of their owner: ` + "`container`, `namespace`, `pod`" + `,
-and if configured ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` also has ` + "`err_code` and `err_msg`" + `. Unknown
-labels are left out. Machine-wide fields are repeated on every GPU. [flags.md](flags.md) lists the flags that change label names.
+	return b.String()
+}
 
-Fields that hold structures, and fields of vGPUs on the host, cannot be exported and are not listed. ` + "`dcgm-exporter fields`" + ` shows them.
-
-## Fields
-`)
+// fieldTables returns a section with a table for each group of fields.
+func (w *writer) fieldTables() string {
+	var b strings.Builder
 	rest := exportable()
 	for _, g := range groups() {
 		var out []catalog.Entry
-		fmt.Fprintf(&b, "\n### %s\n\n| classic (4.8) | current (4.9) | id | type | unit | of | from | meaning |\n|---|---|---|---|---|---|---|---|\n", g.title)
+		fmt.Fprintf(&b, "\n### %s\n\n", g.title)
+		b.WriteString("| classic (4.8) | current (4.9) | id | type | unit | of | from | meaning |\n")
+		b.WriteString("|---|---|---|---|---|---|---|---|\n")
 		for _, e := range rest {
 			if !g.fits(e) {
 				out = append(out, e)
@@ -167,17 +173,11 @@ Fields that hold structures, and fields of vGPUs on the host, cannot be exported
 		}
 		rest = out
 	}
-	b.WriteString(`
-## Families of the exporter
+	return b.String()
+}
 
-Name these families in the counters file, like fields. Their names are the same in both vocabularies. Each series has the
-labels of its entity (GPU, switch, card, link or node) and the family's own labels. Most also have the labels of the entity's current owner.
-XID counters and times have the owner at the time of the XID. Clock event totals and seconds, XID details, SXIDs and the verdict have no
-owner labels.
-
-| name | type | unit | own labels | made of field | from | what |
-|---|---|---|---|---|---|---|
-`)
+func (w *writer) familyRows() string {
+	var b strings.Builder
 	for _, d := range catalog.Families(catalog.Requested) {
 		var of []string
 		for _, id := range append(slices.Clone(d.Values), d.Field, d.Link) {
@@ -189,15 +189,11 @@ owner labels.
 			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), cmp.Or(strings.Join(of, ", "), "–"),
 			w.from(d.Name, d.Type), cell(d.Summary()))
 	}
-	b.WriteString(sections + `
-## Who uses what
+	return b.String()
+}
 
-These families exist if owners are known. [Shared GPUs](attribution.md#shared-gpus) explains how they are computed. Their names are the same in
-both vocabularies.
-
-| name | type | unit | labels | what |
-|---|---|---|---|---|
-`)
+func usageRows() string {
+	var b strings.Builder
 	for _, f := range usage() {
 		labels := f.Labels
 		if f.Group == catalog.XIDOwners {
@@ -206,14 +202,11 @@ both vocabularies.
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
 			f.Name, f.Type, promisedUnit(f.Name), code(labels), cell(f.HelpLine()))
 	}
-	b.WriteString(`
-## The exporter itself
+	return b.String()
+}
 
-[The exporter's own series](operations.md#the-exporters-own-series) explains each of them. The page also has ` + "`go_…` and `process_…`" + `.
-
-| name | type | labels |
-|---|---|---|
-`)
+func (w *writer) exporterRows() string {
+	var b strings.Builder
 	families := w.self()
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, families[name].kind, code(families[name].labels))

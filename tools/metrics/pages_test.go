@@ -141,7 +141,8 @@ func TestServedPagesAreDescribed(t *testing.T) {
 	for node, want := range map[string][2]string{
 		"shared": {`{fault: xid, at: 0s, devices: ["0"], xids: [79]}, {fault: gpu-lost, at: 3s, devices: ["3"]}`,
 			`reason="lost"`},
-		"everything": {`{fault: xid, at: 2s, devices: ["0"], xids: [149], text: NETIR Fatal XC0 i0 Link 08 (0x004505c6)},
+		"everything": {`{fault: xid, at: 2s, devices: ["0"], xids: [149],
+			text: NETIR Fatal XC0 i0 Link 08 (0x004505c6)},
 			{fault: sxid, at: 3s, devices: ["nvswitch 1/3"], xids: [20034]}`, "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL{"},
 		"gb300":  {"", "DCGM_EXP_FABRIC_INFO{"},
 		"single": {`{fault: engine-down, at: 0s}`, "dcgm_exporter_collect_failures_total{"},
@@ -243,10 +244,10 @@ func TestOperationsPageIsComplete(t *testing.T) {
 	if len(families) < 40 {
 		t.Fatalf("found %d families in the code, want at least 40", len(families))
 	}
-	if page != read(t, "docs/operations.md") {
+	if page != folder.Read(t, "docs/operations.md") {
 		t.Error("docs/operations.md is out of date: go run ./tools/metrics")
 	}
-	_, section, _ := strings.Cut(read(t, "docs/operations.md"), "### Reasons\n")
+	_, section, _ := strings.Cut(folder.Read(t, "docs/operations.md"), "### Reasons\n")
 	section, _, _ = strings.Cut(section, "\n### ")
 	listed := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(section, -1) {
@@ -266,7 +267,7 @@ func TestOperationsPageIsComplete(t *testing.T) {
 func TestFlagsPageIsCurrent(t *testing.T) {
 	t.Chdir(root)
 	w := &writer{}
-	if page := w.flags(); w.err != nil || page != read(t, "docs/flags.md") {
+	if page := w.flags(); w.err != nil || page != folder.Read(t, "docs/flags.md") {
 		t.Errorf("docs/flags.md is out of date: go run ./tools/metrics (error %v)", w.err)
 	}
 }

@@ -37,7 +37,8 @@ func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	notes := strings.TrimSpace(section.String())
 	switch {
 	case !found:
-		return fmt.Errorf("CHANGELOG.md has no heading \"## %s / YYYY-MM-DD\"; it has releases %q", strings.TrimPrefix(version, "v"), known)
+		return fmt.Errorf("CHANGELOG.md has no heading \"## %s / YYYY-MM-DD\"; it has releases %q",
+			strings.TrimPrefix(version, "v"), known)
 	case notes == "":
 		return fmt.Errorf("CHANGELOG.md has no text below the heading of %s", version)
 	}

@@ -52,11 +52,13 @@ func writeProvenance(out io.Writer, b build, files []string) error {
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",
 		Predicate: predicate{
 			BuildDefinition: definition{
-				BuildType:          source + "/blob/main/docs/contributing.md",
-				ExternalParameters: map[string]string{"source": "git+" + source + "@refs/tags/" + b.version, "command": "make release VERSION=" + b.version},
+				BuildType: source + "/blob/main/docs/contributing.md",
+				ExternalParameters: map[string]string{"source": "git+" + source + "@refs/tags/" + b.version,
+					"command": "make release VERSION=" + b.version},
 				InternalParameters: map[string]string{"go": runtime.Version()},
 				ResolvedDependencies: []resource{
-					{URI: "git+" + source + "@refs/tags/" + b.version, Digest: map[string]string{"gitCommit": b.revision}},
+					{URI: "git+" + source + "@refs/tags/" + b.version,
+						Digest: map[string]string{"gitCommit": b.revision}},
 				},
 			},
 			RunDetails: details{Builder: builder{ID: source + "/blob/main/Makefile"}},

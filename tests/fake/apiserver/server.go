@@ -60,7 +60,13 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 func Kubeconfig(t testing.TB, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters:\n- {name: test, cluster: {server: %q}}\ncontexts:\n- {name: test, context: {cluster: test, user: test}}\nusers:\n- {name: test, user: {token: secret}}\n", url)
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: %q}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+users: [{name: test, user: {token: secret}}]
+`, url)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +234,9 @@ func (s *Server) list(w http.ResponseWriter, path string, metadata map[string]an
 
 var kinds = map[string]string{
 	"nodes": "Node", "pods": "Pod", "daemonsets": "DaemonSet", "configmaps": "ConfigMap", "namespaces": "Namespace",
-	"resourcequotas": "ResourceQuota",
-	"secrets":        "Secret", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
-	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "events": "Event",
+	"resourcequotas": "ResourceQuota", "secrets": "Secret", "events": "Event",
+	"customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
+	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster",
 }
 
 func typeOf(path string) (kind, version string) {

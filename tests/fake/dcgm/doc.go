@@ -7,19 +7,20 @@
 // changes. Both are files, so that a program in another process can be tested in the same way.
 //
 // A script has one command on each line. If several lines match, the last one wins. TARGET is gpu:ID, instance:ID,
-// compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID, link:LINK or any:*. ID and LINK may be *. LINK is gpu:ID:INDEX or
-// switch:ID:INDEX. FIELDS is an ID or a range. A plus sign in a name stands for a space.
+// compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID, link:LINK or any:*. ID and LINK may be *. LINK is gpu:ID:INDEX
+// or switch:ID:INDEX. FIELDS is an ID or a range. A plus sign in a name stands for a space.
 //
 //	library V, engine V, driver V, nvml V      versions
 //	boot N                                     a changed N means that the engine restarted
 //	down                                       the engine is not running
 //	old                                        the engine supports only the older structures
-//	without KIND...                            the module for a kind of entity (switch, link, cpu, connectx) is missing
+//	without KIND...                            the module for a kind (switch, link, cpu, connectx) is missing
 //	node                                       replies for fields of the node have no entity
 //	skew SECONDS                               the engine's clock minus the test's clock
 //	groups N                                   maximum number of groups
 //	connects SECONDS                           how long a connect to an engine that is down blocks
-//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported|detached prof=IDS|none|error:CODE links=N cpus=LIST slow=SECONDS
+//	gpu ID KEY=VALUE...                        a GPU: uuid, name, bus, index, minor, links=N, cpus=LIST, slow=SECONDS,
+//	                                           status=ok|lost|unsupported|detached, prof=IDS|none|error:CODE
 //	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
 //	compute ID instance= nvml=                 a compute instance
 //	switch ID links=N                          an NVSwitch whose first N links are up
@@ -38,13 +39,14 @@
 //	peer GPU GPU STATE                         state of NVLink between two GPUs; 5 if not set
 //	profiler CODE                              watches of profiling fields fail with CODE
 //	unknown FIELD...                           field IDs that the engine rejects
-//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not requested; all numbers, TYPE also i, d or s
+//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not requested; all are numbers, and
+//	                                           TYPE also i, d or s
 //	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error; TIMES -1 means always
 //	block FUNCTION                             calls that block
 //
 // These quirks of the real engine are reproduced:
-//   - An unwatch of a field of the node returns -16 although the watch is removed. It logs an ERROR for each member (the
-//     counter log.unwatch).
+//   - An unwatch of a field of the node returns -16 although the watch is removed. It logs an ERROR for each member
+//     (the counter log.unwatch).
 //   - A lost GPU cannot be added to groups, and the query for its profiling fields returns -18. Its XID field gets a
 //     blank sample with a new time in each interval.
 //   - Watches of a detached GPU are removed. Its fields return -16 after it is attached again.
@@ -53,6 +55,6 @@
 //   - Health checks keep each XID of a GPU until the engine restarts. They warn while the counters of power and thermal
 //     violations (240 and 241) grew within the last minute.
 //
-// The counter cost.microseconds adds up the time that calls would take on a real engine: about 500 µs per GPU for a read
-// of all samples, and 400 µs for a batched read of any size.
+// The counter cost.microseconds adds up the time that calls would take on a real engine: about 500 µs per GPU for a
+// read of all samples, and 400 µs for a batched read of any size.
 package dcgm

@@ -37,7 +37,7 @@ func MainParallel(m *testing.M, processes int) int {
 }
 
 // plain matches the flags that go test passes when it runs all tests.
-var plain = regexp.MustCompile(`^-test\.(paniconexit0|timeout=.*|v(=.*)?|count=1|short(=.*)?|testlogfile=.*|parallel=.*)$`)
+var plain = regexp.MustCompile(`^-test\.(paniconexit0|v|count=1|(timeout|v|short|testlogfile|parallel)=.*|short)$`)
 
 func isPlain(arg string) bool   { return arg == "-test.paniconexit0" }
 func isSpecial(arg string) bool { return !plain.MatchString(arg) }

@@ -1,5 +1,5 @@
-// Package nvml is a fake libnvidia-ml.so.1, written in C, that runs scripts. With it, tests run the complete go-nvml code
-// path without a GPU. Only tests import it. They build it with gcc and the nvml.h of the go-nvml module.
+// Package nvml is a fake libnvidia-ml.so.1, written in C, that runs scripts. With it, tests run the complete go-nvml
+// code path without a GPU. Only tests import it. They build it with gcc and the nvml.h of the go-nvml module.
 //
 // A script is a list of lines. Play replaces it at any time, and the library reads it at its next call. "#" starts a
 // comment.
@@ -23,6 +23,6 @@
 //	driver CODE                       every function returns CODE
 //	static                            the script is not read again
 //
-// The ledger counts the calls of each function. open-inits, open-event-sets and open-gpm-samples are the numbers of open
-// handles. most-at-once is the highest number of concurrent calls.
+// The ledger counts the calls of each function. open-inits, open-event-sets and open-gpm-samples are the numbers of
+// open handles. most-at-once is the highest number of concurrent calls.
 package nvml

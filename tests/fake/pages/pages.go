@@ -27,17 +27,18 @@ import (
 // A Run is an exporter of a simulated node. If its settings enable the kernel log, it reads the log of the simulated
 // kernel. An XID at the exact time of a cycle is in that cycle or the next.
 type Run struct {
-	Source                *sim.Source
-	Owners                collector.Attributor // nil for the node's own owners
-	Args                  []string             // command-line arguments
-	Env                   map[string]string    // environment variables in addition to NODE_NAME
-	Host                  string               // value of NODE_NAME, and so of the host label
-	Counters              []byte               // content of a counters file
-	Interval              time.Duration        // 0 for the interval of the settings
-	Trailer               string               // appended after the exporter's own series, if these are enabled
-	Booted                time.Time            // when the machine booted
-	MaxBackoff, HangLimit time.Duration        // of the collector; 0 for its default backoff, and for the hang limit of the settings
-	Registry              *prometheus.Registry // for the exporter's own series; nil for a new one
+	Source     *sim.Source
+	Owners     collector.Attributor // nil for the node's own owners
+	Args       []string             // command-line arguments
+	Env        map[string]string    // environment variables in addition to NODE_NAME
+	Host       string               // value of NODE_NAME, and so of the host label
+	Counters   []byte               // content of a counters file
+	Interval   time.Duration        // 0 for the interval of the settings
+	Trailer    string               // appended after the exporter's own series, if these are enabled
+	Booted     time.Time            // when the machine booted
+	MaxBackoff time.Duration        // of the collector; 0 for its default
+	HangLimit  time.Duration        // of the collector; 0 for that of the settings
+	Registry   *prometheus.Registry // for the exporter's own series; nil for a new one
 }
 
 // Each calls see with each snapshot and its page until see returns false. The page is valid until see returns. If the
