@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const scrapeInterval = time.Minute

@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const (
