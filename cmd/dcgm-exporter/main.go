@@ -24,8 +24,8 @@ import (
 // them uses what the Go toolchain recorded.
 var version, revision, date string
 
-// The exit codes, documented for operators. Subcommands also use 2. A supervisor should restart the process after any of
-// them except exitOK.
+// The exit codes, documented for operators. Subcommands also use 2. A supervisor should restart the process after any
+// of them except exitOK.
 const (
 	exitOK       = 0
 	exitFailed   = 1
@@ -53,7 +53,8 @@ func run() int {
 	}
 	// Every setting is a flag, so an argument that is not a flag names a subcommand.
 	return command.Run(ctx, os.Args[1], command.Process{
-		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: new(app.Reader).ReadFile, In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: new(app.Reader).ReadFile,
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 	})
 }
 

@@ -36,8 +36,9 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) *podmap
 	if k.mapper == nil {
 		set := cfg.Kubernetes
 		opt := podmapper.Options{
-			Socket: set.Socket, Resources: set.ResourceNames, LogFolder: set.PodLogs, Metrics: podmapper.NewMetrics(k.registry),
-			PodUID: set.PodUID, PodLabels: set.PodLabels, LabelsAllowed: expressions(set.PodLabelAllowed), MaxPodLabels: set.MaxPodLabels,
+			Socket: set.Socket, Resources: set.ResourceNames, LogFolder: set.PodLogs, PodUID: set.PodUID,
+			PodLabels: set.PodLabels, LabelsAllowed: expressions(set.PodLabelAllowed), MaxPodLabels: set.MaxPodLabels,
+			Metrics: podmapper.NewMetrics(k.registry),
 		}
 		if set.PodLabels || set.PodUID || set.DRA {
 			k.addAPI(ctx, cfg, &opt)
@@ -61,7 +62,8 @@ func expressions(texts []string) []*regexp.Regexp {
 
 // errNoNodeName means that the API server cannot be queried for the pods of this node only. An agent on each node must
 // not read all pods of the cluster.
-var errNoNodeName = errors.New("NODE_NAME is not set: pod labels, pod UIDs and claims are unavailable (in a manifest, set it from fieldRef spec.nodeName)")
+var errNoNodeName = errors.New("NODE_NAME is not set: pod labels, pod UIDs and claims are unavailable " +
+	"(in a manifest, set it from fieldRef spec.nodeName)")
 
 // podOf wraps podOf so that static pods have the UID that the API server knows.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
@@ -89,15 +91,15 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		err = errNoNodeName
 	}
 	watchesPods, watchesSlices := cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID, cfg.Kubernetes.DRA
-	if err != nil && watchesPods {
-		k.watches.report("pods", err)
-	}
-	if err != nil && watchesSlices {
-		k.watches.report("resourceslices", err)
-		// unresolved claims are counted as unmatched
-		opt.Device = func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
-	}
 	if err != nil {
+		if watchesPods {
+			k.watches.report("pods", err)
+		}
+		if watchesSlices {
+			k.watches.report("resourceslices", err)
+			// unresolved claims are counted as unmatched
+			opt.Device = func(_, _, _ string) (d podmapper.ClaimDevice, ok bool) { return d, false }
+		}
 		return
 	}
 	sharing := client.Sharing(ctx, cfg.Labels.NodeName)

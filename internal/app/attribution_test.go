@@ -1,10 +1,8 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,11 +15,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
+type object = map[string]any
+
 // cluster serves objects by path and returns a kubeconfig for it.
-func cluster(t *testing.T, objects map[string]any) string {
+func cluster(t *testing.T, objects object) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -30,12 +31,12 @@ func cluster(t *testing.T, objects map[string]any) string {
 			<-r.Context().Done()
 			return
 		}
-		object, ok := objects[r.URL.Path]
+		found, ok := objects[r.URL.Path]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
-			object = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+			found = object{"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404}
 		}
-		json.NewEncoder(w).Encode(object)
+		json.NewEncoder(w).Encode(found)
 	}))
 	t.Cleanup(func() {
 		s.CloseClientConnections()
@@ -45,7 +46,7 @@ func cluster(t *testing.T, objects map[string]any) string {
 }
 
 func list(items ...any) any {
-	return map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"}, "items": items}
+	return object{"kind": "List", "apiVersion": "v1", "metadata": object{"resourceVersion": "1"}, "items": items}
 }
 
 func parse(t *testing.T, env map[string]string, args ...string) *config.Config {
@@ -63,33 +64,35 @@ func TestPodDetailsFromAPIServer(t *testing.T) {
 		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: uuid},
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, Minor: 1, UUID: "GPU-1"},
 	})
-	kubeconfig := cluster(t, map[string]any{
-		"/api/v1/pods": list(map[string]any{
-			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
-				"namespace": "ml", "name": "a", "uid": "u-1", "labels": map[string]any{"team": "vision", "tier": "gold"},
+	kubeconfig := cluster(t, object{
+		"/api/v1/pods": list(object{
+			"apiVersion": "v1", "kind": "Pod",
+			"metadata": object{
+				"namespace": "ml", "name": "a", "uid": "u-1", "labels": object{"team": "vision", "tier": "gold"},
 			},
 		}),
-		"/apis/resource.k8s.io": map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io",
-			"versions": []any{map[string]any{"groupVersion": "resource.k8s.io/v1", "version": "v1"}}},
-		"/apis/resource.k8s.io/v1/resourceslices": list(map[string]any{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
-			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{
-				map[string]any{
-					"name": "gpu-1", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-1"}},
-					"capacity": map[string]any{"memory": map[string]any{"value": "80Gi"}}, "allowMultipleAllocations": true,
-				},
-			}},
+		"/apis/resource.k8s.io": object{"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io",
+			"versions": []any{object{"groupVersion": "resource.k8s.io/v1", "version": "v1"}}},
+		"/apis/resource.k8s.io/v1/resourceslices": list(object{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": object{"name": "s"},
+			"spec": object{"driver": "gpu.nvidia.com", "pool": object{"name": "n"}, "devices": []any{object{
+				"name": "gpu-1", "attributes": object{"uuid": object{"string": "GPU-1"}},
+				"capacity": object{"memory": object{"value": "80Gi"}}, "allowMultipleAllocations": true,
+			}}},
 		}),
-		"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/claim": map[string]any{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "ml", "name": "claim"},
-			"status": map[string]any{"allocation": map[string]any{"devices": map[string]any{"results": []any{map[string]any{
-				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1", "shareID": "s", "consumedCapacity": map[string]any{"memory": "20Gi"},
+		"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/claim": object{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+			"metadata": object{"namespace": "ml", "name": "claim"},
+			"status": object{"allocation": object{"devices": object{"results": []any{object{
+				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1", "shareID": "s",
+				"consumedCapacity": object{"memory": "20Gi"},
 			}}}}},
 		},
-		"/api/v1/nodes/n": map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n"}},
+		"/api/v1/nodes/n": object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": "n"}},
 	})
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Container("c", "nvidia.com/gpu", uuid), kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", "s"))))
+		kubelet.Container("c", "nvidia.com/gpu", uuid),
+		kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", "s"))))
 	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
 		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
@@ -97,7 +100,8 @@ func TestPodDetailsFromAPIServer(t *testing.T) {
 	defer mapper.Close()
 	wants := []string{
 		"container=c namespace=ml pod=a pod_uid=u-1 team=vision",
-		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",
+		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 " +
+			"dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",
 	}
 	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
@@ -117,7 +121,7 @@ func TestPodDetailsFromAPIServer(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("share = %v with labels:\n%s\nwant 0.25 with labels:\n%s", part, strings.Join(got, "\n"), strings.Join(wants, "\n"))
+			t.Fatalf("share = %v with labels %q; want 0.25 with %q", part, got, wants)
 		}
 	}
 }
@@ -136,20 +140,22 @@ func TestPodsWithoutCluster(t *testing.T) {
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "GPU-1"))))
 	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-1"}})
 	for _, env := range []map[string]string{nil, {"NODE_NAME": "n"}} {
-		mapper := app.Pods(t.Context(), parse(t, env, "--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket()))
+		cfg := parse(t, env,
+			"--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket())
+		mapper := app.Pods(t.Context(), cfg)
 		owners, err := mapper.Attribute(t.Context(), topology)
 		if err != nil || labels(owners, 0) != "container=c namespace=ml pod=a" {
-			t.Errorf("%v: labels = %q, error = %v; want the labels of container c and no error", env, labels(owners, 0), err)
+			t.Errorf("%v: labels = %q, error = %v; want those of container c and no error", env, labels(owners, 0), err)
 		}
 		mapper.Close()
 	}
 }
 
 func TestCountersOfAConfigMap(t *testing.T) {
-	kubeconfig := cluster(t, map[string]any{
-		"/api/v1/namespaces/monitoring/configmaps/counters": map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "counters"},
-			"data": map[string]any{"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"},
+	kubeconfig := cluster(t, object{
+		"/api/v1/namespaces/monitoring/configmaps/counters": object{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "counters"},
+			"data": object{"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"},
 		},
 	})
 	env := map[string]string{"KUBECONFIG": kubeconfig}
@@ -180,7 +186,8 @@ func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
 	t.Cleanup(s.Close)
 	k := kubelet.Start(t, kubelet.Lists())
 	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": apiserver.Kubeconfig(t, s.URL)},
-		"--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket(), "--collect-interval=1000")
+		"--kubernetes", "--kubernetes-enable-pod-labels", "--collect-interval=1000",
+		"--pod-resources-kubelet-socket", k.Socket())
 	mapper := app.Pods(t.Context(), cfg)
 	defer mapper.Close()
 	deadline := time.After(50 * time.Second)
@@ -198,58 +205,35 @@ func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
 func TestStartWithoutAPIServer(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
-	content := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counters"}, "data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}}`
+	counters := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counters"}, ` +
+		`"data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}}`
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if away.Load() {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, content)
+		_, _ = io.WriteString(w, counters)
 	}))
 	t.Cleanup(s.Close)
 	kubeconfig := apiserver.Kubeconfig(t, s.URL)
-	addresses := make(chan net.Addr, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- app.Run(ctx, app.Process{
-			Args: []string{"--source=sim", "--sim-node=single", "-m", "monitoring:counters", "-a", "127.0.0.1:0", "-c", "100"},
-			Env: func(name string) (string, bool) {
-				if name == "KUBECONFIG" {
-					return kubeconfig, true
-				}
-				return "", false
-			},
-			Err: io.Discard, Start: time.Now(), Listening: func(a net.Addr) { addresses <- a },
-		})
-	}()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v, want nil", err)
-		}
-	}()
-	var address net.Addr
-	select {
-	case address = <-addresses:
-	case err := <-done:
-		done <- err
-		t.Fatalf("Run returned %v before it listened", err)
-	}
-	page := func(want, unwanted string) bool {
-		res, err := http.Get("http://" + address.String() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		body, _ := io.ReadAll(res.Body)
-		return strings.Contains(string(body), want) && !strings.Contains(string(body), unwanted)
-	}
-	until := func(what string, holds func() bool) {
+	e := exporter.Start(t, time.Minute, app.Process{
+		Args: []string{"--source=sim", "--sim-node=single", "-m", "monitoring:counters", "-c", "100"},
+		Env:  func(name string) (string, bool) { return kubeconfig, name == "KUBECONFIG" },
+	})
+	until := func(what string, holds func(page string) bool) {
 		t.Helper()
 		deadline, tick := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
 		defer tick.Stop()
-		for !holds() {
+		for {
+			res, err := http.Get("http://" + e.Address + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if holds(string(body)) {
+				return
+			}
 			select {
 			case <-tick.C:
 			case <-deadline:
@@ -257,7 +241,14 @@ func TestStartWithoutAPIServer(t *testing.T) {
 			}
 		}
 	}
-	until("only the built-in counters", func() bool { return page("DCGM_FI_DEV_POWER_USAGE{", "no such series") })
+	const power = "DCGM_FI_DEV_POWER_USAGE{"
+	until("the built-in counters", func(page string) bool { return strings.Contains(page, power) })
 	away.Store(false)
-	until("only the counters of the ConfigMap", func() bool { return page("DCGM_FI_DEV_GPU_TEMP{", "DCGM_FI_DEV_POWER_USAGE{") })
+	until("only the counters of the ConfigMap", func(page string) bool {
+		return strings.Contains(page, "DCGM_FI_DEV_GPU_TEMP{") && !strings.Contains(page, power)
+	})
+	e.Cancel()
+	if err := <-e.Result; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
 }

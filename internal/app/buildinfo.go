@@ -51,7 +51,8 @@ func (b build) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "dcgm-exporter %s\n", b.Version)
 	for _, line := range [][2]string{
-		{"revision", b.Revision}, {"date", b.Date}, {"go", runtime.Version()}, {"platform", runtime.GOOS + "/" + runtime.GOARCH},
+		{"revision", b.Revision}, {"date", b.Date},
+		{"go", runtime.Version()}, {"platform", runtime.GOOS + "/" + runtime.GOARCH},
 	} {
 		fmt.Fprintf(&s, "  %-9s %s\n", line[0]+":", line[1])
 	}

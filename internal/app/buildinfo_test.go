@@ -13,18 +13,22 @@ import (
 
 func TestBuildUsesToolchainRecords(t *testing.T) {
 	recorded := &debug.BuildInfo{Main: debug.Module{Version: "v0.9.0"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: "true"},
+		{Key: "vcs.revision", Value: "abc"},
+		{Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
+		{Key: "vcs.modified", Value: "true"},
 	}}
+	linked, none := build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, build{"unknown", "unknown", "unknown"}
+	unversioned := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}
 	for _, tt := range []struct {
 		name  string
 		given build
 		info  *debug.BuildInfo
 		want  build
 	}{
-		{"no build information", build{}, nil, build{"unknown", "unknown", "unknown"}},
-		{"values set by the linker take precedence", build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}, recorded, build{"v1.0.0", "def", "2026-02-03T00:00:00Z"}},
+		{"no build information", build{}, nil, none},
+		{"values set by the linker take precedence", linked, recorded, linked},
 		{"go install", build{}, recorded, build{"v0.9.0", "abc-dirty", "2026-01-02T03:04:05Z"}},
-		{"a module without a version", build{}, &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, build{"unknown", "unknown", "unknown"}},
+		{"a module without a version", build{}, unversioned, none},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, completed(tt.given, tt.info)); diff != "" {

@@ -71,7 +71,7 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 	}
 	return CounterSet{
 		Name:     name,
-		Requests: translate(cfg, requests, etc.Shipped(content)),
+		Requests: counters.Translate(requests, cfg.Metrics.Vocabulary, etc.Shipped(content)),
 		Problems: problems,
 		Advice:   append(counters.Lint(requests, name), verdictAdvice(cfg, requests, name)...),
 		content:  content,
@@ -90,9 +90,10 @@ func verdictAdvice(cfg *config.Config, requests []counters.Request, file string)
 	if at < 0 || len(lacking) == 0 || CompatOptions(cfg).Strict {
 		return nil
 	}
+	const because = `(reason="` + verdict.NoCounters + `")`
 	return []counters.Problem{{
 		File: file, Line: requests[at].Line, Text: catalog.GPUVerdict, Warning: true,
-		What:     `the verdict is unknown (reason="` + verdict.NoCounters + `") unless a GPU must be drained or replaced`,
+		What:     "the verdict is unknown " + because + " unless a GPU must be drained or replaced",
 		Expected: "lines for " + strings.Join(lacking, ", "),
 	}}
 }
@@ -118,28 +119,23 @@ func fieldCounters(cfg *config.Config) CounterSet {
 		set.Requests = append(set.Requests, r)
 	}
 	set.Advice = append(counters.Lint(set.Requests, cfg.Path), verdictAdvice(cfg, set.Requests, cfg.Path)...)
-	set.Requests = translate(cfg, set.Requests, false)
+	set.Requests = counters.Translate(set.Requests, cfg.Metrics.Vocabulary, false)
 	return set
-}
-
-func translate(cfg *config.Config, requests []counters.Request, shipped bool) []counters.Request {
-	return counters.Translate(requests, cfg.Metrics.Vocabulary, shipped)
 }
 
 // Plan returns the plan of the requests with the given interval. Errors are about watch groups and name the line.
 func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
-	names := make([]string, len(a.Requests))
 	fields := make([][]string, len(a.Requests))
 	for i, r := range a.Requests {
-		names[i], fields[i] = r.Name, namesOf(r.Name)
+		fields[i] = namesOf(r.Name)
 	}
 	intervals, err := cfg.Intervals(fields)
 	if err != nil {
 		return nil, err
 	}
-	every := make(map[string]time.Duration, len(names))
-	for i, name := range names {
-		every[name] = intervals[i]
+	every := make(map[string]time.Duration, len(intervals))
+	for i, r := range a.Requests {
+		every[r.Name] = intervals[i]
 	}
 	page := CompatOptions(cfg)
 	served := slices.DeleteFunc(slices.Clone(a.Requests), func(r counters.Request) bool { return page.Omits(r.Family) })
@@ -178,13 +174,16 @@ func watched(cfg *config.Config) []string {
 
 // loadPlan returns the plan of the requested metrics and the hash of the configuration. Unusable lines are logged and
 // skipped. A file without any usable line is an error.
-func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (*gpu.Plan, uint64, error) {
+func loadPlan(
+	ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger,
+) (plan *gpu.Plan, hash uint64, err error) {
 	set, err := LoadCounters(ctx, cfg, read)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
 	if set.BuiltIn {
-		log.Info("No counters file configured and none at the default path; using the built-in one", "path", cfg.Metrics.File)
+		log.Info("No counters file configured and none at the default path; using the built-in one",
+			"path", cfg.Metrics.File)
 	}
 	log.Debug("Counters read", "file", set.Name, "counters", len(set.Requests))
 	for _, p := range set.Problems {
@@ -193,16 +192,13 @@ func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte
 	if len(set.Requests) == 0 {
 		return nil, 0, fmt.Errorf("counters file: %s: %w", set.Name, counters.ErrNoCounters)
 	}
-	plan, err := set.Plan(cfg, cfg.Collection.Interval)
-	if err != nil {
-		return nil, 0, err
-	}
-	return plan, cfg.Hash(set.content), nil
+	plan, err = set.Plan(cfg, cfg.Collection.Interval)
+	return plan, cfg.Hash(set.content), err
 }
 
-// startingPlan is loadPlan for the start of the process. If the ConfigMap of the counters cannot be read because there is
-// no API server or it does not answer, it returns the plan of the counters file, as NVIDIA's exporter does. If the server
-// may answer later, pending is true.
+// startingPlan is loadPlan for the start of the process. If the ConfigMap of the counters cannot be read because there
+// is no API server or it does not answer, it returns the plan of the counters file, as NVIDIA's exporter does. If the
+// server may answer later, pending is true.
 func startingPlan(
 	ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger,
 ) (plan *gpu.Plan, hash uint64, pending bool, err error) {
@@ -212,9 +208,11 @@ func startingPlan(
 		return plan, hash, false, err
 	}
 	if noCluster {
-		log.Warn("Cannot read the counters ConfigMap without access to Kubernetes; using the counters file", "error", err)
+		log.Warn("Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
+			"error", err)
 	} else {
-		log.Warn("Cannot read the counters ConfigMap; using the counters file until the ConfigMap can be read", "error", err)
+		log.Warn("Cannot read the counters ConfigMap; using the counters file until the ConfigMap can be read",
+			"error", err)
 	}
 	fileOnly := *cfg
 	fileOnly.Metrics.ConfigMap = config.ConfigMapName{}

@@ -16,7 +16,8 @@ func TestPatternsOfEitherVocabulary(t *testing.T) {
 	for _, temperature := range []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CEL*"} {
 		for _, vocabulary := range []string{"classic", "current", "both"} {
 			file := func(string) ([]byte, error) { return fmt.Appendf(nil, yaml, temperature), nil }
-			cfg, err := config.Parse([]string{"--config-file=c.yaml", "--vocabulary=" + vocabulary}, func(string) (string, bool) { return "", false }, file)
+			noEnv := func(string) (string, bool) { return "", false }
+			cfg, err := config.Parse([]string{"--config-file=c.yaml", "--vocabulary=" + vocabulary}, noEnv, file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -31,7 +32,7 @@ func TestPatternsOfEitherVocabulary(t *testing.T) {
 			}
 			for i, f := range plan.Fields {
 				if got := plan.IntervalOf(i); f.ID == 150 && got != 5*time.Minute {
-					t.Errorf("%s with vocabulary %s: interval of %s = %v, want 5m", temperature, vocabulary, f.Name, got)
+					t.Errorf("%s, vocabulary %s: interval of %s = %v, want 5m", temperature, vocabulary, f.Name, got)
 				}
 			}
 		}

@@ -1,14 +1,12 @@
 package app
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -16,27 +14,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-// newKernelLog returns the reader of the kernel log, or nil if none is configured.
-func newKernelLog(c config.Collection, reg prometheus.Registerer, log *slog.Logger, sources *sources) *kernellog.Reader {
-	if c.KernelLog == "" {
+// newKernelLog returns the reader of the kernel log at path, or nil if path is empty.
+func (s *sources) newKernelLog(path string) *kernellog.Reader {
+	if path == "" {
 		return nil
 	}
-	options := kernellog.Options{Path: c.KernelLog, Registerer: reg, Log: log}
-	sources.setKernelLog(&options)
-	return kernellog.New(options)
+	return kernellog.New(s.kernelLogOptions(path))
 }
 
-// setKernelLog selects the kernel log of the source. Simulated GPUs have a simulated log, since this machine's log may
-// have XIDs of real GPUs at the same bus address. The pod of a process that an XID has ended is known from previous
-// reads.
-func (s *sources) setKernelLog(o *kernellog.Options) {
-	o.PodOf = s.pods.CachedPodOf
+// kernelLogOptions returns the options for the kernel log at path. Simulated GPUs have a simulated log, since this
+// machine's log may have XIDs of real GPUs at the same bus address. The pod of a process that an XID has ended is known
+// from previous reads.
+func (s *sources) kernelLogOptions(path string) kernellog.Options {
+	o := kernellog.Options{Path: path, Registerer: s.registry, Log: s.log, PodOf: s.pods.CachedPodOf}
 	if source := s.simulated; source != nil {
 		o.Path = "simulated"
 		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
 		o.PodOf = source.PodOf
 	}
 	o.PodOf = s.kubernetes.podOf(o.PodOf)
+	return o
 }
 
 // derivers compute the families that are not DCGM fields. Their state survives reloads.

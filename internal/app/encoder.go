@@ -21,14 +21,14 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		HostLabels:               cfg.Labels.Hostname.Names(),
 		OldNamespace:             cfg.Labels.OldNamespace,
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
+		OwnersOnInfo:             cfg.Labels.Owners == config.OwnersOnInfo,
+		NoHealth:                 !cfg.Metrics.Health,
+		Limit: exposition.Limit{
+			Series: cfg.Metrics.MaxSeries,
+			Own:    func(label string) bool { return !catalog.IsOwnLabel(label) },
+			Rank:   rank(),
+		},
 	}
-	options.OwnersOnInfo = cfg.Labels.Owners == config.OwnersOnInfo
-	options.Limit = exposition.Limit{
-		Series: cfg.Metrics.MaxSeries,
-		Own:    func(label string) bool { return !catalog.IsOwnLabel(label) },
-		Rank:   rank(),
-	}
-	options.NoHealth = !cfg.Metrics.Health
 	if !cfg.Metrics.Accounting {
 		options.Without = isAccounting
 	}
@@ -50,7 +50,7 @@ func isAccounting(family string) bool { return catalog.IsInGroup(family, catalog
 // families of the default counters file are never dropped.
 func rank() func(family string) int {
 	basic := map[string]bool{}
-	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // ignore the errors: tests parse the embedded file
+	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // tests parse this file
 	for _, r := range requests {
 		for _, name := range namesOf(r.Name) {
 			basic[name] = true

@@ -83,7 +83,7 @@ func (r *Reader) ReadFile(path string) ([]byte, error) {
 // readPipe returns what is written to a pipe until its writers close it. It returns an error if nothing is written in
 // the given time.
 func readPipe(path string, wait time.Duration) ([]byte, error) {
-	pipe, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise it would block until there is a writer
+	pipe, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise it would wait for a writer
 	if err != nil {
 		return nil, retryable{err}
 	}

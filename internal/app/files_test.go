@@ -50,7 +50,8 @@ func TestPipes(t *testing.T) {
 	unwritten := func(t *testing.T, path string) {
 		t.Helper()
 		_, err := (&Reader{wait: 50 * time.Millisecond}).ReadFile(path)
-		if err == nil || !strings.Contains(err.Error(), path+": no complete file was written to this pipe within 50ms") {
+		want := path + ": no complete file was written to this pipe within 50ms"
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ReadFile: error = %v, want that no complete file was written to %s", err, path)
 		}
 	}

@@ -102,20 +102,24 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return page(ctx, cfg, registry, source, plan)
+	return collectPage(ctx, cfg, registry, source, plan)
 }
 
-func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan) ([]byte, error) {
+// collectPage is Page for a source and a plan.
+func collectPage(
+	ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan,
+) ([]byte, error) {
 	pipeline := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler))
 	var body []byte
 	cycles := 0
-	err := collectUntil(ctx, registry, pipeline.derived.settings(forPage(plan), source), func(s *gpu.Snapshot) bool {
-		body = pipeline.page(s).Bytes()
+	settings := pipeline.derived.settings(forPage(plan), source)
+	err := collectUntil(ctx, registry, settings, func(s *gpu.Snapshot) bool {
+		body = pipeline.render(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
 	})
 	if body == nil {
-		return pipeline.page(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
+		return pipeline.render(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
 	}
 	if errors.Is(err, gpu.ErrWedged) {
 		return body, err

@@ -59,7 +59,7 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	if _, a := loaded(t, nil); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
-		t.Errorf("without a counters file: %q requests %d counters, want those of the built-in file", a.Name, len(a.Requests))
+		t.Errorf("without a counters file: %d counters of %q, want those of the built-in file", len(a.Requests), a.Name)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLook(t *testing.T) {
 				start, seen := time.Now(), 0
 				err := app.Collect(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
 				if gpu.Reason(err) != tt.reason || seen != tt.seen {
-					t.Errorf("cycles = %d, error = %v; want %d and an error with the reason %q", seen, err, tt.seen, tt.reason)
+					t.Errorf("cycles = %d, error = %v; want %d and the reason %q", seen, err, tt.seen, tt.reason)
 				}
 				if took := time.Since(start); took != tt.took { // fake clock of the bubble
 					t.Errorf("took %s, want %s", took, tt.took)

@@ -49,18 +49,21 @@ func TestPageOfOnce(t *testing.T) {
 	field := func(id gpu.FieldID, profiling bool) gpu.Field {
 		return gpu.Field{ID: id, Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 100}, Profiling: profiling}
 	}
-	every := gpu.Selector{Flex: true}
-	with := &gpu.Plan{
-		Interval: 30 * time.Second, Devices: every,
-		Fields:   []gpu.Field{field(150, false), field(1001, true)},
-		Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)},
+	planOf := func(fields ...gpu.Field) *gpu.Plan {
+		return &gpu.Plan{
+			Interval: 30 * time.Second, Devices: gpu.Selector{Flex: true}, Fields: fields,
+			Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)}[:min(len(fields), 2)],
+		}
 	}
-	without := &gpu.Plan{Interval: 30 * time.Second, Devices: every, Fields: with.Fields[:1], Counters: with.Counters[:1]}
-	ofLinks := &gpu.Plan{
-		Interval: 30 * time.Second, Devices: every,
-		Fields:   []gpu.Field{field(150, false), {ID: 1040, Levels: gpu.KindsOf(gpu.KindNVLink), Profiling: true}, {ID: 1200, Levels: gpu.KindsOf(gpu.KindNVLink)}},
-		Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)},
-	}
+	links := gpu.KindsOf(gpu.KindNVLink)
+	with, without := planOf(field(150, false), field(1001, true)), planOf(field(150, false))
+	ofLinks := planOf(
+		field(150, false), gpu.Field{ID: 1040, Levels: links, Profiling: true}, gpu.Field{ID: 1200, Levels: links},
+	)
+	const second = time.Second
+	const success = "dcgm_exporter_collect_success "
+	noData := `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`
+	unavailable := `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`
 	for _, tt := range []struct {
 		name string
 		plan *gpu.Plan
@@ -69,12 +72,12 @@ func TestPageOfOnce(t *testing.T) {
 		took time.Duration
 		want []string
 	}{
-		{"without profiling", without, 1, nil, 0, []string{temp + "{", "dcgm_exporter_collect_success 1"}},
-		{"profiling values in the first Read", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
-		{"profiling values from the third Read on", with, 3, nil, 2 * time.Second, []string{temp + "{", prof + "{", "dcgm_exporter_collect_success 1"}},
-		{"profiling values of two links, one per Read", ofLinks, 2, nil, 2 * time.Second, []string{prof + `{nvlink="0"`, prof + `{nvlink="1"`}},
-		{"no profiling values", with, 100, nil, 4 * time.Second, []string{temp + "{", `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`}},
-		{"engine unavailable", with, 1, gpu.ErrUnavailable, 0, []string{"dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`}},
+		{"without profiling", without, 1, nil, 0, []string{temp + "{", success + "1"}},
+		{"values in the first Read", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
+		{"values from the third Read on", with, 3, nil, 2 * second, []string{temp + "{", prof + "{", success + "1"}},
+		{"two links, one per Read", ofLinks, 2, nil, 2 * second, []string{prof + `{nvlink="0"`, prof + `{nvlink="1"`}},
+		{"no values", with, 100, nil, 4 * second, []string{temp + "{", noData}},
+		{"engine unavailable", with, 1, gpu.ErrUnavailable, 0, []string{success + "0", unavailable}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +94,7 @@ func TestPageOfOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				start := time.Now()
-				body, err := page(t.Context(), cfg, prometheus.NewRegistry(), Backend{Source: source}, tt.plan)
+				body, err := collectPage(t.Context(), cfg, prometheus.NewRegistry(), Backend{Source: source}, tt.plan)
 				if (err == nil) != (tt.err == nil) {
 					t.Errorf("error = %v, want %v", err, tt.err)
 				}

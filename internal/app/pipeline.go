@@ -14,9 +14,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A pipeline holds what turns the readings of a source into pages. The loop's snapshot builder calls the derivers, which
-// add families. The rewriter makes a snapshot look like that of NVIDIA's exporter, if configured, and the encoder renders
-// it.
+// A pipeline holds what turns the readings of a source into pages. The loop's snapshot builder calls the derivers,
+// which add families. The rewriter makes a snapshot look like that of NVIDIA's exporter, if configured, and the encoder
+// renders it.
 type pipeline struct {
 	derived  *derivers
 	rewriter *compat.Rewriter
@@ -24,8 +24,8 @@ type pipeline struct {
 	encoder  *exposition.Encoder
 }
 
-// page returns the page of a snapshot.
-func (p *pipeline) page(s *gpu.Snapshot) *exposition.Page {
+// render returns the page of a snapshot.
+func (p *pipeline) render(s *gpu.Snapshot) *exposition.Page {
 	return p.encoder.Encode(p.rewriter.Rewrite(s))
 }
 

@@ -11,10 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
 // The pauses between retries of a failed reload.
@@ -138,61 +136,46 @@ func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 		}
 	case hash == r.last:
 		r.setActiveHash(hash)
-		r.log.Info("Configuration reloaded; nothing changed. Restart to apply changed flags or environment variables", "why", why)
+		const restart = "Restart to apply changed flags or environment variables"
+		r.log.Info("Configuration reloaded; nothing changed. "+restart, "why", why)
 	default:
 		r.setActiveHash(hash)
 		r.log.Info("Configuration reloaded", "why", why)
 	}
 }
 
-// A reconfiguration applies a configuration to the objects that last as long as the process.
-type reconfiguration struct {
-	process Process
-	read    func(string) ([]byte, error)
-	watch   *fileWatch
-	sources *sources
-	derived *derivers
-	loop    *collector.Loop
-	server  *server.Server
-	log     *slog.Logger
-
-	// The active configuration and its plan.
-	config *config.Config
-	plan   *gpu.Plan
-}
-
-// apply reads the configuration again and replaces the session unless nothing has changed. It activates the web
+// reconfigure reads the configuration again and replaces the session unless nothing has changed. It activates the web
 // configuration last, so that a failed reload changes nothing. Arguments and environment variables are those of the
 // start; only the files that they name can change. It returns the hash of the active configuration.
-func (c *reconfiguration) apply(ctx context.Context) (uint64, error) {
-	cfg, err := config.Parse(c.process.Args, c.process.Env, c.read)
+func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
+	cfg, err := config.Parse(e.process.Args, e.process.Env, e.files.ReadFile)
 	if err != nil {
 		return 0, err
 	}
-	applyWeb, err := c.server.LoadWebConfig()
-	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // even after an error: a missing file may appear later
+	applyWeb, err := e.server.LoadWebConfig()
+	e.watch.follow(append(watched(cfg), e.server.WebFiles()...)) // even after an error: a missing file may appear later
 	if err != nil {
 		return 0, err
 	}
-	plan, hash, err := loadPlan(ctx, cfg, c.read, c.log)
+	plan, hash, err := loadPlan(ctx, cfg, e.files.ReadFile, e.log)
 	if err != nil {
 		return 0, err
 	}
-	if !c.isInForce(cfg, plan) {
-		source, err := c.sources.backend(ctx, cfg, plan)
+	if !e.isActive(cfg, plan) {
+		source, err := e.sources.backend(ctx, cfg, plan)
 		if err != nil {
 			return 0, err
 		}
-		if err := c.loop.Reload(ctx, c.derived.settings(plan, source)); err != nil {
+		if err := e.loop.Reload(ctx, e.pipeline.derived.settings(plan, source)); err != nil {
 			return 0, retryable{err} // a driver error; the settings are valid
 		}
-		c.config, c.plan = cfg, plan
+		e.active, e.plan = cfg, plan
 	}
 	return hash, applyWeb()
 }
 
-// isInForce reports whether the configuration and plan are the active ones. It returns false if there is a scenario,
+// isActive reports whether the configuration and plan are the active ones. It returns false if there is a scenario,
 // because neither contains the scenario's file and that may have changed.
-func (c *reconfiguration) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
-	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
+func (e *exporter) isActive(cfg *config.Config, plan *gpu.Plan) bool {
+	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, e.active) && reflect.DeepEqual(plan, e.plan)
 }

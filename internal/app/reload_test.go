@@ -23,11 +23,8 @@ func TestReloadSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hash uint64
 		var err error
-		attempts := 0
-		r := newReloader(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), func(context.Context) (uint64, error) {
-			attempts++
-			return hash, err
-		})
+		apply := func(context.Context) (uint64, error) { return hash, err }
+		r := newReloader(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), apply)
 		series := func() [3]float64 {
 			return [3]float64{testutil.ToFloat64(r.successful), testutil.ToFloat64(r.at), testutil.ToFloat64(r.hash)}
 		}

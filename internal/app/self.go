@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"runtime"
@@ -69,7 +70,8 @@ func (s *selfMetrics) run(ctx context.Context) {
 // append appends the metrics in the text format. It is called once per page, by the goroutine of the collector.
 func (s *selfMetrics) append(dst []byte) []byte { return s.appendRuntime(s.render(dst, s.own)) }
 
-// appendRuntime appends the runtime metrics. It gathers them if run has not done so yet, so that the first page has them.
+// appendRuntime appends the runtime metrics. It gathers them if run has not done so yet, so that the first page has
+// them.
 func (s *selfMetrics) appendRuntime(dst []byte) []byte {
 	if text := s.text.Load(); text != nil {
 		return append(dst, *text...)
@@ -99,19 +101,12 @@ func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
 	if err != nil { // render what could be gathered
 		s.log.Warn("Cannot gather all exporter metrics; serving the others", "error", err)
 	}
-	enc := expfmt.NewEncoder(writer{&dst}, expfmt.NewFormat(expfmt.TypeTextPlain))
+	text := bytes.NewBuffer(dst)
+	enc := expfmt.NewEncoder(text, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		if err := enc.Encode(f); err != nil {
 			s.log.Warn("Cannot encode an exporter metric; omitting it", "family", f.GetName(), "error", err)
 		}
 	}
-	return dst
-}
-
-// A writer appends to a slice.
-type writer struct{ dst *[]byte }
-
-func (w writer) Write(p []byte) (int, error) {
-	*w.dst = append(*w.dst, p...)
-	return len(p), nil
+	return text.Bytes()
 }

@@ -79,7 +79,8 @@ func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Pla
 	}
 	if cfg.HPC.Dir != "" {
 		if s.jobs == nil {
-			s.jobs = jobmapper.New(jobmapper.Options{Dir: cfg.HPC.Dir, Metrics: jobmapper.NewMetrics(s.registry), Log: s.log})
+			metrics := jobmapper.NewMetrics(s.registry)
+			s.jobs = jobmapper.New(jobmapper.Options{Dir: cfg.HPC.Dir, Metrics: metrics, Log: s.log})
 		}
 		backend.Attributors = append(backend.Attributors, s.jobs)
 	}
@@ -126,6 +127,7 @@ func hardwareOptions(cfg *config.Config) hardware.Options {
 	c := cfg.Source
 	opt := hardware.Options{
 		NVMLOnly:  c.Kind == config.SourceNVML,
+		Fallback:  FallsBackToNVML(cfg),
 		Engine:    c.Remote,
 		Required:  c.Kind == config.SourceDCGM || !c.Remote.IsEmbedded(),
 		Positions: cfg.Kubernetes.Enabled && cfg.Kubernetes.DRA, // claims may name GPU instances by position
@@ -133,7 +135,6 @@ func hardwareOptions(cfg *config.Config) hardware.Options {
 	if c.DCGMLog {
 		opt.EngineLog = c.DCGMLogLevel
 	}
-	opt.Fallback = FallsBackToNVML(cfg)
 	return opt
 }
 
@@ -162,5 +163,7 @@ func (s *sources) simulate(cfg *config.Config) (Backend, error) {
 	}
 	s.simulated = source
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
-	return Backend{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf}, nil
+	return Backend{
+		Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf,
+	}, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
@@ -21,7 +20,8 @@ func TestPodOfProcessEndedByXID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hash = "a3f5c1d2e4b6978899aabbccddeeff00"
 		stat := func(name, flags string) *fstest.MapFile {
-			return &fstest.MapFile{Data: []byte("1 (" + name + ") S 0 0 0 0 -1 " + flags + " 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")}
+			const more = " 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0"
+			return &fstest.MapFile{Data: []byte("1 (" + name + ") S 0 0 0 0 -1 " + flags + more)}
 		}
 		proc := fstest.MapFS{
 			"2/stat": stat("kthreadd", "2129984"), "4711/stat": stat("python3", "4194304"),
@@ -30,8 +30,7 @@ func TestPodOfProcessEndedByXID(t *testing.T) {
 		s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		s.pods = process.NewResolver(proc)
 		s.kubernetes.uidOf = func(uid string) string { return map[string]string{hash: "mirror"}[uid] }
-		var log kernellog.Options
-		s.setKernelLog(&log)
+		log := s.kernelLogOptions("/dev/kmsg")
 		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
 			t.Fatalf("pod UID for a Read = %q, error = %v; want %q and no error", uid, err, hash)
 		}
@@ -47,7 +46,7 @@ func TestPodOfProcessEndedByXID(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if uid, err := one(log.PodOf(4711)); uid != "" || err != nil {
-			t.Errorf("pod UID for the kernel log after the last Read = %q, error = %v; want none and no error", uid, err)
+			t.Errorf("pod UID for the kernel log after the last Read = %q, error = %v; want neither", uid, err)
 		}
 	})
 }
@@ -63,10 +62,11 @@ func one(uids []string, err error) (string, error) {
 // With Kubernetes enabled, the reads of a source recognize static pods too.
 func TestSourceRecognizesStaticPods(t *testing.T) {
 	s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	const cgroup = "0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n"
 	s.pods = process.NewResolver(fstest.MapFS{
 		"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
 		"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},
-		"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
+		"7/cgroup": {Data: []byte(cgroup)},
 	})
 	s.kubernetes.mapper = podmapper.New(podmapper.Options{})
 	s.kubernetes.uidOf = func(uid string) string { return "mirror of " + uid }
