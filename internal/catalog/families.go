@@ -73,8 +73,8 @@ const (
 )
 
 // A Family is a metric family that the exporter computes itself. It is declared once, as a row of families. The package
-// that computes it has a function for its name. The documentation, reserved labels, the limit of series, compatibility and
-// what a plan requests derive from the row.
+// that computes it has a function for its name. The documentation, reserved labels, the limit of series, compatibility
+// and what a plan requests derive from the row.
 type Family struct {
 	Name         string
 	Type         gpu.MetricType // the recommended type
@@ -178,7 +178,8 @@ var families = [...]Family{
 	},
 	{
 		Name: XIDDetailsTotal, Type: gpu.MetricCounter, Extra: true, Experimental: true,
-		Help:   "XIDs 144 to 150 and 154 in the kernel log since the exporter started, by unit, link and requested action",
+		Help: "XIDs 144 to 150 and 154 in the kernel log since the exporter started, " +
+			"by unit, link and requested action",
 		Labels: []string{"xid", "unit", "subcode", "link", "severity", "action"}, Field: XIDErrors,
 	},
 	{

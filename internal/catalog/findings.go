@@ -10,12 +10,14 @@ import (
 type Finding struct {
 	// Code is the value of the health_error_code label. It begins with DCGM_FR_; a code without a row in the
 	// table is a number.
-	Code string
-	// Alias is the name in DCGM's current header. It is empty unless NVIDIA's exporter uses an older name as
-	// the Code.
-	Alias    string
+	Code     string
 	Severity Severity
 	Category string // as NVIDIA's exporter spells it
+	Reason
+}
+
+// A Reason says how findings are treated, and why.
+type Reason struct {
 	// Treatment says what alerts and the verdict do with the finding.
 	Treatment Treatment
 	// Watch is the only health watch to which the Treatment applies; the finding is active in other watches. If
@@ -63,9 +65,6 @@ const TreatmentLabel = "treatment"
 func (t Treatment) Label() string {
 	return [...]string{"", "superseded", "superseded", "informational"}[t]
 }
-
-// xidField stands for the XID field, which every plan with XIDs has.
-const xidField = "DCGM_FI_DEV_XID_ERRORS"
 
 // findingPrefix is the prefix of DCGM's finding codes. The rows of findings omit it.
 const findingPrefix = "DCGM_FR_"
@@ -116,246 +115,215 @@ func Findings() []Finding {
 	return list
 }
 
-// full completes a row with prefixes and the fields that ByXID implies.
+// full returns a row with the prefix of its code.
 func (f Finding) full() Finding {
 	f.Code = findingPrefix + f.Code
-	if f.Alias != "" {
-		f.Alias = findingPrefix + f.Alias
-	}
-	if f.Treatment == ByXID {
-		f.By = xidField
-	}
 	return f
 }
 
 func unknownFinding(code string) Finding {
-	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown), Why: notClassified}
+	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown), Reason: notClassified}
 }
 
 // findingsByCode maps codes and aliases, without prefix, to findings. The empty code maps to the result of a
 // passing watch.
 var findingsByCode = sync.OnceValue(func() map[string]Finding {
-	m := make(map[string]Finding, len(findings)+4)
+	m := make(map[string]Finding, len(findings)+len(findingAliases)+1)
 	for _, f := range findings {
 		m[f.Code] = f.full()
-		if f.Alias != "" {
-			m[f.Alias] = f.full()
-		}
+	}
+	for alias, code := range findingAliases {
+		m[alias] = m[code]
 	}
 	m[""] = findings[0].full()
 	return m
 })
 
+// findingAliases maps names in DCGM's current header to the older ones that NVIDIA's exporter uses as codes.
+var findingAliases = map[string]string{
+	"CLOCKS_EVENT_THERMAL":   "CLOCK_THROTTLE_THERMAL",
+	"CLOCKS_EVENT_POWER":     "CLOCK_THROTTLE_POWER",
+	"CLOCKS_EVENT_VIOLATION": "THROTTLING_VIOLATION",
+}
+
 // Reasons that several findings share.
-const (
-	passes        = "no finding"
-	notClassified = "DCGM does not classify it"
-	noRule        = "no other rule covers it"
-	diagOnly      = "only `dcgmi diag` reports it so far; no other rule covers it"
-	diagMonitor   = "only `dcgmi diag` reports it so far; the GPU can do work"
+var (
+	passes        = Reason{Why: "no finding"}
+	notClassified = Reason{Why: "DCGM does not classify it"}
+	noRule        = Reason{Why: "no other rule covers it"}
+	diagOnly      = Reason{Why: "only `dcgmi diag` reports it so far; no other rule covers it"}
+	diagMonitor   = informational("only `dcgmi diag` reports it so far; the GPU can do work")
 )
 
-// findings is indexed by DCGM's error number. Severities and categories are those of DCGM 4.6.0
-// (dcgm_errors.c).
+func informational(why string) Reason { return Reason{Treatment: Informational, Why: why} }
+
+func bySeries(by, why string) Reason { return Reason{Treatment: BySeries, By: by, Why: why} }
+
+// byXID uses the XID field, which every plan with XIDs has.
+func byXID(why string) Reason {
+	return Reason{Treatment: ByXID, By: "DCGM_FI_DEV_XID_ERRORS", Why: why}
+}
+
+// findings is indexed by DCGM's error number. Severities and categories are those of DCGM 4.6.0 (dcgm_errors.c).
 var findings = [...]Finding{
-	0: {Code: "OK", Severity: SeverityNone, Category: "NONE", Why: passes},
-	1: {Code: "UNKNOWN", Severity: SeverityUnknown, Category: "NONE", Why: notClassified},
-	2: {Code: "UNRECOGNIZED", Severity: SeverityUnknown, Category: "NONE", Why: notClassified},
-	3: {Code: "PCI_REPLAY_RATE", Severity: SeverityIsolate, Category: "HARDWARE_PCIE", Why: noRule},
-	4: {Code: "VOLATILE_DBE_DETECTED", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Treatment: BySeries,
-		By: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Why: "fails until the driver is reloaded; the ECC rule has its own memory"},
-	5: {Code: "VOLATILE_SBE_DETECTED", Severity: SeverityMonitor, Category: "HARDWARE_MEMORY",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	6: {Code: "PENDING_PAGE_RETIREMENTS", Severity: SeverityReset, Category: "HARDWARE_MEMORY",
-		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_RETIRED_PENDING", Why: "repeats the pending page, and XID 63 until the engine restarts"},
-	7: {Code: "RETIRED_PAGES_LIMIT", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: noRule},
-	8: {Code: "RETIRED_PAGES_DBE_LIMIT", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: noRule},
-	9: {Code: "CORRUPT_INFOROM", Severity: SeverityTriage, Category: "HARDWARE_OTHER", Why: noRule},
-	10: {Code: "CLOCK_THROTTLE_THERMAL", Alias: "CLOCKS_EVENT_THERMAL",
-		Severity: SeverityMonitor, Category: "HARDWARE_THERMAL", Treatment: Informational,
-		Why: "warns about any software thermal slowdown in the last minute; hardware slowdown has its own rule"},
-	11: {Code: "POWER_UNREADABLE", Severity: SeverityMonitor, Category: "HARDWARE_POWER", Treatment: Informational,
-		Why: "the GPU works; its power reading is missing from the page as well"},
-	12: {Code: "CLOCK_THROTTLE_POWER", Alias: "CLOCKS_EVENT_POWER", Severity: SeverityMonitor, Category: "HARDWARE_POWER",
-		Treatment: Informational,
-		Why:       "warns whenever the power limit reduced the clocks in the last minute; power brake has its own rule"},
-	13: {Code: "NVLINK_ERROR_THRESHOLD", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK", Why: noRule},
-	14: {Code: "NVLINK_DOWN", Severity: SeverityTriage, Category: "HARDWARE_NVLINK", Why: noRule},
-	15: {Code: "NVSWITCH_FATAL_ERROR", Severity: SeverityIsolate, Category: "HARDWARE_NVSWITCH", Why: noRule},
-	16: {Code: "NVSWITCH_NON_FATAL_ERROR", Severity: SeverityMonitor, Category: "HARDWARE_NVSWITCH",
-		Why: "covered by the alert NVSwitchWarning; no GPU verdict uses it"},
-	17: {Code: "NVSWITCH_DOWN", Severity: SeverityMonitor, Category: "HARDWARE_NVSWITCH", Treatment: Informational,
-		Why: diagMonitor},
-	18: {Code: "NO_ACCESS_TO_FILE", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	19: {Code: "NVML_API", Severity: SeverityMonitor, Category: "SOFTWARE_LIBRARY", Treatment: Informational,
-		Why: diagMonitor},
-	20: {Code: "DEVICE_COUNT_MISMATCH", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	21: {Code: "BAD_PARAMETER", Severity: SeverityUnknown, Category: "INTERNAL_OTHER", Why: diagOnly},
-	22: {Code: "CANNOT_OPEN_LIB", Severity: SeverityTriage, Category: "SOFTWARE_LIBRARY", Why: diagOnly},
-	23: {Code: "DENYLISTED_DRIVER", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	24: {Code: "NVML_LIB_BAD", Severity: SeverityIsolate, Category: "SOFTWARE_LIBRARY", Why: diagOnly},
-	25: {Code: "GRAPHICS_PROCESSES", Severity: SeverityReset, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	26: {Code: "HOSTENGINE_CONN", Severity: SeverityMonitor, Category: "INTERNAL_OTHER", Treatment: Informational,
-		Why: diagMonitor},
-	27: {Code: "FIELD_QUERY", Severity: SeverityMonitor, Category: "INTERNAL_OTHER", Treatment: Informational,
-		Why: diagMonitor},
-	28: {Code: "BAD_CUDA_ENV", Severity: SeverityConfig, Category: "SOFTWARE_CUDA", Why: diagOnly},
-	29: {Code: "PERSISTENCE_MODE", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	30: {Code: "LOW_BANDWIDTH", Severity: SeverityTriage, Category: "HARDWARE_PCIE", Why: diagOnly},
-	31: {Code: "HIGH_LATENCY", Severity: SeverityTriage, Category: "HARDWARE_PCIE", Why: diagOnly},
-	32: {Code: "CANNOT_GET_FIELD_TAG", Severity: SeverityMonitor, Category: "INTERNAL_OTHER",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	33: {Code: "FIELD_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_OTHER",
-		Treatment: BySeries, Watch: "NVLINK",
-		By:  "DCGM_EXP_FABRIC_STATE",
-		Why: "reported both for degraded bandwidth and for a lost route; the fabric rules distinguish them"},
-	34: {Code: "FIELD_THRESHOLD", Severity: SeverityMonitor, Category: "PERF_VIOLATION", Treatment: Informational,
-		Why: diagMonitor},
-	35: {Code: "FIELD_VIOLATION_DBL", Severity: SeverityIsolate, Category: "PERF_VIOLATION", Why: diagOnly},
-	36: {Code: "FIELD_THRESHOLD_DBL", Severity: SeverityIsolate, Category: "PERF_VIOLATION", Why: noRule},
-	37: {Code: "UNSUPPORTED_FIELD_TYPE", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
-	38: {Code: "FIELD_THRESHOLD_TS", Severity: SeverityIsolate, Category: "PERF_THRESHOLD", Why: diagOnly},
-	39: {Code: "FIELD_THRESHOLD_TS_DBL", Severity: SeverityIsolate, Category: "PERF_THRESHOLD", Why: diagOnly},
-	40: {Code: "THERMAL_VIOLATIONS", Severity: SeverityMonitor, Category: "HARDWARE_THERMAL",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	41: {Code: "THERMAL_VIOLATIONS_TS", Severity: SeverityMonitor, Category: "HARDWARE_THERMAL",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	42: {Code: "TEMP_VIOLATION", Severity: SeverityMonitor, Category: "HARDWARE_THERMAL", Treatment: Informational,
-		Why: diagMonitor},
-	43: {Code: "THROTTLING_VIOLATION", Alias: "CLOCKS_EVENT_VIOLATION",
-		Severity: SeverityMonitor, Category: "HARDWARE_OTHER", Treatment: Informational,
-		Why: diagMonitor},
-	44: {Code: "INTERNAL", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
-	45: {Code: "PCIE_GENERATION", Severity: SeverityTriage, Category: "HARDWARE_PCIE", Why: diagOnly},
-	46: {Code: "PCIE_WIDTH", Severity: SeverityConfig, Category: "HARDWARE_PCIE", Why: diagOnly},
-	47: {Code: "ABORTED", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	48: {Code: "TEST_DISABLED", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	49: {Code: "CANNOT_GET_STAT", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
-	50: {Code: "STRESS_LEVEL", Severity: SeverityTriage, Category: "PERF_THRESHOLD", Why: diagOnly},
-	51: {Code: "CUDA_API", Severity: SeverityMonitor, Category: "SOFTWARE_CUDA", Treatment: Informational,
-		Why: diagMonitor},
-	52: {Code: "FAULTY_MEMORY", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: noRule},
-	53: {Code: "CANNOT_SET_WATCHES", Severity: SeverityMonitor, Category: "INTERNAL_OTHER",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	54: {Code: "CUDA_UNBOUND", Severity: SeverityTriage, Category: "SOFTWARE_CUDA", Why: diagOnly},
-	55: {Code: "ECC_DISABLED", Severity: SeverityConfig, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	56: {Code: "MEMORY_ALLOC", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	57: {Code: "CUDA_DBE", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	58: {Code: "MEMORY_MISMATCH", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	59: {Code: "CUDA_DEVICE", Severity: SeverityTriage, Category: "SOFTWARE_CUDA", Why: diagOnly},
-	60: {Code: "ECC_UNSUPPORTED", Severity: SeverityConfig, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	61: {Code: "ECC_PENDING", Severity: SeverityMonitor, Category: "HARDWARE_MEMORY", Treatment: Informational,
-		Why: diagMonitor},
-	62: {Code: "MEMORY_BANDWIDTH", Severity: SeverityTriage, Category: "PERF_THRESHOLD", Why: diagOnly},
-	63: {Code: "TARGET_POWER", Severity: SeverityTriage, Category: "HARDWARE_POWER", Why: diagOnly},
-	64: {Code: "API_FAIL", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	65: {Code: "API_FAIL_GPU", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	66: {Code: "CUDA_CONTEXT", Severity: SeverityTriage, Category: "SOFTWARE_CUDA", Why: diagOnly},
-	67: {Code: "DCGM_API", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
-	68: {Code: "CONCURRENT_GPUS", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	69: {Code: "TOO_MANY_ERRORS", Severity: SeverityMonitor, Category: "SOFTWARE_OTHER", Treatment: Informational,
-		Why: diagMonitor},
-	70: {Code: "NVLINK_CRC_ERROR_THRESHOLD", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK", Why: noRule},
-	71: {Code: "NVLINK_ERROR_CRITICAL", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK",
-		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
-		Why:       "remains from the first link error until the driver is reloaded; the NVLink rules look for new errors"},
-	72: {Code: "ENFORCED_POWER_LIMIT", Severity: SeverityConfig, Category: "HARDWARE_POWER", Why: diagOnly},
-	73: {Code: "MEMORY_ALLOC_HOST", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	74: {Code: "GPU_OP_MODE", Severity: SeverityMonitor, Category: "SOFTWARE_CONFIG", Treatment: Informational,
-		Why: diagMonitor},
-	75: {Code: "NO_MEMORY_CLOCKS", Severity: SeverityMonitor, Category: "HARDWARE_MEMORY",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	76: {Code: "NO_GRAPHICS_CLOCKS", Severity: SeverityMonitor, Category: "HARDWARE_OTHER",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	77: {Code: "HAD_TO_RESTORE_STATE", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	78: {Code: "L1TAG_UNSUPPORTED", Severity: SeverityConfig, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	79: {Code: "L1TAG_MISCOMPARE", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	80: {Code: "ROW_REMAP_FAILURE", Severity: SeverityReset, Category: "HARDWARE_MEMORY", Treatment: BySeries,
-		By: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Why: "fails as long as the remapping failure is reported; after XID 64, until the engine restarts"},
-	81: {Code: "UNCONTAINED_ERROR", Severity: SeverityIsolate, Category: "SOFTWARE_XID", Treatment: ByXID,
-		Why: "repeats XID 95 until the engine restarts"},
-	82: {Code: "EMPTY_GPU_LIST", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	83: {Code: "DBE_PENDING_PAGE_RETIREMENTS", Severity: SeverityReset, Category: "HARDWARE_MEMORY",
-		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_RETIRED_PENDING", Why: "repeats the pending page"},
-	84: {Code: "UNCORRECTABLE_ROW_REMAP", Severity: SeverityReset, Category: "HARDWARE_MEMORY",
-		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", Why: "repeats the remapped row, which stays remapped"},
-	85: {Code: "PENDING_ROW_REMAP", Severity: SeverityReset, Category: "HARDWARE_MEMORY", Treatment: BySeries,
-		By: "DCGM_FI_DEV_ROW_REMAP_PENDING", Why: "repeats the pending remapping"},
-	86:  {Code: "BROKEN_P2P_MEMORY_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_OTHER", Why: diagOnly},
-	87:  {Code: "BROKEN_P2P_WRITER_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_OTHER", Why: diagOnly},
-	88:  {Code: "NVSWITCH_NVLINK_DOWN", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK", Why: diagOnly},
-	89:  {Code: "EUD_BINARY_PERMISSIONS", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	90:  {Code: "EUD_NON_ROOT_USER", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	91:  {Code: "EUD_SPAWN_FAILURE", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	92:  {Code: "EUD_TIMEOUT", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	93:  {Code: "EUD_ZOMBIE", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	94:  {Code: "EUD_NON_ZERO_EXIT_CODE", Severity: SeverityTriage, Category: "SOFTWARE_EUD", Why: diagOnly},
-	95:  {Code: "EUD_TEST_FAILED", Severity: SeverityIsolate, Category: "SOFTWARE_EUD", Why: diagOnly},
-	96:  {Code: "FILE_CREATE_PERMISSIONS", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	97:  {Code: "PAUSE_RESUME_FAILED", Severity: SeverityTriage, Category: "INTERNAL_OTHER", Why: diagOnly},
-	98:  {Code: "PCIE_H_REPLAY_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_PCIE", Why: diagOnly},
-	99:  {Code: "GPU_EXPECTED_NVLINKS_UP", Severity: SeverityTriage, Category: "HARDWARE_NVLINK", Why: diagOnly},
-	100: {Code: "NVSWITCH_EXPECTED_NVLINKS_UP", Severity: SeverityTriage, Category: "HARDWARE_NVLINK", Why: diagOnly},
-	101: {Code: "XID_ERROR", Severity: SeverityTriage, Category: "SOFTWARE_XID", Treatment: ByXID,
-		Why: "repeats an XID until the engine restarts"},
-	102: {Code: "SBE_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	103: {Code: "DBE_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	104: {Code: "PCIE_REPLAY_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_PCIE", Why: diagOnly},
-	105: {Code: "SBE_THRESHOLD_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	106: {Code: "DBE_THRESHOLD_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	107: {Code: "PCIE_REPLAY_THRESHOLD_VIOLATION", Severity: SeverityIsolate, Category: "HARDWARE_PCIE",
-		Why: diagOnly},
-	108: {Code: "CUDA_FM_NOT_INITIALIZED", Severity: SeverityMonitor, Category: "SOFTWARE_CUDA",
-		Treatment: Informational,
-		Why:       diagMonitor},
-	109: {Code: "SXID_ERROR", Severity: SeverityIsolate, Category: "SOFTWARE_XID", Why: diagOnly},
-	110: {Code: "GFLOPS_THRESHOLD_VIOLATION", Severity: SeverityTriage, Category: "PERF_VIOLATION", Why: diagOnly},
-	111: {Code: "NAN_VALUE", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	112: {Code: "FABRIC_MANAGER_TRAINING_ERROR", Severity: SeverityConfig, Category: "SOFTWARE_CUDA", Why: diagOnly},
-	113: {Code: "BROKEN_P2P_PCIE_MEMORY_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_PCIE", Why: diagOnly},
-	114: {Code: "BROKEN_P2P_PCIE_WRITER_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_PCIE", Why: diagOnly},
-	115: {Code: "BROKEN_P2P_NVLINK_MEMORY_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK",
-		Why: diagOnly},
-	116: {Code: "BROKEN_P2P_NVLINK_WRITER_DEVICE", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK",
-		Why: diagOnly},
-	117: {Code: "TEST_SKIPPED", Severity: SeverityConfig, Category: "SOFTWARE_CONFIG", Why: diagOnly},
-	118: {Code: "SRAM_THRESHOLD", Severity: SeverityIsolate, Category: "HARDWARE_MEMORY", Why: diagOnly},
-	119: {Code: "NVLINK_EFFECTIVE_BER_THRESHOLD", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK",
-		Why: noRule},
-	120: {Code: "FALLEN_OFF_BUS", Severity: SeverityIsolate, Category: "HARDWARE_OTHER", Treatment: ByXID,
-		Why: "repeats XID 79 until the engine restarts"},
-	121: {Code: "NVLINK_SYMBOL_BER_THRESHOLD", Severity: SeverityIsolate, Category: "HARDWARE_NVLINK", Why: noRule},
-	122: {Code: "IMEX_UNHEALTHY", Severity: SeverityIsolate, Category: "SOFTWARE_OTHER", Why: noRule},
-	123: {Code: "FABRIC_PROBE_STATE", Severity: SeverityMonitor, Category: "HARDWARE_NVLINK",
-		Treatment: BySeries,
-		By:        "DCGM_EXP_FABRIC_STATE",
-		Why:       "repeats the fabric registration state; also fails if NVML is too old to report it"},
-	124: {Code: "BINARY_PERMISSIONS", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	125: {Code: "GPU_RECOVERY_RESET", Severity: SeverityReset, Category: "HARDWARE_OTHER", Treatment: BySeries,
-		By: "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", Why: "repeats the requested recovery action"},
-	126: {Code: "GPU_RECOVERY_REBOOT", Severity: SeverityIsolate, Category: "HARDWARE_OTHER", Treatment: BySeries,
-		By: "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", Why: "repeats the requested recovery action"},
-	127: {Code: "GPU_RECOVERY_DRAIN_P2P", Severity: SeverityReset, Category: "HARDWARE_OTHER", Treatment: BySeries,
-		By: "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", Why: "repeats the requested recovery action"},
-	128: {Code: "GPU_RECOVERY_DRAIN_RESET", Severity: SeverityReset, Category: "HARDWARE_OTHER",
-		Treatment: BySeries,
-		By:        "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", Why: "repeats the requested recovery action"},
-	129: {Code: "NCCL_ERROR", Severity: SeverityReset, Category: "HARDWARE_OTHER", Why: diagOnly},
-	130: {Code: "RETEST_REQUESTED", Severity: SeverityTriage, Category: "SOFTWARE_OTHER", Why: diagOnly},
-	131: {Code: "CONTAINED_ERROR", Severity: SeverityMonitor, Category: "SOFTWARE_XID", Treatment: ByXID,
-		Why: "repeats XID 94 until the engine restarts"},
-	132: {Code: "UNCORRECTABLE_ROW_REMAP_LIMIT", Severity: SeverityTriage, Category: "HARDWARE_MEMORY", Why: noRule},
-	133: {Code: "CPU_SDC_TEST_FAILED", Severity: SeverityUnknown, Category: "SOFTWARE_CPU_SDC",
-		Why: "added in DCGM 4.6.1; its severity is not published"},
+	0: {"OK", SeverityNone, "NONE", passes},
+	1: {"UNKNOWN", SeverityUnknown, "NONE", notClassified},
+	2: {"UNRECOGNIZED", SeverityUnknown, "NONE", notClassified},
+	3: {"PCI_REPLAY_RATE", SeverityIsolate, "HARDWARE_PCIE", noRule},
+	4: {"VOLATILE_DBE_DETECTED", SeverityIsolate, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+			"fails until the driver is reloaded; the ECC rule has its own memory")},
+	5: {"VOLATILE_SBE_DETECTED", SeverityMonitor, "HARDWARE_MEMORY", diagMonitor},
+	6: {"PENDING_PAGE_RETIREMENTS", SeverityReset, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_RETIRED_PENDING", "repeats the pending page, and XID 63 until the engine restarts")},
+	7: {"RETIRED_PAGES_LIMIT", SeverityIsolate, "HARDWARE_MEMORY", noRule},
+	8: {"RETIRED_PAGES_DBE_LIMIT", SeverityIsolate, "HARDWARE_MEMORY", noRule},
+	9: {"CORRUPT_INFOROM", SeverityTriage, "HARDWARE_OTHER", noRule},
+	10: {"CLOCK_THROTTLE_THERMAL", SeverityMonitor, "HARDWARE_THERMAL",
+		informational("warns about any software thermal slowdown in the last minute; " +
+			"hardware slowdown has its own rule")},
+	11: {"POWER_UNREADABLE", SeverityMonitor, "HARDWARE_POWER",
+		informational("the GPU works; its power reading is missing from the page as well")},
+	12: {"CLOCK_THROTTLE_POWER", SeverityMonitor, "HARDWARE_POWER",
+		informational("warns whenever the power limit reduced the clocks in the last minute; " +
+			"power brake has its own rule")},
+	13: {"NVLINK_ERROR_THRESHOLD", SeverityIsolate, "HARDWARE_NVLINK", noRule},
+	14: {"NVLINK_DOWN", SeverityTriage, "HARDWARE_NVLINK", noRule},
+	15: {"NVSWITCH_FATAL_ERROR", SeverityIsolate, "HARDWARE_NVSWITCH", noRule},
+	16: {"NVSWITCH_NON_FATAL_ERROR", SeverityMonitor, "HARDWARE_NVSWITCH",
+		Reason{Why: "covered by the alert NVSwitchWarning; no GPU verdict uses it"}},
+	17: {"NVSWITCH_DOWN", SeverityMonitor, "HARDWARE_NVSWITCH", diagMonitor},
+	18: {"NO_ACCESS_TO_FILE", SeverityConfig, "SOFTWARE_OTHER", diagOnly},
+	19: {"NVML_API", SeverityMonitor, "SOFTWARE_LIBRARY", diagMonitor},
+	20: {"DEVICE_COUNT_MISMATCH", SeverityConfig, "SOFTWARE_OTHER", diagOnly},
+	21: {"BAD_PARAMETER", SeverityUnknown, "INTERNAL_OTHER", diagOnly},
+	22: {"CANNOT_OPEN_LIB", SeverityTriage, "SOFTWARE_LIBRARY", diagOnly},
+	23: {"DENYLISTED_DRIVER", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	24: {"NVML_LIB_BAD", SeverityIsolate, "SOFTWARE_LIBRARY", diagOnly},
+	25: {"GRAPHICS_PROCESSES", SeverityReset, "SOFTWARE_OTHER", diagOnly},
+	26: {"HOSTENGINE_CONN", SeverityMonitor, "INTERNAL_OTHER", diagMonitor},
+	27: {"FIELD_QUERY", SeverityMonitor, "INTERNAL_OTHER", diagMonitor},
+	28: {"BAD_CUDA_ENV", SeverityConfig, "SOFTWARE_CUDA", diagOnly},
+	29: {"PERSISTENCE_MODE", SeverityConfig, "SOFTWARE_OTHER", diagOnly},
+	30: {"LOW_BANDWIDTH", SeverityTriage, "HARDWARE_PCIE", diagOnly},
+	31: {"HIGH_LATENCY", SeverityTriage, "HARDWARE_PCIE", diagOnly},
+	32: {"CANNOT_GET_FIELD_TAG", SeverityMonitor, "INTERNAL_OTHER", diagMonitor},
+	33: {"FIELD_VIOLATION", SeverityIsolate, "HARDWARE_OTHER", Reason{
+		Treatment: BySeries, Watch: "NVLINK", By: FabricState,
+		Why: "reported both for degraded bandwidth and for a lost route; the fabric rules distinguish them",
+	}},
+	34: {"FIELD_THRESHOLD", SeverityMonitor, "PERF_VIOLATION", diagMonitor},
+	35: {"FIELD_VIOLATION_DBL", SeverityIsolate, "PERF_VIOLATION", diagOnly},
+	36: {"FIELD_THRESHOLD_DBL", SeverityIsolate, "PERF_VIOLATION", noRule},
+	37: {"UNSUPPORTED_FIELD_TYPE", SeverityTriage, "INTERNAL_OTHER", diagOnly},
+	38: {"FIELD_THRESHOLD_TS", SeverityIsolate, "PERF_THRESHOLD", diagOnly},
+	39: {"FIELD_THRESHOLD_TS_DBL", SeverityIsolate, "PERF_THRESHOLD", diagOnly},
+	40: {"THERMAL_VIOLATIONS", SeverityMonitor, "HARDWARE_THERMAL", diagMonitor},
+	41: {"THERMAL_VIOLATIONS_TS", SeverityMonitor, "HARDWARE_THERMAL", diagMonitor},
+	42: {"TEMP_VIOLATION", SeverityMonitor, "HARDWARE_THERMAL", diagMonitor},
+	43: {"THROTTLING_VIOLATION", SeverityMonitor, "HARDWARE_OTHER", diagMonitor},
+	44: {"INTERNAL", SeverityTriage, "INTERNAL_OTHER", diagOnly},
+	45: {"PCIE_GENERATION", SeverityTriage, "HARDWARE_PCIE", diagOnly},
+	46: {"PCIE_WIDTH", SeverityConfig, "HARDWARE_PCIE", diagOnly},
+	47: {"ABORTED", SeverityConfig, "SOFTWARE_OTHER", diagOnly},
+	48: {"TEST_DISABLED", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	49: {"CANNOT_GET_STAT", SeverityTriage, "INTERNAL_OTHER", diagOnly},
+	50: {"STRESS_LEVEL", SeverityTriage, "PERF_THRESHOLD", diagOnly},
+	51: {"CUDA_API", SeverityMonitor, "SOFTWARE_CUDA", diagMonitor},
+	52: {"FAULTY_MEMORY", SeverityIsolate, "HARDWARE_MEMORY", noRule},
+	53: {"CANNOT_SET_WATCHES", SeverityMonitor, "INTERNAL_OTHER", diagMonitor},
+	54: {"CUDA_UNBOUND", SeverityTriage, "SOFTWARE_CUDA", diagOnly},
+	55: {"ECC_DISABLED", SeverityConfig, "HARDWARE_MEMORY", diagOnly},
+	56: {"MEMORY_ALLOC", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	57: {"CUDA_DBE", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	58: {"MEMORY_MISMATCH", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	59: {"CUDA_DEVICE", SeverityTriage, "SOFTWARE_CUDA", diagOnly},
+	60: {"ECC_UNSUPPORTED", SeverityConfig, "HARDWARE_MEMORY", diagOnly},
+	61: {"ECC_PENDING", SeverityMonitor, "HARDWARE_MEMORY", diagMonitor},
+	62: {"MEMORY_BANDWIDTH", SeverityTriage, "PERF_THRESHOLD", diagOnly},
+	63: {"TARGET_POWER", SeverityTriage, "HARDWARE_POWER", diagOnly},
+	64: {"API_FAIL", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	65: {"API_FAIL_GPU", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	66: {"CUDA_CONTEXT", SeverityTriage, "SOFTWARE_CUDA", diagOnly},
+	67: {"DCGM_API", SeverityTriage, "INTERNAL_OTHER", diagOnly},
+	68: {"CONCURRENT_GPUS", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	69: {"TOO_MANY_ERRORS", SeverityMonitor, "SOFTWARE_OTHER", diagMonitor},
+	70: {"NVLINK_CRC_ERROR_THRESHOLD", SeverityIsolate, "HARDWARE_NVLINK", noRule},
+	71: {"NVLINK_ERROR_CRITICAL", SeverityIsolate, "HARDWARE_NVLINK",
+		bySeries("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+			"remains from the first link error until the driver is reloaded; the NVLink rules look for new errors")},
+	72: {"ENFORCED_POWER_LIMIT", SeverityConfig, "HARDWARE_POWER", diagOnly},
+	73: {"MEMORY_ALLOC_HOST", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	74: {"GPU_OP_MODE", SeverityMonitor, "SOFTWARE_CONFIG", diagMonitor},
+	75: {"NO_MEMORY_CLOCKS", SeverityMonitor, "HARDWARE_MEMORY", diagMonitor},
+	76: {"NO_GRAPHICS_CLOCKS", SeverityMonitor, "HARDWARE_OTHER", diagMonitor},
+	77: {"HAD_TO_RESTORE_STATE", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	78: {"L1TAG_UNSUPPORTED", SeverityConfig, "SOFTWARE_OTHER", diagOnly},
+	79: {"L1TAG_MISCOMPARE", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	80: {"ROW_REMAP_FAILURE", SeverityReset, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_ROW_REMAP_FAILURE",
+			"fails as long as the remapping failure is reported; after XID 64, until the engine restarts")},
+	81: {"UNCONTAINED_ERROR", SeverityIsolate, "SOFTWARE_XID", byXID("repeats XID 95 until the engine restarts")},
+	82: {"EMPTY_GPU_LIST", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	83: {"DBE_PENDING_PAGE_RETIREMENTS", SeverityReset, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_RETIRED_PENDING", "repeats the pending page")},
+	84: {"UNCORRECTABLE_ROW_REMAP", SeverityReset, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "repeats the remapped row, which stays remapped")},
+	85: {"PENDING_ROW_REMAP", SeverityReset, "HARDWARE_MEMORY",
+		bySeries("DCGM_FI_DEV_ROW_REMAP_PENDING", "repeats the pending remapping")},
+	86:  {"BROKEN_P2P_MEMORY_DEVICE", SeverityIsolate, "HARDWARE_OTHER", diagOnly},
+	87:  {"BROKEN_P2P_WRITER_DEVICE", SeverityIsolate, "HARDWARE_OTHER", diagOnly},
+	88:  {"NVSWITCH_NVLINK_DOWN", SeverityIsolate, "HARDWARE_NVLINK", diagOnly},
+	89:  {"EUD_BINARY_PERMISSIONS", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	90:  {"EUD_NON_ROOT_USER", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	91:  {"EUD_SPAWN_FAILURE", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	92:  {"EUD_TIMEOUT", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	93:  {"EUD_ZOMBIE", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	94:  {"EUD_NON_ZERO_EXIT_CODE", SeverityTriage, "SOFTWARE_EUD", diagOnly},
+	95:  {"EUD_TEST_FAILED", SeverityIsolate, "SOFTWARE_EUD", diagOnly},
+	96:  {"FILE_CREATE_PERMISSIONS", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	97:  {"PAUSE_RESUME_FAILED", SeverityTriage, "INTERNAL_OTHER", diagOnly},
+	98:  {"PCIE_H_REPLAY_VIOLATION", SeverityIsolate, "HARDWARE_PCIE", diagOnly},
+	99:  {"GPU_EXPECTED_NVLINKS_UP", SeverityTriage, "HARDWARE_NVLINK", diagOnly},
+	100: {"NVSWITCH_EXPECTED_NVLINKS_UP", SeverityTriage, "HARDWARE_NVLINK", diagOnly},
+	101: {"XID_ERROR", SeverityTriage, "SOFTWARE_XID", byXID("repeats an XID until the engine restarts")},
+	102: {"SBE_VIOLATION", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	103: {"DBE_VIOLATION", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	104: {"PCIE_REPLAY_VIOLATION", SeverityIsolate, "HARDWARE_PCIE", diagOnly},
+	105: {"SBE_THRESHOLD_VIOLATION", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	106: {"DBE_THRESHOLD_VIOLATION", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	107: {"PCIE_REPLAY_THRESHOLD_VIOLATION", SeverityIsolate, "HARDWARE_PCIE", diagOnly},
+	108: {"CUDA_FM_NOT_INITIALIZED", SeverityMonitor, "SOFTWARE_CUDA", diagMonitor},
+	109: {"SXID_ERROR", SeverityIsolate, "SOFTWARE_XID", diagOnly},
+	110: {"GFLOPS_THRESHOLD_VIOLATION", SeverityTriage, "PERF_VIOLATION", diagOnly},
+	111: {"NAN_VALUE", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	112: {"FABRIC_MANAGER_TRAINING_ERROR", SeverityConfig, "SOFTWARE_CUDA", diagOnly},
+	113: {"BROKEN_P2P_PCIE_MEMORY_DEVICE", SeverityIsolate, "HARDWARE_PCIE", diagOnly},
+	114: {"BROKEN_P2P_PCIE_WRITER_DEVICE", SeverityIsolate, "HARDWARE_PCIE", diagOnly},
+	115: {"BROKEN_P2P_NVLINK_MEMORY_DEVICE", SeverityIsolate, "HARDWARE_NVLINK", diagOnly},
+	116: {"BROKEN_P2P_NVLINK_WRITER_DEVICE", SeverityIsolate, "HARDWARE_NVLINK", diagOnly},
+	117: {"TEST_SKIPPED", SeverityConfig, "SOFTWARE_CONFIG", diagOnly},
+	118: {"SRAM_THRESHOLD", SeverityIsolate, "HARDWARE_MEMORY", diagOnly},
+	119: {"NVLINK_EFFECTIVE_BER_THRESHOLD", SeverityIsolate, "HARDWARE_NVLINK", noRule},
+	120: {"FALLEN_OFF_BUS", SeverityIsolate, "HARDWARE_OTHER", byXID("repeats XID 79 until the engine restarts")},
+	121: {"NVLINK_SYMBOL_BER_THRESHOLD", SeverityIsolate, "HARDWARE_NVLINK", noRule},
+	122: {"IMEX_UNHEALTHY", SeverityIsolate, "SOFTWARE_OTHER", noRule},
+	123: {"FABRIC_PROBE_STATE", SeverityMonitor, "HARDWARE_NVLINK",
+		bySeries("DCGM_EXP_FABRIC_STATE",
+			"repeats the fabric registration state; also fails if NVML is too old to report it")},
+	124: {"BINARY_PERMISSIONS", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	125: {"GPU_RECOVERY_RESET", SeverityReset, "HARDWARE_OTHER",
+		bySeries("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "repeats the requested recovery action")},
+	126: {"GPU_RECOVERY_REBOOT", SeverityIsolate, "HARDWARE_OTHER",
+		bySeries("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "repeats the requested recovery action")},
+	127: {"GPU_RECOVERY_DRAIN_P2P", SeverityReset, "HARDWARE_OTHER",
+		bySeries("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "repeats the requested recovery action")},
+	128: {"GPU_RECOVERY_DRAIN_RESET", SeverityReset, "HARDWARE_OTHER",
+		bySeries("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "repeats the requested recovery action")},
+	129: {"NCCL_ERROR", SeverityReset, "HARDWARE_OTHER", diagOnly},
+	130: {"RETEST_REQUESTED", SeverityTriage, "SOFTWARE_OTHER", diagOnly},
+	131: {"CONTAINED_ERROR", SeverityMonitor, "SOFTWARE_XID", byXID("repeats XID 94 until the engine restarts")},
+	132: {"UNCORRECTABLE_ROW_REMAP_LIMIT", SeverityTriage, "HARDWARE_MEMORY", noRule},
+	133: {"CPU_SDC_TEST_FAILED", SeverityUnknown, "SOFTWARE_CPU_SDC",
+		Reason{Why: "added in DCGM 4.6.1; its severity is not published"}},
 }

@@ -19,7 +19,8 @@ func IsOwnLabel(name string) bool {
 	if strings.HasPrefix(name, "dra_") || strings.HasPrefix(name, "DCGM_") || slices.Contains(ownLabels[:], name) {
 		return true
 	}
-	return slices.ContainsFunc(families[:], func(f Family) bool { return f.hasOwners() && slices.Contains(f.Labels, name) })
+	has := func(f Family) bool { return f.hasOwners() && slices.Contains(f.Labels, name) }
+	return slices.ContainsFunc(families[:], has)
 }
 
 // hasOwners reports whether series of the family can have the labels of an owner.

@@ -1,10 +1,10 @@
 package catalog
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +26,7 @@ type Named struct {
 var index = sync.OnceValue(func() map[string]int {
 	names := make(map[string]int, 2*len(entries))
 	for i := range entries {
-		for name := range entries[i].names() {
+		for _, name := range entries[i].names() {
 			names[name] = i
 		}
 	}
@@ -41,17 +41,12 @@ var index = sync.OnceValue(func() map[string]int {
 	return names
 })
 
-// names yields all names of the entry. Some may be repeated.
-func (e *Entry) names() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		_ = yield(e.Name) && yield(e.Classic) && yield(e.Current) && !slices.ContainsFunc(e.Aliases, func(name string) bool { return !yield(name) })
-	}
-}
+// names returns all names of the entry. Some may be repeated.
+func (e *Entry) names() []string { return append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) }
 
 // position returns the position of an ID in entries.
 func position(id gpu.FieldID) (int, bool) {
-	i := sort.Search(len(entries), func(i int) bool { return entries[i].ID >= id })
-	return i, i < len(entries) && entries[i].ID == id
+	return slices.BinarySearchFunc(entries[:], id, func(e Entry, id gpu.FieldID) int { return cmp.Compare(e.ID, id) })
 }
 
 // ByID returns the entry of an ID.
@@ -63,15 +58,7 @@ func ByID(id gpu.FieldID) (Entry, bool) {
 }
 
 // All yields all entries in order of their IDs.
-func All() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for i := range entries {
-			if !yield(entries[i]) {
-				return
-			}
-		}
-	}
-}
+func All() iter.Seq[Entry] { return slices.Values(entries[:]) }
 
 // Lookup resolves a name of either vocabulary, or an older name. Matching is exact.
 func Lookup(name string) (Named, bool) {
@@ -93,7 +80,7 @@ func Search(words ...string) []Entry {
 			continue
 		}
 		text := []string{strings.ToLower(e.Help), strings.ToLower(string(e.Unit)), strconv.Itoa(int(e.ID))}
-		for name := range e.names() {
+		for _, name := range e.names() {
 			text = append(text, strings.ToLower(name))
 		}
 		hit := true
@@ -114,11 +101,7 @@ func Words() []string {
 	seen := map[string]bool{}
 	isNoLetter := func(r rune) bool { return !unicode.IsLetter(r) }
 	for i := range entries {
-		texts := []string{entries[i].Help}
-		for name := range entries[i].names() {
-			texts = append(texts, name)
-		}
-		for _, text := range texts {
+		for _, text := range append(entries[i].names(), entries[i].Help) {
 			for word := range strings.FieldsFuncSeq(strings.ToLower(text), isNoLetter) {
 				seen[word] = len(word) >= 4
 			}

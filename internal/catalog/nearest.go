@@ -22,7 +22,8 @@ func Nearest(name string) string {
 		if written == name && known != upper { // names of 1.x are in lower case
 			return
 		}
-		if strings.HasPrefix(upper, name+"_") && (longer == "" || len(known) < len(longer) || len(known) == len(longer) && known < longer) {
+		isShorter := len(known) < len(longer) || len(known) == len(longer) && known < longer
+		if strings.HasPrefix(upper, name+"_") && (longer == "" || isShorter) {
 			longer = known
 		}
 		d := text.Distance(name, upper, limit)

@@ -1,27 +1,14 @@
 package catalog
 
-// A Vocabulary is a set of names and units of families.
-type Vocabulary uint8
+// A Vocabulary is a set of names and units of families: a word of the --vocabulary flag.
+type Vocabulary string
 
 // The vocabularies. Classic is the default.
 const (
-	Classic Vocabulary = iota // the names and units of dcgm-exporter 4.8
-	Current                   // those of 4.9
-	Both                      // both families, from the same sample
+	Classic Vocabulary = "classic" // the names and units of dcgm-exporter 4.8
+	Current Vocabulary = "current" // those of 4.9
+	Both    Vocabulary = "both"    // both families, from the same sample
 )
-
-// String returns the word of the --vocabulary flag.
-func (v Vocabulary) String() string { return [...]string{"classic", "current", "both"}[v] }
-
-// ParseVocabulary returns the vocabulary of a word, and whether there is one.
-func ParseVocabulary(word string) (Vocabulary, bool) {
-	for _, v := range []Vocabulary{Classic, Current, Both} {
-		if v.String() == word {
-			return v, true
-		}
-	}
-	return Classic, false
-}
 
 // Rename resolves name and the name of the same measurement in v. Values of the family to are those of from
 // times from.Scale / to.Scale. It returns false if v already has the name, if the name is in neither

@@ -12,8 +12,8 @@ type XID struct {
 	Why    string // why the class differs from what the actions suggest; empty if it does not
 }
 
-// XIDMessage returns the meaning of an XID for the err_msg label: "No Error" for 0, "Unknown Error" for a code without a
-// published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors), whose catalog ends at 172.
+// XIDMessage returns the meaning of an XID for the err_msg label: "No Error" for 0, "Unknown Error" for a code without
+// a published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors), whose catalog ends at 172.
 func XIDMessage(code int64) string {
 	if m := XIDOf(code); m.text != "" {
 		return m.text
@@ -46,6 +46,9 @@ func AlertXIDs() []int64 { return []int64{48, 63, 64, 74, 79, 92, 94, 95, 119, 1
 const (
 	badPushBuffer  = "Invalid or corrupted push buffer stream"
 	videoException = "Video processor exception"
+
+	recordingFailure = "ECC page retirement or row remapper recording failure"
+	inforomWear      = "Non-fatal violation of provisioned InfoROM wear limit"
 
 	// The actions come from the resolution buckets of NVIDIA's catalog. It covers Ampere and later, and lists codes
 	// that only older GPUs report as unused.
@@ -144,7 +147,7 @@ var xids = [...]XID{
 	61:  {"Internal micro-controller breakpoint/warning", XIDHardware, contactVendor, "", xidUnused, oldBoard},
 	62:  {"Internal micro-controller halt", XIDHardware, resetGPU, contactVendor, xidCatalog, ""},
 	63:  {"ECC page retirement or row remapping recording event", XIDContained, nothing, "", xidCatalog, ""},
-	64:  {"ECC page retirement or row remapper recording failure", XIDRepairFailed, resetGPU, contactVendor, xidCatalog, ""},
+	64:  {recordingFailure, XIDRepairFailed, resetGPU, contactVendor, xidCatalog, ""},
 	65:  {videoException, XIDApplication, contactVendor, "", xidUnused, ""},
 	66:  {"Illegal access by driver", XIDDriver, nothing, checkDriver, xidCatalog, ""},
 	67:  {"Illegal access by driver", XIDDriver, nothing, contactVendor, xidCatalog, ""},
@@ -170,7 +173,7 @@ var xids = [...]XID{
 	88:  {"NVDEC3 Error", XIDApplication, restartApp, contactVendor, xidCatalog, ""},
 	89:  {"NVDEC4 Error", XIDApplication, restartApp, contactVendor, xidCatalog, ""},
 	92:  {"High single-bit ECC error rate", XIDContained, nothing, contactVendor, xidCatalog, ""},
-	93:  {"Non-fatal violation of provisioned InfoROM wear limit", XIDDriver, nothing, contactVendor, xidCatalog, boardStorage},
+	93:  {inforomWear, XIDDriver, nothing, contactVendor, xidCatalog, boardStorage},
 	94:  {"Contained ECC error", XIDContained, restartApp, nothing, xidCatalog, ""},
 	95:  {"Uncontained ECC error", XIDMemory, resetGPU, nothing, xidCatalog, ""},
 	96:  {"NVDEC5 Error", XIDApplication, restartApp, contactVendor, xidCatalog, ""},

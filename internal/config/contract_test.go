@@ -24,7 +24,7 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 		taken[name] = false
 	}
 	var own []string
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		known := false
 		for _, name := range append(o.names(), o.variables()...) {
 			if _, ok := taken[name]; ok {

@@ -45,7 +45,7 @@ func (p *parser) applyDocument(doc *document) {
 		if _, given := p.origins[o.id()]; !ok || given {
 			continue
 		}
-		v := o.bind(c)
+		v := o.value
 		if o.key == "collection.interval" {
 			v = duration(&c.Collection.Interval, 0, "") // a bare number in a file would have no unit
 		}
@@ -222,7 +222,8 @@ func (r *reader) fields(fields []Field) {
 		case f.Name == "":
 			r.fail(f.Line, "metrics.fields: the name is missing")
 		case f.Type == "":
-			r.fail(f.Line, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
+			r.fail(f.Line, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped",
+				f.Name)
 		}
 		for _, other := range r.doc.fields {
 			if other.Name == f.Name && f.Name != "" {
@@ -248,7 +249,8 @@ func (r *reader) collections(list []collection) {
 		case general > 0:
 			r.fail(lines[i], "collections: a second collection of all fields, first on line %d", general)
 		case c.Every <= 0:
-			r.fail(lines[i], "collections: %q: every is missing or not above zero: expected a duration such as 30s", c.Name)
+			r.fail(lines[i], "collections: %q: every is missing or not above zero: expected a duration such as 30s",
+				c.Name)
 		default:
 			general = lines[i]
 			r.doc.scalars["collection.interval"] = scalar{c.Every.String(), lines[i]}

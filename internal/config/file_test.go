@@ -248,7 +248,7 @@ func TestFileHasEveryKey(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[file](), "")
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		if o.key != "" && !keys[o.key] {
 			t.Errorf("type file has no key %s of the option --%s, want one", o.key, o.name)
 		}

@@ -44,8 +44,8 @@ func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 			}
 			empty = false
 			if other := owners[j]; other != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %s is in watch group %q and also in %q (line %d): expected one group",
-					c.Path, g.Line, names[0], g.Name, other.Name, other.Line))
+				const clash = "%s:%d: %s is in watch group %q and also in %q (line %d): expected one group"
+				errs = append(errs, fmt.Errorf(clash, c.Path, g.Line, names[0], g.Name, other.Name, other.Line))
 				continue
 			}
 			owners[j], intervals[j] = g, g.Interval

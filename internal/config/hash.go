@@ -11,9 +11,9 @@ import (
 // bits, so that a float64 holds it exactly.
 func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
-	for _, o := range table() {
+	for _, o := range table(c) {
 		if !o.perNode {
-			fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).text())
+			fmt.Fprintf(h, "%s=%q\n", o.id(), o.text())
 		}
 	}
 	for _, f := range c.Metrics.Fields {

@@ -25,10 +25,10 @@ type Setting struct {
 // Settings returns all settings, section by section.
 func Settings() []Setting {
 	var all []Setting
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		s := Setting{
 			ID: o.id(), Section: o.section, Variables: o.variables(), Default: o.def, Help: o.help,
-			Expects: o.expects(), Key: o.key, Needs: o.needs, IsSwitch: o.isSwitch(),
+			Expects: o.expects(), Key: o.key, Needs: o.needs, IsSwitch: o.isBool,
 		}
 		if o.name != "" {
 			s.Flags = o.flags()
@@ -88,13 +88,13 @@ func (o *option) flags() []string {
 
 // expects describes the values of the option.
 func (o *option) expects() string {
-	if o.isSwitch() {
+	if o.isBool {
 		if o.def == "true" {
 			return "On unless set to false."
 		}
 		return "Off unless set."
 	}
-	return "Expects " + o.bind(&Config{}).form + "."
+	return "Expects " + o.form + "."
 }
 
 // wrap writes text in indented lines of at most helpWidth bytes.

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// IsProgramName reports whether an argument repeats the name of the program, as in "docker run IMAGE dcgm-exporter -f …".
+// IsProgramName reports whether an argument repeats the name of the program, as containers often do.
 func IsProgramName(arg string) bool { return path.Base(arg) == "dcgm-exporter" }
 
 // Parse parses the settings of a run. args are the arguments without the program name. env and readFile have the
@@ -27,7 +27,8 @@ func IsProgramName(arg string) bool { return path.Base(arg) == "dcgm-exporter" }
 func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
 	c, operands, err := ParseOperands(args, env, readFile)
 	if err == nil && len(operands) > 0 && IsProgramName(operands[0]) {
-		c.Notices = append(c.Notices, fmt.Sprintf("The argument %q has no effect: it repeats the name of the program.", operands[0]))
+		notice := fmt.Sprintf("The argument %q has no effect: it repeats the name of the program.", operands[0])
+		c.Notices = append(c.Notices, notice)
 		operands = operands[1:]
 	}
 	if err != nil || len(operands) == 0 {
@@ -36,14 +37,15 @@ func Parse(args []string, env func(string) (string, bool), readFile func(string)
 	return nil, fmt.Errorf("unexpected argument %q: all settings are flags (see --help)", operands[0])
 }
 
-// ParseOperands is like Parse for a subcommand with operands, such as file names. It also returns the operands. A single
-// "-" is an operand, and so is every argument after "--".
+// ParseOperands is like Parse for a subcommand with operands, such as file names. It also returns the operands. A
+// single "-" is an operand, and so is every argument after "--".
 func ParseOperands(
 	args []string, env func(string) (string, bool), readFile func(string) ([]byte, error),
 ) (*Config, []string, error) {
+	c := &Config{}
 	p := &parser{
-		options:  table(),
-		config:   &Config{},
+		options:  table(c),
+		config:   c,
 		origins:  map[string]origin{},
 		given:    map[string][]string{},
 		readFile: readFile,
@@ -110,8 +112,6 @@ func (o *option) id() string {
 	return o.env
 }
 
-func (o *option) isSwitch() bool { return o.bind(&Config{}).isBool }
-
 // names returns the names of the flag without dashes.
 func (o *option) names() []string { return strings.Fields(o.name + " " + o.alias) }
 
@@ -146,7 +146,7 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 	for i := range p.options {
 		o := &p.options[i]
 		for _, name := range o.names() {
-			flags.Var(recorder{o.isSwitch(), func(value string) error {
+			flags.Var(recorder{o.isBool, func(value string) error {
 				p.given[o.name] = append(p.given[o.name], value)
 				return nil
 			}}, name, "")
@@ -171,7 +171,8 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		// is not joined to it by "=". More flags may follow.
 		if o := p.switchNamed(before); o != nil && isBoolWord(rest[0]) {
 			p.given[o.name] = append(p.given[o.name], rest[0])
-			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.", before, rest[0], o.name)
+			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.",
+				before, rest[0], o.name)
 		} else {
 			operands = append(operands, rest[0])
 		}
@@ -184,7 +185,7 @@ func (p *parser) switchNamed(arg string) *option {
 	if !strings.HasPrefix(arg, "-") {
 		return nil
 	}
-	if o := p.lookup(strings.TrimLeft(arg, "-")); o != nil && o.isSwitch() {
+	if o := p.lookup(strings.TrimLeft(arg, "-")); o != nil && o.isBool {
 		return o
 	}
 	return nil
@@ -205,7 +206,7 @@ func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	spelled, _, _ := strings.Cut(args[at], "=")
 	name := strings.TrimLeft(spelled, "-")
 	if o := p.lookup(name); o != nil && !strings.HasPrefix(spelled, "---") {
-		return fmt.Errorf("%s needs a value: expected %s", spelled, o.bind(p.config).form)
+		return fmt.Errorf("%s needs a value: expected %s", spelled, o.form)
 	}
 	var known []string
 	for i := range p.options {
@@ -234,7 +235,6 @@ func (p *parser) lookup(name string) *option {
 func (p *parser) apply(env func(string) (string, bool)) {
 	for i := range p.options {
 		o := &p.options[i]
-		v := o.bind(p.config)
 		values, where := p.given[o.id()], origin{layerFlag, "--" + o.name}
 		for _, name := range o.variables() {
 			if s, ok := env(name); ok && s != "" && values == nil {
@@ -242,12 +242,12 @@ func (p *parser) apply(env func(string) (string, bool)) {
 			}
 		}
 		switch {
-		case v.isList && values != nil: // repeating the flag appends to the list
-			p.set(o, v, strings.Join(values, ","), where)
+		case o.isList && values != nil: // repeating the flag appends to the list
+			p.set(o, o.value, strings.Join(values, ","), where)
 		case values != nil: // the last one wins
-			p.set(o, v, values[len(values)-1], where)
+			p.set(o, o.value, values[len(values)-1], where)
 		case o.def != "": // tests ensure that every default is valid
-			p.set(o, v, o.def, origin{layerDefault, "the default of --" + o.name})
+			p.set(o, o.value, o.def, origin{layerDefault, "the default of --" + o.name})
 		}
 	}
 	if p.config.Path == "" {
@@ -294,7 +294,7 @@ func (p *parser) reportInvalid() {
 
 // useDefault sets the option to its default and warns.
 func (p *parser) useDefault(b badSetting, note string) {
-	_ = b.option.bind(p.config).set(b.option.def) // tests ensure that every default is valid
+	_ = b.option.set(b.option.def) // tests ensure that every default is valid
 	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, note)
 	delete(p.origins, b.option.id())
 }

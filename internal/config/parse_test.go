@@ -149,10 +149,10 @@ func examples() map[string]struct {
 func TestSpellings(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // notices contain the spelling
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		t.Run(o.id(), func(t *testing.T) {
 			example, ok := examples()[o.id()]
-			if o.isSwitch() {
+			if o.isBool {
 				example.value = "true"
 				if o.def == "true" {
 					example.value = "false"
@@ -172,7 +172,7 @@ func TestSpellings(t *testing.T) {
 			for _, name := range o.names() {
 				for _, dashes := range []string{"-", "--"} {
 					spellings = append(spellings, []string{dashes + name + "=" + example.value})
-					if !o.isSwitch() {
+					if !o.isBool {
 						spellings = append(spellings, []string{dashes + name, example.value})
 					} else if example.value == "true" {
 						spellings = append(spellings, []string{dashes + name})
@@ -425,7 +425,7 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	help := Help()
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		if len(o.help) > 90 {
 			t.Errorf("help of %s has %d characters, want at most 90", o.id(), len(o.help))
 		}

@@ -31,8 +31,8 @@ func (p *parser) resolveConflicts() {
 	p.strict()
 	p.ownerLabels()
 	if i := c.Collection.Interval; i < shortInterval {
-		p.warn("%s is %v, which costs CPU in the exporter and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
-			p.label("collect-interval"), i)
+		p.warn("%s is %v, which costs CPU in the exporter and in the driver. "+
+			"A number without a unit is milliseconds: for 30 seconds, write 30s.", p.label("collect-interval"), i)
 	}
 	p.overridden("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
 	p.overridden("address", c.Web.SystemdSocket, "web-systemd-socket")
@@ -104,8 +104,8 @@ func (p *parser) label(name string) string {
 
 // isOn reports whether a switch is on, or another setting is not empty.
 func (p *parser) isOn(name string) bool {
-	v := p.lookup(name).bind(p.config)
-	return v.text() != "" && (!v.isBool || v.text() == "true")
+	o := p.lookup(name)
+	return o.text() != "" && (!o.isBool || o.text() == "true")
 }
 
 // notices adds a notice for each setting that was given and has no effect.
@@ -113,9 +113,10 @@ func (p *parser) notices() {
 	c := p.config
 	c.Notices = p.warnings
 	note := func(format string, args ...any) { c.Notices = append(c.Notices, fmt.Sprintf(format, args...)) }
+	defaults := table(&Config{})
 	for i := range p.options {
-		o := &p.options[i]
-		if o.isDefault(c) {
+		o, initial := &p.options[i], &defaults[i]
+		if (o.def == "" || initial.set(o.def) == nil) && o.text() == initial.text() {
 			continue
 		}
 		label := p.label(o.id())
@@ -145,13 +146,4 @@ func (p *parser) missing(o *option) string {
 		o = p.lookup(o.needs)
 	}
 	return ""
-}
-
-// isDefault reports whether the setting has its default value in c.
-func (o *option) isDefault(c *Config) bool {
-	v := o.bind(&Config{})
-	if o.def != "" && v.set(o.def) != nil {
-		return false
-	}
-	return v.text() == o.bind(c).text()
 }

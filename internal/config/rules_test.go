@@ -41,17 +41,17 @@ func TestStrict(t *testing.T) {
 // TestSettingsWithoutEffectHaveNotice checks that a setting without effect leads to a notice, and no other setting does.
 func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
-	for _, o := range table() {
+	for _, o := range table(&Config{}) {
 		example := examples()[o.id()]
-		if o.isSwitch() {
+		if o.isBool {
 			example.value = "true"
 			if o.def == "true" {
 				example.value = "false"
 			}
 		}
 		for need := o.needs; need != ""; {
-			other := (&parser{options: table()}).lookup(need)
-			if flag := "--" + need; other.isSwitch() {
+			other := (&parser{options: table(&Config{})}).lookup(need)
+			if flag := "--" + need; other.isBool {
 				example.with = append(example.with, flag)
 			} else {
 				example.with = append(example.with, flag+"="+examples()[need].value)

@@ -58,7 +58,8 @@ func formed[T any](v T, err error) (T, error) {
 }
 
 func boolean(p *bool) value {
-	v := parsed(p, "true or false", func(s string) (bool, error) { return formed(strconv.ParseBool(s)) }, strconv.FormatBool)
+	parse := func(s string) (bool, error) { return formed(strconv.ParseBool(s)) }
+	v := parsed(p, "true or false", parse, strconv.FormatBool)
 	v.isBool = true
 	return v
 }
@@ -107,10 +108,6 @@ func logLevel(p *string) value {
 	return v
 }
 
-func hostname(p *HostLabel) value {
-	return word(p, HostLabelLower, HostLabelUpper, HostLabelBoth)
-}
-
 // count accepts a number that is not negative. Like NVIDIA's dcgm-exporter, it also accepts 0x10 and 0b11.
 func count(p *int) value {
 	return parsed(p, "a number, 0 or more", func(s string) (int, error) {
@@ -143,8 +140,8 @@ func positive(p *int) value {
 }
 
 func seed(p *uint64) value {
-	return parsed(p, "a number, 0 or more", func(s string) (uint64, error) { return formed(strconv.ParseUint(s, 0, 64)) },
-		func(n uint64) string { return strconv.FormatUint(n, 10) })
+	parse := func(s string) (uint64, error) { return formed(strconv.ParseUint(s, 0, 64)) }
+	return parsed(p, "a number, 0 or more", parse, func(n uint64) string { return strconv.FormatUint(n, 10) })
 }
 
 // duration accepts a duration in Go's syntax. If unit is set, it also accepts a number of units, as NVIDIA's flags do.
@@ -255,15 +252,6 @@ func selector(p *gpu.Selector) value {
 	return parsed(p, selectorForm, parseSelector, formatSelector)
 }
 
-func vocabulary(p *catalog.Vocabulary) value {
-	return parsed(p, "classic, current or both", func(s string) (catalog.Vocabulary, error) {
-		if v, ok := catalog.ParseVocabulary(s); ok {
-			return v, nil
-		}
-		return 0, errForm
-	}, catalog.Vocabulary.String)
-}
-
 func configMap(p *ConfigMapName) value {
 	return parsed(p, "NAMESPACE:NAME or none", func(s string) (ConfigMapName, error) {
 		if s == "" || s == "none" {
@@ -284,10 +272,11 @@ func configMap(p *ConfigMapName) value {
 
 // listen accepts the address that a server listens on.
 func listen(p *string) value {
-	return parsed(p, "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400", func(s string) (string, error) {
+	const form = "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400"
+	return parsed(p, form, func(s string) (string, error) {
 		if scheme, _, ok := strings.Cut(s, "://"); ok {
-			return "", fmt.Errorf("cannot listen on %q, only on TCP; systemd can pass other sockets (--web-systemd-socket)",
-				scheme+"://")
+			const onlyTCP = "cannot listen on %q, only on TCP; systemd can pass other sockets (--web-systemd-socket)"
+			return "", fmt.Errorf(onlyTCP, scheme+"://")
 		}
 		host, port, err := net.SplitHostPort(s)
 		if err != nil || strings.Contains(host, " ") {

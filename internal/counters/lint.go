@@ -3,8 +3,8 @@ package counters
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
 // Lint returns a warning for every request whose type does not suit the field: a counter that can go down, a gauge that
-// only grows, or a label that is a measurement. It also warns of help texts that name a unit that the value does not have.
-// Such requests are used as they are.
+// only grows, or a label that is a measurement. It also warns of help texts that name a unit that the value does not
+// have. Such requests are used as they are.
 func Lint(requests []Request, file string) []Problem {
 	var problems []Problem
 	for i := range requests {

@@ -51,7 +51,8 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	case len(data) > MaxSize:
 		return nil, nil, fmt.Errorf("%s: %w", file, ErrTooLarge)
 	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
-		return nil, nil, fmt.Errorf("%s: %w: it starts with a UTF-16 byte order mark; save it as UTF-8", file, ErrEncoding)
+		const utf16 = "%s: %w: it starts with a UTF-16 byte order mark; save it as UTF-8"
+		return nil, nil, fmt.Errorf(utf16, file, ErrEncoding)
 	case bytes.IndexByte(data, 0) >= 0:
 		return nil, nil, fmt.Errorf("%s: %w: it contains NUL bytes", file, ErrEncoding)
 	}
@@ -63,7 +64,8 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 		p.line(text)
 	}
 	if p.omitted > 0 {
-		p.problems = append(p.problems, Problem{File: file, What: fmt.Sprintf("%d more problems like these", p.omitted)})
+		more := fmt.Sprintf("%d more problems like these", p.omitted)
+		p.problems = append(p.problems, Problem{File: file, What: more})
 	}
 	if len(p.requests) > 0 {
 		return p.requests, p.problems, nil
@@ -132,7 +134,8 @@ func (p *parser) line(text string) {
 		return
 	}
 	if !ok {
-		p.report(Problem{Text: l.Type, What: "unsupported type", Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
+		p.report(Problem{Text: l.Type, What: "unsupported type", Warning: true,
+			Expected: "counter, gauge, label or untyped; untyped is used"})
 	}
 	if tooMany > 0 {
 		p.report(Problem{Text: text, What: plural(tooMany, "column") + " too many in", Warning: true,
@@ -142,8 +145,8 @@ func (p *parser) line(text string) {
 	p.requests = append(p.requests, request)
 }
 
-// second handles another line with the same name as line first. The line whose type fits the value is used, or the first
-// one if both do.
+// second handles another line with the same name as line first. The line whose type fits the value is used, or the
+// first one if both do.
 func (p *parser) second(request Request, first int) {
 	i := slices.IndexFunc(p.requests, func(r Request) bool { return r.Name == request.Name })
 	if p.requests[i].Included {
@@ -157,9 +160,9 @@ func (p *parser) second(request Request, first int) {
 			Expected: fmt.Sprintf("one line per name; line %d is used", first)})
 		return
 	}
+	const replaced = "one line per name; this one is used instead of line %d, since its type %s fits the value"
 	p.report(Problem{Text: request.Name, What: "duplicate line for", Warning: true,
-		Expected: fmt.Sprintf("one line per name; this one is used instead of line %d, since its type %s fits the value",
-			first, request.Type)})
+		Expected: fmt.Sprintf(replaced, first, request.Type)})
 	p.requests = slices.Delete(p.requests, i, i+1)
 	p.seen[request.Name] = request.Line
 	p.requests = append(p.requests, request)
@@ -192,8 +195,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// split splits a line into its three columns. The help text follows the second comma, quoted or not. Further columns become
-// part of the help text, and tooMany counts them. Spreadsheets leave commas at the end of a line.
+// split splits a line into its three columns. The help text follows the second comma, quoted or not. Further columns
+// become part of the help text, and tooMany counts them. Spreadsheets leave commas at the end of a line.
 func split(text string) (l line, tooMany int, problem Problem) {
 	const columns = "FIELD, type, help"
 	if !utf8.ValidString(text) {
@@ -244,7 +247,8 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	request := Request{Name: name, Type: typ, Help: help}
 	if f := catalog.FamilyNamed(name); f != nil && f.Group == catalog.Requested {
 		if typ == gpu.MetricLabel {
-			return Request{}, Problem{Text: name, What: "type label for the exporter family", Expected: "type gauge or counter"}
+			const what = "type label for the exporter family"
+			return Request{}, Problem{Text: name, What: what, Expected: "type gauge or counter"}
 		}
 		request.Family = f
 		if help == "" {
@@ -272,7 +276,8 @@ func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 	case n.Entry.Type == catalog.Marker:
 		return Problem{Text: n.Name, What: "name of a range of IDs", Expected: "the name of a field"}
 	case n.Entry.Type == catalog.Binary:
-		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "a field that holds a number or a text"}
+		const expected = "a field that holds a number or a text"
+		return Problem{Text: n.Name, What: "field that holds a structure", Expected: expected}
 	case n.Entry.Levels == 0:
 		return Problem{
 			Text: n.Name, What: "field of vGPUs, which the exporter does not watch",

@@ -33,7 +33,8 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	}
 	for _, r := range requests {
 		if r.Family != nil && r.Family.Link != 0 {
-			b.plan.Counters = append(b.plan.Counters, gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)})
+			c := gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)}
+			b.plan.Counters = append(b.plan.Counters, c)
 			continue
 		}
 		if r.Family != nil {
@@ -53,11 +54,11 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			b.need(r.Family)
 			continue
 		}
-		c := gpu.Counter{
+		e := r.Named.Entry
+		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
 			Name: r.Name, Type: r.Type, Help: r.Help, Scale: r.Named.Scale,
-			Field: b.field(r.Named.Entry, r), OfGPUs: ofGPUs(&r.Named.Entry), OfMachine: r.Named.Entry.Levels.Has(gpu.KindNode),
-		}
-		b.plan.Counters = append(b.plan.Counters, c)
+			Field: b.field(e, r), OfGPUs: ofGPUs(&e), OfMachine: e.Levels.Has(gpu.KindNode),
+		})
 	}
 	return b.plan
 }
@@ -136,7 +137,8 @@ func shorter(a, b, plan time.Duration) time.Duration {
 // ofGPUs reports whether a GPU's value also applies to each of its instances, which have no value of their own.
 // Profiling traffic applies only to the GPU.
 func ofGPUs(e *catalog.Entry) bool {
-	return !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance) && (e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode))
+	isOfGPU := e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode)
+	return isOfGPU && !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance)
 }
 
 // levels returns the kinds of entities for which a field is read.

@@ -9,14 +9,14 @@ import (
 
 // Translate returns the requests in a vocabulary.
 //
-// Lines of a user's file keep their names in every vocabulary, and Both adds the other names. In a shipped file, also an
-// included one, Current replaces the names, and adds the frame buffer size after the reserved size, as 4.9 does. Both
-// exports all names. Names of dcgm-exporter 1.x belong to neither vocabulary and stay.
+// Lines of a user's file keep their names in every vocabulary, and Both adds the other names. In a shipped file, also
+// an included one, Current replaces the names, and adds the frame buffer size after the reserved size, as 4.9 does.
+// Both exports all names. Names of dcgm-exporter 1.x belong to neither vocabulary and stay.
 //
 // Each name is requested once. Added and replaced families use the catalog's help, which has the new unit. They are
 // gauges if their values are rates.
 func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request {
-	if v == catalog.Classic {
+	if v != catalog.Current && v != catalog.Both {
 		return slices.Clone(requests)
 	}
 	requested := make(map[string]bool, len(requests))

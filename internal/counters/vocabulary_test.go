@@ -140,14 +140,3 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 		}
 	}
 }
-
-func TestParseVocabulary(t *testing.T) {
-	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current, catalog.Both} {
-		if got, ok := catalog.ParseVocabulary(v.String()); !ok || got != v {
-			t.Errorf("ParseVocabulary(%s) = %s, %t; want %s, true", v, got, ok, v)
-		}
-	}
-	if _, ok := catalog.ParseVocabulary("Classic"); ok {
-		t.Error("ParseVocabulary of an unknown word: ok = true, want false")
-	}
-}

@@ -56,7 +56,7 @@ type Encoder struct {
 	spare      chan []byte // of released pages, for the next ones
 
 	duplicates, dropped atomic.Uint64
-	limited             atomic.Pointer[map[string]int] // by LimitedPodLabels and so on; nil if the latest page is complete
+	limited             atomic.Pointer[map[string]int] // see LimitedBy; nil if the latest page is complete
 }
 
 // NewEncoder returns an Encoder with the given options.

@@ -54,7 +54,8 @@ type LinkState struct {
 // peerStatuses lists the values of PeerState.Status by the numbers that DCGM and NVML share
 // (dcgmNvLinkGpuP2PStatus_t, nvmlGpuP2PStatus_t). Numbers that only later engines know map to the last one.
 var peerStatuses = [...]string{
-	"OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported", "DisabledByRegKey", "NotSupported", "Unknown",
+	"OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported", "DisabledByRegKey", "NotSupported",
+	"Unknown",
 }
 
 // PeerStatus returns the status for the number that an engine reports.
@@ -81,8 +82,8 @@ type Fault struct {
 // AllRows makes a Fault apply to every entity.
 const AllRows = -1
 
-// A Part is what a Fault says about an entity: one of its fields, the whole entity, or a part of the Batch that is not a
-// field.
+// A Part is what a Fault says about an entity: one of its fields, the whole entity, or a part of the Batch that is not
+// a field.
 type Part uint8
 
 // The parts of a Batch.
@@ -99,8 +100,8 @@ const (
 type ReadRequest struct {
 	// Processes selects the rows whose processes are reported. Rows beyond its end are not selected.
 	Processes []bool
-	// Contradicted lists the rows whose profiling fields read 0 although the GPU was busy in the previous Read. A source
-	// may restart the sampling of these rows from time to time.
+	// Contradicted lists the rows whose profiling fields read 0 although the GPU was busy in the previous Read. A
+	// source may restart the sampling of these rows from time to time.
 	Contradicted []int
 }
 
@@ -113,9 +114,9 @@ func (r *ReadRequest) WantsProcesses(row int) bool {
 type Batch struct {
 	// Samples holds the newest sample of each field and row.
 	Samples []Sample
-	// Trails holds every sample since the previous Read of the session, for fields with Field.AllSamples. Samples of one
-	// field and row are in the order of their times. The first Read also reports older samples that the engine still
-	// has.
+	// Trails holds every sample since the previous Read of the session, for fields with Field.AllSamples. Samples of
+	// one field and row are in the order of their times. The first Read also reports older samples that the engine
+	// still has.
 	Trails []Sample
 	// XIDs holds the XIDs since the previous Read of the session. XIDs of one entity are in the order in which the
 	// engine received them. The first Read may repeat XIDs of earlier sessions.
@@ -134,24 +135,23 @@ type Batch struct {
 	// says why.
 	Health []HealthCheck
 	Peers  []PeerState
-	// Links is set if the plan requests it (Plan.Links), but only by sources without a health watch of NVLinks. It omits
-	// GPUs without NVLinks, GPUs whose links cannot be read, and GPUs in MIG mode: the driver reports their links as down.
+	// Links is set if the plan requests it (Plan.Links), but only by sources without a health watch of NVLinks. It
+	// omits GPUs without NVLinks, GPUs whose links cannot be read, and GPUs in MIG mode: the driver reports their links
+	// as down.
 	Links []LinkState
 }
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	*b = Batch{
-		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0], Faults: b.Faults[:0],
-		Processes: b.Processes[:0], Utilizations: b.Utilizations[:0], Health: b.Health[:0], Peers: b.Peers[:0],
-		Links: b.Links[:0],
+		Samples: b.Samples[:0], Trails: b.Trails[:0], XIDs: b.XIDs[:0], WithoutXID: b.WithoutXID[:0],
+		Faults: b.Faults[:0], Processes: b.Processes[:0], Utilizations: b.Utilizations[:0],
+		Health: b.Health[:0], Peers: b.Peers[:0], Links: b.Links[:0],
 	}
 }
 
 // Add appends a sample unless v is absent.
-func (b *Batch) Add(row, field int, v Value, at time.Time) {
-	b.AddAt(row, field, v, at.UnixNano())
-}
+func (b *Batch) Add(row, field int, v Value, at time.Time) { b.AddAt(row, field, v, at.UnixNano()) }
 
 // AddAt is Add with the time in Unix nanoseconds.
 func (b *Batch) AddAt(row, field int, v Value, at int64) {

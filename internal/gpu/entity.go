@@ -24,7 +24,9 @@ const (
 	kindCount
 )
 
-var kindNames = [kindCount]string{"none", "GPU", "GPU instance", "NVLink", "NVSwitch", "CPU", "CPU core", "ConnectX", "node"}
+var kindNames = [kindCount]string{
+	"none", "GPU", "GPU instance", "NVLink", "NVSwitch", "CPU", "CPU core", "ConnectX", "node",
+}
 
 // String returns the kind in words, such as "GPU instance".
 func (k Kind) String() string { return kindNames[k] }

@@ -35,7 +35,9 @@ type Owner struct {
 
 // PodLabels returns the labels container, namespace and pod, except empty ones.
 func (o *Owner) PodLabels() []Label {
-	labels := []Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
+	labels := []Label{
+		{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod},
+	}
 	return slices.DeleteFunc(labels, func(l Label) bool { return l.Value == "" })
 }
 
@@ -152,8 +154,8 @@ type Health struct {
 	Unavailable []FieldHealth  // in a stable order
 }
 
-// A Snapshot is the content of one page. Its receiver must not change it, nor keep it beyond the call: the next snapshot
-// reuses its memory.
+// A Snapshot is the content of one page. Its receiver must not change it, nor keep it beyond the call: the next
+// snapshot reuses its memory.
 type Snapshot struct {
 	Time     time.Time
 	ValidFor time.Duration // how long its page may be served; zero means without limit

@@ -26,8 +26,8 @@ type XID struct {
 	Past bool
 
 	PID uint32 // the affected process in the host's PID namespace; 0 if unknown
-	// PodUIDs lists the UIDs of the process's pods, outermost first. It is empty if they were unknown at the time of the
-	// error.
+	// PodUIDs lists the UIDs of the process's pods, outermost first. It is empty if they were unknown at the time of
+	// the error.
 	PodUIDs []string
 }
 

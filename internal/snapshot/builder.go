@@ -91,9 +91,8 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 			}
 		}
 	}
-	b.snap = gpu.Snapshot{
-		Topology: t, Columns: newColumns(plan.Counters, rows), Health: gpu.Health{Entities: make([]gpu.EntityHealth, rows)},
-	}
+	b.snap = gpu.Snapshot{Topology: t, Columns: newColumns(plan.Counters, rows)}
+	b.snap.Health.Entities = make([]gpu.EntityHealth, rows)
 	b.doubts = newDoubts(t, plan)
 	b.cycle = Cycle{Topology: t, Plan: plan, builder: b}
 	for _, d := range derivers {
@@ -235,9 +234,11 @@ func (b *Builder) unavailable() []gpu.FieldHealth {
 		start := len(list)
 		exists, found := false, false
 		for _, rows := range b.roots {
-			var of existence
-			list, of = b.unavailableBelow(list, counter, rows)
-			exists, found = exists || of.exists, found || of.found
+			reason, hasField, hasValue := b.missingBelow(counter, rows)
+			exists, found = exists || hasField, found || hasValue
+			if reason != "" {
+				list = append(list, gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
+			}
 		}
 		if !exists {
 			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: gpu.AllRows, Reason: ReasonNoEntity})
@@ -251,31 +252,24 @@ func (b *Builder) unavailable() []gpu.FieldHealth {
 	return list
 }
 
-// existence says whether any entity has a field, and whether any has a value.
-type existence struct{ exists, found bool }
-
-// unavailableBelow checks the rows of one root: a GPU with its instances and links. It appends the counter if some of
-// them are up but none has a value. It also returns whether any has the field, and whether any has a value.
-func (b *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
-	reason, of := "", existence{}
+// missingBelow returns why a counter has no value in the rows of one root: a GPU with its instances and links. The
+// reason is empty if a row has a value, or if all rows with the field are down. It also returns whether any row has the
+// field, and whether any has a value.
+func (b *Builder) missingBelow(counter *gpu.Counter, rows []int) (reason string, hasField, hasValue bool) {
 	field := &b.plan.Fields[counter.Field]
 	for _, row := range rows {
 		if !b.topology.Serves(field, row) {
 			continue
 		}
-		of.exists = true
+		hasField = true
 		if b.snap.Health.Entities[row].Err != nil {
 			continue
 		}
 		if reason = b.whyMissing(counter.Field, row); reason == "" {
-			of.found = true
-			return list, of
+			return "", true, true
 		}
 	}
-	if reason != "" {
-		list = append(list, gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
-	}
-	return list, of
+	return reason, hasField, false
 }
 
 // onceIfEqual merges the elements from start on into one for all rows if their reasons are the same.

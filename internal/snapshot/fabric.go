@@ -51,8 +51,8 @@ const (
 	linksDown
 )
 
-// linkConditions returns the condition of each row. A GPU of a model that needs a bridge may have none: its links count as
-// down only if they were active before, or if it is the only such GPU, since a bridge joins at least two.
+// linkConditions returns the condition of each row. A GPU of a model that needs a bridge may have none: its links count
+// as down only if they were active before, or if it is the only such GPU, since a bridge joins at least two.
 func (l *Facts) linkConditions(c *Cycle) []linkCondition {
 	conditions := make([]linkCondition, len(l.topology.Devices))
 	anyUp, down := false, 0
@@ -105,7 +105,8 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) (series []gpu.Series) {
 			x.faults[row] = c.Missing(l.fields.fabricState, row)
 		case state == catalog.FabricTooOld:
 			x.faults[row] = gpu.Reason(gpu.ErrVersion)
-		case state == catalog.FabricNotSupported && rack && len(l.gpus) > 1, state == catalog.FabricNotStarted, state == catalog.FabricInProgress:
+		case state == catalog.FabricNotStarted, state == catalog.FabricInProgress,
+			state == catalog.FabricNotSupported && rack && len(l.gpus) > 1:
 			add("not_completed", true)
 		case state == catalog.FabricSuccess, state == catalog.FabricFailure:
 			add("not_completed", false)
@@ -135,8 +136,9 @@ func (l *Facts) fabricInfo(x *fact, c *Cycle) (series []gpu.Series) {
 		if !cluster.IsText() {
 			x.faults[row] = c.Missing(l.fields.cluster, row)
 		} else if id, ok := clique.Int64(); ok && !isZeroUUID(cluster.String()) {
-			labels := []gpu.Label{{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)}}
-			series = append(series, info(row, labels))
+			series = append(series, info(row, []gpu.Label{
+				{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)},
+			}))
 		}
 	}
 	return series

@@ -41,8 +41,8 @@ func placesIn(plan *gpu.Plan) places {
 		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
 	}
 	return places{
-		fabricState: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID), clique: at(catalog.FabricCliqueID),
-		mask: at(catalog.FabricHealthMask), mig: at(catalog.MIGMode),
+		fabricState: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID),
+		clique: at(catalog.FabricCliqueID), mask: at(catalog.FabricHealthMask), mig: at(catalog.MIGMode),
 		imexDaemon: at(catalog.IMEXDaemonStatus), imexDomain: at(catalog.IMEXDomainStatus),
 	}
 }

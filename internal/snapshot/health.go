@@ -39,8 +39,8 @@ type result struct {
 	treatment          string // value of the treatment label; empty if alerts and the verdict use the finding
 }
 
-// health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that passes.
-// The value is DCGM's result, or 0 if the finding is corrected.
+// health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that
+// passes. The value is DCGM's result, or 0 if the finding is corrected.
 func (l *Facts) health(x *fact, c *Cycle) []gpu.Series {
 	var series []gpu.Series
 	checks := c.Batch.Health
