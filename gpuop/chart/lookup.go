@@ -182,9 +182,10 @@ func (t *Table) matchMissing(v Version, path Path) Match {
 			return Match{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
 		}
 	}
-	match := Match{Status: Unknown, Bad: bad, Nearest: successor(path), Names: slices.Clone(t.namesBelow(v, path[:bad]))}
+	names := slices.Clone(t.namesBelow(v, path[:bad]))
+	match := Match{Status: Unknown, Bad: bad, Nearest: successor(path), Names: names}
 	if match.Nearest == nil {
-		if near := nearest(path[bad], match.Names); near != "" {
+		if near := nearest(path[bad], names); near != "" {
 			match.Nearest = replaced(path, bad, near)
 		} else {
 			match.Nearest = t.elsewhere(v, path)
@@ -290,13 +291,15 @@ type succession struct{ from, to, advice string }
 // successors lists removed keys with their replacements. It also lists wrong names that articles or the ClusterPolicy
 // suggest. An empty replacement means that no setting is needed. Source: the chart's templates from v1.11.1 to v26.7.0.
 var successors = []succession{
-	{"driver.useOpenKernelModules", "driver.kernelModuleType", "use driver.kernelModuleType: open for true, proprietary for false"},
+	{"driver.useOpenKernelModules", "driver.kernelModuleType",
+		"use driver.kernelModuleType: open for true, proprietary for false"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
 	{"driver.rollingUpdate", "daemonsets.rollingUpdate", ""},
 	{"node-feature-discovery.master.extraLabelNs", "node-feature-discovery.master.config.extraLabelNs", ""},
 	{"node-feature-discovery.enableNodeFeatureApi", "", "delete it: the NodeFeature API is always used now"},
 	{"cdi.default", "", "delete it: CDI is the default if cdi.enabled is true"},
-	{"psp.enabled", "", "delete it: Kubernetes 1.25 removed PodSecurityPolicies; psa.enabled labels the namespace instead"},
+	{"psp.enabled", "",
+		"delete it: Kubernetes 1.25 removed PodSecurityPolicies; psa.enabled labels the namespace instead"},
 	{"dcgm.hostPort", "", "delete it: the operator's Service nvidia-dcgm serves port 5555"},
 	{"operator.defaultRuntime", "", "delete it: the operator detects the runtime of each node"},
 	{"operator.initContainer", "", "delete it: the operands use the operator's own image"},
@@ -309,17 +312,13 @@ var successors = []succession{
 	{"kataManager", "kataSandboxDevicePlugin", "use sandboxWorkloads.mode=kata with kataSandboxDevicePlugin"},
 }
 
+// successor returns the path that replaces a removed key, or nil.
 func successor(path Path) Path {
-	p := path.String()
-	for _, s := range successors {
-		if p == s.from && s.to != "" {
-			return ParsePath(s.to)
-		}
-		if rest, found := strings.CutPrefix(p, s.from+"."); found && s.to != "" {
-			return ParsePath(s.to + "." + rest)
-		}
+	s := replacement(path)
+	if s == nil || s.to == "" {
+		return nil
 	}
-	return nil
+	return ParsePath(s.to + strings.TrimPrefix(path.String(), s.from))
 }
 
 // Advice returns what to do instead of setting a removed key, or "".

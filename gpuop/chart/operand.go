@@ -106,7 +106,12 @@ var switches = []Part{
 	{"sandboxWorkloads", []Condition{"sandboxWorkloads.enabled"}, nil, ""},
 	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
 	{"driver.rdma", []Condition{"driver.rdma.enabled", "driver.enabled"}, nil, ""},
-	{"driver.upgradePolicy", []Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"}, []string{"autoUpgrade"}, ""},
+	{
+		"driver.upgradePolicy",
+		[]Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"},
+		[]string{"autoUpgrade"},
+		"",
+	},
 	// the templates and the controller of NVIDIADrivers read this group regardless of driver.enabled
 	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
 }
@@ -117,7 +122,9 @@ func (t *Table) Parts(v Version) []Part {
 	var out []Part
 	add := func(group string, when []Condition, host string) {
 		own := Condition(group + ".enabled")
-		if (slices.Contains(when, own) || slices.Contains(when, Never)) && !slices.ContainsFunc(out, func(p Part) bool { return p.Group == group }) {
+		switched := slices.Contains(when, own) || slices.Contains(when, Never)
+		known := slices.ContainsFunc(out, func(p Part) bool { return p.Group == group })
+		if switched && !known {
 			when = slices.DeleteFunc(slices.Clone(when), func(c Condition) bool { return c == own })
 			out = append(out, Part{group, append([]Condition{own}, when...), inside(group), host})
 		}

@@ -35,7 +35,8 @@ func leaves(path Path, value any, visit func(Path, any)) {
 // so a known release keeps its operands, and a new one gets those of the preceding release. If the CRDs are not
 // available, a known release also keeps its fields.
 func (t *Table) With(r *Release) *Table {
-	out := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: t.about, exclusions: t.exclusions}
+	out := newTable()
+	out.about, out.exclusions = t.about, t.exclusions
 	at, known := t.find(r.Version)
 	f := facts{version: r.Version, appVersion: r.AppVersion, discovery: r.Discovery}
 	switch {

@@ -230,8 +230,13 @@ var Load = sync.OnceValue(func() *Table {
 	return t
 })
 
+func newTable() *Table {
+	return &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}}
+}
+
 func parse() (*Table, error) {
-	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, about: map[string]About{}}
+	t := newTable()
+	t.about = map[string]About{}
 	for _, file := range []struct {
 		name string
 		span int // index of the column that lists releases, or -1
@@ -273,7 +278,10 @@ func parse() (*Table, error) {
 
 // arrange builds the indexes from the keys.
 func (t *Table) arrange() {
-	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
+	t.order = nil
+	for _, name := range slices.Sorted(maps.Keys(t.keys)) {
+		t.order = append(t.order, t.keys[name])
+	}
 	t.groups, t.children, t.components = map[string][]*Key{}, make([]map[string][]string, len(t.releases)), nil
 	for i := range t.children {
 		t.children[i] = map[string][]string{}

@@ -86,7 +86,8 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	case exact:
 		return want, true, nil
 	case i == 0:
-		return Version{}, false, fmt.Errorf("%w %q: gpuop supports %s to %s", ErrVersion, s, t.releases[0].version, t.Latest())
+		oldest := t.releases[0].version
+		return Version{}, false, fmt.Errorf("%w %q: gpuop supports %s to %s", ErrVersion, s, oldest, t.Latest())
 	}
 	v = t.releases[i-1].version
 	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
@@ -108,7 +109,10 @@ func (v Version) SystemTag(id, version string) string {
 	number, _ := strconv.Atoi(major)
 	all, some := Version{26, 7, 0}, Version{26, 3, 0}
 	switch {
-	case !v.Before(all) && (id == "ol" || id == "rocky" || id == "rhel"), !v.Before(some) && (id == "rocky" || id == "rhel" && number >= 10):
+	case v.Before(some):
+	case id == "rocky", id == "rhel" && number >= 10:
+		return id + major
+	case !v.Before(all) && (id == "ol" || id == "rhel"):
 		return id + major
 	}
 	return id + version
@@ -139,7 +143,8 @@ func (t *Table) Newest(constraint string) (v Version, ok bool) {
 // 3.1.7-3.1.4-ubuntu20.04.
 func numbers(tag string) []int {
 	var out []int
-	for _, part := range strings.FieldsFunc(strings.TrimPrefix(tag, "v"), func(r rune) bool { return r == '-' || r == '.' }) {
+	isSeparator := func(r rune) bool { return r == '-' || r == '.' }
+	for part := range strings.FieldsFuncSeq(strings.TrimPrefix(tag, "v"), isSeparator) {
 		n, err := strconv.Atoi(part)
 		if err != nil {
 			break

@@ -8,13 +8,15 @@ const specYAML = "YAML 1.2"
 var (
 	Syntax = check.New("yaml-syntax", check.Error, "The file is not valid YAML.", "Correct the line.", specYAML)
 
-	Ellipsis = check.New("yaml-ellipsis", check.Error, `A line contains only "...", left over from a shortened example.`,
+	Ellipsis = check.New("yaml-ellipsis", check.Error,
+		`A line contains only "...", left over from a shortened example.`,
 		"Write the missing lines.", specYAML)
 
 	Aliases = check.New("yaml-aliases", check.Error, "Aliases expand to too many values or refer to themselves.",
 		"Write the values out.", specYAML)
 
-	Duplicate = check.New("duplicate-key", check.Error, "A mapping has the same key twice.", "Keep one of them.", specYAML)
+	Duplicate = check.New("duplicate-key", check.Error, "A mapping has the same key twice.",
+		"Keep one of them.", specYAML)
 
 	UnknownKey = check.New("unknown-key", check.Error,
 		"No release has this key, or Kubernetes has no such field. It is ignored, or the file is rejected.",

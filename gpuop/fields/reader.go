@@ -72,12 +72,14 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if tooLarge(&doc) {
-		r.Add(Aliases, check.Error, nil, "", fmt.Sprintf("aliases expand to more than %d values or refer to themselves; skipped", maxExpanded), "write the values out")
+		reason := fmt.Sprintf("aliases expand to more than %d values or refer to themselves; skipped", maxExpanded)
+		r.Add(Aliases, check.Error, nil, "", reason, "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		r.Add(WrongType, check.Error, root, "", "the file holds "+Describe(root)+", expected a mapping of keys to values", "")
+		reason := "the file holds " + Describe(root) + ", expected a mapping of keys to values"
+		r.Add(WrongType, check.Error, root, "", reason, "")
 		return nil
 	}
 	return root
@@ -89,7 +91,8 @@ func (r *Reader) syntax(data []byte, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		if ellipsis.MatchString(line) {
 			r.Add(Ellipsis, check.Error, &yaml.Node{Line: i + 1}, "...",
-				`"..." is left over from a shortened example: the file is not valid YAML`, "replace it with the missing lines, or delete it")
+				`"..." is left over from a shortened example: the file is not valid YAML`,
+				"replace it with the missing lines, or delete it")
 			return
 		}
 	}
@@ -140,8 +143,9 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		case key.Tag == "!!merge" || key.Kind != yaml.ScalarNode:
 			r.Add(WrongType, check.Error, key, path, "found "+Describe(key)+" as a key, expected a string", "")
 		case at >= 0 && i < own:
-			r.Add(Duplicate, check.Error, key, join(path, key.Value),
-				fmt.Sprintf("duplicate key, also set on line %d; only the last value is used", fields[at].Key.Line), "keep one")
+			also := fields[at].Key.Line
+			reason := fmt.Sprintf("duplicate key, also set on line %d; only the last value is used", also)
+			r.Add(Duplicate, check.Error, key, join(path, key.Value), reason, "keep one")
 			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
 		case at >= 0:
 		case len(known) > 0 && !slices.Contains(known, key.Value):
@@ -178,7 +182,8 @@ func index(fields []Field, name string) int {
 
 func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	fix := check.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
-	r.Add(UnknownKey, check.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected"), fix)
+	reason := cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected")
+	r.Add(UnknownKey, check.Error, key, join(path, key.Value), reason, fix)
 }
 
 // List returns the elements of a sequence. Other values, except null, are reported.
@@ -227,10 +232,13 @@ func Unquote(n *yaml.Node, tags ...string) string {
 		return ""
 	}
 	var plain yaml.Node
-	if yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && slices.Contains(tags, plain.Content[0].Tag) {
-		return "write " + n.Value + " without quotes"
+	if yaml.Unmarshal([]byte(n.Value), &plain) != nil || len(plain.Content) != 1 {
+		return ""
 	}
-	return ""
+	if !slices.Contains(tags, plain.Content[0].Tag) {
+		return ""
+	}
+	return "write " + n.Value + " without quotes"
 }
 
 // IsNull reports whether the node is empty or null.
@@ -263,7 +271,8 @@ func Describe(n *yaml.Node) string {
 }
 
 // plain lists common values of switches, and words that mean "not set".
-var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled", "disabled", "null", "none", "nil", "default", "auto"}
+var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled",
+	"disabled", "null", "none", "nil", "default", "auto"}
 
 // reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
 var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
@@ -271,14 +280,14 @@ var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\
 // word matches short words, such as a misspelt true.
 var word = regexp.MustCompile(`^[A-Za-z]{1,12}$`)
 
-// isPlain reports whether a text is a word, number, quantity, switch or reference, which messages may repeat. Other texts
-// may be secret.
+// number matches a number or a quantity, such as 4194304Mi or 60s.
+var number = regexp.MustCompile(`^[0-9+.-][0-9+.eEkKmMgGtTiBbsh%-]{0,11}$`)
+
+// isPlain reports whether a text is a word, number, quantity, switch or reference, which messages may repeat. Other
+// texts may be secret.
 func isPlain(text string) bool {
-	if reference.MatchString(text) || word.MatchString(text) {
-		return true
-	}
-	const maxLen = 12 // long enough for a quantity such as 4194304Mi
-	return slices.Contains(plain, strings.ToLower(strings.TrimSpace(text))) || len(text) <= maxLen && text != "" && strings.ContainsRune("0123456789-+.", rune(text[0])) && strings.Trim(text, "0123456789-+.eEkKmMgGtTiBbsh%") == ""
+	return reference.MatchString(text) || word.MatchString(text) || number.MatchString(text) ||
+		slices.Contains(plain, strings.ToLower(strings.TrimSpace(text)))
 }
 
 // Of returns the fields of a mapping, or nil for other nodes. Unlike Mapping, it reports no findings.
@@ -306,6 +315,14 @@ func Text(n *yaml.Node, names ...string) string {
 		return n.Value
 	}
 	return ""
+}
+
+// LinesBefore returns the number of lines before the text of a scalar.
+func LinesBefore(n *yaml.Node) int {
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+		return n.Line - 1
+	}
+	return n.Line
 }
 
 // Items returns the elements of a sequence, or nil for other nodes. Unlike List, it reports no findings.

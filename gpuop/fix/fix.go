@@ -85,13 +85,15 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%w: it is not valid YAML, or aliases refer to an edited setting; replace the aliases with values", ErrEdit)
+		const reason = "it is not valid YAML, or aliases refer to an edited setting; replace the aliases with values"
+		return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("%w: it has no keys", ErrEdit)
 	}
 	if otherBreaks.Match(data) {
-		return nil, fmt.Errorf("%w: it has line breaks that only YAML recognizes; replace them with line feeds", ErrEdit)
+		const reason = "it has line breaks that only YAML recognizes; replace them with line feeds"
+		return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
 	}
 	d := &document{data: data, root: doc.Content[0]}
 	for at := 0; at < len(data); {
@@ -144,7 +146,8 @@ func (d *document) extent(e entry) (start, end int) {
 		line := d.data[d.lines[i]:d.lines[i+1]]
 		text := bytes.TrimSpace(line)
 		indent := len(line) - len(bytes.TrimLeft(line, " "))
-		inside := indent >= e.key.Column || e.value.Kind == yaml.SequenceNode && indent == e.key.Column-1 && bytes.HasPrefix(text, []byte("-"))
+		isItem := e.value.Kind == yaml.SequenceNode && indent == e.key.Column-1 && bytes.HasPrefix(text, []byte("-"))
+		inside := indent >= e.key.Column || isItem
 		if len(text) > 0 && !inside && text[0] != '#' {
 			break
 		}
@@ -255,7 +258,8 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	if len(chain) > 0 {
 		group = chain[len(chain)-1].value
 	}
-	if group.Kind == yaml.MappingNode && group.Style&yaml.FlowStyle == 0 && len(group.Content) > 0 && !slices.ContainsFunc(chain, entry.inBrackets) {
+	isBlock := group.Style&yaml.FlowStyle == 0 && !slices.ContainsFunc(chain, entry.inBrackets)
+	if group.Kind == yaml.MappingNode && isBlock && len(group.Content) > 0 {
 		last := group.Content[len(group.Content)-2:]
 		_, end := d.extent(entry{group, last[0], last[1]})
 		d.splice(end, end, block(key, value, last[0].Column-1))

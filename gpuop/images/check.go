@@ -36,8 +36,8 @@ const (
 	checkers     = 8                // images checked at the same time
 )
 
-// Check asks the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests, which
-// download nothing and do not count against Docker Hub's pull limit.
+// Check asks the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests,
+// which download nothing and do not count against Docker Hub's pull limit.
 func Check(ctx context.Context, list []Image) []Checked {
 	out := make([]Checked, len(list))
 	var group errgroup.Group

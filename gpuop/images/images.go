@@ -39,18 +39,14 @@ type view struct {
 	settings []chart.Setting
 }
 
-func (v view) value(path string) (any, bool) {
-	for _, s := range slices.Backward(v.settings) {
+func (v view) text(path string) string {
+	value, _ := v.table.Default(v.version, path)
+	for _, s := range v.settings {
 		if s.Path.String() == path {
-			return s.Value, true
+			value = s.Value
 		}
 	}
-	return v.table.Default(v.version, path)
-}
-
-func (v view) text(path string) string {
-	value, known := v.value(path)
-	if !known || value == nil {
+	if value == nil {
 		return ""
 	}
 	return fmt.Sprint(value)
@@ -69,19 +65,20 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	runs := w.runs(nodes)
 	var out []Component
 	for _, name := range t.Images(v) {
-		if !w.deployed(name) || w.text(name+".image") == "" || !all && !runs[name] {
+		image, version := w.text(name+".image"), w.text(name+".version")
+		if !w.deployed(name) || image == "" || !all && !runs[name] {
 			continue
 		}
-		c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version")}
 		if chart.Released(name) {
-			c.Version = cmp.Or(c.Version, t.AppVersion(v))
+			version = cmp.Or(version, t.AppVersion(v))
 		}
-		out = append(out, c)
+		out = append(out, Component{name, w.text(name + ".repository"), image, version})
 	}
 	if w.on("nfd.enabled") {
-		repository, tag := w.text("node-feature-discovery.image.repository"), cmp.Or(w.text("node-feature-discovery.image.tag"), t.Tag(v, "nfd"))
-		last := strings.LastIndexByte(repository, '/')
-		out = append(out, Component{Operand: "nfd", Repository: repository[:max(last, 0)], Image: repository[last+1:], Version: tag})
+		name := w.text("node-feature-discovery.image.repository")
+		tag := cmp.Or(w.text("node-feature-discovery.image.tag"), t.Tag(v, "nfd"))
+		last := strings.LastIndexByte(name, '/')
+		out = append(out, Component{"nfd", name[:max(last, 0)], name[last+1:], tag})
 	}
 	return out
 }
@@ -115,7 +112,8 @@ func (v view) runs(nodes Nodes) map[string]bool {
 	all := func(list []chart.Condition, absent bool) bool {
 		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
 	}
-	out := map[string]bool{"operator": true, "draDriver": true} // the operator's Deployment and a GPUCluster use these images
+	// the operator's Deployment and a GPUCluster use these images
+	out := map[string]bool{"operator": true, "draDriver": true}
 	for _, o := range v.table.Operands(v.version) {
 		if !all(o.When, o.Standard) {
 			continue
@@ -149,13 +147,6 @@ func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) b
 	return view{t, v, settings}.on("driver.nvidiaDriverCRD.enabled")
 }
 
-// tagged reports whether the operator appends the operating system to the tag of a section's image.
-func (v view) tagged(part string) bool {
-	return slices.ContainsFunc(v.table.Operands(v.version), func(o chart.Operand) bool {
-		return slices.ContainsFunc(o.Containers, func(c chart.Container) bool { return c.Image == part && c.System })
-	})
-}
-
 // Nodes describes the nodes, which determine the driver images.
 type Nodes struct {
 	// Systems are operating systems as in the driver's tags: ubuntu24.04, rhel9.6, rhcos4.19.
@@ -174,7 +165,8 @@ var (
 func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
-			return nil, fmt.Errorf("%w: --os %q, expected a name and version such as ubuntu24.04 or rhel9.6", ErrNodes, s)
+			const want = "a name and version such as ubuntu24.04 or rhel9.6"
+			return nil, fmt.Errorf("%w: --os %q, expected %s", ErrNodes, s, want)
 		}
 	}
 	for _, k := range nodes.Kernels {
@@ -200,16 +192,19 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	switch {
 	case c.Version == "":
-		return []Image{{c.Operand, base, "neither the values nor the chart set a version: set " + chart.VersionKey(c.Operand)}}
+		note := "neither the values nor the chart set a version: set " + chart.VersionKey(c.Operand)
+		return []Image{{c.Operand, base, note}}
 	case strings.HasPrefix(c.Version, "sha256:"):
 		return []Image{{c.Operand, base + "@" + c.Version, ""}}
 	}
 	base += ":" + c.Version
 	switch {
-	case !v.tagged(c.Operand):
+	case !slices.Contains(v.table.SystemImages(v.version), c.Operand):
 		return []Image{{c.Operand, base, ""}}
 	case len(nodes.Systems) == 0:
-		return []Image{{c.Operand, base, "one image for each operating system: the tag ends in -<os>; specify the operating systems with --os"}}
+		const note = "one image for each operating system: the tag ends in -<os>; " +
+			"specify the operating systems with --os"
+		return []Image{{c.Operand, base, note}}
 	}
 	kernels, note := []string{""}, ""
 	if c.Operand == "driver" && v.on("driver.usePrecompiled") {
@@ -218,7 +213,8 @@ func (v view) images(c Component, nodes Nodes) []Image {
 			kernels, note = []string{"<kernel>"}, "one image for each kernel: specify the kernels with --kernel"
 		}
 		if !chart.DriverBranch(c.Version) {
-			note = "driver.usePrecompiled=true needs a driver branch such as 580 in driver.version: precompiled images are not tagged with full versions"
+			note = "driver.usePrecompiled=true needs a driver branch such as 580 in driver.version: " +
+				"precompiled images are not tagged with full versions"
 		}
 	}
 	var out []Image

@@ -63,27 +63,41 @@ type Carrier struct {
 }
 
 var carriers = []Carrier{
-	{kind: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec", chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
-		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values"},
+	{
+		kind: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
+		chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
+		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values",
+	},
 	argo("Application", "spec.source spec.sources"),
 	argo("ApplicationSet", "spec.template.spec.source spec.template.spec.sources"),
 	rancher("HelmChart"),
 	rancher("HelmChartConfig"),
 	kustomize("Kustomization"),
 	kustomize("Component"),
-	{kind: Fleet, at: "helm targetCustomizations", chart: "chart /helm.chart", version: "version helm.version /helm.version",
-		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values"},
-	{kind: Helmfile, at: "releases", chart: "chart", version: "version", values: "values", parameters: "set", asText: "write it below setString"},
+	{
+		kind: Fleet, at: "helm targetCustomizations",
+		chart: "chart /helm.chart", version: "version helm.version /helm.version",
+		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values",
+	},
+	{
+		kind: Helmfile, at: "releases", chart: "chart", version: "version",
+		values: "values", parameters: "set", asText: "write it below setString",
+	},
 }
 
 func argo(kind, at string) Carrier {
-	return Carrier{kind: kind, group: "argoproj.io", at: at, chart: "chart path", version: "targetRevision", values: "helm.values helm.valuesObject",
-		parameters: "helm.parameters", asText: "write forceString: true", elsewhere: "helm.valueFiles", where: ".helm"}
+	return Carrier{
+		kind: kind, group: "argoproj.io", at: at, chart: "chart path", version: "targetRevision",
+		values: "helm.values helm.valuesObject", elsewhere: "helm.valueFiles", where: ".helm",
+		parameters: "helm.parameters", asText: "write forceString: true",
+	}
 }
 
 func rancher(kind string) Carrier {
-	return Carrier{kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version", values: "valuesContent values", sets: "set",
-		asText: "write it as a quoted string below valuesContent"}
+	return Carrier{
+		kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version",
+		values: "valuesContent values", sets: "set", asText: "write it as a quoted string below valuesContent",
+	}
 }
 
 func kustomize(kind string) Carrier {
@@ -101,7 +115,7 @@ const (
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
 
 // repositoryKeys are the keys that tools use for the chart's repository.
-var repositoryKeys = []string{"repo", "repoURL", "repository", "chart_repo_url", "chart.spec.sourceRef.name", "helm.repo"}
+const repositoryKeys = "repo repoURL repository chart_repo_url chart.spec.sourceRef.name helm.repo"
 
 // Kind returns the kind of the objects in this format, or Helmfile or Fleet.
 func (c *Carrier) Kind() string { return c.kind }
@@ -134,31 +148,38 @@ func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
 }
 
 func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
-	use := ChartUse{Where: place + c.where, Reference: nodeAt(n, c.reference), Sets: nodeAt(n, c.sets), AsText: c.asText,
-		Elsewhere: nodeAt(n, c.elsewhere), Parameters: []*yaml.Node{nodeAt(n, c.parameters)}}
-	for name := range strings.FieldsSeq(c.chart) {
-		from := n
-		if strings.HasPrefix(name, "/") {
-			from = root
+	// at returns the nodes at the paths, and text the first text among them
+	at := func(paths string) (out []*yaml.Node) {
+		for name := range strings.FieldsSeq(paths) {
+			if fromRoot, found := strings.CutPrefix(name, "/"); found {
+				out = append(out, nodeAt(root, fromRoot))
+			} else {
+				out = append(out, nodeAt(n, name))
+			}
 		}
-		if found := nodeAt(from, strings.TrimPrefix(name, "/")); use.Chart == "" && found != nil && found.Kind == yaml.ScalarNode {
-			use.Chart = found.Value
-		}
+		return out
 	}
-	for name := range strings.FieldsSeq(c.version) {
-		from := n
-		if strings.HasPrefix(name, "/") {
-			from = root
+	text := func(paths string) (out string) {
+		for _, v := range at(paths) {
+			if v != nil && v.Kind == yaml.ScalarNode {
+				out = cmp.Or(out, v.Value)
+			}
 		}
-		use.Version = cmp.Or(use.Version, nodeAt(from, strings.TrimPrefix(name, "/")))
+		return out
 	}
-	for _, name := range repositoryKeys {
-		if v := nodeAt(n, name); v != nil && v.Kind == yaml.ScalarNode {
-			use.Repository = cmp.Or(use.Repository, v.Value)
-		}
+	use := ChartUse{
+		Where:      place + c.where,
+		Chart:      text(c.chart),
+		Repository: text(repositoryKeys),
+		Version:    cmp.Or(at(c.version)...),
+		Parameters: at(c.parameters),
+		Sets:       nodeAt(n, c.sets),
+		Elsewhere:  nodeAt(n, c.elsewhere),
+		Reference:  nodeAt(n, c.reference),
+		AsText:     c.asText,
 	}
-	for name := range strings.FieldsSeq(c.values) {
-		if v := nodeAt(n, name); v != nil && v.Kind == yaml.SequenceNode {
+	for _, v := range at(c.values) {
+		if v != nil && v.Kind == yaml.SequenceNode {
 			use.Values = append(use.Values, v.Content...)
 		} else {
 			use.Values = append(use.Values, v)
@@ -253,7 +274,9 @@ func Steps(root *yaml.Node) (out []*yaml.Node) {
 	return out
 }
 
-var ansible = Carrier{chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files"}
+var ansible = Carrier{
+	chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files",
+}
 
 var (
 	// nestedTasks are the keys of a play or block that contain lists of tasks.

@@ -92,7 +92,8 @@ const HelmNamespace = "HELM_NAMESPACE"
 
 var (
 	// ours matches the beginning of a command that gpuop checks.
-	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
+	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?` +
+		`(?:\S*[/.])?(?:helm3?|kubectl|oc|microk8s|k3s)[ \t]`)
 	// prompt matches a command after a prompt. foreign matches a line that is continued as in PowerShell or cmd.
 	prompt  = regexp.MustCompile(`(?m)^\s*\$ \S`)
 	foreign = regexp.MustCompile("(?m) [`^]$")
@@ -312,8 +313,8 @@ var (
 // shell parses the command in an argument of a shell: bash -c "helm …".
 func (s *scriptReader) shell(c Command) {
 	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
-	isShell := slices.ContainsFunc(c.Words[:at], func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) })
-	if !isShell || at == len(c.Words) {
+	isShell := func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) }
+	if at == len(c.Words) || !slices.ContainsFunc(c.Words[:at], isShell) {
 		return
 	}
 	w := c.Words[at]
@@ -581,7 +582,8 @@ const unescape = "\x06"
 var (
 	// placeholder matches words in angle brackets, which the reader of an article must replace. The character before
 	// the bracket distinguishes them from redirections such as << and 2<.
-	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
+	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])` +
+		`(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
 	// action matches an expression of Helm or Ansible: {{ version }}.
 	action = regexp.MustCompile(`\{\{.*?\}\}`)
 	// redirected matches the start of a second redirection at the end of an apparent placeholder: " 2>" in "<input
@@ -592,15 +594,17 @@ var (
 // fill replaces template expressions and placeholders by variables of the same length, which nothing assigns. The shell
 // would read a placeholder as redirections.
 func fill(text string) string {
-	text = action.ReplaceAllStringFunc(text, func(found string) string { return "$" + strings.Repeat("_", len(found)-1) })
-	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
-		before, name, _ := strings.Cut(found, "<")
+	return placeholder.ReplaceAllStringFunc(action.ReplaceAllStringFunc(text, Unassigned), func(found string) string {
 		if redirected.MatchString(found) {
 			return found
 		}
-		return before + "$" + strings.Repeat("_", len(name))
+		before, name, _ := strings.Cut(found, "<")
+		return before + Unassigned("<"+name)
 	})
 }
+
+// Unassigned returns a variable that has the length of the text and that nothing assigns.
+func Unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
 
 // placeholderIn returns the unquoted placeholder in a word, or "".
 func (s *scriptReader) placeholderIn(w *syntax.Word) string {

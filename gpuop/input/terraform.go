@@ -52,7 +52,8 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 	for _, p := range problems {
 		if p.Severity == hcl.DiagError && p.Subject != nil && !f.Broken {
 			f.Broken = true
-			f.report(*p.Subject, terraformSyntax, check.Error, "", "Terraform cannot parse this: "+p.Summary+"; "+p.Detail)
+			reason := "Terraform cannot parse this: " + p.Summary + "; " + p.Detail
+			f.report(*p.Subject, terraformSyntax, check.Error, "", reason)
 		}
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
@@ -75,8 +76,10 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 }
 
 func (f *TerraformFile) report(at hcl.Range, id *check.Check, severity check.Severity, subject, reason string) {
-	f.Findings = append(f.Findings, check.Finding{Check: id, Severity: severity, File: f.name, Line: at.Start.Line, Column: at.Start.Column,
-		Subject: subject, Reason: reason})
+	f.Findings = append(f.Findings, check.Finding{
+		Check: id, Severity: severity, Subject: subject, Reason: reason,
+		File: f.name, Line: at.Start.Line, Column: at.Start.Column,
+	})
 }
 
 func (f *TerraformFile) resource(b *hclsyntax.Block) {
@@ -130,13 +133,15 @@ func (f *TerraformFile) release(b *hclsyntax.Block) {
 	}
 	for _, inner := range b.Body.Blocks {
 		if inner.Type == "dynamic" {
-			f.report(inner.Range(), Skipped, check.Note, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings; skipped")
+			subject := "dynamic " + strings.Join(inner.Labels, " ")
+			f.report(inner.Range(), Skipped, check.Note, subject, "Terraform computes these settings; skipped")
 		}
 		if slices.Contains(settings, inner.Type) {
 			setting := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 			for _, name := range []string{"name", "type", "value"} {
 				if a := inner.Body.Attributes[name]; a != nil {
-					key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: a.NameRange.Start.Line, Column: a.NameRange.Start.Column}
+					key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
+					key.Line, key.Column = a.NameRange.Start.Line, a.NameRange.Start.Column
 					setting.Content = append(setting.Content, key, f.node(a.Expr))
 				}
 			}
@@ -219,7 +224,8 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", "Terraform computes the name of this setting; skipped")
+				const reason = "Terraform computes the name of this setting; skipped"
+				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", reason)
 				continue
 			}
 			key.Tag = "!!str"

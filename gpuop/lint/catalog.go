@@ -12,18 +12,21 @@ const (
 
 // Checks for documents.
 var (
-	fileMissing = check.New("file-not-read", check.Note, "The input refers to a file that cannot be read here; its contents were not checked.",
+	fileMissing = check.New("file-not-read", check.Note,
+		"The input refers to a file that cannot be read here; its contents were not checked.",
 		"Run gpuop lint where the file is.", check.Gpuop)
 	unknownKind = check.New("unknown-kind", check.Note, "gpuop does not check this kind of document.",
 		"See gpuop lint --help for the kinds that it checks.", check.CRDs)
 	apiVersion = check.New("api-version", check.Error, "The apiVersion does not match the kind.",
 		"Use the suggested apiVersion.", check.CRDs)
 	badConfigMap = check.New("config-map", check.Error,
-		"The ConfigMap with an operand's configs is missing, is invalid or lacks the config.", "Correct its name or data.",
-		check.ChartValues+"; "+configMgr)
-	configFallback = check.New("config-fallback", check.Note, "Nodes without the label nvidia.com/device-plugin.config get no sharing config.",
+		"The ConfigMap with an operand's configs is missing, is invalid or lacks the config.",
+		"Correct its name or data.", check.ChartValues+"; "+configMgr)
+	configFallback = check.New("config-fallback", check.Note,
+		"Nodes without the label nvidia.com/device-plugin.config get no sharing config.",
 		"Set devicePlugin.config.default.", configMgr)
-	configLabel = check.New("config-label", check.Error, "A node's label selects a config that no ConfigMap in the input contains.",
+	configLabel = check.New("config-label", check.Error,
+		"A node's label selects a config that no ConfigMap in the input contains.",
 		"Use the name of a config in the ConfigMap.", configMgr)
 )
 
@@ -45,19 +48,22 @@ var (
 		"Delete the key, or write {}.", templates)
 	setTwice = check.New("set-twice", check.Warning, "A key is set twice. The last one wins.", "Keep one of them.",
 		check.HelmInstall)
-	deadSetting = check.New("dead-setting", check.Warning, "The setting has no effect, usually because its component is disabled.",
+	deadSetting = check.New("dead-setting", check.Warning,
+		"The setting has no effect, usually because its component is disabled.",
 		"Delete it, or enable the component.", "gpu-operator controllers/object_controls.go")
 	excludes = check.New("excludes", check.Error, "Two settings exclude each other.", "Keep one of them.",
 		templates+"; "+operator)
-	oldDefault = check.New("old-default", check.Error, "The value is the default of an older release and hides the new one.",
-		"Delete it.", check.ChartValues)
+	oldDefault = check.New("old-default", check.Error,
+		"The value is the default of an older release and hides the new one.", "Delete it.", check.ChartValues)
 	operandVersion = check.New("operand-version", check.Warning,
-		"A component's version differs from the one that was tested with the chart.", "Delete the setting, unless you need this version.",
-		check.ChartValues)
+		"A component's version differs from the one that was tested with the chart.",
+		"Delete the setting, unless you need this version.", check.ChartValues)
 	precompiledVersion = check.New("precompiled-version", check.Error,
-		"Precompiled drivers are selected by branch, but driver.version is a full version.", "Set driver.version to a branch, such as 580.", operator)
+		"Precompiled drivers are selected by branch, but driver.version is a full version.",
+		"Set driver.version to a branch, such as 580.", operator)
 	imageParts = check.New("image", check.Error, "repository, image and version do not form a valid image name.",
-		"Put the registry and path in repository, the name in image, and the tag in version.", "gpu-operator controllers/object_controls.go")
+		"Put the registry and path in repository, the name in image, and the tag in version.",
+		"gpu-operator controllers/object_controls.go")
 	chartVersion = check.New("chart-version", check.Error, "The chart has no such release, or gpuop does not know it.",
 		"Use an existing release, or add it with --chart.", check.ChartValues)
 )
@@ -66,13 +72,16 @@ var (
 var (
 	escapedSpace = check.New("escaped-space", check.Error, `"\ " is an escaped space, not a line continuation.`,
 		`Break the line right after each \.`, posix)
-	braceExpansion = check.New("brace-expansion", check.Error, "Bash expands an unquoted word with braces and a comma to several arguments.",
+	braceExpansion = check.New("brace-expansion", check.Error,
+		"Bash expands an unquoted word with braces and a comma to several arguments.",
 		"Quote it.", "Bash manual: brace expansion")
 	lookalike = check.New("lookalike", check.Error, "A typographic character replaces an ASCII character.",
 		"Use the ASCII character.", posix)
-	placeholder = check.New("placeholder", check.Error, "The command contains the placeholder <name>, which the shell reads as a redirection.",
+	placeholder = check.New("placeholder", check.Error,
+		"The command contains the placeholder <name>, which the shell reads as a redirection.",
 		"Replace it with the real value, or quote it.", posix)
-	namespace = check.New("namespace", check.Error, "The namespace is missing or looks misspelled.", "Use the suggested namespace.", operator)
+	namespace = check.New("namespace", check.Error, "The namespace is missing or looks misspelled.",
+		"Use the suggested namespace.", operator)
 
 	unknownChart = check.New("unknown-chart", check.Error, "No chart has this name.", "Use nvidia/gpu-operator.",
 		check.HelmInstall)
@@ -81,7 +90,9 @@ var (
 	reuseValues = check.New("reuse-values", check.Warning,
 		"--reuse-values keeps the values of the old release and misses new defaults.",
 		"Use --reset-then-reuse-values, and set --version.", check.HelmInstall)
-	unknownLabel = check.New("unknown-label", check.Error, "Nothing reads this label.", "Use the suggested label.", nodeLabels)
-	overwrite    = check.New("overwrite", check.Warning, "kubectl does not change an existing label without --overwrite.",
+	unknownLabel = check.New("unknown-label", check.Error, "Nothing reads this label.",
+		"Use the suggested label.", nodeLabels)
+	overwrite = check.New("overwrite", check.Warning,
+		"kubectl does not change an existing label without --overwrite.",
 		"Add --overwrite.", nodeLabels)
 )

@@ -78,7 +78,7 @@ func (in *installation) deadSettings() {
 			if !own || p.Host != "" || wanted == "" {
 				in.correct(s).Drop, in.correct(s).idle = true, true
 			}
-			in.add(deadSetting, check.Warning, "has no effect: "+is, fix, s)
+			in.add(deadSetting, "has no effect: "+is, fix, s)
 		}
 	}
 }
@@ -97,7 +97,8 @@ func (in *installation) mirrored() bool {
 
 // isImageSource reports whether a setting is the repository, name, pull policy or pull secrets of an image.
 func isImageSource(s *model.Setting) bool {
-	return slices.Contains([]string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}, s.Path[len(s.Path)-1])
+	names := []string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}
+	return slices.Contains(names, s.Path[len(s.Path)-1])
 }
 
 // isRead reports whether an enabled operand reads the setting from the group of another operand.
@@ -136,7 +137,8 @@ func (in *installation) isCopy() bool {
 // repeatsDefault reports whether the setting equals the default of the release. In a custom resource, every list counts
 // as a default.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
-	if last := s.Path[len(s.Path)-1]; last == "version" && chart.Released(s.Path[0]) && s.Text() == in.Table.AppVersion(in.Version) {
+	isVersion := s.Path[len(s.Path)-1] == "version" && chart.Released(s.Path[0])
+	if isVersion && s.Text() == in.Table.AppVersion(in.Version) {
 		return true
 	}
 	if _, isList := s.Value.([]any); in.isResource() && isList {
@@ -161,7 +163,7 @@ func (in *installation) contradictions() {
 			}
 		}
 		if holds && len(given) > 0 {
-			in.add(excludes, e.State, e.Reason, e.Fix, given...)
+			in.add(excludes, e.Reason, e.Fix, given...).Severity = e.State
 		}
 	}
 }
@@ -173,7 +175,10 @@ func (in *installation) precompiledVersion() {
 	value, known := in.Value("driver.version")
 	precompiled, sure := in.Value("driver.usePrecompiled")
 	version := chart.Text(value)
-	if !known || !sure || version == "" || chart.DriverBranch(version) || chart.Text(precompiled) != "true" || s == nil && in.isResource() || in.ownImage("driver") {
+	if !known || !sure || chart.Text(precompiled) != "true" || s == nil && in.isResource() {
+		return
+	}
+	if version == "" || chart.DriverBranch(version) || in.ownImage("driver") {
 		return
 	}
 	major, _, _ := strings.Cut(version, ".")
@@ -193,8 +198,9 @@ func (in *installation) precompiledVersion() {
 		}
 		reason = "but driver.version is " + version + " by default"
 	}
-	in.add(precompiledVersion, check.Error,
-		fmt.Sprintf("driver.usePrecompiled=true needs a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, s)
+	reason = "driver.usePrecompiled=true needs a driver branch, " + reason +
+		"; precompiled images are tagged <branch>-<kernel>-<os>"
+	in.add(precompiledVersion, reason, fix, s)
 }
 
 var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
@@ -221,7 +227,7 @@ func (in *installation) images() {
 				fix = "write " + trimmed
 				in.set(s, trimmed)
 			}
-			in.add(imageParts, check.Error, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
+			in.add(imageParts, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
 		}
 		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
 			in.imageName(c, s)
@@ -230,7 +236,8 @@ func (in *installation) images() {
 }
 
 // systemSuffix matches the operating system at the end of a driver image's tag.
-var systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|flatcar|photon|cos)[0-9][0-9.]*$`)
+var systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|` +
+	`flatcar|photon|cos)[0-9][0-9.]*$`)
 
 // systems reports image tags that already end in an operating system, which the operator appends again.
 func (in *installation) systems() {
@@ -242,7 +249,8 @@ func (in *installation) systems() {
 		if suffix := systemSuffix.FindString(s.Text()); suffix != "" {
 			right := strings.TrimSuffix(s.Text(), suffix)
 			in.set(s, right)
-			in.add(imageParts, check.Error, fmt.Sprintf("the operator appends the operating system to the tag, which becomes %s%s", s.Text(), suffix), "write "+right, s)
+			reason := "the operator appends the operating system to the tag, which becomes " + s.Text() + suffix
+			in.add(imageParts, reason, "write "+right, s)
 		}
 	}
 }
@@ -258,11 +266,17 @@ func (in *installation) imageName(component string, s *model.Setting) {
 	value, _ := in.Value(component + ".repository")
 	registry, _, _ := strings.Cut(chart.Text(value), "/")
 	name := s.Text()
-	inRegistry := in.Explicit(component+".repository") == nil && strings.Contains(name, "/") || strings.HasPrefix(name, registry+"/")
-	if inRegistry || strings.ContainsAny(name, ":@ ") { // a path in a mirror may be part of the name
-		in.add(imageParts, check.Error, fmt.Sprintf("%q contains more than the image's name: repository/image:version cannot be pulled", name),
-			fmt.Sprintf("split it into %s.repository, %s.image and %s.version", component, component, component), s)
+	// a path in a mirror may be part of the name
+	isPath := in.Explicit(component+".repository") == nil && strings.Contains(name, "/")
+	if isPath || strings.HasPrefix(name, registry+"/") || strings.ContainsAny(name, ":@ ") {
+		const reason = "%q contains more than the image's name: repository/image:version cannot be pulled"
+		in.add(imageParts, fmt.Sprintf(reason, name), "split it into "+imageKeys(component), s)
 	}
+}
+
+// imageKeys lists the keys that form the reference of a component's image.
+func imageKeys(component string) string {
+	return fmt.Sprintf("%[1]s.repository, %[1]s.image and %[1]s.version", component)
 }
 
 // versions reports pinned versions of operands that differ from the chart's. A pin works, so it is kept. In an upgrade,
@@ -287,7 +301,8 @@ func (in *installation) versions() {
 		fix := "delete it, unless you need this version: the chart's default is the tested one"
 		for _, v := range slices.Backward(in.Table.Versions()) {
 			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
-				reason, fix = reason+": it is the default of "+v.String(), "delete it: the chart's default is the tested version"
+				reason += ": it is the default of " + v.String()
+				fix = "delete it: the chart's default is the tested version"
 				if order > 0 {
 					severity = check.Note
 				}
@@ -295,9 +310,9 @@ func (in *installation) versions() {
 				break
 			}
 		}
-		in.add(operandVersion, severity, reason, fix, s)
+		m := in.add(operandVersion, reason, fix, s)
+		m.Severity = severity
 		if in.assumed && severity == check.Warning { // probably written for a release that is not named
-			m := &in.mistakes[len(in.mistakes)-1]
 			m.Cause = "other operand versions"
 			m.Together = "not the versions that were tested with chart " + in.Version.String()
 			m.Fix = "delete pinned versions that you do not need: the chart's defaults are the tested ones"
@@ -339,10 +354,13 @@ func (in *installation) oldDefaults() {
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
 				all = append(all, version)
 			}
-			in.add(oldDefault, check.Error, fmt.Sprintf("was the chart's default before %s; in this release the image is %s", since, current), "delete it", all...)
+			const reason = "was the chart's default before %s; in this release the image is %s"
+			in.add(oldDefault, fmt.Sprintf(reason, since, current), "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
 			in.correct(s).Drop = in.upgraded
-			in.add(oldDefault, check.Warning, fmt.Sprintf("was the chart's default before %s; setting it disables the configs that the MIG manager generates for each node", since), "delete it", s)
+			const reason = "was the chart's default before %s; " +
+				"setting it disables the configs that the MIG manager generates for each node"
+			in.add(oldDefault, fmt.Sprintf(reason, since), "delete it", s).Severity = check.Warning
 		}
 	}
 }
@@ -365,12 +383,13 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 		if !is || !hasPath || now == "" || before == now || in.Version.Before(d.From) {
 			continue
 		}
-		severity, right := check.Warning, registry+"/"+now
-		if right == current {
-			severity = check.Error
-		}
+		right := registry + "/" + now
 		in.set(s, right)
-		in.add(oldDefault, severity, fmt.Sprintf("NVIDIA publishes the image as %s for this release; it was %s before", now, before), "write "+right, s)
+		const reason = "NVIDIA publishes the image as %s for this release; it was %s before"
+		m := in.add(oldDefault, fmt.Sprintf(reason, now, before), "write "+right, s)
+		if right != current {
+			m.Severity = check.Warning
+		}
 		return
 	}
 }
@@ -392,9 +411,9 @@ func (in *installation) kubernetes(s *model.Setting) {
 		if effect == nil || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
 			continue
 		}
-		in.add(schema.WrongValue, check.Error, fmt.Sprintf("unknown effect %q; the API server rejects it", effect.Value),
-			check.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute"), s)
-		m := &in.mistakes[len(in.mistakes)-1]
+		fix := check.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute")
+		reason := fmt.Sprintf("unknown effect %q; the API server rejects it", effect.Value)
+		m := in.add(schema.WrongValue, reason, fix, s)
 		m.Line, m.Column = effect.Line+s.Shift, effect.Column
 	}
 }
@@ -406,13 +425,15 @@ func (in *installation) quantity(s *model.Setting) {
 		return
 	}
 	in.set(s, m[1]+m[2])
-	in.add(schema.WrongValue, check.Error, fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text()), "write "+m[1]+m[2], s)
+	reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
+	in.add(schema.WrongValue, reason, "write "+m[1]+m[2], s)
 }
 
 // globals reports image settings below "global", which the operator's chart does not read.
 func (in *installation) globals(s *model.Setting) {
 	if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
-		in.add(deadSetting, check.Warning, "the chart does not read it", "set <operand>.repository and <operand>.imagePullSecrets of each operand", s)
+		const fix = "set <operand>.repository and <operand>.imagePullSecrets of each operand"
+		in.add(deadSetting, "the chart does not read it", fix, s)
 	}
 }
 
@@ -422,10 +443,11 @@ func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)
 		in.globals(s)
-		if v.Status == chart.Free || v.Status == chart.Known {
-			in.kubernetes(s)
+		if v.Status != chart.Known && v.Status != chart.Free {
+			continue
 		}
-		if v.Status != chart.Known && v.Status != chart.Free || s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
+		in.kubernetes(s)
+		if s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
 		}
 		f, printed := in.Table.ValueField(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
@@ -446,7 +468,9 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 			node.Style = 0 // --set writes plain scalars
 		}
 	}
-	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{}}
+	v := &schema.Validator{
+		Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{},
+	}
 	v.Value(f, s.Name(), node)
 	for _, found := range v.Reader.Findings {
 		m := mistake{Finding: found, settings: []*model.Setting{s}}
@@ -475,21 +499,32 @@ func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
 	if s.Value != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
 		return false
 	}
-	in.add(fields.WrongType, check.Error, `found the text "false", expected the boolean: Helm treats any non-empty text as true, so the setting stays enabled`, "write false without quotes", s)
+	const reason = `found the text "false", expected the boolean: ` +
+		"Helm treats any non-empty text as true, so the setting stays enabled"
+	in.add(fields.WrongType, reason, "write false without quotes", s)
 	return true
 }
 
 // resource checks a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	v := &schema.Validator{Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Partial: d.partial || r.isPatch(d.file),
-		Assumed: r.version == (chart.Version{}), Reader: d.reader}
-	if found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api; found != want && !(d.partial && found == "") {
-		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", fmt.Sprintf("found %s; the apiVersion of a %s is %s", cmp.Or(found, "nothing"), d.kind, want), "write "+want)
+	v := &schema.Validator{
+		Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Reader: d.reader,
+		Partial: d.partial || r.isPatch(d.file), Assumed: r.version == (chart.Version{}),
+	}
+	found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api
+	if found != want && !(d.partial && found == "") {
+		at := cmp.Or(fields.Get(d.root, "apiVersion"), d.root)
+		reason := fmt.Sprintf("found %s; the apiVersion of a %s is %s", cmp.Or(found, "nothing"), d.kind, want)
+		v.Add(apiVersion, at, "apiVersion", reason, "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.Value(schema.Spec, "spec", spec)
-		if selector := fields.Get(spec, "nodeSelector"); d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
-			v.Add(excludes, selector, "spec.nodeSelector", "the API server rejects it: the default driver selects the nodes that no other driver selects", "delete nodeSelector, or default: true")
+		selector := fields.Get(spec, "nodeSelector")
+		isDefault := d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true"
+		if isDefault && selector != nil && len(selector.Content) > 0 {
+			const reason = "the API server rejects it: " +
+				"the default driver selects the nodes that no other driver selects"
+			v.Add(excludes, selector, "spec.nodeSelector", reason, "delete nodeSelector, or default: true")
 		}
 		r.rulesOf(d, spec, v.Assumed)
 	}

@@ -18,14 +18,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-var (
-	// helmFlags are the flags of helm install, upgrade and template that take a value or have a short name.
-	helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo description
-		kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file cert-file key-file keyring
-		output,o labels,l history-max registry-config repository-cache repository-config burst-limit qps kube-apiserver kube-as-user
-		kube-as-group kube-ca-file kube-tls-server-name kube-token api-versions,a kube-version output-dir show-only,s color colour
-		content-cache`, `install,i generate-name,g help,h`)
-)
+// helmFlags are the flags of helm install, upgrade and template that take a value or have a short name.
+var helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo
+	description kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file
+	cert-file key-file keyring output,o labels,l history-max registry-config repository-cache repository-config
+	burst-limit qps kube-apiserver kube-as-user kube-as-group kube-ca-file kube-tls-server-name kube-token
+	api-versions,a kube-version output-dir show-only,s color colour content-cache`,
+	`install,i generate-name,g help,h`)
 
 // helm checks a helm command.
 func (s *script) helm(c input.Command) {
@@ -48,7 +47,8 @@ func (s *script) helmRepo(words []input.Word) {
 	for _, w := range words {
 		judged = judged || strings.Contains(w.Value, "nvidia")
 		if strings.TrimSuffix(w.Value, "/") == "https://nvidia.github.io/gpu-operator" {
-			s.addAt(w, staleRepository, check.Warning, w.Value, "old chart repository; new releases are not published there", "write "+current)
+			s.addAt(w, staleRepository, w.Value,
+				"old chart repository; new releases are not published there", "write "+current)
 			s.replace(w, current)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *script) helmInstall(h *call) {
 	}
 	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
-		s.addAt(w, unknownChart, check.Error, w.Value, "unknown chart", "write "+fixed)
+		s.addAt(w, unknownChart, w.Value, "unknown chart", "write "+fixed)
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
@@ -107,11 +107,13 @@ func (s *script) helmForm(h *call) {
 	if len(h.blanks) > 0 {
 		for _, w := range h.blanks {
 			if w.Start >= 0 {
-				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(strings.ReplaceAll(w.Raw, `\ `, " \\\n  "), " "))
+				text := strings.ReplaceAll(w.Raw, `\ `, " \\\n  ")
+				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(text, " "))
 			}
 		}
-		s.addAt(h.blanks[0], escapedSpace, check.Error, `\ `,
-			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`, `break the line right after each \, or delete the \`)
+		s.addAt(h.blanks[0], escapedSpace, `\ `,
+			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`,
+			`break the line right after each \, or delete the \`)
 	}
 	for _, w := range h.opaque {
 		s.notJudged(w, w.Raw)
@@ -129,8 +131,13 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 			s.setFlag(f, model.OperatorNamespace)
 		}
 	} else if h.verb != "template" && !h.Namespaced {
-		missing := "--namespace " + model.OperatorNamespace + " --create-namespace"
-		s.addAt(h.Words[0], namespace, check.Warning, "helm "+h.verb, "without -n the operator is installed in the kubeconfig context's namespace", "add "+missing)
+		const missing = "--namespace " + model.OperatorNamespace + " --create-namespace"
+		s.add(s.file, check.Finding{
+			Check: namespace, Severity: check.Warning, Line: h.Words[0].Line, Column: h.Words[0].Col,
+			Subject: "helm " + h.verb,
+			Reason:  "without -n the operator is installed in the kubeconfig context's namespace",
+			Fix:     "add " + missing,
+		})
 		s.correct(h.End, h.End, " "+missing)
 	}
 	s.reusedValues(h)
@@ -163,8 +170,9 @@ func (s *script) reusedValues(h *call) {
 	if f == nil {
 		return
 	}
-	s.addAt(f.value, reuseValues, check.Warning, "--reuse-values",
-		"keeps the installed values without the new chart's defaults: new groups of keys are missing, and templates can fail with a nil pointer",
+	s.addAt(f.value, reuseValues, "--reuse-values",
+		"keeps the installed values without the new chart's defaults: new groups of keys are missing, "+
+			"and templates can fail with a nil pointer",
 		"write --reset-then-reuse-values, and --version")
 	s.replace(f.words[0], "--reset-then-reuse-values")
 	if h.flag("--version") == nil && s.version == (chart.Version{}) {
@@ -191,16 +199,18 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 	w := f.value
 	if named {
-		if in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.upgraded && len(f.words) > 0 {
+		in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic
+		if in.upgraded && len(f.words) > 0 {
 			s.setFlag(f, in.Version.String())
 		}
 		return
 	}
 	var err error
 	in.assumed = w.Dynamic
-	in.Version, err = s.resolve(w.Value, w.Dynamic, check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value})
+	at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value}
+	in.Version, err = s.resolve(w.Value, w.Dynamic, at)
 	if err != nil {
-		s.addAt(w, chartVersion, check.Error, "--version "+w.Value, err.Error(), "write --version "+in.Version.String())
+		s.addAt(w, chartVersion, at.Subject, err.Error(), "write --version "+in.Version.String())
 		if len(f.words) > 0 {
 			s.setFlag(f, in.Version.String())
 		}
@@ -223,7 +233,8 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		default:
 			data, err := s.open(s.file, name)
 			if err != nil {
-				s.addAt(f.value, fileMissing, check.Note, name, "cannot read this file here; skipped", "run gpuop lint where the file is")
+				s.addAt(f.value, fileMissing, name,
+					"cannot read this file here; skipped", "run gpuop lint where the file is")
 				continue
 			}
 			name = path.Clean(name)
@@ -240,7 +251,8 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 		if f.value.Placeholder == "" {
 			s.notJudged(f.value, f.name+" "+f.value.Value)
 		}
-		if key, _, assigns := strings.Cut(f.value.Value, "="); assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {
+		key, _, assigns := strings.Cut(f.value.Value, "=")
+		if assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {
 			at.Path, at.Source, at.Unknown = chart.ParsePath(key), f.value.Raw, true
 			out = append(out, &at)
 		}
@@ -262,7 +274,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	}
 	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
 	if err != nil {
-		s.addAt(f.value, model.SetSyntax, check.Error, f.name+" "+f.value.Value, err.Error(), "")
+		s.addAt(f.value, model.SetSyntax, f.name+" "+f.value.Value, err.Error(), "")
 	}
 	for _, a := range assignments {
 		st := at
@@ -272,10 +284,9 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	return out
 }
 
-var (
-	// kubectlFlags are the flags of kubectl, kubectl label and kubectl patch that take a value.
-	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v selector,l patch,p type`, "")
-)
+// kubectlFlags are the flags of kubectl, kubectl label and kubectl patch that take a value.
+var kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v
+	selector,l patch,p type`, "")
 
 // kubectl checks a kubectl command: its namespace, node labels, patch and manifest.
 func (s *script) kubectl(c input.Command) {
@@ -299,7 +310,7 @@ func (s *script) kubectl(c input.Command) {
 	}
 	s.unit(s.file, strings.TrimSpace("kubectl "+verb), judged)
 	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, verb) {
-		s.parse(doc{file: s.file, data: []byte(c.Stdin.Text), line: c.Stdin.Line, holes: c.Stdin.Holes, open: c.Stdin.Open})
+		s.parse(docOf(s.file, c.Stdin))
 	}
 }
 
@@ -312,19 +323,22 @@ func (s *script) label(h *call) (judged bool) {
 			continue
 		}
 		if near := nearestLabel(key); near != "" && near != key && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-			s.addAt(w, unknownLabel, check.Error, key, "nothing reads this label", "write "+near)
+			s.addAt(w, unknownLabel, key, "nothing reads this label", "write "+near)
 			key = near
 		}
 		judged = judged || strings.HasPrefix(key, labelPrefix)
 		switch {
 		case key == sharing.ConfigLabel && !w.Dynamic:
-			s.uses = append(s.uses, configUse{config: value, label: true, at: check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}})
+			at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}
+			s.uses = append(s.uses, configUse{config: value, label: true, at: at})
 		case key == "nvidia.com/mig.config":
 			touchesMIG = true
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
-		s.addAt(h.Words[0], overwrite, check.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl does not change an existing label without --overwrite", "add --overwrite")
+		const reason = "the operator sets nvidia.com/mig.config=all-disabled first, " +
+			"and kubectl does not change an existing label without --overwrite"
+		s.addAt(h.Words[0], overwrite, "kubectl label", reason, "add --overwrite")
 	}
 	return judged
 }

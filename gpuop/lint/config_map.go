@@ -17,24 +17,31 @@ import (
 
 // configs checks settings about ConfigMaps that the chart creates or that the values name.
 func (in *installation) configs() {
-	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
-		create := in.Explicit(c + ".config.create")
+	for _, c := range []string{"devicePlugin.config", "migManager.config", "dcgmExporter.config"} {
+		create := in.Explicit(c + ".create")
 		if create == nil || create.Text() != "true" || in.correction(create).Drop {
 			continue
 		}
-		if name, _ := in.Value(c + ".config.name"); chart.Text(name) == "" {
-			in.add(badConfigMap, check.Error, "the chart does not render: "+c+".config.create=true needs a "+c+".config.name", "set "+c+".config.name", create)
+		if name, _ := in.Value(c + ".name"); chart.Text(name) == "" {
+			reason := "the chart does not render: " + c + ".create=true needs a " + c + ".name"
+			in.add(badConfigMap, reason, "set "+c+".name", create)
 		}
-		if data := in.Explicit(c + ".config.data"); len(in.Below(c+".config.data")) == 0 && (data == nil || data.Text() == "") {
-			in.add(badConfigMap, check.Warning, c+".config.create=true needs "+c+".config.data, otherwise no ConfigMap is created", "set "+c+".config.data", create)
+		data := in.Explicit(c + ".data")
+		if len(in.Below(c+".data")) == 0 && (data == nil || data.Text() == "") {
+			reason := c + ".create=true needs " + c + ".data, otherwise no ConfigMap is created"
+			in.add(badConfigMap, reason, "set "+c+".data", create).Severity = check.Warning
 		}
 	}
 	fallback, name := in.Explicit("devicePlugin.config.default"), in.given("devicePlugin.config.name")
 	if name != nil && (fallback == nil || fallback.Text() == "") && !in.correction(name).Drop {
-		in.add(configFallback, check.Note, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
-			"set devicePlugin.config.default to the config for all nodes", name)
+		const reason = "without devicePlugin.config.default a node gets no config until it has the label " +
+			sharing.ConfigLabel
+		in.add(configFallback, reason, "set devicePlugin.config.default to the config for all nodes", name)
 	}
 }
+
+// everyNode ends the reason of findings about a default config that does not exist.
+const everyNode = ": the config manager fails on every node without the label " + sharing.ConfigLabel
 
 // configMap is a ConfigMap in an input, or one that the chart creates from values. configs are the names of its
 // device-plugin configs.
@@ -51,7 +58,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 			judged = r.mappingInConfigMap(d, f) || judged
 			continue
 		}
-		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: d.file, Line: f.Key.Line + d.line, Subject: "data." + f.Name}
+		at := check.Finding{Check: badConfigMap, Severity: check.Error, Subject: "data." + f.Name}
+		at.File, at.Line = d.file, f.Key.Line+d.line
 		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
 		judged = judged || isConfig
 		switch {
@@ -60,7 +68,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 		case holds == kindPlugin && len(validation.IsValidLabelValue(f.Name)) == 0:
 			m.configs = append(m.configs, f.Name)
 		case holds == kindPlugin:
-			at.Reason = "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it"
+			at.Reason = "the key cannot be the value of the node label " + sharing.ConfigLabel +
+				", so no node can select it"
 			at.Fix = "use letters, digits, - _ and ."
 			r.add("", at)
 		}
@@ -76,20 +85,23 @@ func (r *run) pluginValues(d *doc) (judged bool) {
 	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
 		names = append(names, f.Name)
 		var text yaml.Node
-		if yaml.Unmarshal([]byte(f.Value.Value), &text) != nil || len(text.Content) == 0 || !isPluginConfig(text.Content[0]) {
+		err := yaml.Unmarshal([]byte(f.Value.Value), &text)
+		if err != nil || len(text.Content) == 0 || !isPluginConfig(text.Content[0]) {
 			continue
 		}
 		judged = true
 		_, findings := sharing.Parse([]byte(f.Value.Value))
 		findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Check == sharing.Overridden })
-		inner := doc{file: d.file, line: d.line + linesBefore(f.Value), where: "config.map." + f.Name}
+		inner := d.inside(f.Value)
+		inner.where = "config.map." + f.Name
 		r.report(&inner, findings)
 	}
 	chosen := fields.Get(d.root, "config", "default")
 	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
 		r.add(d.file, check.Finding{
-			Check: badConfigMap, Severity: check.Error, Line: chosen.Line + d.line, Column: chosen.Column, Subject: "config.default",
-			Reason: fmt.Sprintf("config.map has no config %q: the config manager fails on every node without the label nvidia.com/device-plugin.config", chosen.Value),
+			Check: badConfigMap, Severity: check.Error, Subject: "config.default",
+			Line: chosen.Line + d.line, Column: chosen.Column,
+			Reason: fmt.Sprintf("config.map has no config %q", chosen.Value) + everyNode,
 			Fix:    check.Suggest(chosen.Value, names, "use an existing config: "+strings.Join(names, ", ")),
 		})
 	}
@@ -106,8 +118,12 @@ func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 	if holds := detect(r.table, value); holds != kindMIG && !(holds == kindPlugin && isPluginConfig(value)) {
 		return false
 	}
-	r.add("", check.Finding{Check: badConfigMap, Severity: check.Error, File: d.file, Line: f.Key.Line + d.line, Column: f.Key.Column, Subject: "data." + f.Name,
-		Reason: "found a mapping, expected a string: the API server rejects the ConfigMap", Fix: "write |- after " + f.Name + ":"})
+	r.add(d.file, check.Finding{
+		Check: badConfigMap, Severity: check.Error, Subject: "data." + f.Name,
+		Line: f.Key.Line + d.line, Column: f.Key.Column,
+		Reason: "found a mapping, expected a string: the API server rejects the ConfigMap",
+		Fix:    "write |- after " + f.Name + ":",
+	})
 	return true
 }
 
@@ -115,7 +131,8 @@ func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
 func (r *run) migKey(key string, at check.Finding) {
 	const right = "config.yaml"
 	if key != right {
-		at.Reason, at.Fix = fmt.Sprintf("found the key %q: the MIG manager reads only the key %s of its ConfigMap", key, right), "write "+right
+		at.Reason = fmt.Sprintf("found the key %q: the MIG manager reads only the key %s of its ConfigMap", key, right)
+		at.Fix = "write " + right
 		r.add("", at)
 	}
 }
@@ -134,10 +151,12 @@ func (r *run) embeddedData(in *installation) {
 		if s.Node == nil {
 			continue
 		}
-		at := check.Finding{Check: badConfigMap, Severity: check.Error, File: s.File, Line: s.Line, Column: s.Column, Subject: s.Name()}
+		at := placeOf(s, "")
+		at.Check, at.Severity = badConfigMap, check.Error
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.Check, at.Reason, at.Fix = fields.WrongType, "found a group of keys, expected a string: a ConfigMap contains only strings", "write | after the key"
+			at.Check, at.Fix = fields.WrongType, "write | after the key"
+			at.Reason = "found a group of keys, expected a string: a ConfigMap contains only strings"
 			r.add("", at) // equal findings about several keys are merged
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
@@ -162,13 +181,16 @@ func (r *run) configUses(in *installation, prefix string) {
 	if name == nil {
 		return
 	}
-	use := func(s *model.Setting, config string) {
-		r.uses = append(r.uses, configUse{configMap: name.Text(), config: config, at: check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}})
-	}
-	use(name, "")
+	r.uses = append(r.uses, configUse{configMap: name.Text(), at: placeOf(name, prefix)})
 	if config != nil {
-		use(config, config.Text())
+		use := configUse{configMap: name.Text(), config: config.Text(), at: placeOf(config, prefix)}
+		r.uses = append(r.uses, use)
 	}
+}
+
+// placeOf returns a finding with the place of a setting. prefix precedes its name.
+func placeOf(s *model.Setting, prefix string) check.Finding {
+	return check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}
 }
 
 // joinConfigs checks that the references match the ConfigMaps of the input. A missing ConfigMap may exist in the
@@ -189,13 +211,15 @@ func (r *run) joinConfigs() {
 		f.Check, f.Severity = badConfigMap, check.Error
 		switch {
 		case len(configs) == 0 && use.config == "" && near != "":
-			f.Reason, f.Fix = fmt.Sprintf("ConfigMap %q not found: the device plugin's pods cannot start without it", use.configMap), "write "+near
+			const reason = "ConfigMap %q not found: the device plugin's pods cannot start without it"
+			f.Reason, f.Fix = fmt.Sprintf(reason, use.configMap), "write "+near
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 			continue
 		default:
-			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q: the config manager fails on every node without the label nvidia.com/device-plugin.config", use.configMap, use.config)
+			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q", use.configMap, use.config) + everyNode
 			if use.label {
-				f.Check, f.Reason = configLabel, fmt.Sprintf("no ConfigMap in the input has a config %q: the config manager fails on the node", use.config)
+				const reason = "no ConfigMap in the input has a config %q: the config manager fails on the node"
+				f.Check, f.Reason = configLabel, fmt.Sprintf(reason, use.config)
 			}
 			f.Fix = check.Suggest(use.config, configs, "use an existing config: "+strings.Join(configs, ", "))
 		}

@@ -38,6 +38,11 @@ type doc struct {
 	holes, open bool
 }
 
+// inside returns the text of a scalar in the document.
+func (d *doc) inside(n *yaml.Node) doc {
+	return doc{file: d.file, data: []byte(n.Value), line: fields.LinesBefore(n) + d.line}
+}
+
 // kind names what a document is.
 type kind string
 
@@ -64,13 +69,15 @@ var (
 	// helmHeading matches the first line that helm get values prints.
 	helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
 	// terraformResource matches a Terraform block. It finds Terraform in files that are not named *.tf.
-	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
+	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"` +
+		`\s+"[^"]*"\s*\{`)
 	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile, or a placeholder such as
 	// @@NAME@@.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{|@@\w+@@`)
 	// configText matches a text that is meant to be a config of the device plugin or MIG manager. The text may be
 	// invalid YAML.
-	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
+	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|` +
+		`^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
 
 // parse parses the YAML documents or the Terraform blocks in a text.
@@ -123,11 +130,17 @@ func (r *run) parseOne(d *doc) {
 	switch {
 	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
 	case noYAML && (d.holes || d.open):
-		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
-			Reason: "the script fills in or appends parts of this document; skipped", Fix: "run the script up to here, and pipe its output to gpuop lint -"})
+		r.add(d.file, check.Finding{
+			Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
+			Reason: "the script fills in or appends parts of this document; skipped",
+			Fix:    "run the script up to here, and pipe its output to gpuop lint -",
+		})
 	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
-		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note,
-			Reason: "not valid YAML: probably a template or another format; skipped", Fix: "if it is a template, check the rendered result: helm template … | gpuop lint -"})
+		r.add(d.file, check.Finding{
+			Check: input.Skipped, Severity: check.Note,
+			Reason: "not valid YAML: probably a template or another format; skipped",
+			Fix:    "if it is a template, check the rendered result: helm template … | gpuop lint -",
+		})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
@@ -253,7 +266,8 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 		case slices.Contains(weakKeys, component):
 			values++
 			alone++
-		case component == f.Name && !slices.Contains(commonKeys, f.Name), hasKeyOf(t, component, f.Value, everyChartHas...):
+		case component == f.Name && !slices.Contains(commonKeys, f.Name),
+			hasKeyOf(t, component, f.Value, everyChartHas...):
 			values += 2
 		case component == f.Name:
 			values++
@@ -297,23 +311,27 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
 	known := func(f fields.Field) bool { return f.Name == "enabled" || t.Component(f.Name) != "" }
-	if list := fields.Of(inner); inner != nil && inner.Kind == yaml.MappingNode && (len(list) == 0 || slices.ContainsFunc(list, known)) {
-		return inner
+	list := fields.Of(inner)
+	if inner == nil || inner.Kind != yaml.MappingNode || len(list) > 0 && !slices.ContainsFunc(list, known) {
+		return nil
 	}
-	return nil
+	return inner
 }
 
 var (
 	// pluginMarks are keys of the device plugin's own chart that the operator's chart does not have. pluginShares are
 	// keys that both charts have.
-	pluginMarks  = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy", "failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
-	pluginShares = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride", "fullnameOverride"}
+	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy",
+		"failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
+	pluginShares = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride",
+		"fullnameOverride"}
 )
 
 // isPluginValues reports whether a document is a values file for the device plugin's own chart.
 func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 	configs := fields.Get(root, "config", "map")
-	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
+	repository := fields.Text(root, "image", "repository")
+	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(repository, "/k8s-device-plugin") {
 		return true
 	}
 	marks, operators := 0, 0
@@ -331,7 +349,8 @@ func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 // document checks one document.
 func (r *run) document(d *doc) {
 	name, judged := string(d.kind), true
-	if other := r.otherChart(d.file); other != "" && d.where == "" && slices.Contains([]kind{kindValues, kindPlugin, kindPluginValues}, d.kind) {
+	isValues := slices.Contains([]kind{kindValues, kindPlugin, kindPluginValues}, d.kind)
+	if other := r.otherChart(d.file); other != "" && d.where == "" && isValues {
 		r.unit(d.file, "values of the chart "+other+", not checked", false)
 		return
 	}
@@ -342,7 +361,9 @@ func (r *run) document(d *doc) {
 			name += " with values for gpu-operator"
 		}
 		for _, p := range input.Patches(d.root) {
-			r.patch(doc{file: d.file, kind: patched(p.Target), data: []byte(p.Text.Value), line: linesBefore(p.Text) + d.line})
+			inner := d.inside(p.Text)
+			inner.kind = patched(p.Target)
+			r.patch(inner)
 		}
 	case kindWorkflow:
 		judged = r.workflow(d, input.Steps(d.root))
@@ -366,22 +387,12 @@ func (r *run) document(d *doc) {
 		name, judged = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), string(d.kind)), false
 		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
 			judged = true
-			r.uses = append(r.uses, configUse{config: label.Value, label: true,
-				at: check.Finding{File: d.file, Line: label.Line + d.line, Subject: sharing.ConfigLabel + "=" + label.Value}})
+			subject := sharing.ConfigLabel + "=" + label.Value
+			at := check.Finding{File: d.file, Line: label.Line + d.line, Subject: subject}
+			r.uses = append(r.uses, configUse{config: label.Value, label: true, at: at})
 		}
 	case kindUnknown:
-		if d.written {
-			return
-		}
-		if !r.found[d.file] {
-			r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line, Fix: "see gpuop lint --help for the kinds of files",
-				Reason: "unknown kind of document: expected chart values, a custom resource, a device plugin or mig-parted config, a ConfigMap or a pod"}})
-		}
-		if r.found[d.file] {
-			r.unit(d.file, "", false)
-		} else {
-			r.unit(d.file, "unknown", false)
-		}
+		r.unknownDocument(d)
 		return
 	}
 	if d.where != "" {
@@ -391,6 +402,23 @@ func (r *run) document(d *doc) {
 		name += ", not checked"
 	}
 	r.unit(d.file, name, judged)
+}
+
+// unknownDocument reports a document of an unknown kind, unless it may be for another program.
+func (r *run) unknownDocument(d *doc) {
+	switch {
+	case d.written:
+	case r.found[d.file]:
+		r.unit(d.file, "", false)
+	default:
+		const reason = "unknown kind of document: expected chart values, a custom resource, " +
+			"a device plugin or mig-parted config, a ConfigMap or a pod"
+		r.report(d, []check.Finding{{
+			Check: unknownKind, Severity: check.Note, Line: d.root.Line,
+			Reason: reason, Fix: "see gpuop lint --help for the kinds of files",
+		}})
+		r.unit(d.file, "unknown", false)
+	}
 }
 
 // valuesDocument checks values. named describes the release that they are checked against. That is the release that the
@@ -414,9 +442,8 @@ func (r *run) valuesDocument(d *doc) (named string) {
 // hasOwnKeys reports whether the values.yaml in the folder of a file has a key that no release of the chart has.
 func (r *run) hasOwnKeys(file string, v chart.Version) bool {
 	root, _ := r.rootBeside(file, "values.yaml")
-	return root != nil && slices.ContainsFunc(model.Flatten(&fields.Reader{}, file, 0, nil, root), func(s *model.Setting) bool {
-		return r.table.Lookup(v, s.Path).Status == chart.Unknown
-	})
+	isUnknown := func(s *model.Setting) bool { return r.table.Lookup(v, s.Path).Status == chart.Unknown }
+	return root != nil && slices.ContainsFunc(model.Flatten(&fields.Reader{}, file, 0, nil, root), isUnknown)
 }
 
 // valuesText parses a values file and adds its settings to the installation.
@@ -428,29 +455,22 @@ func (r *run) valuesText(in *installation, d doc) {
 	r.report(&d, d.reader.Findings)
 }
 
-// linesBefore returns the number of lines before the text of a scalar.
-func linesBefore(n *yaml.Node) int {
-	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
-		return n.Line - 1
-	}
-	return n.Line
-}
-
 // embedded checks a text that is the value of a key, if it is a config of the device plugin or the MIG manager. where
 // names the key. It returns the kind of the text, and whether it was checked. Invalid YAML that looks like a config is
 // reported, and its kind is unknown.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
-	d.data, d.line, d.where, d.reader = []byte(n.Value), d.line+linesBefore(n), where, &fields.Reader{}
-	if d.root = d.reader.Document(d.data); d.root == nil {
+	inner := d.inside(n)
+	inner.where, inner.reader = where, &fields.Reader{}
+	if inner.root = inner.reader.Document(inner.data); inner.root == nil {
 		if judged = configText.MatchString(n.Value); judged {
 			r.unit(d.file, "", true)
-			r.report(&d, d.reader.Findings)
+			r.report(&inner, inner.reader.Findings)
 		}
 		return kindUnknown, judged
 	}
-	if d.kind = detect(r.table, d.root); d.kind != kindPlugin && d.kind != kindMIG {
-		return d.kind, false
+	if inner.kind = detect(r.table, inner.root); inner.kind != kindPlugin && inner.kind != kindMIG {
+		return inner.kind, false
 	}
-	r.document(&d)
-	return d.kind, true
+	r.document(&inner)
+	return inner.kind, true
 }

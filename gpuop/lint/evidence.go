@@ -23,7 +23,8 @@ var (
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|mig|dcgm|toolkit|driver|sharing`)
 	// ownWords matches texts that are for the operator: its kinds, its chart in another tool's file, helm commands for
 	// its chart, and MIG configs.
-	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
+	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|` +
+		`^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
 		`^mig-configs:|\bhelm3?\s[^\n]*gpu-operator`)
 	// topLevelKey matches the top-level keys of YAML.
 	topLevelKey = regexp.MustCompile(`(?m)^([A-Za-z][A-Za-z-]*):`)
@@ -33,19 +34,20 @@ var (
 // operator's chart below them. For genericKeys, keys in everyChartHas are not evidence.
 var (
 	sharedKeys  = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
-	genericKeys = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp", "nameOverride",
-		"fullnameOverride", "extraObjects", "global"}
-	everyChartHas = []string{"enabled", "image", "repository", "tag", "version", "imagePullPolicy", "imagePullSecrets", "resources",
-		"tolerations", "nodeSelector", "affinity", "env", "args", "annotations", "labels", "name", "config", "priorityClassName",
-		"logging", "nameOverride", "fullnameOverride", "upgradeCRD", "admissionController", "master", "worker", "gc", "topologyUpdater"}
+	genericKeys = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp",
+		"nameOverride", "fullnameOverride", "extraObjects", "global"}
+	everyChartHas = []string{"enabled", "image", "repository", "tag", "version", "imagePullPolicy", "imagePullSecrets",
+		"resources", "tolerations", "nodeSelector", "affinity", "env", "args", "annotations", "labels", "name",
+		"config", "priorityClassName", "logging", "nameOverride", "fullnameOverride", "upgradeCRD",
+		"admissionController", "master", "worker", "gc", "topologyUpdater"}
 )
 
 // otherCharts lists charts that are easily confused with the operator's. marks are keys that only the other chart has.
 var otherCharts = []struct{ name, marks string }{
-	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin nvPeerDriver
-		sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery maintenanceOperator
-		maintenance-operator-chart nicConfigurationOperator nic-configuration-operator-chart nfd.deployNodeFeatureRules
-		operator.maintenanceOperator operator.useDTK`},
+	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin
+		nvPeerDriver sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery
+		maintenanceOperator maintenance-operator-chart nicConfigurationOperator nic-configuration-operator-chart
+		nfd.deployNodeFeatureRules operator.maintenanceOperator operator.useDTK`},
 	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
 }
 
@@ -123,8 +125,8 @@ func isPluginConfig(root *yaml.Node) bool {
 	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil || isForeignPlugin(root) {
 		return false
 	}
-	for _, path := range []string{"sharing.timeSlicing", "sharing.mps", "flags.migStrategy", "flags.failOnInitError", "flags.nvidiaDriverRoot",
-		"flags.plugin", "flags.gfd", "imex.channelIDs"} {
+	for _, path := range []string{"sharing.timeSlicing", "sharing.mps", "flags.migStrategy", "flags.failOnInitError",
+		"flags.nvidiaDriverRoot", "flags.plugin", "flags.gfd", "imex.channelIDs"} {
 		if fields.Get(root, strings.Split(path, ".")...) != nil {
 			return true
 		}
@@ -158,9 +160,13 @@ func looksLikeScript(data []byte) bool {
 	if bytes.HasPrefix(data, []byte("#!")) {
 		return true
 	}
+	return !isMapping(data) && commandLine.Match(data) && !topLevelKey.Match(data)
+}
+
+// isMapping reports whether a text is a YAML mapping.
+func isMapping(data []byte) bool {
 	var root yaml.Node
-	isMapping := yaml.Unmarshal(data, &root) == nil && len(root.Content) > 0 && root.Content[0].Kind == yaml.MappingNode
-	return !isMapping && commandLine.Match(data) && !topLevelKey.Match(data)
+	return yaml.Unmarshal(data, &root) == nil && len(root.Content) > 0 && root.Content[0].Kind == yaml.MappingNode
 }
 
 // commandLine matches a line that begins with a command that gpuop checks.

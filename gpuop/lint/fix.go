@@ -19,7 +19,9 @@ func (s *script) correct(start, end int, text string) {
 
 // corrected returns the script with all corrections. If corrections overlap, the one that starts first wins.
 func (s *script) corrected() string {
-	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
+	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int {
+		return cmp.Or(a.Start-b.Start, b.End-a.End)
+	})
 	var out strings.Builder
 	at := 0
 	for _, c := range s.Corrections {
@@ -51,8 +53,14 @@ func (s *script) setFlag(f *flagUse, value string) {
 // It skips --set-json, and values that contain variables.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last := f.words[0], f.words[len(f.words)-1]
-	changed := slices.ContainsFunc(f.settings, func(st *model.Setting) bool { c := in.correction(st); return c.Changes() })
-	if !changed || f.value.Dynamic || f.name == "--set-json" || first.Start < 0 || last.Start < first.Start {
+	changes := func(st *model.Setting) bool {
+		c := in.correction(st)
+		return c.Changes()
+	}
+	if !slices.ContainsFunc(f.settings, changes) || f.value.Dynamic || f.name == "--set-json" {
+		return
+	}
+	if first.Start < 0 || last.Start < first.Start {
 		return
 	}
 	var list []string
@@ -128,11 +136,14 @@ func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename
-		if e.Path = s.Path[:m.names]; m.names == 0 || m.names == len(s.Path) || len(renamed) < m.names || !slices.Equal(renamed[m.names:], s.Path[m.names:]) ||
-			e.Rename != nil && !slices.Equal(e.Rename, renamed[:m.names]) {
+		if m.names == 0 || m.names == len(s.Path) || len(renamed) < m.names {
 			return e, false
 		}
-		e.Rename = renamed[:m.names]
+		group, rest := renamed[:m.names], renamed[m.names:]
+		if !slices.Equal(rest, s.Path[m.names:]) || e.Rename != nil && !slices.Equal(e.Rename, group) {
+			return e, false
+		}
+		e.Path, e.Rename = s.Path[:m.names], group
 	}
 	return e, e.Rename != nil && len(in.Below(e.Rename.String())) == 0
 }

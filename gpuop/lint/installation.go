@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
@@ -77,7 +75,11 @@ type correction struct {
 }
 
 func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
-	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings}, corrections: map[*model.Setting]*correction{}}
+	return &installation{
+		kind:        kindValues,
+		Values:      model.Values{Table: table, Version: v, Settings: settings},
+		corrections: map[*model.Setting]*correction{},
+	}
 }
 
 // runRules runs the rules that apply to the kind.
@@ -98,13 +100,19 @@ func (in *installation) foldCopy() {
 		return
 	}
 	before := len(in.mistakes)
+	isOwn := func(s *model.Setting) bool { return !in.isDefaultOf(release, s) }
 	in.mistakes = slices.DeleteFunc(in.mistakes, func(m mistake) bool {
-		return len(m.settings) > 0 && !slices.ContainsFunc(m.settings, func(s *model.Setting) bool { return !in.isDefaultOf(release, s) })
+		return !slices.ContainsFunc(m.settings, isOwn)
 	})
 	if len(in.mistakes) < before {
-		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
-			Reason: fmt.Sprintf("the file contains the defaults of %s, which cause %s for %s", release, check.Count(before-len(in.mistakes), "finding"), in.Version),
-			Fix:    fmt.Sprintf("to check them for their release, add --version %s; to upgrade, use gpuop values migrate --from %s", release, release)}})
+		const reason = "the file contains the defaults of %s, which cause %s for %s"
+		const fix = "to check them for their release, add --version %s; to upgrade, use gpuop values migrate --from %s"
+		folded := check.Count(before-len(in.mistakes), "finding")
+		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{
+			Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
+			Reason: fmt.Sprintf(reason, release, folded, in.Version),
+			Fix:    fmt.Sprintf(fix, release, release),
+		}})
 	}
 }
 
@@ -167,18 +175,17 @@ type mistake struct {
 	names int
 }
 
-// add adds a finding, at the position of the first setting.
-func (in *installation) add(id *check.Check, severity check.Severity, reason, fix string, settings ...*model.Setting) {
-	f := check.Finding{Check: id, Severity: severity, Reason: reason, Fix: fix}
-	if len(settings) > 0 {
-		names := make([]string, len(settings))
-		for i, s := range settings {
-			names[i] = s.Name()
-		}
-		f.Subject = strings.Join(names, ", ")
-		f.File, f.Line, f.Column = settings[0].File, settings[0].Line, settings[0].Column
+// add adds a finding with the severity of its check, at the position of the first setting. The caller may change the
+// returned finding.
+func (in *installation) add(id *check.Check, reason, fix string, settings ...*model.Setting) *mistake {
+	names := make([]string, len(settings))
+	for i, s := range settings {
+		names[i] = s.Name()
 	}
+	f := placeOf(settings[0], "")
+	f.Check, f.Severity, f.Subject, f.Reason, f.Fix = id, id.Severity, strings.Join(names, ", "), reason, fix
 	in.mistakes = append(in.mistakes, mistake{Finding: f, settings: settings})
+	return &in.mistakes[len(in.mistakes)-1]
 }
 
 // releaseDependent lists the checks whose result depends on the release.
@@ -254,8 +261,9 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		if isNested(s.Path) {
 			f.Reason, f.Fix = nested(s.Path)
 		} else if in.modified {
-			f.Reason = fmt.Sprintf("gpu-operator %s does not have this key; the templates of this modified copy may read it", in.Version)
-			f.Severity, f.Fix = check.Note, ""
+			const reason = "gpu-operator %s does not have this key; the templates of this modified copy may read it"
+			f.Say(check.Note, reason, in.Version)
+			f.Fix = ""
 		} else if v.Nearest != nil {
 			f.Fix = "did you mean " + suggestion(s, v).String() + "?"
 		} else if v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames {
@@ -269,13 +277,15 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		f.Check, f.Reason = fields.WrongType, "found a group of keys, expected a list"
 	case chart.TooDeep:
 		path := v.Key.Path.String()
-		f.Check, f.Reason, f.Fix = belowValue, path+" is a single value in this chart, not a group of keys", "set "+path+" itself"
+		f.Check, f.Fix = belowValue, "set "+path+" itself"
+		f.Reason = path + " is a single value in this chart, not a group of keys"
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
-			f.Reason = path + ` is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`
-			f.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
+			f.Reason = path + " is a string in this chart; with keys below it the image's name becomes " +
+				`"map[…]" and cannot be pulled`
+			f.Fix = "set " + imageKeys(component)
 		}
 	case chart.NotYet, chart.Gone:
-		f.Check, f.Severity, f.Reason, f.Fix = in.otherRelease(s, v)
+		in.otherRelease(s, v, &f)
 	case chart.Known:
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
 			next, _ := in.Table.Next(until)
@@ -306,40 +316,36 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 
 // otherRelease reports a key that only earlier or later releases have. The correction renames the key if it has a
 // successor with the same meaning that is not set. Otherwise it drops the key.
-func (in *installation) otherRelease(s *model.Setting, v chart.Match) (id *check.Check, state check.Severity, reason, fix string) {
-	advice := chart.Advice(s.Path)
-	state = check.Error
+func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.Finding) {
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
-		state = check.Note
+		f.Severity = check.Note
 	}
 	c := in.correct(s)
 	c.Drop = true
-	if in.Version.Before(v.Key.Since()) {
-		return keyNotYet, state, fmt.Sprintf("added in %s; %s silently ignores it", v.Key.Since(), in.Version),
-			"delete it, or install " + v.Key.Since().String() + " or later"
+	if since := v.Key.Since(); in.Version.Before(since) {
+		f.Check, f.Fix = keyNotYet, "delete it, or install "+since.String()+" or later"
+		f.Reason = fmt.Sprintf("added in %s; %s silently ignores it", since, in.Version)
+		return
 	}
-	if state == check.Error && chart.IsObsolete(s.Path) {
-		state = check.Warning
-	}
-	if advice == "" {
-		advice = "delete it"
+	if chart.IsObsolete(s.Path) {
+		f.Severity = min(f.Severity, check.Warning)
 	}
 	next, _ := in.Table.Next(v.Key.Until())
-	if v.Nearest != nil && in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known {
-		switch s.Path.String() {
-		case "driver.useOpenKernelModules":
-			if s.Text() == "true" && in.Explicit(v.Nearest.String()) == nil {
-				c.Drop, c.Rename = false, v.Nearest
-				in.set(s, "open")
-			}
-		case "kataManager.enabled": // the successor does something else
-		default:
-			if in.Explicit(v.Nearest.String()) == nil {
-				c.Drop, c.Rename = false, v.Nearest
-			}
-		}
+	f.Check, f.Fix = keyGone, cmp.Or(chart.Advice(s.Path), "delete it")
+	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version)
+	if in.Table.Lookup(in.Version, v.Nearest).Status != chart.Known || in.Explicit(v.Nearest.String()) != nil {
+		return
 	}
-	return keyGone, state, fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version), advice
+	switch s.Path.String() {
+	case "driver.useOpenKernelModules":
+		if s.Text() == "true" {
+			c.Drop, c.Rename = false, v.Nearest
+			in.set(s, "open")
+		}
+	case "kataManager.enabled": // the successor does something else
+	default:
+		c.Drop, c.Rename = false, v.Nearest
+	}
 }
 
 // valueOfGroup checks a value at the path of a group. If the group is empty, for example because all its keys are
@@ -369,9 +375,9 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	}
 	f.Check, f.Fix = fields.WrongType, "set one of its keys, for example "+example
 	f.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
-	var doc yaml.Node
-	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
-		f.Reason = fmt.Sprintf("found a string that contains the settings; %s is a group of settings in %s", s.Name(), in.Version)
+	if text, isText := s.Value.(string); isText && isMapping([]byte(text)) {
+		const reason = "found a string that contains the settings; %s is a group of settings in %s"
+		f.Reason = fmt.Sprintf(reason, s.Name(), in.Version)
 		f.Fix = "write them as keys, without the |"
 		if _, once := in.Table.Key(s.Path); once && in.assumed {
 			f.Severity = check.Warning // some release has a key at this path, and it may have been a string
@@ -384,12 +390,16 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 func (in *installation) duplicateFlags() {
 	last := map[string]*model.Setting{}
 	for _, s := range in.Settings {
-		before := last[s.Name()]
-		last[s.Name()] = s
-		if before == nil || before.Node != nil || s.Node != nil || before.Perhaps || s.Perhaps || before.Text() == s.Text() {
+		if s.Node != nil || s.Perhaps {
+			delete(last, s.Name())
 			continue
 		}
-		in.correct(before).Drop = true
-		in.add(setTwice, check.Warning, fmt.Sprintf("set twice; %q is used, %q is ignored", s.Text(), before.Text()), "keep one", s)
+		before := last[s.Name()]
+		last[s.Name()] = s
+		if before != nil && before.Text() != s.Text() {
+			in.correct(before).Drop = true
+			reason := fmt.Sprintf("set twice; %q is used, %q is ignored", s.Text(), before.Text())
+			in.add(setTwice, reason, "keep one", s)
+		}
 	}
 }

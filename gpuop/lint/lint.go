@@ -177,7 +177,8 @@ func (r *run) finish(inputs []Input, result *Result) {
 		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
 		result.Report.Add(f)
 	}
-	shown := map[string][]string{} // the lines of files that the inputs refer to are not shown, because they may be secret
+	// the lines of files that the inputs refer to are not shown, because they may be secret
+	shown := map[string][]string{}
 	for _, f := range inputs {
 		shown[f.Name] = r.lines[f.Name]
 	}
@@ -218,7 +219,8 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		if d.open {
 			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
-		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column })
+		isAt := func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column }
+		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, isAt)
 		if f.Line > 0 {
 			f.Column += r.indentation(d, f)
 			f.Line += d.line
@@ -275,16 +277,20 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 		at.Reason, at.Fix = "the release is unknown; checked against "+v.String(), "set it with --version"
 	case err != nil && isRange && at.Subject != "":
 		v = newest
-		at.Reason, at.Fix = "a range of releases; checked against "+v.String()+", the newest of them that gpuop supports", "use an exact release"
+		at.Reason = "a range of releases; checked against " + v.String() + ", the newest of them that gpuop supports"
+		at.Fix = "use an exact release"
 	case err != nil:
 		return r.table.Latest(), err
 	case exact:
 		return v, nil
 	default:
-		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, fmt.Sprintf("unknown release; checked against %s", v), "add the release with --chart"
+		at.Check, at.Subject, at.Fix = chartVersion, name, "add the release with --chart"
+		at.Reason = "unknown release; checked against " + v.String()
 		if v == r.table.Latest() {
 			r.newer = true
-			at.Reason = fmt.Sprintf("newer than every release that gpuop supports; checked against %s, with unknown keys as notes", v)
+			const reason = "newer than every release that gpuop supports; " +
+				"checked against %s, with unknown keys as notes"
+			at.Reason = fmt.Sprintf(reason, v)
 		}
 	}
 	r.add("", at)
@@ -342,7 +348,9 @@ func (r *run) open(file, name string) ([]byte, error) {
 }
 
 // filledIn is the note about values that another program fills in.
-var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note, Reason: "another program fills in these values; skipped"}
+var filledIn = check.Finding{
+	Check: input.Skipped, Severity: check.Note, Reason: "another program fills in these values; skipped",
+}
 
 // unknownIn returns the parts of a value that another program fills in.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -40,11 +41,17 @@ func (r *run) script(file, source string, line int) *script {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		if d := s.Files[name]; !d.Judged {
-			written := !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")
-			r.parse(doc{file: file, data: []byte(d.Text), line: d.Line, written: written, holes: d.Holes, open: d.Open})
+			text := docOf(file, d)
+			text.written = !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")
+			r.parse(text)
 		}
 	}
 	return s
+}
+
+// docOf returns a text in a script as a document.
+func docOf(file string, d *input.Document) doc {
+	return doc{file: file, data: []byte(d.Text), line: d.Line, holes: d.Holes, open: d.Open}
 }
 
 // programs maps the name of an executable to helm or kubectl.
@@ -60,7 +67,8 @@ var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 func program(c *input.Command) string {
 	for len(c.Words) > 1 {
 		first := c.Words[0].Value
-		if !slices.Contains(wrappers, path.Base(first)) && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
+		isWrapper := slices.Contains(wrappers, path.Base(first)) || environmentSet.MatchString(first)
+		if !isWrapper && !strings.HasPrefix(first, "-") {
 			break
 		}
 		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
@@ -69,9 +77,11 @@ func program(c *input.Command) string {
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
-// addAt adds a finding about a word.
-func (s *script) addAt(w input.Word, id *check.Check, severity check.Severity, subject, reason, fix string) {
-	s.add(s.file, check.Finding{Check: id, Severity: severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix})
+// addAt adds a finding about a word, with the severity of its check.
+func (s *script) addAt(w input.Word, id *check.Check, subject, reason, fix string) {
+	s.add(s.file, check.Finding{
+		Check: id, Severity: id.Severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix,
+	})
 }
 
 // notJudged adds a note that the value of a word is unknown.
@@ -80,7 +90,7 @@ func (s *script) notJudged(w input.Word, subject string) {
 		s.add(s.file, filledIn)
 		return
 	}
-	s.addAt(w, input.Skipped, check.Note, subject, "its value is unknown here; skipped", "")
+	s.addAt(w, input.Skipped, subject, "its value is unknown here; skipped", "")
 }
 
 var (
@@ -95,11 +105,12 @@ var (
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if w.Placeholder != "" {
-			s.addAt(w, placeholder, check.Error, w.Placeholder, "the shell reads this as redirections, not as a placeholder",
-				"replace it with the real value")
+			s.addAt(w, placeholder, w.Placeholder,
+				"the shell reads this as redirections, not as a placeholder", "replace it with the real value")
 		}
 		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
-			s.addAt(w, braceExpansion, check.Error, w.Raw, "bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
+			s.addAt(w, braceExpansion, w.Raw,
+				"bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
 		}
 		value, found := w.Value, longDashes.FindString(w.Value)
@@ -113,7 +124,9 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			s.addAt(w, lookalike, check.Error, found, "typographic character, probably from a web page: the shell does not read it as a dash or quote", "write "+input.Quote(value))
+			const reason = "typographic character, probably from a web page: " +
+				"the shell does not read it as a dash or quote"
+			s.addAt(w, lookalike, found, reason, "write "+input.Quote(value))
 			c.Words[i].Value = value
 			if !w.Dynamic {
 				s.replace(w, value)
@@ -135,10 +148,12 @@ func (h *call) takeVerb() string {
 // namespace reports a namespace that looks like a misspelling of the operator's.
 func (s *script) namespace(w input.Word, subject string) (slip bool) {
 	const right = model.OperatorNamespace
-	if w.Dynamic || len(w.Value) < 6 || strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right) || !isSlip(w.Value, right) {
+	isPart := strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right)
+	if w.Dynamic || len(w.Value) < 6 || isPart || !isSlip(w.Value, right) {
 		return false
 	}
-	s.addAt(w, namespace, check.Error, subject, "\""+w.Value+"\" looks like a typo of "+right+": commands with the intended namespace will not find it", "write "+right)
+	const reason = `"%s" looks like a typo of %s: commands with the intended namespace will not find it`
+	s.addAt(w, namespace, subject, fmt.Sprintf(reason, w.Value, right), "write "+right)
 	return true
 }
 
@@ -261,8 +276,8 @@ func ownWord(name, known string) bool {
 // labelPrefix is the prefix of NVIDIA's labels. writable lists the labels that users set.
 const labelPrefix = "nvidia.com/"
 
-var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands cc.mode gpu-driver-upgrade-enabled
-	gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
+var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands
+	cc.mode gpu-driver-upgrade-enabled gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
 
 // nearestLabel returns the node label that was probably meant, or "".
 func nearestLabel(label string) string {

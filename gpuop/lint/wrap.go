@@ -19,7 +19,8 @@ import (
 // carrier checks the operator's values in a file of another tool. It reports whether there are any.
 func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 	for _, use := range uses {
-		if name, _ := input.ChartOf(use.Chart); name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
+		name, _ := input.ChartOf(use.Chart)
+		if name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
 			found = true
 			r.chartUse(d, use)
 		}
@@ -31,7 +32,8 @@ func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
 func (r *run) chartUse(d *doc, use input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
-		d.reader.Add(fields.UnknownKey, check.Error, key, key.Value, "unknown field: nothing reads the values below it", "write "+use.Place)
+		const reason = "unknown field: nothing reads the values below it"
+		d.reader.Add(fields.UnknownKey, check.Error, key, key.Value, reason, "write "+use.Place)
 	}
 	in := newInstallation(r.table, r.orLatest(), nil)
 	at := use.Version
@@ -43,13 +45,15 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 	}
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
-		isYAML := v != nil && v.Tag != input.UnknownTag && strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n")
+		if fields.IsNull(v) {
+			continue
+		}
+		isYAML := strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n")
 		switch {
-		case fields.IsNull(v):
 		case v.Kind == yaml.MappingNode:
 			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
-		case isYAML:
-			r.valuesText(in, doc{file: d.file, data: []byte(v.Value), line: linesBefore(v) + d.line})
+		case isYAML && v.Tag != input.UnknownTag:
+			r.valuesText(in, d.inside(v))
 		case use.Raw && model.UnknownNode(v):
 			d.reader.Add(input.Skipped, check.Note, v, use.Where, "Terraform computes these values; skipped",
 				"check the installed values: helm get values … | gpuop lint -")
@@ -81,7 +85,8 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 }
 
 func notRead(d *doc, at *yaml.Node, what string) {
-	d.reader.Add(input.Skipped, check.Note, at, what, "these values are in another file or object; skipped", "lint that file too")
+	const reason = "these values are in another file or object; skipped"
+	d.reader.Add(input.Skipped, check.Note, at, what, reason, "lint that file too")
 }
 
 // parameter adds the setting for a dotted name and its value, as in --set.
@@ -106,8 +111,11 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 		return
 	}
 	for _, a := range list {
-		in.Settings = append(in.Settings, &model.Setting{Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, File: d.file, Line: name.Line + d.line, Column: name.Column,
-			Source: a.Text, Typed: !text, AsText: use.AsText, Unknown: model.UnknownNode(value)})
+		in.Settings = append(in.Settings, &model.Setting{
+			Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, Source: a.Text,
+			File: d.file, Line: name.Line + d.line, Column: name.Column,
+			Typed: !text, AsText: use.AsText, Unknown: model.UnknownNode(value),
+		})
 	}
 	if model.UnknownNode(value) {
 		r.add(d.file, filledIn)
@@ -161,13 +169,15 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 		case t.Use != nil:
 			judged = r.carrier(d, []input.ChartUse{*t.Use}) || judged
 		case t.Script != nil:
-			r.script(d.file, t.Script.Value, linesBefore(t.Script)+d.line)
+			r.script(d.file, t.Script.Value, fields.LinesBefore(t.Script)+d.line)
 		case t.Object.Kind == yaml.MappingNode:
 			inner := *d
 			inner.root, inner.reader = t.Object, &fields.Reader{}
 			r.addDocument(&inner)
 		default:
-			r.parseYAML(doc{file: d.file, line: linesBefore(t.Object) + d.line, data: []byte(t.Object.Value), written: true})
+			inner := d.inside(t.Object)
+			inner.written = true
+			r.parseYAML(inner)
 		}
 	}
 	what := "Ansible tasks"
@@ -181,10 +191,7 @@ func (r *run) tasks(d *doc, tasks []input.Task) {
 func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
 	before := len(r.units)
 	for _, run := range steps {
-		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, func(found string) string {
-			// a variable of the same length that nothing assigns
-			return "$" + strings.Repeat("_", len(found)-1)
-		}), linesBefore(run)+d.line)
+		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, input.Unassigned), fields.LinesBefore(run)+d.line)
 	}
 	return slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged })
 }
@@ -211,7 +218,8 @@ func (r *run) kustomization(file string) *yaml.Node {
 // isPatch reports whether the Kustomization in the same folder uses the file as a patch.
 func (r *run) isPatch(file string) bool {
 	root := r.kustomization(file)
-	patches := slices.Concat(fields.Items(fields.Get(root, "patchesStrategicMerge")), fields.Items(fields.Get(root, "patches")))
+	patches := fields.Items(fields.Get(root, "patches"))
+	patches = append(patches, fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
 	return slices.ContainsFunc(patches, func(n *yaml.Node) bool {
 		return path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file)
 	})
@@ -229,7 +237,8 @@ func (r *run) otherChart(file string) string {
 		return c.name
 	}
 	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
-		if name := fields.Text(c, "name"); path.Clean(fields.Text(c, "valuesFile")) == path.Base(file) && name != model.OperatorNamespace {
+		name := fields.Text(c, "name")
+		if path.Clean(fields.Text(c, "valuesFile")) == path.Base(file) && name != model.OperatorNamespace {
 			return name
 		}
 	}

@@ -88,17 +88,22 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 		if nodes++; nodes == MaxNodes+1 {
-			reader.Add(tooLarge, check.Error, at, "", fmt.Sprintf("the document has more than %d values; the rest was skipped", MaxNodes), "")
+			reason := fmt.Sprintf("the document has more than %d values; the rest was skipped", MaxNodes)
+			reader.Add(tooLarge, check.Error, at, "", reason, "")
 		}
 		n = fields.Resolve(n)
 		switch {
 		case nodes > MaxNodes:
 		case n.Kind == yaml.MappingNode && len(n.Content) > 0 && !UnknownNode(n):
 			for _, field := range reader.Mapping(n, path.String()) {
-				below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
+				inner := append(slices.Clip(path), field.Name)
+				below(inner, append(slices.Clip(keys), field.Key), field.Key, field.Value)
 			}
 		case len(path) > 0: // an empty path means an empty document
-			s := &Setting{Setting: chart.Setting{Path: path}, Keys: keys, Node: n, File: file, Line: at.Line + shift, Column: at.Column, Shift: shift}
+			s := &Setting{
+				Setting: chart.Setting{Path: path}, Keys: keys, Node: n,
+				File: file, Line: at.Line + shift, Column: at.Column, Shift: shift,
+			}
 			if s.Unknown = UnknownNode(n); n.Kind == yaml.MappingNode {
 				s.Value = map[string]any{}
 			} else if n.Decode(&s.Value) != nil {
@@ -181,8 +186,8 @@ func (v *Values) Below(group string, except ...string) []*Setting {
 	var out []*Setting
 	for _, s := range v.Settings {
 		rest, found := strings.CutPrefix(s.Name(), group+".")
-		excepted := slices.ContainsFunc(except, func(e string) bool { return rest == e || strings.HasPrefix(rest, e+".") })
-		if found && !excepted {
+		isWithin := func(e string) bool { return strings.HasPrefix(rest+".", e+".") }
+		if found && !slices.ContainsFunc(except, isWithin) {
 			out = append(out, s)
 		}
 	}
@@ -200,7 +205,8 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	if len(StripComments(data)) > 0 {
 		root := reader.Document(TrimBOM(data))
 		if inner, otherKind := ValuesOf(root); otherKind != "" {
-			reader.Add(noValues, check.Error, root, "", "the file is "+otherKind+", expected values of the chart", "write its values to a file of their own")
+			reason := "the file is " + otherKind + ", expected values of the chart"
+			reader.Add(noValues, check.Error, root, "", reason, "write its values to a file of their own")
 		} else if root != nil {
 			for _, s := range Flatten(reader, "", 0, nil, inner) {
 				out = append(out, s.Setting)
@@ -213,7 +219,7 @@ func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check
 	for _, s := range sets {
 		settings, err := parseSet(s)
 		if err != nil {
-			reader.Findings = append(reader.Findings, check.Finding{Check: SetSyntax, Severity: check.Error, Subject: "--set " + s, Reason: err.Error()})
+			reader.Add(SetSyntax, check.Error, nil, "--set "+s, err.Error(), "")
 		}
 		out = append(out, settings...)
 	}

@@ -49,7 +49,8 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
-			return nil, fmt.Errorf("version %q in Chart.yaml is not a release; name the folder or archive after the release, such as gpu-operator-v26.7.0", d.Version)
+			const advice = "name the folder or archive after the release, such as gpu-operator-v26.7.0"
+			return nil, fmt.Errorf("version %q in Chart.yaml is not a release; %s", d.Version, advice)
 		}
 		r.AppVersion = r.Version.String()
 	}
@@ -208,7 +209,10 @@ func (s *schema) fields(at string, out []chart.Field) []chart.Field {
 }
 
 func (s *schema) field(at string, required bool, out []chart.Field) []chart.Field {
-	f := chart.Field{Path: at, Type: s.kind(), Pattern: s.Pattern, Min: s.Minimum, Max: s.Maximum, Required: required, Default: s.Default != nil}
+	f := chart.Field{
+		Path: at, Type: s.kind(), Pattern: s.Pattern, Min: s.Minimum, Max: s.Maximum,
+		Required: required, Default: s.Default != nil,
+	}
 	for _, e := range s.Enum {
 		text := fmt.Sprint(e)
 		if n, isNumber := e.(float64); isNumber {

@@ -91,8 +91,10 @@ func (t *templateReader) node(n parse.Node, s *scope) {
 // copying lists functions that use a value with everything below it. comparing lists functions that depend on the text
 // of a value.
 var (
-	copying   = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite", "concat", "keys", "values", "pick", "omit", "deepCopy"}
-	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}
+	copying = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite",
+		"concat", "keys", "values", "pick", "omit", "deepCopy"}
+	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs",
+		"typeIs"}
 )
 
 func (t *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {

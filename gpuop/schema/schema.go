@@ -90,7 +90,9 @@ func (v *Validator) below(f *chart.Field) []*chart.Field {
 func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	known, present := v.below(f), map[string]bool{}
 	for _, key := range v.Reader.Mapping(n, where) {
-		at := slices.IndexFunc(known, func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name })
+		at := slices.IndexFunc(known, func(inner *chart.Field) bool {
+			return f.Type == "map" || inner.Name() == key.Name
+		})
 		switch {
 		case len(known) == 0: // no fields are known: any names are valid
 		case at < 0:
@@ -109,16 +111,23 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 			missing = append(missing, where+"."+inner.Name())
 		}
 	}
-	switch {
-	case v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present): // probably a patch for the object that the chart creates
-		v.Reader.Add(MissingField, check.Warning, n, strings.Join(missing, ", "), "required but missing: the API server rejects a new "+v.Kind, "")
-	case len(missing) > 0:
-		v.Add(MissingField, n, strings.Join(missing, ", "), "required but missing: the API server rejects the "+v.Kind, "")
+	if len(missing) == 0 {
+		return
 	}
+	severity, what := check.Error, "the "
+	if v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present) {
+		severity, what = check.Warning, "a new " // probably a patch for the object that the chart creates
+	}
+	reason := "required but missing: the API server rejects " + what + v.Kind
+	v.Reader.Add(MissingField, severity, n, strings.Join(missing, ", "), reason, "")
 }
 
 // fieldAliases maps names that articles and other tools use to the real names of fields.
-var fieldAliases = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
+var fieldAliases = map[string]string{
+	"gpuFeatureDiscovery": "gfd",
+	"containerToolkit":    "toolkit",
+	"gpuPodDeletion":      "podDeletion",
+}
 
 const deleteIt = "delete it"
 
@@ -132,26 +141,26 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	found := check.Finding{
-		Check: UnknownField, Severity: check.Error, Line: key.Key.Line, Column: key.Key.Column, Subject: subject, Fix: fix,
-		Reason: fmt.Sprintf("unknown field of %s: the API server drops it, or rejects the object with strict validation", v.Kind),
-	}
-	together := fmt.Sprintf("unknown fields of %s: the API server drops them, or rejects the object with strict validation", v.Kind)
+	severity, strict := check.Error, ", or rejects the object with strict validation"
+	reason := "unknown field of " + v.Kind + ": the API server drops it" + strict
+	together := "unknown fields of " + v.Kind + ": the API server drops them" + strict
 	for _, other := range v.Table.Versions() {
 		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
 			continue
 		}
-		found.Reason = fmt.Sprintf("unknown field of %s in %s (%s has it): the API server drops it", v.Kind, v.Version, other)
-		together = fmt.Sprintf("unknown fields of %s in %s (other releases have them): the API server drops them", v.Kind, v.Version)
+		in := fmt.Sprintf("%s in %s", v.Kind, v.Version)
+		reason = fmt.Sprintf("unknown field of %s (%s has it): the API server drops it", in, other)
+		together = "unknown fields of " + in + " (other releases have them): the API server drops them"
 		if v.Assumed {
-			found.Severity = check.Warning
+			severity = check.Warning
 		}
 		break
 	}
+	v.Reader.Add(UnknownField, severity, key.Key, subject, reason, fix)
 	if fix == deleteIt { // nothing is suggested, so the finding can be merged with others
+		found := &v.Reader.Findings[len(v.Reader.Findings)-1]
 		found.Cause, found.Together = together, together
 	}
-	v.Reader.Findings = append(v.Reader.Findings, found)
 }
 
 // scalarTypes lists the YAML tags that each type accepts, and describes its values for messages.
@@ -173,8 +182,9 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
 	}
 	// Kubernetes and Helm read YAML 1.1, in which more words are booleans
-	right := slices.Contains(t.tags, tag) || v.Printed && f.Type == "string" || f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
-	if n.Kind != yaml.ScalarNode || !right {
+	isOldBool := f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
+	isText := v.Printed && f.Type == "string"
+	if n.Kind != yaml.ScalarNode || !isOldBool && !isText && !slices.Contains(t.tags, tag) {
 		id := fields.WrongType
 		if v.Printed && n.Kind == yaml.ScalarNode {
 			id = WrongValue // printed values have no type; only their text can be wrong
@@ -188,15 +198,18 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 			found, fix = strconv.Quote(n.Value), "write "+near
 			v.Near = near
 		}
-		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, expected %s; the API server rejects it", found, alternatives(enum)), fix)
+		reason := fmt.Sprintf("found %s, expected %s; the API server rejects it", found, alternatives(enum))
+		v.Add(WrongValue, n, where, reason, fix)
 		return
 	}
-	if number, err := strconv.ParseFloat(n.Value, 64); err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
+	number, err := strconv.ParseFloat(n.Value, 64)
+	if err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
 		v.Add(WrongValue, n, where, "found "+n.Value+", expected "+bounds(f), "")
 	}
 	// package release rejects invalid patterns
 	if tag == "!!str" && !regexp.MustCompile(f.Pattern).MatchString(n.Value) {
-		v.Add(WrongValue, n, where, fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern), "")
+		reason := fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern)
+		v.Add(WrongValue, n, where, reason, "")
 	}
 }
 

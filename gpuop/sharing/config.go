@@ -115,7 +115,8 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 			if f.Value.Value == k.Default { // probably copied from an example, and harmless
 				state = check.Note
 			}
-			p.Add(Overridden, state, f.Key, name, "no effect with the GPU Operator, which overrides it with an environment variable: "+k.Operator, fix)
+			const reason = "no effect with the GPU Operator, which overrides it with an environment variable: "
+			p.Add(Overridden, state, f.Key, name, reason+k.Operator, fix)
 		case k.Ignored != "" && f.Value.Value != "all":
 			p.Add(ignoredKey, check.Warning, f.Key, name, "the device plugin reads the key and ignores it", k.Ignored)
 		}
@@ -123,16 +124,21 @@ func (p *parser) mapping(known map[string]key, n, at *yaml.Node, path string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if known[name].Needed && n.Kind == yaml.MappingNode {
-			p.Add(badReplicas, check.Error, at, path, name+" is missing: the device plugin rejects the file", "add "+name+":")
+			p.error(badReplicas, at, path, name+" is missing: the device plugin rejects the file", "add "+name+":")
 		}
 	}
+}
+
+func (p *parser) error(id *check.Check, n *yaml.Node, path, reason, fix string) {
+	p.Add(id, check.Error, n, path, reason, fix)
 }
 
 func (p *parser) value(k key, f fields.Field, path string) {
 	n := f.Value
 	switch {
 	case k.Keys != nil && path == "sharing.timeSlicing" && fields.IsNull(n):
-		p.Add(badReplicas, check.Error, f.Key, path, "resources is missing: the device plugin rejects the file", "add resources: with a name and replicas")
+		p.error(badReplicas, f.Key, path, "resources is missing: the device plugin rejects the file",
+			"add resources: with a name and replicas")
 	case k.Type == "resources":
 		for _, name := range []string{"gpus", "mig"} {
 			list := fields.Get(n, name)
@@ -153,7 +159,9 @@ func (p *parser) value(k key, f fields.Field, path string) {
 	case k.Type == "bool":
 		value, ok := p.Bool(n, path)
 		if ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugin versions before v0.20.0 ignore false: requests for more than one replica always fail", "")
+			const reason = "with MPS, device plugin versions before v0.20.0 ignore false: " +
+				"requests for more than one replica always fail"
+			p.Add(ignoredKey, check.Warning, f.Key, path, reason, "")
 		}
 	case k.Type == "text":
 		p.Text(n, path)
@@ -184,7 +192,7 @@ func (p *parser) refused(n *yaml.Node, path, want string) {
 	if n.Tag == "!!str" {
 		found = strconv.Quote(n.Value) // no value in this file is secret
 	}
-	p.Add(badValue, check.Error, n, path, "found "+found+", expected "+want+": the device plugin does not start", "")
+	p.error(badValue, n, path, "found "+found+", expected "+want+": the device plugin does not start", "")
 }
 
 // device matches a device in a list: the index of a GPU or MIG device, or a UUID.
@@ -195,7 +203,8 @@ const uuid = `[[:xdigit:]]{8}(-[[:xdigit:]]{4}){3}-[[:xdigit:]]{12}`
 // devices checks a value that selects the devices to share: all, a number of devices, or a list.
 func (p *parser) devices(n *yaml.Node, path string) {
 	count, err := strconv.Atoi(n.Value)
-	if n.Kind != yaml.SequenceNode && (n.Tag != "!!str" || n.Value != "all") && (n.Tag != "!!int" || err != nil || count < 1) {
+	isAll, isCount := n.Tag == "!!str" && n.Value == "all", n.Tag == "!!int" && err == nil && count > 0
+	if n.Kind != yaml.SequenceNode && !isAll && !isCount {
 		p.refused(n, path, "all, a number above 0, or a list")
 	}
 	for _, e := range fields.Items(n) {
@@ -211,7 +220,7 @@ func (p *parser) word(n *yaml.Node, path string, words []string) {
 	if !ok || slices.Contains(words, text) {
 		return
 	}
-	p.Add(badValue, check.Error, n, path, fmt.Sprintf("unknown value %q: the device plugin does not start", text),
+	p.error(badValue, n, path, fmt.Sprintf("unknown value %q: the device plugin does not start", text),
 		check.Suggest(text, words, "expected "+strings.Join(words, ", ")))
 }
 
@@ -221,9 +230,12 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 	switch count, ok := p.Int(n, path); {
 	case !ok:
 	case count < 2:
-		p.Add(badReplicas, check.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin requires at least 2", count), "use 2 or more, or remove the resource from sharing")
+		p.error(badReplicas, n, path, fmt.Sprintf("replicas is %d: the device plugin requires at least 2", count),
+			"use 2 or more, or remove the resource from sharing")
 	case isMPS(path) && count > MaxClients:
-		p.Add(tooManyClients, check.Error, n, path, fmt.Sprintf("replicas is %d: MPS allows at most %d clients on one GPU, so the control daemon does not start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
+		const reason = "replicas is %d: MPS allows at most %d clients on one GPU, so the control daemon does not start"
+		fix := fmt.Sprintf("write at most %d", MaxClients)
+		p.error(tooManyClients, n, path, fmt.Sprintf(reason, count, MaxClients), fix)
 	}
 }
 
@@ -244,15 +256,17 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	for _, profile := range mig.Profiles() {
 		known = append(known, mig.ResourceName(profile))
 	}
+	const names = "nvidia.com/gpu or nvidia.com/mig-<profile>"
 	switch {
 	case !ok:
 	case full == "":
-		p.Add(badResource, check.Error, n, path, fmt.Sprintf("the device plugin does not support the resource %q and rejects the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
+		reason := fmt.Sprintf("the device plugin does not support the resource %q and rejects the file", text)
+		p.error(badResource, n, path, reason, "write "+names)
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
-		p.Add(mpsOnMIG, check.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
+		p.error(mpsOnMIG, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
 	case !slices.Contains(known, full):
-		p.Add(badResource, check.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so the entry has no effect", full),
-			check.Suggest(full, known, "expected nvidia.com/gpu or nvidia.com/mig-<profile>"))
+		reason := fmt.Sprintf("no device is advertised as %s, so the entry has no effect", full)
+		p.Add(badResource, check.Warning, n, path, reason, check.Suggest(full, known, "expected "+names))
 	}
 }
 
@@ -264,10 +278,13 @@ func (p *parser) contradictions(root *yaml.Node, c *Config) {
 	}
 	slicing, mps := blocks["timeSlicing"], blocks["mps"]
 	if slicing != nil && mps != nil {
-		p.Add(bothStrategies, check.Warning, slicing, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block has no effect", "keep one of the two")
+		p.Add(bothStrategies, check.Warning, slicing, "sharing.timeSlicing",
+			"timeSlicing and mps are both configured: MPS wins silently, and this block has no effect",
+			"keep one of the two")
 	}
 	if mps != nil && c.Flags.MIGStrategy == mig.StrategyMixed {
-		p.Add(mpsOnMIG, check.Error, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin does not start", "use timeSlicing or another MIG strategy")
+		p.error(mpsOnMIG, mps, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin does not start",
+			"use timeSlicing or another MIG strategy")
 	}
 }
 

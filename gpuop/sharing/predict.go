@@ -36,13 +36,15 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	case "mps":
 		p.mps(gpus, migStrategy, replication.ByResource[mig.WholeGPU].Factor)
 	case "time-slicing":
-		p.add(noIsolation, check.Note, "sharing.timeSlicing", "time-slicing isolates neither memory nor faults: every pod can use all memory, and a fault in one pod can stop the others",
-			"share only among trusted workloads, or use MIG")
+		const reason = "time-slicing isolates neither memory nor faults: every pod can use all memory, " +
+			"and a fault in one pod can stop the others"
+		p.add(noIsolation, check.Note, "sharing.timeSlicing", reason, "share only among trusted workloads, or use MIG")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(replication.ByResource)) {
 		name := cmp.Or(replication.ByResource[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			p.add(badResource, check.Warning, resource, "the config shares the resource, but the node has no such device under the MIG strategy "+migStrategy, "")
+			const reason = "the config shares the resource, but the node has no such device under the MIG strategy "
+			p.add(badResource, check.Warning, resource, reason+migStrategy, "")
 		}
 	}
 	return p
@@ -56,7 +58,8 @@ func (p *Prediction) add(id *check.Check, s check.Severity, subject, reason, fix
 // start.
 func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	if migStrategy == mig.StrategyMixed {
-		p.add(mpsOnMIG, check.Error, "mig.strategy", "MPS with the MIG strategy mixed: the device plugin does not start", "set mig.strategy=single or none")
+		const reason = "MPS with the MIG strategy mixed: the device plugin does not start"
+		p.add(mpsOnMIG, check.Error, "mig.strategy", reason, "set mig.strategy=single or none")
 		p.Resources = map[string]int{}
 	}
 	for _, g := range gpus {
@@ -66,8 +69,10 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 		}
 		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
-			p.add(tooManyClients, check.Error, mig.WholeGPU, fmt.Sprintf("%d replicas of %s: the MPS control daemon allows only %d for compute capability %s and does not start", n, g.Product, most, g.ComputeCapability),
-				fmt.Sprintf("use at most %d", most))
+			const format = "%d replicas of %s: " +
+				"the MPS control daemon allows only %d for compute capability %s and does not start"
+			reason := fmt.Sprintf(format, n, g.Product, most, g.ComputeCapability)
+			p.add(tooManyClients, check.Error, mig.WholeGPU, reason, fmt.Sprintf("use at most %d", most))
 			p.Resources = map[string]int{}
 		}
 	}

@@ -1,7 +1,6 @@
 package sharing
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -26,13 +25,14 @@ func Choose(names []string, label, defaultName string) (name string, ok bool, pr
 	}
 	switch {
 	case wanted == "":
-		f.Severity, f.Reason = check.Warning, "no default and no node label: the operator uses an empty config, so nothing changes"
+		f.Severity = check.Warning
+		f.Reason = "no default and no node label: the operator uses an empty config, so nothing changes"
 		f.Fix = "set " + key + ", or label the node " + ConfigLabel + "=<name>"
 	case slices.Contains(names, wanted):
 		return wanted, true, nil
 	default:
-		f.Severity = check.Error
-		f.Reason = fmt.Sprintf("the ConfigMap has no config %q: the config manager fails, and the device plugin does not start", wanted)
+		const reason = "the ConfigMap has no config %q: the config manager fails, and the device plugin does not start"
+		f.Say(check.Error, reason, wanted)
 		f.Fix = "add the config to the ConfigMap"
 		if len(names) > 0 {
 			f.Fix = check.Suggest(wanted, names, "there are: "+strings.Join(slices.Sorted(slices.Values(names)), ", "))
@@ -62,17 +62,15 @@ func ParseAny(data []byte, name string) ([]NamedConfig, []check.Finding) {
 	var named []NamedConfig
 	var findings []check.Finding
 	if len(doc.Data) == 0 {
-		return nil, []check.Finding{{Check: fields.WrongType, Severity: check.Error, Subject: "data", Reason: "the ConfigMap holds no data"}}
+		var r fields.Reader
+		r.Add(fields.WrongType, check.Error, nil, "data", "the ConfigMap holds no data", "")
+		return nil, r.Findings
 	}
 	for key, n := range doc.Data {
-		offset := n.Line
-		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
-			offset = n.Line - 1
-		}
 		c, found := Parse([]byte(n.Value))
 		named = append(named, NamedConfig{Name: key, Config: c})
 		for _, f := range found {
-			f.Line += offset
+			f.Line += fields.LinesBefore(&n)
 			f.Subject = strings.TrimSuffix("data."+key+": "+f.Subject, ": ")
 			findings = append(findings, f)
 		}

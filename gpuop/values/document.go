@@ -40,7 +40,9 @@ func put(n *yaml.Node, path chart.Path, value any, why string) error {
 		at += 2
 	}
 	if at == len(n.Content) {
-		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: path[0]}, &yaml.Node{Kind: yaml.MappingNode})
+		n.Content = append(n.Content,
+			&yaml.Node{Kind: yaml.ScalarNode, Value: path[0]},
+			&yaml.Node{Kind: yaml.MappingNode})
 	}
 	key, leaf := n.Content[at], n.Content[at+1]
 	if len(path) > 1 {

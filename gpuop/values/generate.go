@@ -58,7 +58,8 @@ const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 
 // reference matches an image reference. Its groups are the repository, the name, and the tag or digest. The operator
 // joins them again.
-var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
+var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)` +
+	`(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
 // Platforms returns the name and description of each platform.
 func Platforms() [][2]string { return listed(choices().Platforms) }
@@ -114,8 +115,10 @@ func Generate(r Request) (*Plan, error) {
 	}
 	r.Table, r.Registry = cmp.Or(r.Table, chart.Load()), strings.TrimSuffix(r.Registry, "/")
 	r.Features = slices.Concat(p.Features, r.Features)
-	plan := &Plan{Platform: r.Platform, Version: r.Version, Namespace: cmp.Or(p.Namespace, "gpu-operator"), Source: p.Source, about: p.About}
-	g := &generator{r, plan, []string{"{namespace}", plan.Namespace, "{version}", r.Version.String(), "{registry}", r.Registry}}
+	plan := &Plan{Platform: r.Platform, Version: r.Version, Source: p.Source, about: p.About}
+	plan.Namespace = cmp.Or(p.Namespace, "gpu-operator")
+	words := []string{"{namespace}", plan.Namespace, "{version}", r.Version.String(), "{registry}", r.Registry}
+	g := &generator{r, plan, words}
 	if m := reference.FindStringSubmatch(r.Exporter); m != nil {
 		g.words = append(g.words, "{repository}", m[1], "{image}", m[2], "{tag}", m[3]+m[4])
 	} else if r.wants("exporter") {
@@ -133,12 +136,14 @@ func Generate(r Request) (*Plan, error) {
 	if r.wants("vgpu") {
 		g.pullSecret("driver.imagePullSecrets", r.PullSecret)
 	}
-	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") { // with vgpu, the registry has only the driver image
+	// with vgpu, the registry has only the driver image
+	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") {
 		g.mirror()
 	}
 	for _, v := range plan.Values {
 		if k, known := r.Table.Key(v.Path); known && !k.In(r.Version) {
-			return nil, fmt.Errorf("%w: %s was added in %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
+			const format = "%w: %s was added in %s; %s does not have it"
+			return nil, fmt.Errorf(format, ErrVersion, v.Path, k.Since(), r.Version)
 		}
 	}
 	return plan, nil
@@ -176,7 +181,8 @@ func (g *generator) feature(word string) error {
 	case f.Needed && argument == "":
 		return fmt.Errorf("%w argument: write %s=%s", ErrMissing, name, f.Argument)
 	case f.With != nil && !known:
-		return fmt.Errorf("%w value: found %s=%s, expected %s or %s=%s", ErrInvalid, name, argument, name, name, f.Argument)
+		want := name + " or " + name + "=" + f.Argument
+		return fmt.Errorf("%w value: found %s=%s, expected %s", ErrInvalid, name, argument, want)
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
 		want := "at least 2"
 		if f.Most > 0 {
@@ -196,7 +202,7 @@ func (g *generator) add(c choice, a addition) error {
 	}
 	fill := strings.NewReplacer(g.words...).Replace
 	holds := func(c condition) bool {
-		return (c.Has == "" || g.has(c.Has)) && (c.Lacks == "" || !g.has(c.Lacks)) && (c.Without == "" || !g.wants(c.Without))
+		return (c.Has == "" || g.has(c.Has)) && !g.has(c.Lacks) && !g.wants(c.Without)
 	}
 	for _, v := range a.Values {
 		if text, isText := v.Value.(string); isText {
@@ -221,7 +227,8 @@ func (g *generator) add(c choice, a addition) error {
 
 // set appends a value to the plan. It removes an earlier value for the same path.
 func (g *generator) set(path string, value any, why string) {
-	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }), chart.Set(path, value, why))
+	isEarlier := func(s chart.Setting) bool { return s.Path.String() == path }
+	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, isEarlier), chart.Set(path, value, why))
 }
 
 // switches formats the plan's "enabled" values as options for gpuop images.
@@ -263,7 +270,8 @@ func (g *generator) pullSecret(path string, secret any) {
 // YAML renders the plan as a values file, with the command and the steps in comments at the top.
 func (p *Plan) YAML(file string) ([]byte, error) {
 	var head strings.Builder
-	fmt.Fprintf(&head, "Values for the gpu-operator chart %s on %s: %s.\nSource: %s\n", p.Version, p.Platform, p.about, p.Source)
+	fmt.Fprintf(&head, "Values for the gpu-operator chart %s on %s: %s.\n", p.Version, p.Platform, p.about)
+	fmt.Fprintf(&head, "Source: %s\n", p.Source)
 	step := func(title, why, command string) {
 		fmt.Fprintf(&head, "\n%s:%s\n  %s\n", title, why, strings.ReplaceAll(command, "\n", "\n  "))
 	}
@@ -279,10 +287,12 @@ func (p *Plan) YAML(file string) ([]byte, error) {
 
 // Command returns the helm command that installs the plan from the values file.
 func (p *Plan) Command(file string) string {
-	prepare, from := "helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n", "nvidia/gpu-operator"
+	prepare := "helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n"
+	from := "nvidia/gpu-operator"
 	if p.Platform == "air-gapped" {
 		prepare, from = "", "./gpu-operator-"+p.Version.String()+".tgz"
 	}
-	return fmt.Sprintf("%shelm upgrade --install gpu-operator %s \\\n  --namespace %s --create-namespace --version %s --wait \\\n  --values %s",
-		prepare, from, p.Namespace, p.Version, file)
+	return prepare + "helm upgrade --install gpu-operator " + from + " \\\n" +
+		"  --namespace " + p.Namespace + " --create-namespace --version " + p.Version.String() + " --wait \\\n" +
+		"  --values " + file
 }

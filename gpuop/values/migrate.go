@@ -54,7 +54,8 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	m := &Migration{From: from, To: to}
 	edits, rest := lint.Edits(table, name, data, to)
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+	err := yaml.Unmarshal(data, &doc)
+	if err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		m.Report.Add(rest...)
 		return m, nil
 	}
@@ -80,7 +81,6 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 			list = append(list, e.Edit)
 			m.edited(e, table.Lookup(from, e.Path).Status == chart.Known)
 		}
-		var err error
 		if data, err = fix.Apply(data, below, list); err != nil {
 			return nil, err
 		}

@@ -15,8 +15,10 @@ import (
 )
 
 func main() {
-	charts := flag.String("charts", os.Getenv("GPU_OPERATOR_CHARTS"), "`folder` of charts, packed or unpacked, one for each release")
-	clone := flag.String("source", os.Getenv("GPU_OPERATOR_SOURCE"), "`clone` of the operator's repository with release tags, for operands.txt")
+	charts := flag.String("charts", os.Getenv("GPU_OPERATOR_CHARTS"),
+		"`folder` of charts, packed or unpacked, one for each release")
+	clone := flag.String("source", os.Getenv("GPU_OPERATOR_SOURCE"),
+		"`clone` of the operator's repository with release tags, for operands.txt")
 	out := flag.String("out", ".", "`folder` to write the tables to")
 	only := flag.Bool("only", false, "drop releases that are in the tables but not in -charts")
 	flag.Parse()

@@ -35,7 +35,13 @@ type source struct {
 }
 
 func newSource() *source {
-	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]ast.Expr{}, map[string][]appsv1.DaemonSet{}}
+	return &source{
+		map[string]*ast.FuncDecl{},
+		map[string]*ast.FuncDecl{},
+		map[string]*ast.StructType{},
+		map[string]ast.Expr{},
+		map[string][]appsv1.DaemonSet{},
+	}
 }
 
 // errSource is returned for source code that this package cannot interpret.
@@ -210,8 +216,10 @@ func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, e
 			return append(left, right...), x && y, errors.Join(err, err2)
 		}
 		p, _, ok := s.spec(e.X)
-		if call, isCall := e.Y.(*ast.CallExpr); ok && isCall && e.Op == token.EQL && len(call.Args) == 1 && s.text(call.Args[0]) != "" {
-			return []chart.Condition{chart.Condition(p + "=" + s.text(call.Args[0]))}, false, nil
+		if call, isCall := e.Y.(*ast.CallExpr); ok && isCall && e.Op == token.EQL && len(call.Args) == 1 {
+			if value := s.text(call.Args[0]); value != "" {
+				return []chart.Condition{chart.Condition(p + "=" + value)}, false, nil
+			}
 		}
 	case *ast.CallExpr:
 		method, ok := e.Fun.(*ast.SelectorExpr)
@@ -283,8 +291,9 @@ func (s *source) states() []state {
 			if !ok || len(clause.List) != 1 {
 				return true
 			}
+			result, ok := clause.Body[len(clause.Body)-1].(*ast.ReturnStmt)
 			for i := range out {
-				if result, ok := clause.Body[len(clause.Body)-1].(*ast.ReturnStmt); ok && out[i].name == s.text(clause.List[0]) {
+				if ok && out[i].name == s.text(clause.List[0]) {
 					out[i].when, out[i].standard, out[i].err = s.condition(result.Results[0])
 				}
 			}
@@ -341,7 +350,8 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 					continue
 				}
 				// v1.7 has no resolveDriverTag: TransformDriver does the same
-				parts[p] = parts[p] || called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
+				isTagged := called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
+				parts[p] = parts[p] || isTagged
 				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
 					own = p
 				}
@@ -575,7 +585,12 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 		if s.funcs["resolveDriverTag"] == nil {
 			when = chart.RedHat // the condition in v1.7
 		}
-		o.Containers = append(o.Containers, chart.Container{Name: "init-pod-nvidia-node-status-exporter", Init: true, Image: "operator.initContainer", When: []chart.Condition{when}})
+		o.Containers = append(o.Containers, chart.Container{
+			Name:  "init-pod-nvidia-node-status-exporter",
+			Init:  true,
+			Image: "operator.initContainer",
+			When:  []chart.Condition{when},
+		})
 		used["operator.initContainer"] = true
 	}
 	add(d.Spec.Template.Spec.Containers, false)
@@ -636,13 +651,14 @@ func (s *source) workloads(label string) []string {
 		return nil
 	}
 	var out []string
+	isLabel := func(e ast.Expr) bool { return s.text(e.(*ast.KeyValueExpr).Key) == label }
 	for _, e := range labels.Elts {
 		pair := e.(*ast.KeyValueExpr)
 		inner, nested := pair.Value.(*ast.CompositeLit)
-		if !nested && s.text(pair.Key) == label {
+		if !nested && isLabel(e) {
 			out = append(out, "container")
 		}
-		if nested && slices.ContainsFunc(inner.Elts, func(e ast.Expr) bool { return s.text(e.(*ast.KeyValueExpr).Key) == label }) {
+		if nested && slices.ContainsFunc(inner.Elts, isLabel) {
 			out = append(out, s.text(pair.Key))
 		}
 	}
