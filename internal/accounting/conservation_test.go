@@ -1,6 +1,7 @@
 package accounting_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -25,7 +26,7 @@ func random(r *rand.Rand, cycles int) *play {
 	energy := make([]float64, 6)
 	chance := func(x float64) bool { return r.Float64() < x }
 	for range cycles {
-		var m moment
+		m := silence(nil, 6)
 		if uses == nil || chance(0.3) {
 			uses = randomUses(r)
 		}
@@ -39,7 +40,6 @@ func random(r *rand.Rand, cycles int) *play {
 			m.gap = time.Duration(1+r.IntN(6)) * interval
 		}
 		m.reopened = chance(0.05)
-		m.util, m.memory, m.energy = make([]gpu.Value, 6), make([]gpu.Value, 6), make([]gpu.Value, 6)
 		for row := range 6 {
 			switch {
 			case chance(0.05):
@@ -77,7 +77,9 @@ func (m *moment) run(r *rand.Rand, row int) {
 		m.means = append(m.means, gpu.Utilization{Row: row, Busy: gpu.Float(r.Float64())})
 	}
 	for range r.IntN(5) {
-		x := gpu.Process{Row: row, PID: uint32(r.IntN(120)), Busy: gpu.Float(r.Float64()), Memory: gpu.Int(r.Int64N(40 << 30))}
+		x := gpu.Process{
+			Row: row, PID: uint32(r.IntN(120)), Busy: gpu.Float(r.Float64()), Memory: gpu.Int(r.Int64N(40 << 30)),
+		}
 		switch {
 		case chance(0.05):
 			x.Busy = gpu.Value{}
@@ -102,7 +104,9 @@ func randomUses(r *rand.Rand) []gpu.Use {
 		use := &uses[row]
 		for range r.IntN(4) {
 			n := r.IntN(6)
-			o := gpu.Owner{Namespace: fmt.Sprint("ns", n%2), Pod: fmt.Sprint("pod", n), Container: fmt.Sprint("c", r.IntN(2))}
+			o := gpu.Owner{
+				Namespace: fmt.Sprint("ns", n%2), Pod: fmt.Sprint("pod", n), Container: fmt.Sprint("c", r.IntN(2)),
+			}
 			if n != 3 { // pod 3 has an unknown UID
 				o.PodUID = fmt.Sprint("uid-", n)
 			}
@@ -117,7 +121,6 @@ func randomUses(r *rand.Rand) []gpu.Use {
 // judge checks that a history obeys the rules of conservation.
 type judge struct {
 	t       testing.TB
-	play    *play
 	batch   gpu.Batch // the batch of the cycle
 	request gpu.ReadRequest
 	past    map[string]float64 // last value of every counter
@@ -141,8 +144,9 @@ type counter struct {
 
 func newJudge(t testing.TB, p *play) *judge {
 	j := &judge{
-		t: t, play: p, past: map[string]float64{}, budget: map[string]float64{}, energySeries: map[string]string{}, uids: map[string]bool{},
-		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, pending: map[string]float64{}, counters: map[int]counter{},
+		t: t, past: map[string]float64{}, budget: map[string]float64{}, energySeries: map[string]string{},
+		uids: map[string]bool{}, activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{},
+		pending: map[string]float64{}, counters: map[int]counter{},
 	}
 	p.after = func(req gpu.ReadRequest, b *gpu.Batch) {
 		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
@@ -213,8 +217,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.PartProcessBusy) ||
-		m.noPodOf != nil && j.runs(row) {
+	if !shared || row > 2 || j.noShares(m, row) {
 		return n, known
 	}
 	for _, u := range j.batch.Utilizations {
@@ -253,16 +256,18 @@ func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	if len(uids) < 2 {
 		return false
 	}
+	return j.noShares(m, row) || slices.Contains(slices.Collect(maps.Values(uids)), false)
+}
+
+// noShares reports whether the utilization of a row's processes, or their pods, are unknown.
+func (j *judge) noShares(m *moment, row int) bool {
 	return !j.request.WantsProcesses(row) || m.noProcesses(row) || m.failed(row, gpu.PartProcessBusy) ||
-		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
+		m.noPodOf != nil && j.runs(row)
 }
 
 func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 	now := shares(s)
-	passed := interval
-	if m.gap > 0 {
-		passed = m.gap
-	}
+	passed := cmp.Or(m.gap, interval)
 	j.clock += passed
 	j.sane(i, now)
 	if m.uses == nil {
@@ -331,7 +336,8 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 	device, known := j.device(m, row, len(j.owners(s, row)) > 1)
 	rest, ok := now[restUtil][entity]
 	if ok != known && (ok || len(j.owners(s, row)) < 2) || ok && j.unknowable(m, s, row) {
-		j.t.Errorf("cycle %d: remainder of %s present = %v; device known = %v, shares known = %v", i, entity, ok, known, !j.unknowable(m, s, row))
+		j.t.Errorf("cycle %d: remainder of %s present = %v; device known = %v, shares known = %v",
+			i, entity, ok, known, !j.unknowable(m, s, row))
 	}
 	at, was := j.activeAt[row]
 	if late := !was || j.clock-at > 3*interval; !known {
@@ -357,18 +363,16 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 
 // count reads the energy counter of a GPU.
 func (j *judge) count(m *moment, root int) {
-	mj, ok := m.energy[root].Number()
 	before, was := j.counters[root]
-	before.used = 0
-	if !ok {
-		if was {
-			j.counters[root] = before
+	now := before
+	now.used = 0
+	if mj, ok := m.energy[root].Number(); ok {
+		now.at, now.joules = j.clock, mj/1e3
+		if was && now.at-before.at <= 3*interval {
+			now.used = max(now.joules-before.joules, 0)
 		}
+	} else if !was {
 		return
-	}
-	now := counter{at: j.clock, joules: mj / 1e3}
-	if was && now.at-before.at <= 3*interval {
-		now.used = max(now.joules-before.joules, 0)
 	}
 	j.counters[root] = now
 }
@@ -438,7 +442,7 @@ func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 		}
 	}
 	got := slices.Sorted(maps.Keys(now[podAllocated]))
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(present)), got); diff != "" {
+	if diff := gocmp.Diff(slices.Sorted(maps.Keys(present)), got); diff != "" {
 		j.t.Errorf("cycle %d: owners with allocated seconds (-want +got):\n%s", i, diff)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// parted returns a GPU with instances of the given profiles. Without profiles, it is not partitioned.
+// partitioned returns a GPU with instances of the given profiles. Without profiles, it is not partitioned.
 func partitioned(profiles ...string) *gpu.Topology {
 	list := boards(1)
 	for i, profile := range profiles {
@@ -24,7 +24,8 @@ func partitioned(profiles ...string) *gpu.Topology {
 // Even if a GPU is repartitioned every few cycles, each interval is charged once. The pods and the unattributed
 // remainder add up to its energy counter. No more seconds are allocated than passed.
 func TestChangingPartition(t *testing.T) {
-	whole, halves, parts, other := partitioned(), partitioned("4g.40gb", "3g.40gb"), partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
+	whole, halves := partitioned(), partitioned("4g.40gb", "3g.40gb")
+	parts, other := partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
 	for name, tops := range map[string][]*gpu.Topology{
 		"MIG on and off in turn":             {halves, whole},
 		"instances that leave slices unused": {parts, whole},
@@ -42,9 +43,10 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 	var moments []moment
 	joules := 500.0
 	for cycle := range 40 {
-		m := moment{top: tops[cycle%len(tops)], reopened: true}
-		rows := len(m.top.Devices)
-		m.uses, m.util, m.memory, m.energy = make([]gpu.Use, rows), make([]gpu.Value, rows), make([]gpu.Value, rows), make([]gpu.Value, rows)
+		top := tops[cycle%len(tops)]
+		rows := len(top.Devices)
+		m := silence(make([]gpu.Use, rows), rows)
+		m.top, m.reopened = top, true
 		if rows == 1 {
 			m.uses[0] = pods(gpu.SharingNone, 0, 1)[0]
 		} else {

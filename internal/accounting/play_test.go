@@ -62,7 +62,8 @@ func (p *play) topology() *gpu.Topology {
 // boards returns n GPUs without MIG, with ids from 0.
 func boards(n int) (list []gpu.Device) {
 	for i := range uint32(n) {
-		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, UUID: fmt.Sprint("GPU-", i)})
+		entity := gpu.Entity{Kind: gpu.KindGPU, ID: i}
+		list = append(list, gpu.Device{Entity: entity, GPU: i, UUID: fmt.Sprint("GPU-", i)})
 	}
 	return list
 }
@@ -161,7 +162,8 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		case i == 0 || owners == nil || !same(m.uses, p.moments[i-1].uses):
 			owners = &gpu.Owners{Uses: m.uses}
 		}
-		see(i, builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
+		reading := snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}
+		see(i, builder.Build(reading))
 	}
 	return reg
 }
@@ -180,7 +182,8 @@ func same(a, b []gpu.Use) bool { return len(a) == len(b) && (len(a) == 0 || &a[0
 func shares(s *gpu.Snapshot) map[string]map[string]float64 {
 	found := map[string]map[string]float64{}
 	for _, f := range s.Families {
-		if !strings.HasPrefix(f.Name, "dcgm_pod_gpu_") && !strings.HasPrefix(f.Name, "dcgm_gpu_unattributed_") && f.Name != notAvailable {
+		if !strings.HasPrefix(f.Name, "dcgm_pod_gpu_") && !strings.HasPrefix(f.Name, "dcgm_gpu_unattributed_") &&
+			f.Name != notAvailable {
 			continue
 		}
 		found[f.Name] = map[string]float64{}
@@ -246,9 +249,16 @@ func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
 	return []gpu.Use{use}
 }
 
+// silence returns a moment in which the engine has no values for this many rows.
+func silence(uses []gpu.Use, rows int) moment {
+	return moment{
+		uses: uses, util: make([]gpu.Value, rows), memory: make([]gpu.Value, rows), energy: make([]gpu.Value, rows),
+	}
+}
+
 // at returns a moment in which GPU 0 is busy, and has used 1000 J more than in the previous one.
 func at(i int, uses []gpu.Use, change func(*moment)) moment {
-	m := moment{uses: uses, util: make([]gpu.Value, 6), memory: make([]gpu.Value, 6), energy: make([]gpu.Value, 6)}
+	m := silence(uses, 6)
 	m.util[0], m.memory[0], m.energy[0] = gpu.Int(60), gpu.Int(1000), gpu.Int(int64(1e6*i))
 	if change != nil {
 		change(&m)

@@ -38,11 +38,11 @@ func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Proces
 			return
 		}
 		add := func(name string, row int, labels []gpu.Label, v gpu.Value) {
-			var text strings.Builder
-			for _, l := range labels {
-				fmt.Fprintf(&text, " %s=%s", l.Name, l.Value)
+			text := ""
+			if len(labels) > 0 {
+				text = " " + textOf(labels)
 			}
-			lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, &text, v))
+			lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, text, v))
 		}
 		for _, c := range s.Columns {
 			for row, v := range c.Values {
@@ -55,7 +55,7 @@ func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Proces
 			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
 				for _, x := range f.Series {
 					if !x.NoOwner {
-						t.Errorf("%s of %v gets the labels of the device's owner too, want only its own", f.Name, x.Owner)
+						t.Errorf("%s of %v gets the labels of the device's owner, want only its own", f.Name, x.Owner)
 					}
 					add(f.Name, x.Row, x.Owner, x.Value)
 				}
@@ -99,7 +99,8 @@ func TestVirtualGPUs(t *testing.T) {
 	// If a pod's UID is unknown, its share is unknown. Its series have no value.
 	var unknown []string
 	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 has no samples
-	for _, line := range virtualPage(t, true, append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...), procs...) {
+	uses := append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...)
+	for _, line := range virtualPage(t, true, uses, procs...) {
 		if strings.Contains(line, "pod=a") || strings.Contains(line, "{1 ") {
 			unknown = append(unknown, line)
 		}

@@ -81,7 +81,8 @@ func TestExclusiveLabelsOfAPod(t *testing.T) {
 			owners{owner("a", "1", "c"), owner("a", "1", "c"), owner("a", "1", "d")}, one(owner("a", "1", "")),
 		},
 		"two claims of one container": {
-			owners{owner("a", "1", "c", claim, team), owner("a", "1", "c", other, team)}, one(owner("a", "1", "c", team)),
+			owners{owner("a", "1", "c", claim, team), owner("a", "1", "c", other, team)},
+			one(owner("a", "1", "c", team)),
 		},
 		"two pods":                    {owners{owner("a", "1", "c"), owner("b", "2", "c")}, nil},
 		"two pods with the same name": {owners{owner("a", "1", "c"), owner("a", "2", "c")}, nil},
@@ -129,7 +130,8 @@ func TestLimitOfOwners(t *testing.T) {
 				pods[u.Owners[i].Pod] = true
 			}
 			if dropped != tt.dropped || len(pods) != tt.pods || len(u.Owners) > MaxOwners {
-				t.Errorf("owners = %d of %d pods, left out = %d; want %d pods and %d left out", len(u.Owners), len(pods), dropped, tt.pods, tt.dropped)
+				t.Errorf("owners = %d of %d pods, left out = %d; want %d pods and %d left out",
+					len(u.Owners), len(pods), dropped, tt.pods, tt.dropped)
 			}
 			if !slices.IsSortedFunc(u.Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Pod, b.Pod) }) {
 				t.Errorf("owners = %v, want them in the original order of pods", u.Owners)

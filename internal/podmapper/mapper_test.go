@@ -317,13 +317,6 @@ func TestKubeletRestart(t *testing.T) {
 	}
 }
 
-func TestEmptyListing(t *testing.T) {
-	w := newWorld(t, podmapper.Options{})
-	want(t, "labels of a node without pods", pods(w.attribute()), map[int]string{})
-	w.Script(kubelet.Lists(kubelet.Pod("ml/idle")))
-	want(t, "labels of a node without devices", pods(w.attribute()), map[int]string{})
-}
-
 func TestSharing(t *testing.T) {
 	strategy := gpu.SharingTimeSlicing
 	w := newWorld(t, podmapper.Options{Replicated: func() gpu.Sharing { return strategy }}, kubelet.Lists(

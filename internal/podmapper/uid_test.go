@@ -104,15 +104,6 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "UIDs after the folders are removed", uids(w.attribute()), map[string]string{"a": ""})
-
-	// If the API server knows the pod, its UID is used.
-	n = newOnNode(t)
-	n.log("ml_a_" + uidB)
-	server := newAPI(infos{"ml/a": {UID: uidA, Created: time.Now()}})
-	opt := server.options()
-	opt.LogFolder = n.logs
-	w = worldWith(t, opt, holds("ml/a", gpu4+"::0"))
-	want(t, "UIDs from the API server", uids(w.attribute()), map[string]string{"a": uidA})
 }
 
 // The API server has stopped answering, and last reported an earlier pod of the same name. The node's log folders are
