@@ -89,7 +89,7 @@ func TestFabric(t *testing.T) {
 	fakenvml.NewWorld(t, driver...)
 	for name, source := range map[string]collector.Source{
 		"dcgm": collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
-		"nvml": collector.SourceOf(nvml.New(nvml.Options{Library: library}).Open),
+		"nvml": collector.SourceOf(nvml.New(library).Open),
 	} {
 		page := settled(t, &session{source: source, plan: planOf(t, fabricCounters, pace), cycle: 3})
 		got := map[string][]string{}

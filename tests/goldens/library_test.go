@@ -128,7 +128,7 @@ func libraries(t *testing.T) []library {
 			return func(t *testing.T) collector.Source {
 				fakenvml.Need(t, err)
 				fakenvml.NewWorld(t, driver()...)
-				return collector.SourceOf(nvml.New(nvml.Options{Library: path}).Open)
+				return collector.SourceOf(nvml.New(path).Open)
 			}
 		}()},
 	}

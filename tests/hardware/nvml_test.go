@@ -76,7 +76,7 @@ func absent(t *testing.T, variable, reason string, err error) {
 // openNVML opens NVML, or ends the test if there is no GPU.
 func openNVML(t *testing.T, plan *gpu.Plan) *nvml.Session {
 	t.Helper()
-	s, err := nvml.New(nvml.Options{}).Open(context.Background(), plan)
+	s, err := nvml.New("").Open(context.Background(), plan)
 	if errors.Is(err, gpu.ErrUnavailable) {
 		absent(t, "REQUIRE_GPU", "gpu-absent", err)
 	}
@@ -98,7 +98,7 @@ func TestNVMLContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	contract.Run(t, contract.Fixture{
-		New:    func(*testing.T) collector.Source { return collector.SourceOf(nvml.New(nvml.Options{}).Open) },
+		New:    func(*testing.T) collector.Source { return collector.SourceOf(nvml.New("").Open) },
 		Plan:   plan,
 		Kinds:  gpu.KindsOf(gpu.KindGPU),
 		Settle: settle,

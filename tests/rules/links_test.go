@@ -122,7 +122,7 @@ func linkPages(t *testing.T, library string, script, later []string, minutes int
 	}
 	world := fakenvml.NewWorld(t, script...)
 	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Minute, Devices: gpu.Selector{Flex: true}})
-	s, err := nvml.New(nvml.Options{Library: library}).Open(t.Context(), plan)
+	s, err := nvml.New(library).Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}

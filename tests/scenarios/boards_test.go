@@ -45,12 +45,15 @@ func TestMIGBoardsOfBothPrograms(t *testing.T) {
 				names = append(names, p.Name)
 				for n := 1; n <= 8; n++ {
 					if err := simulates(name, slices.Repeat([]string{p.Name}, n)); (err == nil) != (n <= p.Max) {
-						t.Errorf("%d instances of %s: simulator error = %v, but gpuop allows at most %d", n, p.Name, err, p.Max)
+						t.Errorf("%d instances of %s: simulator error = %v, but gpuop allows at most %d",
+							n, p.Name, err, p.Max)
 					}
 				}
 				for _, other := range board.Profiles {
-					if err := simulates(name, []string{p.Name, other.Name}); p.Name != other.Name && (err == nil) != fit(board, p, other) {
-						t.Errorf("instances %s and %s: simulator error = %v, but gpuop says that both fit: %t", p.Name, other.Name, err, fit(board, p, other))
+					err := simulates(name, []string{p.Name, other.Name})
+					if p.Name != other.Name && (err == nil) != fit(board, p, other) {
+						t.Errorf("instances %s and %s: simulator error = %v, but gpuop says that both fit: %t",
+							p.Name, other.Name, err, fit(board, p, other))
 					}
 				}
 			}

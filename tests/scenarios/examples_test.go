@@ -130,7 +130,8 @@ func left(gpu string) func(page) []string {
 			}
 		}
 		maps.DeleteFunc(families, func(name string, _ bool) bool {
-			return strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "dcgm_gpu_xid_") || strings.HasPrefix(name, "DCGM_EXP_CLOCK_")
+			return strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "dcgm_gpu_xid_") ||
+				strings.HasPrefix(name, "DCGM_EXP_CLOCK_")
 		})
 		return slices.Sorted(maps.Keys(families))
 	}
@@ -152,7 +153,10 @@ const (
 // shown maps each documented example to its checks.
 var shown = map[string][]check{
 	"Two XIDs within one interval": {
-		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"), map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1}),
+		counts(
+			positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"),
+			map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1},
+		),
 		func(t *testing.T, p example) {
 			if last := value("DCGM_FI_DEV_XID_ERRORS", "gpu", "0")(p.within); last != 62 {
 				t.Errorf("DCGM_FI_DEV_XID_ERRORS = %v, want 62", last)
@@ -175,11 +179,13 @@ var shown = map[string][]check{
 		func(t *testing.T, p example) {
 			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
 			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("throttled time before, during and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60", held(p.before), held(p.within), held(p.after))
+				t.Errorf("throttled time before, during and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60",
+					held(p.before), held(p.within), held(p.after))
 			}
 			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
 			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("clock before, during and after the fault = %v, %v and %v MHz; want at most 60 %% of the first value during the fault, and at least 80 %% after it", clock(p.before), clock(p.within), clock(p.after))
+				t.Errorf("clock = %v MHz, during the fault %v, after it %v; want at most 60 %%, then at least 80 %%",
+					clock(p.before), clock(p.within), clock(p.after))
 			}
 		},
 	},
@@ -208,14 +214,16 @@ var shown = map[string][]check{
 		is(instances("6"), halves, []string{"3g.40gb", "4g.40gb"}, halves), is(page.gpus, eight, eight, eight),
 	},
 	"MIG mode without an instance": {
-		is(instances("0"), nil, nil, nil), is(page.gpus, eight, eight, eight), passes(has("DCGM_FI_DEV_GPU_UTIL", "gpu", "0")),
+		is(instances("0"), nil, nil, nil), is(page.gpus, eight, eight, eight),
+		passes(has("DCGM_FI_DEV_GPU_UTIL", "gpu", "0")),
 	},
 	"Another profiler": {
 		is(unavailable(dram), nil, []string{"/unavailable"}, nil), is(page.gpus, eight, eight, eight), passes(profiled),
 	},
 	"Profiling that stops advancing": {passes(profiled), is(unavailable(dram), nil, []string{"/stale"}, nil)},
 	"A field that stops advancing": {
-		passes(has(power, "gpu", "5")), is(unavailable(power), nil, []string{"5/stale"}, nil), is(has(power, "gpu", "4"), true, true, true),
+		passes(has(power, "gpu", "5")), is(unavailable(power), nil, []string{"5/stale"}, nil),
+		is(has(power, "gpu", "4"), true, true, true),
 	},
 	"An implausible value": {
 		passes(has("DCGM_FI_DEV_GPU_UTIL", "gpu", "5")),
@@ -244,11 +252,17 @@ var shown = map[string][]check{
 	"A tray that disagrees with its rack": {
 		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "32766"), 1, -1, 1),
 		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "12"), -1, 1, -1),
-		is(positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"2/route_unhealthy": 1}, none),
+		is(
+			positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"2/route_unhealthy": 1},
+			none,
+		),
 	},
 	"The license of a vGPU": {is(value("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2"), 0, 1, 0)},
 	"A link flaps": {
-		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "nvlink", "nvswitch", "gpu"), nil, []string{"3/nvswitch1/", "4//0"}, nil),
+		is(
+			zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "nvlink", "nvswitch", "gpu"), nil,
+			[]string{"3/nvswitch1/", "4//0"}, nil,
+		),
 	},
 	"A bad NVLink 4 link": {
 		is(grown("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "3", 300), false, true, false),
@@ -297,7 +311,8 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	if headings := strings.Count(text, "\n### "); len(unseen) > 0 || headings != len(shown) {
-		t.Errorf("documented examples = %d, want %d; checks without an example = %v, want none", headings, len(shown), slices.Sorted(maps.Keys(unseen)))
+		t.Errorf("documented examples = %d, want %d; checks without an example = %v, want none",
+			headings, len(shown), slices.Sorted(maps.Keys(unseen)))
 	}
 }
 
@@ -306,11 +321,13 @@ func TestUnifiedMemory(t *testing.T) {
 	perform(t, "gb10", "faults: []", func(s *stage) {
 		p := s.at(35 * time.Second)
 		for _, field := range []string{"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"} {
-			if diff := cmp.Diff([]string{"/not_supported"}, unavailable(field)(p)); diff != "" || len(p.series[field]) > 0 {
+			diff := cmp.Diff([]string{"/not_supported"}, unavailable(field)(p))
+			if diff != "" || len(p.series[field]) > 0 {
 				t.Errorf("%s has %d series, want none; reasons (-want +got):\n%s", field, len(p.series[field]), diff)
 			}
 		}
-		if busy, powered := has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p), has(power, "gpu", "0")(p); !busy || !powered {
+		busy, powered := has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p), has(power, "gpu", "0")(p)
+		if !busy || !powered {
 			t.Errorf("GPU has utilization with its pod: %t, power: %t; want both", busy, powered)
 		}
 	})

@@ -24,7 +24,10 @@ import (
 // healthyWork lists workloads of healthy GPUs, by simulated node and faults.
 var healthyWork = []struct{ name, node, faults string }{
 	{"training", "single", `[]`},
-	{"idle", "single", `[{fault: set, fields: [DCGM_FI_DEV_GPU_UTIL, DCGM_FI_DEV_MEM_COPY_UTIL, "DCGM_FI_PROF_*"], value: 0}]`},
+	{
+		"idle", "single",
+		`[{fault: set, fields: [DCGM_FI_DEV_GPU_UTIL, DCGM_FI_DEV_MEM_COPY_UTIL, "DCGM_FI_PROF_*"], value: 0}]`,
+	},
 	{"power-capped", "single", `[{fault: throttle, devices: ["0"], reasons: [sw_power_cap]}]`},
 	{"software thermal limit", "single", `[{fault: throttle, devices: ["0"], reasons: [sw_thermal]}]`},
 	{"both limits, on and off", "single",
@@ -76,7 +79,9 @@ func playHealthy(t *testing.T, node, faults string, seed uint64, pages int) {
 		t.Fatal(err, problems)
 	}
 	flex := gpu.Selector{Flex: true}
-	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: interval, Devices: flex, Switches: flex, CPUs: flex})
+	plan := counters.NewPlan(
+		requests, counters.PlanOptions{Interval: interval, Devices: flex, Switches: flex, CPUs: flex},
+	)
 	session, err := source.Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)

@@ -46,8 +46,8 @@ func perform(t *testing.T, node, faults string, look func(*stage)) {
 			t.Fatal("counters file not found: ", etc.FleetName)
 		}
 		run := pages.Run{
-			Source: src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file, Interval: interval,
-			MaxBackoff: interval / 2, HangLimit: time.Hour,
+			Source: src, Args: []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}, Counters: file,
+			Interval: interval, MaxBackoff: interval / 2, HangLimit: time.Hour,
 		}.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { s.pages.Publish(page, 0) })
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan error, 1)

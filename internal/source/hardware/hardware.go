@@ -71,7 +71,7 @@ type Source struct {
 // New returns a Source. It loads no library yet.
 func New(opt Options) *Source {
 	s := &Source{
-		opt: opt, nvml: collector.SourceOf(nvml.New(nvml.Options{Log: opt.Log}).Open),
+		opt: opt, nvml: collector.SourceOf(nvml.New("").Open),
 		dial: opt.Fallback || IsLocal(opt.Engine), replaced: make(chan struct{}, 1), requirements: requirements,
 	}
 	if !opt.NVMLOnly {

@@ -41,7 +41,7 @@ func BenchmarkRead(b *testing.B) {
 					plan.Fields = append(plan.Fields, f)
 				}
 			}
-			s := open(b, nvml.New(nvml.Options{Library: path}), plan)
+			s := open(b, nvml.New(path), plan)
 			var batch gpu.Batch
 			read := func() {
 				batch.Reset()
@@ -84,7 +84,7 @@ func BenchmarkProcesses(b *testing.B) {
 		script = append(script, fmt.Sprintf("process %d pid %d memory 100", i%8, 1000+i))
 	}
 	world := fakenvml.NewWorld(b, append(script, "static")...)
-	s := open(b, nvml.New(nvml.Options{Library: path}), planOf(b, 150))
+	s := open(b, nvml.New(path), planOf(b, 150))
 	var batch gpu.Batch
 	req := gpu.ReadRequest{Processes: []bool{true, true, true, true, true, true, true, true}}
 	read := func() {

@@ -37,25 +37,28 @@ type call struct {
 
 const mebibyte = 1 << 20
 
+// valueCall returns a call of a function whose only result converts to a value.
+func valueCall[T any](symbol string, get func(gonvml.Device) (T, gonvml.Return), convert func(T) gpu.Value) *call {
+	return &call{symbols: []string{symbol}, read: func(t *target, a *answers) gonvml.Return {
+		x, ret := get(t.device)
+		a[0] = convert(x)
+		return ret
+	}}
+}
+
 // number returns a call of a function that returns one number.
 func number[N int | uint32 | uint64 | gonvml.Pstates | gonvml.EnableState](
 	symbol string, get func(gonvml.Device) (N, gonvml.Return),
 ) *call {
-	return &call{symbols: []string{symbol}, read: func(t *target, a *answers) gonvml.Return {
-		n, ret := get(t.device)
-		a[0] = gpu.Int(int64(n))
-		return ret
-	}}
+	return valueCall(symbol, get, func(n N) gpu.Value { return gpu.Int(int64(n)) })
 }
 
 // constantText returns a call of a function that returns a string about a GPU. The string does not change while the
 // driver is loaded.
 func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)) *call {
-	return &call{symbols: []string{symbol}, constant: true, read: func(t *target, a *answers) gonvml.Return {
-		s, ret := get(t.device)
-		a[0] = gpu.Text(s)
-		return ret
-	}}
+	c := valueCall(symbol, get, gpu.Text)
+	c.constant = true
+	return c
 }
 
 // version returns a call of a function that returns a version of the machine's software.
@@ -71,11 +74,7 @@ func version(symbol string, get func(gonvml.Interface) (string, gonvml.Return)) 
 // wholeWatts returns a call of a function that returns milliwatts. Like DCGM, it rounds them down to watts
 // (DcgmCacheManager.cpp divides integers).
 func wholeWatts(symbol string, get func(gonvml.Device) (uint32, gonvml.Return)) *call {
-	return &call{symbols: []string{symbol}, read: func(t *target, a *answers) gonvml.Return {
-		mw, ret := get(t.device)
-		a[0] = gpu.Float(float64(mw / 1000))
-		return ret
-	}}
+	return valueCall(symbol, get, func(mw uint32) gpu.Value { return gpu.Float(float64(mw / 1000)) })
 }
 
 // numberFor returns a call of a function that returns one number for an argument.
@@ -125,24 +124,15 @@ var (
 	})
 	// DCGM reports the maximum number of MIG devices of a GPU in MIG mode as its slices. For other GPUs, the driver
 	// says 0 and DCGM reports nothing.
-	migSlices = &call{
-		symbols: []string{"nvmlDeviceGetMaxMigDeviceCount"},
-		read: func(t *target, a *answers) gonvml.Return {
-			n, ret := t.device.GetMaxMigDeviceCount()
-			if n > 0 {
-				a[0] = gpu.Int(int64(n))
-			}
-			return ret
-		},
-	}
-	power = &call{
-		symbols: []string{"nvmlDeviceGetPowerUsage"},
-		read: func(t *target, a *answers) gonvml.Return {
-			mw, ret := t.device.GetPowerUsage()
-			a[0] = gpu.Float(float64(mw) / 1000)
-			return ret
-		},
-	}
+	migSlices = valueCall("nvmlDeviceGetMaxMigDeviceCount", gonvml.Device.GetMaxMigDeviceCount, func(n int) gpu.Value {
+		if n > 0 {
+			return gpu.Int(int64(n))
+		}
+		return gpu.Value{}
+	})
+	power = valueCall("nvmlDeviceGetPowerUsage", gonvml.Device.GetPowerUsage, func(mw uint32) gpu.Value {
+		return gpu.Float(float64(mw) / 1000)
+	})
 	utilization = &call{
 		symbols: []string{"nvmlDeviceGetUtilizationRates"}, whole: true,
 		read: func(t *target, a *answers) gonvml.Return {

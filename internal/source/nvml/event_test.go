@@ -22,7 +22,10 @@ func TestXIDs(t *testing.T) {
 	}{
 		{"two XIDs within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
 		{"the same XID twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
-		{"one XID on each of two GPUs", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
+		{
+			"one XID on each of two GPUs", []string{"xid 2 48", "xid 0 31"},
+			map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"},
+		},
 		{
 			"an XID of an instance, reported for it and its GPU",
 			[]string{"xid 1 43 9"},
@@ -61,7 +64,8 @@ func TestXIDsNameInstance(t *testing.T) {
 	}
 	var got []string
 	for _, x := range b.XIDs {
-		got = append(got, fmt.Sprint(s.Topology().Devices[x.Row].Entity.Kind, " ", x.Code, " ", x.OnInstance, " ", x.InstanceID))
+		kind := s.Topology().Devices[x.Row].Entity.Kind
+		got = append(got, fmt.Sprint(kind, " ", x.Code, " ", x.OnInstance, " ", x.InstanceID))
 	}
 	if diff := cmp.Diff([]string{"GPU 43 true 9", "GPU 94 false 0"}, got); diff != "" {
 		t.Errorf("XIDs (-want +got)\n%s", diff)
@@ -119,7 +123,9 @@ func TestXIDsRefused(t *testing.T) {
 	src, world := source(t, "gpus 1", "fail nvmlDeviceRegisterEvents 3")
 	plan := planOf(t, 230, 100)
 	s := open(t, src, plan)
-	want := map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980"}
+	want := map[string]string{
+		"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
@@ -135,7 +141,9 @@ func TestXIDsWhileReadingFails(t *testing.T) {
 	plan := planOf(t, 230)
 	s := open(t, src, plan)
 	world.Play(t, "gpus 2", "xid 0 31", "fail nvmlEventSetWait_v2 999")
-	want := map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:error", "GPU 1 DCGM_FI_DEV_XID_ERRORS": "fault:error"}
+	want := map[string]string{
+		"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:error", "GPU 1 DCGM_FI_DEV_XID_ERRORS": "fault:error",
+	}
 	for range 2 {
 		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
 			t.Errorf("while reading fails (-want +got):\n%s", diff)

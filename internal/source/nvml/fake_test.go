@@ -60,7 +60,7 @@ func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
 	t.Helper()
 	path := library(t)
 	world := fakenvml.NewWorld(t, script...)
-	return nvml.New(nvml.Options{Library: path, Reprobe: time.Hour}), world
+	return nvml.New(path), world
 }
 
 // planOf returns a plan of catalog fields for all GPUs and instances.

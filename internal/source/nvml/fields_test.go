@@ -38,7 +38,8 @@ func TestSpecsAgreeWithCatalog(t *testing.T) {
 			t.Errorf("%s (%d) has a spec, but GPUs do not have it", entry.Classic, entry.ID)
 		}
 		if sp.metric != 0 != entry.Profiling {
-			t.Errorf("%s (%d): profiling = %t in the catalog, want the same here", entry.Classic, entry.ID, entry.Profiling)
+			t.Errorf("%s (%d): profiling = %t in the catalog, want the same here",
+				entry.Classic, entry.ID, entry.Profiling)
 		}
 	}
 	if served < 180 {

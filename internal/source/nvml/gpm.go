@@ -69,7 +69,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	}
 	if ret != gonvml.SUCCESS {
 		g.free()
-		return g.sampling.backOff(function, ret, now, s.reprobe)
+		return g.sampling.backOff(function, ret, now)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{function, ret}
 		}
-		r.failProfiling(b, p.sampling.backOff(function, ret, now, s.reprobe))
+		r.failProfiling(b, p.sampling.backOff(function, ret, now))
 		return nil
 	}
 	p.sampling = backoff{}
@@ -206,7 +206,7 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 			continue
 		}
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
-			b.Fail(r.index, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now, s.reprobe))
+			b.Fail(r.index, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now))
 			continue
 		}
 		w.backoff = backoff{}

@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,7 +15,6 @@ import (
 
 // A Source opens sessions of this machine's driver. It holds no handle between sessions.
 type Source struct {
-	opt Options
 	api gonvml.Interface
 	// probe returns why the library cannot be used. It runs before any other call to the library.
 	probe  func() error
@@ -23,15 +23,14 @@ type Source struct {
 	resident func() bool
 }
 
-// New returns a Source with the given options. It loads nothing before Open.
-func New(opt Options) *Source {
-	opt = opt.withDefaults()
+// New returns a Source with the NVML library of the given name or path. If it is empty, the dynamic linker finds
+// libnvidia-ml.so.1. New loads nothing; Open does.
+func New(library string) *Source {
+	library = cmp.Or(library, defaultLibrary)
 	return &Source{
-		opt:   opt,
-		api:   gonvml.New(gonvml.WithLibraryPath(opt.Library)),
-		probe: func() error { return probeLibrary(opt.Library) },
-
-		resident: func() bool { return resident(opt.Library) },
+		api:      gonvml.New(gonvml.WithLibraryPath(library)),
+		probe:    func() error { return probeLibrary(library) },
+		resident: func() bool { return resident(library) },
 	}
 }
 
@@ -92,8 +91,6 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		queues:  &src.queues,
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
 		plan:    plan,
-		reprobe: src.opt.Reprobe,
-		log:     src.opt.Log,
 	}
 	if err := s.start(); err != nil {
 		_ = s.Close() // err says why there is no session

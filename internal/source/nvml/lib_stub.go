@@ -13,7 +13,7 @@ import (
 type Source struct{}
 
 // New returns a Source whose Open always fails, since NVML needs Linux and cgo.
-func New(Options) *Source { return &Source{} }
+func New(string) *Source { return &Source{} }
 
 // Open returns an error that wraps gpu.ErrUnavailable.
 func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
@@ -28,19 +28,13 @@ func Loadable() bool { return false }
 func Reads(*gpu.Plan) bool { return false }
 
 // A Session cannot be created in this build.
-type Session struct{}
+type Session struct{ gpu.Lifecycle }
 
 // Topology returns nil.
 func (*Session) Topology() *gpu.Topology { return nil }
 
 // Read returns an error that wraps gpu.ErrUnavailable.
 func (*Session) Read(context.Context, gpu.ReadRequest, *gpu.Batch) error { return gpu.ErrUnavailable }
-
-// Done returns nil.
-func (*Session) Done() <-chan struct{} { return nil }
-
-// Err returns nil.
-func (*Session) Err() error { return nil }
 
 // Close returns nil.
 func (*Session) Close() error { return nil }

@@ -56,8 +56,8 @@ func errorRate(packed int64) gpu.Value {
 
 const linkState = "nvmlDeviceGetNvLinkState"
 
-// readLinks reports whether an NVLink of the GPU is active. The state is unknown if the GPU has no links to query. It is
-// also unknown if a link cannot be read and no other is active. An error means that the GPU or the driver is gone.
+// readLinks reports whether an NVLink of the GPU is active. The state is unknown if the GPU has no links to query, or
+// if one cannot be read and no other is active. An error means that the GPU or the driver is gone.
 func (s *Session) readLinks(d *device) (up, known bool, err error) {
 	known = len(d.links) > 0 && d.gpuRow() >= 0
 	for _, link := range d.links {

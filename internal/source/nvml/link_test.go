@@ -41,7 +41,8 @@ func TestLinkRate(t *testing.T) {
 			world.Play(t, test.script...)
 		}
 		got := read(t, s, plan)
-		if got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] != test.total || got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_L7"] != test.one {
+		const rate = "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_"
+		if got[rate+"TOTAL"] != test.total || got[rate+"L7"] != test.one {
 			t.Errorf("%s: rates = %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
 		}
 	}
@@ -52,7 +53,8 @@ func TestLinkRate(t *testing.T) {
 func TestCountersByLink(t *testing.T) {
 	// mantissa 3 and exponent 12, packed as by NVML (nvml.h, NVML_NVLINK_BER_*)
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
-		"gpu 0 set field.214.all 7", "gpu 0 set field.214.0 0", "gpu 0 set field.214.1 7", "gpu 0 set field.214.2 -", fmt.Sprintf("gpu 0 set field.220.1 %d", 3<<8|12))
+		"gpu 0 set field.214.all 7", "gpu 0 set field.214.0 0", "gpu 0 set field.214.1 7", "gpu 0 set field.214.2 -",
+		fmt.Sprintf("gpu 0 set field.220.1 %d", 3<<8|12))
 	plan := planOf(t, 1212, 1212, 1218)
 	for i := 1; i < 3; i++ {
 		plan.Fields[i].Name, plan.Fields[i].Levels = fmt.Sprint("link ", plan.Fields[i].ID), gpu.KindsOf(gpu.KindNVLink)
@@ -60,9 +62,12 @@ func TestCountersByLink(t *testing.T) {
 	s := open(t, src, plan)
 	want := map[string]string{
 		"GPU 0 DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": "7",
-		"NVLink 0 of GPU 0 link 1212":                                "0", "NVLink 0 of GPU 0 link 1218": "fault:not_supported",
-		"NVLink 1 of GPU 0 link 1212": "7", "NVLink 1 of GPU 0 link 1218": "3e-12",
-		"NVLink 2 of GPU 0 link 1212": "fault:not_supported", "NVLink 2 of GPU 0 link 1218": "fault:not_supported",
+		"NVLink 0 of GPU 0 link 1212":                                "0",
+		"NVLink 0 of GPU 0 link 1218":                                "fault:not_supported",
+		"NVLink 1 of GPU 0 link 1212":                                "7",
+		"NVLink 1 of GPU 0 link 1218":                                "3e-12",
+		"NVLink 2 of GPU 0 link 1212":                                "fault:not_supported",
+		"NVLink 2 of GPU 0 link 1218":                                "fault:not_supported",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)

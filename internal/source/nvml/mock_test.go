@@ -37,7 +37,7 @@ func slowDGX(slow int) *Source {
 			return 1410, gonvml.SUCCESS
 		}
 	}
-	return &Source{opt: Options{}.withDefaults(), api: d, probe: func() error { return nil }, resident: func() bool { return false }}
+	return &Source{api: d, probe: func() error { return nil }, resident: func() bool { return false }}
 }
 
 // If a GPU is slow, only that GPU exceeds its share of the time. The other GPUs are read. The last GPU may use all time
@@ -71,7 +71,8 @@ func TestOnlySlowGPUIsLate(t *testing.T) {
 				sampled[x.Row] = true
 			}
 			if late[slow] != isLate || sampled[slow] == isLate || len(late)+len(sampled) != 8 {
-				t.Errorf("slow GPU %d: late GPUs = %v, sampled GPUs = %v; want each GPU in one of them, and only a slow one late", slow, late, sampled)
+				t.Errorf("slow GPU %d: late GPUs = %v, sampled GPUs = %v; want each GPU in one, only a slow one late",
+					slow, late, sampled)
 			}
 		})
 	}

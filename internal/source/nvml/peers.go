@@ -58,7 +58,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			case gpuGone(ret):
 				continue // one of the two GPUs is lost, which the next Read reports
 			}
-			b.FailPart(d.gpuRow(), gpu.PartPeerStates, d.peers.backOff(p2pStatus, ret, now, s.reprobe))
+			b.FailPart(d.gpuRow(), gpu.PartPeerStates, d.peers.backOff(p2pStatus, ret, now))
 			break
 		}
 	}

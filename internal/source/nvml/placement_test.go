@@ -38,22 +38,33 @@ func TestPlacement(t *testing.T) {
 		},
 		{
 			"a partition of the fabric", []string{"gpu 0 set p2p.2 5"},
-			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18}, {A: 0, B: 2, Path: gpu.PathNode}, {A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18}}, nil,
+			[]gpu.Pair{
+				{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18},
+				{A: 0, B: 2, Path: gpu.PathNode},
+				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18},
+			}, nil,
 		},
 		{
 			"a bridge with two links",
 			[]string{
-				"gpu 0 set nvlinks 4", "gpu 0 set nvlink.0 gpu 2", "gpu 0 set nvlink.1 gpu 2", "gpu 0 set nvlink.2 down", "gpu 0 set nvlink.3 -",
+				"gpu 0 set nvlinks 4", "gpu 0 set nvlink.0 gpu 2", "gpu 0 set nvlink.1 gpu 2",
+				"gpu 0 set nvlink.2 down", "gpu 0 set nvlink.3 -",
 				"gpu 2 set nvlinks 2", "gpu 2 set nvlink.0 gpu 0", "gpu 2 set nvlink.1 gpu 0", "gpu 1 set nvlinks 0",
 				"gpu 0 set path.2 20",
 			},
-			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem}, {A: 0, B: 2, Path: gpu.PathSwitches, NVLinks: 2}, {A: 1, B: 2, Path: gpu.PathSystem}}, nil,
+			[]gpu.Pair{
+				{A: 0, B: 1, Path: gpu.PathSystem},
+				{A: 0, B: 2, Path: gpu.PathSwitches, NVLinks: 2},
+				{A: 1, B: 2, Path: gpu.PathSystem},
+			}, nil,
 		},
 		{
 			"nothing known", []string{
-				"fail nvmlDeviceGetTopologyCommonAncestor 3", "fail nvmlDeviceGetMemoryAffinity 3", "fail nvmlDeviceGetCpuAffinity 999", "fail nvmlDeviceGetNvLinkState 3",
+				"fail nvmlDeviceGetTopologyCommonAncestor 3", "fail nvmlDeviceGetMemoryAffinity 3",
+				"fail nvmlDeviceGetCpuAffinity 999", "fail nvmlDeviceGetNvLinkState 3",
 			},
-			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, []gpu.Place{{NUMANode: -1}, {NUMANode: -1}, {NUMANode: -1}},
+			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}},
+			[]gpu.Place{{NUMANode: -1}, {NUMANode: -1}, {NUMANode: -1}},
 		},
 		{
 			"an unknown path, two NUMA nodes, no CPU affinity",
@@ -94,11 +105,14 @@ func TestPlacement(t *testing.T) {
 func TestPairsWithInstances(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 100)
-	if top := open(t, src, plan).Topology(); top.Pairs != nil || top.Devices[0].Place != nil || world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"] != 0 {
-		t.Errorf("without a request: pairs = %v, placement = %v, or the topology was queried; want none", top.Pairs, top.Devices[0].Place)
+	top := open(t, src, plan).Topology()
+	queries := world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"]
+	if top.Pairs != nil || top.Devices[0].Place != nil || queries != 0 {
+		t.Errorf("without a request: pairs = %v, placement = %v, or the topology was queried; want none",
+			top.Pairs, top.Devices[0].Place)
 	}
 	plan.Placement = true
-	top := open(t, src, plan).Topology()
+	top = open(t, src, plan).Topology()
 	for _, p := range top.Pairs {
 		if a, b := top.Devices[p.A].Entity.Kind, top.Devices[p.B].Entity.Kind; a != gpu.KindGPU || b != gpu.KindGPU {
 			t.Errorf("pair %v is of %v and %v, want two GPUs", p, a, b)
@@ -110,12 +124,16 @@ func TestPairsWithInstances(t *testing.T) {
 }
 
 func TestPeers(t *testing.T) {
-	src, world := source(t, "gpus 3", "gpu 0 set p2p.1 1", "gpu 0 set p2p.2 2", "gpu 1 set p2p.0 3", "gpu 1 set p2p.2 4", "gpu 2 set p2p.0 5", "gpu 2 set p2p.1 77")
+	src, world := source(
+		t, "gpus 3", "gpu 0 set p2p.1 1", "gpu 0 set p2p.2 2", "gpu 1 set p2p.0 3", "gpu 1 set p2p.2 4",
+		"gpu 2 set p2p.0 5", "gpu 2 set p2p.1 77",
+	)
 	plan := planOf(t)
 	plan.Peers = true
 	s := open(t, src, plan)
 	want := map[string]string{
-		"GPU 0 to GPU 1": "ChipsetNotSupported", "GPU 0 to GPU 2": "GPUNotSupported", "GPU 1 to GPU 0": "TopologyNotSupported",
+		"GPU 0 to GPU 1": "ChipsetNotSupported", "GPU 0 to GPU 2": "GPUNotSupported",
+		"GPU 1 to GPU 0": "TopologyNotSupported",
 		"GPU 1 to GPU 2": "DisabledByRegKey", "GPU 2 to GPU 0": "NotSupported", "GPU 2 to GPU 1": "Unknown",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {

@@ -112,7 +112,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 		{graphicsProcesses, gonvml.Device.GetGraphicsRunningProcesses, true},
 	} {
 		if !s.symbols.any(list.symbols) {
-			return p.list.backOff(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
+			return p.list.backOff(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now)
 		}
 		seen := len(b.Processes)
 		for _, handle := range handles {
@@ -124,7 +124,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 				continue // a GPU or MIG device without graphics has no graphics processes
 			}
 			if ret != gonvml.SUCCESS {
-				return p.list.backOff(list.symbols[0], ret, now, s.reprobe)
+				return p.list.backOff(list.symbols[0], ret, now)
 			}
 			for i := range infos {
 				addProcess(b, first, seen, r.index, &infos[i], now)
@@ -170,7 +170,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return p.busy.err
 	}
 	if !s.symbols.has(processUtilization) {
-		return p.busy.backOff(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
+		return p.busy.backOff(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now)
 	}
 	if now.Sub(p.read) > 3*s.plan.Interval {
 		// The first query would return all samples that the driver remembers.
@@ -191,7 +191,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	// If the GPU is idle, the driver returns NOT_FOUND or no sample at all.
 	isIdle := ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) == 0
 	if ret != gonvml.SUCCESS && !isIdle {
-		return p.busy.backOff(processUtilization, ret, now, s.reprobe)
+		return p.busy.backOff(processUtilization, ret, now)
 	}
 	p.busy = backoff{}
 	p.record(samples, mean, now)
@@ -233,7 +233,7 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean deviceMean, err e
 	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
 		return mean, nil // no new samples, or more were added during the query; the next Read takes them
 	case ret != gonvml.SUCCESS:
-		p.samples.backOff(samplesFunction, ret, now, s.reprobe)
+		p.samples.backOff(samplesFunction, ret, now)
 		return mean, nil
 	}
 	sum := 0.0

@@ -69,7 +69,8 @@ func TestProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		first := at(start, "gpus 2",
-			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500", "process 0 pid 72 memory - busy 5 at @0.9",
+			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500",
+			"process 0 pid 72 memory - busy 5 at @0.9",
 			"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
 			"process 0 pid 66 memory 0 busy 99 at @-9000", // hours ago
 			"process 0 pid 73 memory 0 busy 20 at @0.5",   // has just exited
@@ -84,19 +85,26 @@ func TestProcesses(t *testing.T) {
 			want  []string
 		}{
 			{"the first read includes earlier samples", first, []string{
-				"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05", "0: pid 74 memory 1 busy 0",
+				"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05",
+				"0: pid 74 memory 1 busy 0",
 				"0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2",
 			}},
 			{"no sample is reported twice", at(start,
 				"gpus 2", "process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 72 memory 30 busy 60 at @1.9",
 			), []string{"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6"}},
 			{"nothing runs", []string{"gpus 2"}, nil},
-			{"an older driver has no utilization of processes", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
-				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
+			{
+				"an older driver has no utilization of processes",
+				[]string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
+				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"},
+			},
 			{"utilization is not queried again", at(start, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
 				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
-			{"no permission", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
-				[]string{"0: processes permission"}},
+			{
+				"no permission",
+				[]string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
+				[]string{"0: processes permission"},
+			},
 		} {
 			time.Sleep(time.Second)
 			world.Play(t, step.world...)
@@ -120,7 +128,9 @@ func TestProcessesAndDeviceShareInterval(t *testing.T) {
 		want  []string
 	}{
 		"one mean per process": {
-			[]string{"gpu 0 set samples.1 @-1:99 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "25 at @1", two + "25 at @0.75"},
+			[]string{
+				"gpu 0 set samples.1 @-1:99 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "25 at @1", two + "25 at @0.75",
+			},
 			[]string{"0: pid 70 memory 1 busy 0.25", "0: pid 71 memory 1 busy 0.25", "0: device 0.5"},
 		},
 		"one sample per period": {
@@ -162,7 +172,8 @@ func TestProcessesBetweenSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, world := source(t, "gpus 1")
 		s := open(t, src, planOf(t, 150))
-		world.Play(t, append([]string{"gpus 1"}, at(time.Now(), "gpu 0 set samples.1 @0.1:50", "process 0 pid 70 memory 1 busy 50 at @0.1")...)...)
+		world.Play(t, at(time.Now(),
+			"gpus 1", "gpu 0 set samples.1 @0.1:50", "process 0 pid 70 memory 1 busy 50 at @0.1")...)
 		for i := range 40 {
 			time.Sleep(100 * time.Millisecond)
 			want := []string{"0: pid 70 memory 1 busy 0.5", "0: device 0.5"}
@@ -179,7 +190,8 @@ func TestProcessesBetweenSamples(t *testing.T) {
 // In MIG mode, the memory of processes on instances is known, but not their utilization.
 func TestProcessesUnderMIG(t *testing.T) {
 	src, _ := source(t, append(append([]string{}, cut...),
-		"process 1/2/0 pid 70 memory 100", "process 1/2/1 pid 70 memory 50", "process 1/2/1 pid 71 memory 5", "process 1/9/0 pid 72 memory 9",
+		"process 1/2/0 pid 70 memory 100", "process 1/2/1 pid 70 memory 50", "process 1/2/1 pid 71 memory 5",
+		"process 1/9/0 pid 72 memory 9",
 	)...)
 	s := open(t, src, planOf(t, 150, 252))
 	want := []string{
@@ -195,7 +207,10 @@ func TestProcessesUnderMIG(t *testing.T) {
 func TestProcessesOfLostGPU(t *testing.T) {
 	src, world := source(t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3")
 	s := open(t, src, planOf(t, 150))
-	world.Play(t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3", "fail nvmlDeviceGetProcessUtilization 15 0")
+	world.Play(
+		t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3",
+		"fail nvmlDeviceGetProcessUtilization 15 0",
+	)
 	if diff := cmp.Diff([]string{"1: pid 71 memory 3 busy 0"}, processes(t, s, 0, 1)); diff != "" {
 		t.Errorf("processes (-want +got):\n%s", diff)
 	}

@@ -38,7 +38,8 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if shown < 110 || said < shown || said > 500 {
-		t.Errorf("fields with values = %d, want at least 110; fields with Reads = true: %d of %d, want %[1]d to 500", shown, said, len(plan.Fields))
+		t.Errorf("fields with values = %d, want at least 110; fields with Reads = true: %d of %d, want %[1]d to 500",
+			shown, said, len(plan.Fields))
 	}
 }
 

@@ -36,6 +36,9 @@ type output struct {
 	at    int // index of the answer
 }
 
+// reprobe is how long queries that the driver does not support or permit are not repeated.
+const reprobe = 10 * time.Minute
+
 // A backoff delays the repetition of queries that fail.
 type backoff struct {
 	until time.Time
@@ -51,13 +54,13 @@ func (b *backoff) never(err error) {
 }
 
 // backOff records a failure and returns its error. Repeated failures return the same error value.
-func (b *backoff) backOff(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
+func (b *backoff) backOff(function string, ret gonvml.Return, now time.Time) error {
 	if prev, ok := b.err.(*driverError); !ok || prev.ret != ret {
 		b.err = &driverError{function, ret}
 	}
 	b.until = now
 	if lasting(ret) {
-		b.until = now.Add(pause)
+		b.until = now.Add(reprobe)
 	}
 	return b.err
 }
@@ -203,7 +206,7 @@ func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 			return &driverError{a.call.symbols[0], ret}
 		}
 		if ret != gonvml.SUCCESS {
-			err := a.backoff.backOff(a.call.symbols[0], ret, now, s.reprobe)
+			err := a.backoff.backOff(a.call.symbols[0], ret, now)
 			for _, w := range a.outputs {
 				b.Fail(r.index, w.field, err)
 			}
@@ -263,7 +266,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			return &driverError{fieldValuesFunction, ret}
 		}
 		if ret != gonvml.SUCCESS {
-			b.Fail(r.index, v.field, v.block.backOff(fieldValuesFunction, ret, now, s.reprobe))
+			b.Fail(r.index, v.field, v.block.backOff(fieldValuesFunction, ret, now))
 			continue
 		}
 		v.block = backoff{}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -21,8 +20,6 @@ type Session struct {
 	queues    *queues // shared by all sessions of a Source
 	symbols   symbols
 	plan      *gpu.Plan
-	reprobe   time.Duration
-	log       *slog.Logger
 	topology  *gpu.Topology
 	count     int // number of GPUs that the driver has, selected or not
 	devices   []*device

@@ -61,7 +61,7 @@ func TestContract(t *testing.T) {
 	contract.Run(t, contract.Fixture{
 		New: func(t *testing.T) collector.Source {
 			world, happened = fakenvml.NewWorld(t, linked...), 0
-			return asSource(nvml.New(nvml.Options{Library: path}))
+			return asSource(nvml.New(path))
 		},
 		Plan:  plan,
 		Kinds: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
@@ -132,8 +132,14 @@ func TestDCGMSemantics(t *testing.T) {
 		{"power limits are whole watts, rounded down", 160, "gpu 0 set power-limit 650999", "650"},
 		{"energy stays in mJ", 156, "gpu 0 set field.83 361800000123", "361800000123"},
 		{"used memory excludes reserved memory", 252, "gpu 0 set fb-used 4096", "4096"},
-		{"total memory of a GPU that uses the machine's memory", 250, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
-		{"used memory of a GPU that uses the machine's memory", 252, "fail nvmlDeviceGetMemoryInfo_v2 3", "fault:not_supported"},
+		{
+			"total memory of a GPU that uses the machine's memory", 250, "fail nvmlDeviceGetMemoryInfo_v2 3",
+			"fault:not_supported",
+		},
+		{
+			"used memory of a GPU that uses the machine's memory", 252, "fail nvmlDeviceGetMemoryInfo_v2 3",
+			"fault:not_supported",
+		},
 		{"reserved memory", 253, "gpu 0 set fb-reserved 700", "700"},
 		{"used fraction of the memory that is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
 		{"memory temperature, read as a field value", 140, "gpu 0 set field.82 47", "47"},
@@ -164,7 +170,10 @@ func TestDCGMSemantics(t *testing.T) {
 		{"shutdown temperature of the GPU", 159, "", "92"},
 		{"default power limit", 163, "gpu 0 set power-limit-default 699999", "699"},
 		{"why the fabric failed", 171, "gpu 0 set fabric-status 999", "999"},
-		{"no fabric error before the registration ends", 171, "gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported"},
+		{
+			"no fabric error before the registration ends", 171,
+			"gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported",
+		},
 		{"fabric health from an older driver", 174, "gpu 0 set fabric-v2 1", "2"},
 		{"no fabric summary from an older driver", 175, "gpu 0 set fabric-v2 1", "fault:not_supported"},
 		{"C2C links", 285, "gpu 0 set field.170 10", "10"},
@@ -214,13 +223,15 @@ func TestTopology(t *testing.T) {
 		return gpu.Device{
 			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: id},
 			GPU:    1, NVMLIndex: 1, Minor: 1, InstanceID: gi, Profile: profile, MIGUUID: uuid,
-			UUID: "GPU-00000000-0000-4000-8000-000000000001", PCIBusID: "00000000:1C:00.0", Model: "NVIDIA H100 80GB HBM3",
+			UUID: "GPU-00000000-0000-4000-8000-000000000001", PCIBusID: "00000000:1C:00.0",
+			Model: "NVIDIA H100 80GB HBM3",
 		}
 	}
 	whole := func(index uint32, bus string) gpu.Device {
 		return gpu.Device{
 			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: index}, GPU: index, NVMLIndex: index, Minor: index,
-			UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", index), PCIBusID: bus, Model: "NVIDIA H100 80GB HBM3",
+			UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", index), PCIBusID: bus,
+			Model: "NVIDIA H100 80GB HBM3",
 		}
 	}
 	want := []gpu.Device{
@@ -254,7 +265,10 @@ func TestSelectors(t *testing.T) {
 		{"g", gpu.Selector{Major: true}, []string{"GPU 0", "GPU 1", "GPU 2"}},
 		{"g:2", gpu.Selector{Major: true, MajorIDs: []uint32{2}}, []string{"GPU 2"}},
 		{"i", gpu.Selector{Minor: true}, []string{"GPU instance 102 of GPU 1", "GPU instance 109 of GPU 1"}},
-		{"g:0+i:109", gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{0}, MinorIDs: []uint32{109}}, []string{"GPU 0", "GPU instance 109 of GPU 1"}},
+		{
+			"g:0+i:109", gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{0}, MinorIDs: []uint32{109}},
+			[]string{"GPU 0", "GPU instance 109 of GPU 1"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.flag, func(t *testing.T) {
@@ -288,11 +302,21 @@ func TestOpenErrors(t *testing.T) {
 		{"driver with another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
 		{"driver that does not start", []string{"fail nvmlInit_v2 999"}, nil, nil, "nvmlInit_v2"},
 		{"no GPU", []string{"gpus 0"}, nil, gpu.ErrUnavailable, "no GPU"},
-		{"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} }, gpu.ErrUnavailable, "--devices"},
+		{
+			"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} },
+			gpu.ErrUnavailable, "--devices",
+		},
 		{"every GPU lost", []string{"gpu 0 lost", "gpu 1 lost"}, nil, gpu.ErrLost, "GPU 0"},
 		{"no GPU permitted", []string{"gpu 0 denied", "gpu 1 denied"}, nil, gpu.ErrPermission, "GPU 0"},
-		{"driver unloaded during discovery", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost, "nvmlDeviceGetUUID"},
-		{"MIG device without a name", []string{"gpu 0 instance 1 0 1g.10gb 9984", "fail nvmlDeviceGetName 999 0", "gpus 1"}, nil, nil, "nvmlDeviceGetName"},
+		{
+			"driver unloaded during discovery", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost,
+			"nvmlDeviceGetUUID",
+		},
+		{
+			"MIG device without a name",
+			[]string{"gpu 0 instance 1 0 1g.10gb 9984", "fail nvmlDeviceGetName 999 0", "gpus 1"}, nil, nil,
+			"nvmlDeviceGetName",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -315,7 +339,7 @@ func TestOpenErrors(t *testing.T) {
 		})
 	}
 	t.Run("no library", func(t *testing.T) {
-		_, err := nvml.New(nvml.Options{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}).Open(context.Background(), planOf(t, 100))
+		_, err := nvml.New(filepath.Join(t.TempDir(), "libnvidia-ml.so.1")).Open(context.Background(), planOf(t, 100))
 		if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
 			t.Errorf("Open: %v, want gpu.ErrUnavailable and a hint about the driver", err)
 		}
@@ -370,7 +394,8 @@ func TestLostGPUServesOnlyXIDs(t *testing.T) {
 // call fails.
 func TestGPULostDuringRead(t *testing.T) {
 	for _, fail := range []string{
-		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
+		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0",
+		"nvmlGpmSampleGet 16 0",
 	} {
 		t.Run(fail, func(t *testing.T) {
 			world := []string{"gpus 2", "gpu 1 set gpm 0"}
@@ -387,7 +412,8 @@ func TestGPULostDuringRead(t *testing.T) {
 				want := map[string]string{
 					"GPU 0":                      "fault:lost",
 					"GPU 1 DCGM_FI_DEV_GPU_TEMP": "31", "GPU 1 DCGM_FI_DEV_POWER_USAGE": "100.5",
-					"GPU 1 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "361800000", "GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported",
+					"GPU 1 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "361800000",
+					"GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE":        "fault:not_supported",
 				}
 				if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
 					t.Errorf("values (-want +got):\n%s", diff)
@@ -431,8 +457,9 @@ func TestUnsupportedIsQueriedRarely(t *testing.T) {
 		}
 		defer s.Close()
 		want := map[string]string{
-			"GPU 0 DCGM_FI_DEV_FAN_SPEED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_RETIRED_SBE": "fault:not_supported",
-			"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+			"GPU 0 DCGM_FI_DEV_FAN_SPEED":   "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_RETIRED_SBE": "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_SM_CLOCK":    "1980",
 		}
 		for range 5 {
 			time.Sleep(time.Minute)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWithoutCgo(t *testing.T) {
-	if _, err := New(Options{}).Open(context.Background(), &gpu.Plan{}); !errors.Is(err, gpu.ErrUnavailable) {
+	if _, err := New("").Open(context.Background(), &gpu.Plan{}); !errors.Is(err, gpu.ErrUnavailable) {
 		t.Errorf("Open: %v, want %v", err, gpu.ErrUnavailable)
 	}
 }

@@ -32,7 +32,7 @@ func child(path string) int {
 		plan.Fields = append(plan.Fields, f)
 	}
 	plan.Placement, plan.Peers, plan.Links = true, true, true
-	s, err := nvml.New(nvml.Options{Library: path}).Open(context.Background(), plan)
+	s, err := nvml.New(path).Open(context.Background(), plan)
 	if err != nil {
 		fmt.Printf("open %s: %v\n", gpu.Reason(err), err)
 		return 0
@@ -89,11 +89,14 @@ func TestOldDriver(t *testing.T) {
 			"R470: no reserved memory, no GPM, no license query with the new layout",
 			[]string{
 				"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
-				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetGridLicensableFeatures_v4",
+				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
+				"nvmlDeviceGetGridLicensableFeatures_v4",
 			},
 			map[string]string{
-				"GPU 0 DCGM_FI_DEV_FB_USED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_FB_RESERVED": "fault:not_supported",
-				"GPU 0 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported", "GPU 0 DCGM_FI_DEV_VGPU_LICENSE_STATUS": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_FB_USED":             "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_FB_RESERVED":         "fault:not_supported",
+				"GPU 0 DCGM_FI_PROF_GR_ENGINE_ACTIVE":   "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_VGPU_LICENSE_STATUS": "fault:not_supported",
 			},
 		},
 		{
@@ -107,10 +110,14 @@ func TestOldDriver(t *testing.T) {
 		},
 		{
 			"no field values, no serial, no driver version, no events",
-			[]string{"nvmlDeviceGetFieldValues", "nvmlDeviceGetSerial", "nvmlSystemGetDriverVersion", "nvmlEventSetCreate"},
+			[]string{
+				"nvmlDeviceGetFieldValues", "nvmlDeviceGetSerial", "nvmlSystemGetDriverVersion", "nvmlEventSetCreate",
+			},
 			map[string]string{
-				"GPU 0 DCGM_FI_DEV_MEMORY_TEMP": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SERIAL": "fault:not_supported",
-				"GPU 0 DCGM_FI_DRIVER_VERSION": "fault:not_supported", "GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_MEMORY_TEMP": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_SERIAL":      "fault:not_supported",
+				"GPU 0 DCGM_FI_DRIVER_VERSION":  "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_XID_ERRORS":  "fault:not_supported",
 			},
 		},
 	}
@@ -125,8 +132,9 @@ func TestOldDriver(t *testing.T) {
 		})
 	}
 	t.Run("no placement, no fabric, no links", func(t *testing.T) {
-		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetMemoryAffinity",
-			"nvmlDeviceGetCpuAffinity", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetGpuFabricInfoV")
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"),
+			"nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetMemoryAffinity", "nvmlDeviceGetCpuAffinity",
+			"nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetGpuFabricInfoV")
 		for key, want := range map[string]string{
 			"GPU 0 peers": "fault:not_supported", "GPU 1 peers": "fault:not_supported",
 			"GPU 0 DCGM_FI_DEV_FABRIC_MANAGER_STATUS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
@@ -160,7 +168,11 @@ func TestProfilingThatNeedsDCGM(t *testing.T) {
 	}
 	defer s.Close()
 	want := map[string]string{}
-	for i, reason := range []string{"needs_dcgm", "not_supported", "not_supported", "needs_dcgm", "not_supported", "not_supported"} {
+	for i := range 6 {
+		reason := "not_supported"
+		if i == 0 || i == 3 {
+			reason = "needs_dcgm"
+		}
 		want[fmt.Sprintf("GPU %d DCGM_FI_PROF_GR_ENGINE_ACTIVE", i)] = "fault:" + reason
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
@@ -170,7 +182,8 @@ func TestProfilingThatNeedsDCGM(t *testing.T) {
 
 // Profiling needs two samples 100 ms apart. Values have DCGM's units.
 func TestProfiling(t *testing.T) {
-	src, world := source(t, append([]string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}, cut...)...)
+	script := []string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}
+	src, world := source(t, append(script, cut...)...)
 	plan := planOf(t, 1001, 1005, 1008, 1009, 1012, 1017)
 	synctest.Test(t, func(t *testing.T) {
 		s, err := src.Open(t.Context(), plan)

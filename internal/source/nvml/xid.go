@@ -104,15 +104,15 @@ func (q *eventQueue) join() {
 
 // subscribe makes the driver queue the XIDs of a GPU. It returns nil and records why if the driver does not.
 func (q *eventQueue) subscribe() gonvml.EventSet {
-	now, pause := time.Now(), q.session.reprobe
+	now := time.Now()
 	set, ret := q.session.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		q.refused.backOff("nvmlEventSetCreate", ret, now, pause)
+		q.refused.backOff("nvmlEventSetCreate", ret, now)
 		return nil
 	}
 	if ret := q.device.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		q.refused.backOff("nvmlDeviceRegisterEvents", ret, now, pause)
+		q.refused.backOff("nvmlDeviceRegisterEvents", ret, now)
 		return nil
 	}
 	return set

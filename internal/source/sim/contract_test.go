@@ -41,7 +41,9 @@ faults:
 						script += cut
 					}
 					var err error
-					src, err = sim.New(sim.Options{Node: name, Seed: 1, Now: c.Now, Scenario: simulated.Scenario(t, script)})
+					src, err = sim.New(sim.Options{
+						Node: name, Seed: 1, Now: c.Now, Scenario: simulated.Scenario(t, script),
+					})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -60,7 +62,10 @@ faults:
 				OpenHandles: func(*testing.T) int { return int(src.Stats().Open) },
 			}
 			if name == "everything" {
-				f.Kinds = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX)
+				f.Kinds = gpu.KindsOf(
+					gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore,
+					gpu.KindConnectX,
+				)
 			}
 			if name == "orin" { // its driver reports no XIDs
 				f.XID = nil
@@ -76,6 +81,8 @@ faults:
 // canCut reports whether the node's first GPU supports MIG.
 func canCut(t *testing.T, name string) bool {
 	t.Helper()
-	_, err := sim.New(sim.Options{Node: name, Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"], mig: []}]`)})
+	_, err := sim.New(sim.Options{
+		Node: name, Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"], mig: []}]`),
+	})
 	return err == nil
 }

@@ -9,19 +9,22 @@ import (
 
 // The embedded data is consistent, as the model requires.
 func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
-	p, err := loadParts()
+	parts, err := loadParts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range p.Boards {
-		th := b.Temperature
+	for _, b := range parts.Boards {
+		th, p, c, l := b.Temperature, b.Power, b.Clocks, b.NVLink
 		for what, ok := range map[string]bool{
-			"power":        0 < b.Power.Idle && b.Power.Idle < b.Power.Min && b.Power.Min <= b.Power.Limit && b.Power.Limit <= b.Power.Max,
-			"temperatures": th.Ambient < th.Load && th.Load < th.Operating && th.Operating < th.Slowdown && th.Slowdown < th.Shutdown,
-			"clocks":       b.Clocks.SMIdle < b.Clocks.SM && b.Clocks.MemoryIdle <= b.Clocks.Memory && b.Clocks.Video > 0,
-			"memory":       0 < b.Reserved && b.Reserved < b.Memory,
-			"links":        b.NVLink.Links <= 18 && (b.NVLink.Links == 0) == (b.NVLink.Rate == 0) && (b.NVLink.Links == 0) == (b.NVLink.Generation == 0) && b.PCIe.Width > 0,
-			"names":        b.Model != "" && b.Brand != "" && b.VBIOS != "" && (b.Serial == "" || len(b.Serial) > 3),
+			"power": 0 < p.Idle && p.Idle < p.Min &&
+				slices.IsSorted([]float64{p.Min, p.Limit, p.Max}),
+			"temperatures": th.Ambient < th.Load && th.Load < th.Operating &&
+				th.Operating < th.Slowdown && th.Slowdown < th.Shutdown,
+			"clocks": c.SMIdle < c.SM && c.MemoryIdle <= c.Memory && c.Video > 0,
+			"memory": 0 < b.Reserved && b.Reserved < b.Memory,
+			"NVLink": l.Links <= 18 && (l.Links == 0) == (l.Rate == 0) && (l.Links == 0) == (l.Generation == 0),
+			"PCIe":   b.PCIe.Width > 0,
+			"names":  b.Model != "" && b.Brand != "" && b.VBIOS != "" && (b.Serial == "" || len(b.Serial) > 3),
 		} {
 			if !ok {
 				t.Errorf("board %s: %s", b.Name, what)
@@ -38,12 +41,13 @@ func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
 			}
 		}
 	}
-	for _, w := range p.Workloads {
+	for _, w := range parts.Workloads {
 		r := w.ratios
 		for what, ok := range map[string]bool{
-			"shape":  w.Shape == "idle" || w.Shape == "diurnal" || (w.Shape == "steady" || w.Shape == "burst") && w.Period > 0,
+			"shape":  slices.Contains([]string{"idle", "diurnal", "steady", "burst"}, w.Shape),
+			"period": w.Period > 0 == (w.Shape == "steady" || w.Shape == "burst"),
 			"levels": 0 <= w.Low && w.Low <= w.High && w.High <= 1 && w.Jitter >= 0,
-			"ratios": r[levelGraphics] == 1 && r[levelOccupancy] <= r[levelSM] && r[levelTensor] <= r[levelSM] && r[levelSM] <= 1,
+			"ratios": slices.Max(r[levelOccupancy:levelDRAM]) <= r[levelSM] && r[levelSM] <= 1 && r[levelGraphics] == 1,
 			"memory": w.Memory.Base+w.Memory.Active <= 1,
 		} {
 			if !ok {
@@ -65,12 +69,14 @@ func TestNodesAreConsistent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n.Name != name || n.About == "" {
-			t.Errorf("file of node %q has the name %q and the description %q, want its own name and a description", name, n.Name, n.About)
+			t.Errorf("file of node %q has the name %q and the description %q, want its own name and a description",
+				name, n.Name, n.About)
 		}
 		for i := range w.gpus {
 			g := w.gpus[i].spec
 			shared := g.sharing == gpu.SharingTimeSlicing || g.sharing == gpu.SharingMPS
-			if p := g.board.Power; g.Limit < p.Min || g.Limit > p.Max || (g.sharing == gpu.SharingNone) != (g.Sharing == "") || shared != (g.Replicas > 1) {
+			isKnown := (g.sharing == gpu.SharingNone) == (g.Sharing == "")
+			if p := g.board.Power; g.Limit < p.Min || g.Limit > p.Max || !isKnown || shared != (g.Replicas > 1) {
 				t.Errorf("%s: invalid GPU %d: %+v", name, i, g)
 			}
 			for _, s := range w.gpus[i].slots {

@@ -61,11 +61,15 @@ func TestHang(t *testing.T) {
 	}{
 		{"hangs until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
 		{"hangs until the fault ends", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
-		{"ignores the context and hangs until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
+		{
+			"ignores the context and hangs until released", `{fault: hang, at: 1m, ignore-cancel: true}`,
+			5 * time.Second, time.Hour, time.Hour, false,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src, err := sim.New(sim.Options{Node: "single", Scenario: simulated.Scenario(t, `faults: [`+test.yaml+`]`)})
+				scenario := simulated.Scenario(t, `faults: [`+test.yaml+`]`)
+				src, err := sim.New(sim.Options{Node: "single", Scenario: scenario})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +97,8 @@ func TestHang(t *testing.T) {
 				if after := time.Since(begin); after != test.wantAfter {
 					t.Errorf("Read returned after %v, want %v", after, test.wantAfter)
 				}
-				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || !test.wantTimeout && (err != nil || len(b.Samples) == 0) {
+				failed := err != nil || len(b.Samples) == 0
+				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || failed != test.wantTimeout {
 					t.Errorf("Read: error %v and %d samples, want a timeout: %t", err, len(b.Samples), test.wantTimeout)
 				}
 				if test.wantTimeout && !errors.Is(err, context.Canceled) {
@@ -109,7 +114,8 @@ func TestHang(t *testing.T) {
 
 func TestHangingOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, err := sim.New(sim.Options{Scenario: simulated.Scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)})
+		scenario := simulated.Scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)
+		src, err := sim.New(sim.Options{Scenario: scenario})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,8 +213,8 @@ faults:
 	}
 }
 
-// A repartition ends the session. GPUs before the first repartitioned one continue. Pods stay on instances with the same
-// IDs.
+// A repartition ends the session. GPUs before the first repartitioned one continue. Pods stay on instances that have
+// the same ID.
 func TestRepartition(t *testing.T) {
 	r := faults(t, "demo", simulated.Plan(energy, fbUsed), `
 faults:
@@ -240,7 +246,8 @@ faults:
 	now := r.read()
 	for _, row := range r.rows(gpu.KindGPU)[:5] {
 		if now.num(row, energy) <= last.num(row, energy) {
-			t.Errorf("energy of GPU %d went from %v to %v, want it to grow", row, last.num(row, energy), now.num(row, energy))
+			t.Errorf("energy of GPU %d went from %v to %v, want it to grow",
+				row, last.num(row, energy), now.num(row, energy))
 		}
 	}
 	owners, err := r.src.Attribute(t.Context(), r.s.Topology())

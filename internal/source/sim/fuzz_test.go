@@ -22,8 +22,10 @@ func FuzzScenario(f *testing.F) {
 		`faults: [{fault: hang, at: 1s, ignore-cancel: true}, {fault: hang, call: open}]`,
 		`faults: [{fault: xid, devices: ["0"], xids: [62, 45], apart: 1ms}]`,
 		`faults: [{fault: sxid, devices: ["nvswitch 1/7"], xids: [20034], result: warn}]`,
-		`faults: [{fault: absent, fields: ["155"], devices: ["6/2"]}, {fault: absent, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}]`,
-		`faults: [{fault: set, fields: ["203"], value: 808334905}, {fault: absent, reason: permission, fields: ["252"]}]`,
+		`faults: [{fault: absent, fields: ["155"], devices: ["6/2"]}]`,
+		`faults: [{fault: absent, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}]`,
+		`faults: [{fault: set, fields: ["203"], value: 808334905}]`,
+		`faults: [{fault: absent, reason: permission, fields: ["252"]}]`,
 		`faults: [{fault: unbound, at: 20s, for: 20s, devices: ["0", "6"]}]`,
 		`faults: [{fault: throttle, at: 1s, for: 40s, devices: ["0"], reasons: [hw_thermal]}]`,
 		`faults: [{fault: set, fields: ["203"], value: 30}, {fault: set, fields: [DCGM_FI_DEV_NAME], text: x}]`,
@@ -52,7 +54,8 @@ func FuzzScenario(f *testing.F) {
 		var session *sim.Session
 		for range 4 {
 			if session == nil {
-				if session, err = src.Open(context.Background(), plan); err != nil && !errors.Is(err, gpu.ErrUnavailable) {
+				session, err = src.Open(context.Background(), plan)
+				if err != nil && !errors.Is(err, gpu.ErrUnavailable) {
 					t.Fatalf("Open: %v", err)
 				}
 			}

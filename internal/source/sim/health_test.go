@@ -57,7 +57,8 @@ faults:
 		for i, row := range gpus {
 			warns := slices.Contains(findingsOf(r, row), "POWER CLOCK_THROTTLE_POWER warn")
 			if grew := now[i] > ago[i]; warns != grew {
-				t.Fatalf("GPU %d at %v: watch warns = %t, counter grew in the last minute = %t; want the same", row, at, warns, grew)
+				t.Fatalf("GPU %d at %v: watch warns = %t, counter grew in the last minute = %t; want the same",
+					row, at, warns, grew)
 			} else if grew {
 				warned++
 			} else {

@@ -65,11 +65,13 @@ faults:
 				t.Fatal(err)
 			}
 			past := map[bool]string{true: ", past"}[x.Past]
-			got = append(got, fmt.Sprintf("%v GPU %d XID %d, pod %t%s", time.Unix(0, x.Time).Sub(begin), buses[x.PCIBusID], x.Code, pods != nil, past))
+			at, id := time.Unix(0, x.Time).Sub(begin), buses[x.PCIBusID]
+			got = append(got, fmt.Sprintf("%v GPU %d XID %d, pod %t%s", at, id, x.Code, pods != nil, past))
 		}
 		want := []string{
 			"0s GPU 0 XID 13, pod true, past",
-			"20s GPU 0 XID 62, pod true", "20s GPU 5 XID 62, pod false", "21s GPU 0 XID 45, pod true", "21s GPU 5 XID 45, pod false",
+			"20s GPU 0 XID 62, pod true", "20s GPU 5 XID 62, pod false",
+			"21s GPU 0 XID 45, pod true", "21s GPU 5 XID 45, pod false",
 			"30s GPU 6 XID 79, pod true",
 		}
 		if diff := cmp.Diff(want, got); diff != "" || log.Len() > 0 {
@@ -109,7 +111,8 @@ faults:
 
 // The log behaves like /dev/kmsg.
 func TestKernelLogBehavesLikeDevice(t *testing.T) {
-	src, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)})
+	scenario := simulated.Scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)
+	src, err := sim.New(sim.Options{Node: "t4", Scenario: scenario})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +133,8 @@ func TestKernelLogBehavesLikeDevice(t *testing.T) {
 		t.Errorf("first record = %q, want the message that the driver is loading", first)
 	}
 	record, ok := kernellog.ParseRecord([]byte(second))
-	if !ok || !record.Kernel || record.Sequence != 1 || !strings.HasPrefix(record.Text, "NVRM: Xid (PCI:0000:1b:00): 31, pid=") {
+	isXID := strings.HasPrefix(record.Text, "NVRM: Xid (PCI:0000:1b:00): 31, pid=")
+	if !ok || !record.Kernel || record.Sequence != 1 || !isXID {
 		t.Errorf("second record = %q, want a kernel record with sequence 1 and XID 31", second)
 	}
 	if n, err := l.TryRead(make([]byte, 1000)); n != 0 || err != nil {

@@ -134,10 +134,12 @@ func TestCPUsAndTheirCores(t *testing.T) {
 		}
 		for _, row := range r.rows(gpu.KindCPU) {
 			if got := v.num(row, coreBusy); math.Abs(got-mean[row]) > 0.1 {
-				t.Errorf("%v: utilization = %v, want %v, the mean of its cores", top.Devices[row].Entity, got, mean[row])
+				t.Errorf("%v: utilization = %v, want %v, the mean of its cores",
+					top.Devices[row].Entity, got, mean[row])
 			}
 			if p := v.num(row, cpuPower); p <= 0 || p > v.num(row, cpuLimit) {
-				t.Errorf("%v: power = %v W, want above 0 and at most %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
+				t.Errorf("%v: power = %v W, want above 0 and at most %v W",
+					top.Devices[row].Entity, p, v.num(row, cpuLimit))
 			}
 		}
 	}

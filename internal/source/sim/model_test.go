@@ -140,39 +140,15 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 				faults := map[[2]int]bool{}
 				for _, x := range r.b.Faults {
 					if gpu.Reason(x.Err) != "not_supported" {
-						t.Fatalf("%s of %v: %v", r.plan.Fields[x.Field].Name, r.s.Topology().Devices[x.Row].Entity, x.Err)
+						t.Fatalf("%s in row %d: %v", r.plan.Fields[x.Field].Name, x.Row, x.Err)
 					}
 					faults[[2]int{x.Row, x.Field}] = true
 				}
 				for row := range r.s.Topology().Devices {
 					for i := range r.plan.Fields {
-						f := &r.plan.Fields[i]
-						cell := [2]int{row, i}
-						x, ok := v.of[cell]
-						what := func() string {
-							return fmt.Sprintf("%s (%d) of %v", f.Name, f.ID, r.s.Topology().Devices[row].Entity)
+						if cell := [2]int{row, i}; r.plan.Fields[i].ID != xid { // the node has no such entity
+							checkCell(t, v, cell, faults[cell], last)
 						}
-						if f.ID == xid {
-							continue // the node has no such entity
-						}
-						if exists := f.Levels.Has(r.s.Topology().Devices[row].Entity.Kind); exists != (ok != faults[cell]) {
-							t.Fatalf("%s: has value = %t, has fault = %t, field exists = %t; want a value or a fault only if the field exists", what(), ok, faults[cell], exists)
-						}
-						n, ok := x.Number()
-						if !ok {
-							continue
-						}
-						if !f.Range.Contains(n) {
-							t.Errorf("%s = %v, want %v to %v", what(), n, f.Range.Min, f.Range.Max)
-						}
-						e, _ := catalog.ByID(f.ID)
-						if _, whole := x.Int64(); e.Type == catalog.Integer && !whole {
-							t.Errorf("%s = %v, want an integer", what(), x)
-						}
-						if prev, seen := last[cell]; seen && e.Monotonic && n < prev {
-							t.Errorf("%s fell from %v to %v", what(), prev, n)
-						}
-						last[cell] = n
 					}
 				}
 			}
@@ -180,9 +156,35 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 	}
 }
 
+// checkCell checks the value or fault of a row and field. last holds the previous numbers.
+func checkCell(t *testing.T, v values, cell [2]int, hasFault bool, last map[[2]int]float64) {
+	t.Helper()
+	entity, f := v.r.s.Topology().Devices[cell[0]].Entity, &v.r.plan.Fields[cell[1]]
+	x, hasValue := v.of[cell]
+	if exists := f.Levels.Has(entity.Kind); exists != (hasValue != hasFault) {
+		t.Fatalf("%s of %v: has value = %t, has fault = %t, field exists = %t; want one of both if it exists",
+			f.Name, entity, hasValue, hasFault, exists)
+	}
+	n, ok := x.Number()
+	if !ok {
+		return
+	}
+	if !f.Range.Contains(n) {
+		t.Errorf("%s of %v = %v, want %v to %v", f.Name, entity, n, f.Range.Min, f.Range.Max)
+	}
+	e, _ := catalog.ByID(f.ID)
+	if _, whole := x.Int64(); e.Type == catalog.Integer && !whole {
+		t.Errorf("%s of %v = %v, want an integer", f.Name, entity, x)
+	}
+	if prev, seen := last[cell]; seen && e.Monotonic && n < prev {
+		t.Errorf("%s of %v fell from %v to %v", f.Name, entity, prev, n)
+	}
+	last[cell] = n
+}
+
 func TestValuesAreConsistent(t *testing.T) {
-	plan := simulated.Plan(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil, fbTotal, fbFree, fbUsed, fbReserved,
-		graphics, smActive, occupancy, tensor, dram)
+	plan := simulated.Plan(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil,
+		fbTotal, fbFree, fbUsed, fbReserved, graphics, smActive, occupancy, tensor, dram)
 	for _, name := range []string{"demo", "h100x8", "a100-mig", "mig8x7", "t4"} {
 		t.Run(name, func(t *testing.T) {
 			r := play(t, sim.Options{Node: name, Seed: 3}, plan)
@@ -197,12 +199,13 @@ func TestValuesAreConsistent(t *testing.T) {
 					g := v.num(row, graphics)
 					if util, ok := v.get(row, gpuUtil); ok {
 						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
-							t.Errorf("GPU utilization = %v %%, graphics engine activity = %v, want them to agree within 1 %%", u, g)
+							t.Errorf("GPU utilization = %v %%, graphics activity = %v, want at most 1 %% apart", u, g)
 						}
 					}
 					held := int64(v.num(row, clockReasons))&4 != 0
 					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
-						t.Errorf("clock while the power cap is reported = %v MHz, want at most %v MHz", fast, 1980*0.999)
+						t.Errorf("clock while the power cap is reported = %v MHz, want at most %v MHz",
+							fast, 1980*0.999)
 					}
 				}
 				compute, memory := map[int]float64{}, map[int]float64{}
@@ -210,13 +213,16 @@ func TestValuesAreConsistent(t *testing.T) {
 					if kind := top.Devices[row].Entity.Kind; kind != gpu.KindGPU && kind != gpu.KindGPUInstance {
 						continue
 					}
-					if sum := v.num(row, fbUsed) + v.num(row, fbFree) + v.num(row, fbReserved); sum != v.num(row, fbTotal) {
-						t.Errorf("%v: used + free + reserved = %v MiB, want %v", top.Devices[row].Entity, sum, v.num(row, fbTotal))
+					sum := v.num(row, fbUsed) + v.num(row, fbFree) + v.num(row, fbReserved)
+					if sum != v.num(row, fbTotal) {
+						t.Errorf("%v: used + free + reserved = %v MiB, want %v",
+							top.Devices[row].Entity, sum, v.num(row, fbTotal))
 					}
 					chain := []float64{v.num(row, tensor), v.num(row, smActive), v.num(row, graphics), 1}
 					for i := 1; i < len(chain); i++ {
 						if chain[i-1] > chain[i] {
-							t.Errorf("%v: tensor, SM and graphics activity = %v, want ascending values", top.Devices[row].Entity, chain[:3])
+							t.Errorf("%v: tensor, SM and graphics activity = %v, want ascending values",
+								top.Devices[row].Entity, chain[:3])
 						}
 					}
 					if o := v.num(row, occupancy); o > v.num(row, smActive) {
@@ -231,10 +237,12 @@ func TestValuesAreConsistent(t *testing.T) {
 				}
 				for p := range compute {
 					if g := v.num(p, graphics); compute[p] > g+1e-9 {
-						t.Errorf("%v: activity of the instances = %v, want at most %v as of the GPU", top.Devices[p].Entity, compute[p], g)
+						t.Errorf("%v: activity of the instances = %v, want at most %v as of the GPU",
+							top.Devices[p].Entity, compute[p], g)
 					}
 					if m := v.num(p, fbUsed); memory[p] > m {
-						t.Errorf("%v: memory used by the instances = %v MiB, want at most %v MiB as by the GPU", top.Devices[p].Entity, memory[p], m)
+						t.Errorf("%v: memory used by the instances = %v MiB, want at most %v MiB as by the GPU",
+							top.Devices[p].Entity, memory[p], m)
 					}
 				}
 			}
@@ -245,7 +253,8 @@ func TestValuesAreConsistent(t *testing.T) {
 // The energy counter is the integral of power, and byte counters are integrals of rates. The test integrates values
 // read once per second.
 func TestCountersAreIntegrals(t *testing.T) {
-	r := play(t, sim.Options{Node: "gb200", Seed: 5}, simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal))
+	plan := simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal)
+	r := play(t, sim.Options{Node: "gb200", Seed: 5}, plan)
 	pairs := []struct {
 		rate, total gpu.FieldID
 		unit        float64
@@ -264,7 +273,8 @@ func TestCountersAreIntegrals(t *testing.T) {
 	for i, p := range pairs {
 		got := before.num(0, p.total) - first.num(0, p.total)
 		if got == 0 || math.Abs(got/area[i]-1) > 1e-4 {
-			t.Errorf("counter %d grew by %v, the integral of field %d is %v, want equal values above 0", p.total, got, p.rate, area[i])
+			t.Errorf("counter %d grew by %v, the integral of field %d is %v, want equal values above 0",
+				p.total, got, p.rate, area[i])
 		}
 	}
 }
@@ -288,7 +298,8 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 		t.Fatalf("lowest power = %v W, want at most 300 W: the job pauses", power)
 	}
 	if temp > 62 || coolest <= lowest {
-		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want the temperature to fall later", temp, coolest, power, lowest)
+		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want the temperature to fall later",
+			temp, coolest, power, lowest)
 	}
 }
 
@@ -397,6 +408,7 @@ func TestClockReasonsHaveTrails(t *testing.T) {
 	many := len(r.b.Trails)
 	r.Pass(time.Second)
 	if r.read(); len(r.b.Trails) > 2 || many < 4 {
-		t.Errorf("%d samples in half an hour and %d in the next second, want at least 4 and at most 2", many, len(r.b.Trails))
+		t.Errorf("%d samples in half an hour and %d in the next second, want at least 4 and at most 2",
+			many, len(r.b.Trails))
 	}
 }

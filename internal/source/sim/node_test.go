@@ -73,7 +73,10 @@ func TestRowsFollowThePlan(t *testing.T) {
 				p.Devices = gpu.Selector{}
 				p.Switches = gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{3}, MinorIDs: []uint32{0}}
 			},
-			[]string{"NVSwitch 3", "NVLink 0 of NVSwitch 0", "NVLink 0 of NVSwitch 1", "NVLink 0 of NVSwitch 2", "NVLink 0 of NVSwitch 3"}},
+			[]string{
+				"NVSwitch 3", "NVLink 0 of NVSwitch 0", "NVLink 0 of NVSwitch 1", "NVLink 0 of NVSwitch 2",
+				"NVLink 0 of NVSwitch 3",
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			plan := simulated.Plan(test.fields...)
@@ -100,16 +103,26 @@ func TestAttribute(t *testing.T) {
 		want map[string]string // entity → labels and sharing
 	}{
 		{"mixed", map[string]string{
-			"GPU 0": "triton serving ranker-0", "GPU 1": "2 owners, the last of replica 1 time-slicing 4", "GPU 2": "trainer research finetune-0",
-			"GPU 3": "ffmpeg media transcode-0", "GPU 4": "rapids analytics etl-0",
+			"GPU 0": "triton serving ranker-0",
+			"GPU 1": "2 owners, the last of replica 1 time-slicing 4",
+			"GPU 2": "trainer research finetune-0",
+			"GPU 3": "ffmpeg media transcode-0",
+			"GPU 4": "rapids analytics etl-0",
 		}},
 		{"demo", map[string]string{
-			"GPU 0": "trainer research llm-pretrain-0", "GPU 1": "trainer research llm-pretrain-0", "GPU 2": "trainer research llm-pretrain-0",
-			"GPU 3": "48213", "GPU 4": "2 owners, the last of replica 1 time-slicing 4",
-			"GPU instance 86 of GPU 6": "trainer research speech-finetune-0", "GPU instance 87 of GPU 6": "rapids analytics etl-28911240-lq7zt",
-			"GPU instance 93 of GPU 6": "notebook notebooks jupyter-a", "GPU instance 105 of GPU 7": "triton serving embed-6c8f7d4b9-2hmdl",
-			"GPU instance 106 of GPU 7": "triton serving embed-6c8f7d4b9-8rwsc", "GPU instance 107 of GPU 7": "notebook notebooks jupyter-b",
-			"GPU instance 108 of GPU 7": "notebook notebooks jupyter-c", "GPU instance 109 of GPU 7": "ffmpeg media thumbs-5d9fb-kk2xp",
+			"GPU 0":                     "trainer research llm-pretrain-0",
+			"GPU 1":                     "trainer research llm-pretrain-0",
+			"GPU 2":                     "trainer research llm-pretrain-0",
+			"GPU 3":                     "48213",
+			"GPU 4":                     "2 owners, the last of replica 1 time-slicing 4",
+			"GPU instance 86 of GPU 6":  "trainer research speech-finetune-0",
+			"GPU instance 87 of GPU 6":  "rapids analytics etl-28911240-lq7zt",
+			"GPU instance 93 of GPU 6":  "notebook notebooks jupyter-a",
+			"GPU instance 105 of GPU 7": "triton serving embed-6c8f7d4b9-2hmdl",
+			"GPU instance 106 of GPU 7": "triton serving embed-6c8f7d4b9-8rwsc",
+			"GPU instance 107 of GPU 7": "notebook notebooks jupyter-b",
+			"GPU instance 108 of GPU 7": "notebook notebooks jupyter-c",
+			"GPU instance 109 of GPU 7": "ffmpeg media thumbs-5d9fb-kk2xp",
 			"GPU instance 110 of GPU 7": "rapids analytics etl-28911240-m4p9d",
 		}},
 	} {
@@ -128,7 +141,9 @@ func TestAttribute(t *testing.T) {
 				}
 				use := o.UseOf(row)
 				if len(use.Owners) > 1 {
-					words = append(words, fmt.Sprint(len(use.Owners), " owners, the last of replica ", use.Owners[len(use.Owners)-1].Replica))
+					words = append(words, fmt.Sprint(
+						len(use.Owners), " owners, the last of replica ", use.Owners[len(use.Owners)-1].Replica,
+					))
 				}
 				if use.Sharing != gpu.SharingNone {
 					words = append(words, fmt.Sprint(use.Sharing, " ", use.Replicas))
@@ -152,7 +167,8 @@ func TestAttribute(t *testing.T) {
 }
 
 // forms lists the forms of devices, as in errors.
-const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
+	`or "connectx 2"`
 
 func TestBadScenarios(t *testing.T) {
 	for _, test := range []struct{ yaml, want string }{
@@ -168,29 +184,64 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: xid, devices: ["0"], xids: [0]}`, `xid 0, expected a positive number`},
 		{`{fault: xid, devices: ["0"], xids: [1.5]}`, `faults[1].xids[0] is "1.5": expected an integer`},
 		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0 and at most 1h`},
-		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
+		{
+			`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`,
+			`unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`,
+		},
 		{`{fault: absent, fields: ["65000"]}`, `unknown field "65000"`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
 			`device "x", expected ` + forms},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: .nan}`, `value and rate must be finite numbers`},
-		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: 1, rate: -.inf}`, `value and rate must be finite numbers`},
+		{
+			`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: 1, rate: -.inf}`,
+			`value and rate must be finite numbers`,
+		},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `faults[1].value is "x": expected a finite number`},
 		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in faults[1]: expected one of ` +
-			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, rate, reason, reasons, reported-by, result, text, value, watches, xids`},
+			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, rate, reason, reasons, ` +
+			`reported-by, result, text, value, watches, xids`},
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0", expected ` + forms},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
-		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0": fault unbound needs a whole GPU, such as "3"`},
-		{`{fault: link-down, devices: ["0"]}`, `device "0": fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`},
-		{`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`, `unknown reported-by "kernal", did you mean "kernel"?`},
-		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`},
-		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `unknown reason of a throttle "gpu_idle", expected one of ` +
-			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, power_cap, sw_power_cap, sw_thermal, sync_boost`},
-		{`{fault: absent, fields: ["155"], reason: old}`, `unknown reason "old", expected one of needs_dcgm, needs_sys_admin, not_supported, permission, stale, unavailable`},
+		{
+			`{fault: unbound, devices: ["connectx 0"]}`,
+			`device "connectx 0": fault unbound needs a whole GPU, such as "3"`,
+		},
+		{
+			`{fault: link-down, devices: ["0"]}`,
+			`device "0": fault link-down needs a link such as "nvlink 0/4" or "nvswitch 1/7"`,
+		},
+		{
+			`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`,
+			`unknown reported-by "kernal", did you mean "kernel"?`,
+		},
+		{
+			`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`,
+			`unknown reason of a throttle "hw_termal", did you mean "hw_thermal"?`,
+		},
+		{
+			`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`,
+			`unknown reason of a throttle "gpu_idle", expected one of clocks_setting, display_clocks, ` +
+				`hw_power_brake, hw_slowdown, hw_thermal, power_cap, sw_power_cap, sw_thermal, sync_boost`,
+		},
+		{
+			`{fault: absent, fields: ["155"], reason: old}`,
+			`unknown reason "old", expected one of needs_dcgm, needs_sys_admin, not_supported, permission, stale, ` +
+				`unavailable`,
+		},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs either the key "value" or the key "text"`},
-		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP: use the key "text" for strings and "value" for numbers`},
-		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION: use the key "text" for strings and "value" for numbers`},
-		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`, `rate needs the key "value", which it increases`},
+		{
+			`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`,
+			`field DCGM_FI_DEV_GPU_TEMP: use the key "text" for strings and "value" for numbers`,
+		},
+		{
+			`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`,
+			`field DCGM_FI_DRIVER_VERSION: use the key "text" for strings and "value" for numbers`,
+		},
+		{
+			`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], text: x, rate: 1}`,
+			`rate needs the key "value", which it increases`,
+		},
 		{`{fault: absent, fields: ["DCGM_FI_PROV_*"]}`, `unknown field "DCGM_FI_PROV_*"`},
 		{`{fault: absent, fields: ["DCGM_[*"]}`, `pattern "DCGM_[*" of fields: syntax error in pattern`},
 		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},
@@ -216,7 +267,8 @@ func TestBadScenarios(t *testing.T) {
 			t.Errorf("%s\n got %v\nwant faults.yaml:3: %s", test.yaml, err, test.want)
 		}
 	}
-	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
+	scenario := simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)
+	if _, err := sim.New(sim.Options{Node: "t4", Scenario: scenario}); err == nil ||
 		err.Error() != "sim: scenario.yaml:1: T4 has no MIG" {
 		t.Errorf("New: error %v, want that T4 has no MIG", err)
 	}
@@ -251,9 +303,9 @@ func TestRackTrays(t *testing.T) {
 		t.Errorf("different first GPUs of 20 trays = %d, want 20", len(gpus))
 	}
 	const none = " 00000000-0000-0000-0000-000000000000 0"
-	for node, want := range map[string]string{"h100x8": "3" + none, "grace-hopper": "0" + none, "a100-mig": "0" + none} {
-		if got := told(node, 1); got != want {
-			t.Errorf("fabric of %s = %s, want %s", node, got, want)
+	for node, state := range map[string]string{"h100x8": "3", "grace-hopper": "0", "a100-mig": "0"} {
+		if got := told(node, 1); got != state+none {
+			t.Errorf("fabric of %s = %s, want %s", node, got, state+none)
 		}
 	}
 }

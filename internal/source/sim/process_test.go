@@ -51,7 +51,8 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 			n, _ := u.Busy.Number()
 			rounding := float64(count[u.Row])/2 + 1e-6
 			if d := busy[u.Row] - 100*n; d > rounding || d < -rounding {
-				t.Errorf("row %d: utilization of the processes = %v %%, want %v %% as of the GPU", u.Row, busy[u.Row], 100*n)
+				t.Errorf("row %d: utilization of the processes = %v %%, want %v %% as of the GPU",
+					u.Row, busy[u.Row], 100*n)
 			}
 			if s.Topology().Devices[u.Row].Entity.Kind != gpu.KindGPU {
 				t.Errorf("row %d: GPU instance has a utilization, want none", u.Row)
@@ -67,7 +68,8 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 				furthest = max(furthest, n-busy[x.Row], busy[x.Row]-n)
 			case fbUsed:
 				if used[x.Row] > n || used[x.Row] < n-float64(count[x.Row]) && count[x.Row] > 0 {
-					t.Errorf("row %d: memory of the processes = %v MiB, want %v MiB as of the device", x.Row, used[x.Row], n)
+					t.Errorf("row %d: memory of the processes = %v MiB, want %v MiB as of the device",
+						x.Row, used[x.Row], n)
 				}
 			}
 		}
@@ -76,7 +78,8 @@ func TestProcessesAddUpToDevice(t *testing.T) {
 		}
 	}
 	if furthest < 5 {
-		t.Errorf("largest difference of momentary and mean utilization = %v %%, want at least 5 %% as on real GPUs", furthest)
+		t.Errorf("largest difference of momentary and mean utilization = %v %%, want at least 5 %% as on real GPUs",
+			furthest)
 	}
 	if uid, err := source.PodOf(1); uid != nil || err != nil {
 		t.Errorf("PodOf(1) = %q, %v, want none", uid, err)

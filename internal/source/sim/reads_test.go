@@ -36,8 +36,10 @@ func TestReads(t *testing.T) {
 	}
 	for i := range plan.Fields {
 		f := &plan.Fields[i]
-		if reads := sim.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]}); reads != sampled[i] && f.ID != catalog.XIDErrors {
-			t.Errorf("%s (%d): Reads = %t, want %t: whether it has a value on some node", f.Name, f.ID, reads, sampled[i])
+		reads := sim.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]})
+		if reads != sampled[i] && f.ID != catalog.XIDErrors {
+			t.Errorf("%s (%d): Reads = %t, want %t: whether it has a value on some node",
+				f.Name, f.ID, reads, sampled[i])
 		}
 	}
 }

@@ -150,7 +150,8 @@ func (f *fault) parseKeys() error {
 		"devices": f.Devices != nil, "fields": f.Fields != nil, "xids": f.XIDs != nil, "apart": f.Apart != 0,
 		"value": f.Value != nil, "rate": f.Rate != 0, "text": f.Text != "", "call": f.Call != "",
 		"ignore-cancel": f.IgnoreCancel, "mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "",
-		"result": f.Result != "", "reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil, "reason": f.Reason != "",
+		"result": f.Result != "", "reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil,
+		"reason": f.Reason != "",
 	}
 	for _, key := range strings.Fields(kind.required) {
 		if !given[key] {
@@ -256,8 +257,8 @@ func (f *fault) parseDevices() error {
 		}):
 			return fmt.Errorf("device %q has no health watch %s", name, strings.Join(f.Watches, " or "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
-			return fmt.Errorf(`device %q: fault %s needs a switch such as "nvswitch 1" or a link such as "nvswitch 1/7"`,
-				name, f.Kind)
+			const form = `device %q: fault %s needs a switch such as "nvswitch 1" or a link such as "nvswitch 1/7"`
+			return fmt.Errorf(form, name, f.Kind)
 		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
 			return fmt.Errorf(`device %q: fault %s needs a link such as "nvlink 0/4" or "nvswitch 1/7"`, name, f.Kind)
 		}

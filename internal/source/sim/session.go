@@ -314,27 +314,26 @@ func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
 // xidEvents appends the XIDs since the previous Read, oldest first. If there was none since Open, the first Read
 // appends the latest one from before.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
-	var last gpu.XID
-	first := len(b.XIDs)
+	var past []gpu.XID
 	for f := range s.src.faults(faultXID) {
+		if !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
+			continue
+		}
 		for i, xid := range f.XIDs {
-			at := s.src.start + int64(f.At) + int64(i)*int64(f.Apart)
-			if at > to || !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
-				break
-			}
-			x := gpu.XID{Row: c.row, Code: xid, ID: at, Time: at}
-			if at >= last.Time {
-				last = x
-			}
-			if at > from {
-				b.XIDs = append(b.XIDs, x)
+			if at := s.src.start + int64(f.At) + int64(i)*int64(f.Apart); at <= to {
+				past = append(past, gpu.XID{Row: c.row, Code: xid, ID: at, Time: at})
 			}
 		}
 	}
-	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
-	if !s.wasRead && len(b.XIDs) == first && last.Time != 0 {
-		b.XIDs = append(b.XIDs, last)
+	slices.SortStableFunc(past, func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
+	old := len(past)
+	for old > 0 && past[old-1].Time > from {
+		old--
 	}
+	if !s.wasRead && old > 0 && old == len(past) {
+		old--
+	}
+	b.XIDs = append(b.XIDs, past[old:]...)
 }
 
 // reasonEvents appends the current clock event reasons, and every change since the previous Read.

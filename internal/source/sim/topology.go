@@ -67,7 +67,8 @@ func (w *world) devices() (list []gpu.Device) {
 		serial := fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id)))
 		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial})
 		for range spec.Cores {
-			core := gpu.Entity{Kind: gpu.KindCPUCore, ID: uint32(len(parts)), ParentKind: gpu.KindCPU, Parent: uint32(id)}
+			core := gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: uint32(id)}
+			core.ID = uint32(len(parts))
 			parts = append(parts, gpu.Device{Entity: core, Serial: serial})
 		}
 	}
