@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const scrapeInterval = time.Minute
@@ -60,11 +61,7 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	if m.scenario == "" {
 		m.scenario = "faults: []\n"
 	}
-	faults, err := sim.ParseScenario([]byte(m.scenario), m.host+".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := sim.New(sim.Options{Node: m.node, Seed: 7, Scenario: faults})
+	source, err := sim.New(sim.Options{Node: m.node, Seed: 7, Scenario: simulated.Scenario(t, m.scenario)})
 	if err != nil {
 		t.Fatal(err)
 	}

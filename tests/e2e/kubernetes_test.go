@@ -182,11 +182,7 @@ func TestKubeletRestarts(t *testing.T) {
 	n.run(t, manifest, names...)
 	e.showing(want)
 	truthful := func(p page) {
-		for device, owner := range p.owners() {
-			if want[device] != owner {
-				t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
-			}
-		}
+		checkOwners(t, p, want)
 		if len(p[memory].GetMetric()) != 7 {
 			t.Errorf("devices on the page = %d, want 7", len(p[memory].GetMetric()))
 		}
@@ -212,6 +208,16 @@ func TestKubeletRestarts(t *testing.T) {
 	e.until("a third pod on the shared GPU", func(p page) bool {
 		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
 	}, truthful)
+}
+
+// checkOwners checks that each device on a page has the wanted owner or none.
+func checkOwners(t *testing.T, p page, want map[string]string) {
+	t.Helper()
+	for device, owner := range p.owners() {
+		if want[device] != owner {
+			t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
+		}
+	}
 }
 
 // If a kubelet with many pods restarts repeatedly, each page has the correct owners or none. A page never lists only
@@ -243,11 +249,7 @@ func TestKubeletRestartsOften(t *testing.T) {
 	}
 	e.until("the four pods that share a GPU", func(p page) bool { return slices.Equal(sharing(p), all) })
 	truthful := func(p page) {
-		for device, owner := range p.owners() {
-			if want[device] != owner {
-				t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
-			}
-		}
+		checkOwners(t, p, want)
 		if got := sharing(p); len(got) > 0 && !slices.Equal(got, all) {
 			t.Errorf("pods that share GPU 2 on the page = %q, want %q or none", got, all)
 		}

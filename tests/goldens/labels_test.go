@@ -33,11 +33,4 @@ func TestLabelNames(t *testing.T) {
 			t.Errorf("no series of an owned GPU has the reserved label %s", label)
 		}
 	}
-	for _, f := range catalog.Families(catalog.Requested) {
-		for _, label := range f.Labels {
-			if !catalog.IsOwnLabel(label) {
-				t.Errorf("label %s of %s is not reserved: a pod label could replace it", label, f.Name)
-			}
-		}
-	}
 }

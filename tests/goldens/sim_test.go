@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 const (
@@ -84,11 +85,7 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 	t.Helper()
 	o := sim.Options{Node: node, Seed: simSeed}
 	if faults != "" {
-		scenario, err := sim.ParseScenario([]byte(faults), "faults.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Scenario = scenario
+		o.Scenario = simulated.Scenario(t, faults)
 	}
 	source, err := sim.New(o)
 	if err != nil {

@@ -76,11 +76,7 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 		t.Errorf("output contains a stack trace:\n%s%s", text.out, text.log)
 	}
 	answer := s.gpuop(t, program, cmp.Or(st.User, administrator), append(strings.Fields(command), "-o", "json")...)
-	var tree printed
-	if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
-		t.Fatalf("%v: %s%s", err, answer.out, answer.log)
-	}
-	compare(t, st.Expect[command], wrong(tree))
+	compare(t, st.Expect[command], wrong(answer.findings(t)))
 	code := 0
 	if len(st.Expect[command]) > 0 {
 		code = 1
@@ -109,14 +105,10 @@ func TestGathered(t *testing.T) {
 			st := load(t, name)
 			s.enter(t, st)
 			answer := s.gpuop(t, program, administrator, "verify", "--from", s.gather(t), "-o", "json")
-			var tree printed
-			if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
-				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
-			}
 			// ignore findings about what the script does not collect
-			tree.Findings = slices.DeleteFunc(tree.Findings,
-				func(f finding) bool { return f.ID == "unread" || f.ID == "prediction" })
-			got := wrong(tree)
+			got := wrong(slices.DeleteFunc(answer.findings(t), func(f finding) bool {
+				return f.ID == "unread" || f.ID == "prediction"
+			}))
 			want, other := st.Expect[gathered]
 			if !other {
 				want = st.Expect["verify"]
@@ -126,15 +118,23 @@ func TestGathered(t *testing.T) {
 	}
 }
 
-// printed is the part of the JSON output that the tests read.
-type printed struct{ Findings []finding }
-
+// finding is the part of a finding in the JSON output that the tests read.
 type finding struct{ ID, Severity, Node, Subject string }
 
+// findings returns the findings in the JSON output of gpuop.
+func (r run) findings(t *testing.T) []finding {
+	t.Helper()
+	var tree struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(r.out), &tree); err != nil {
+		t.Fatalf("%v: %s%s", err, r.out, r.log)
+	}
+	return tree.Findings
+}
+
 // wrong lists the findings that are errors or warnings.
-func wrong(tree printed) []string {
+func wrong(findings []finding) []string {
 	all := []string{}
-	for _, v := range tree.Findings {
+	for _, v := range findings {
 		if v.Severity != "ok" && v.Severity != "note" {
 			all = append(all, fmt.Sprintf("%s %s %s", v.Severity, cmp.Or(v.Node, "-"), v.Subject))
 		}

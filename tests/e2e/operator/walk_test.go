@@ -29,28 +29,24 @@ func TestFirstInstallation(t *testing.T) {
 		}
 		return path
 	}
-	gpuop := func(code int, args ...string) string {
+	gpuop := func(code int, args ...string) run {
 		t.Helper()
 		r := s.gpuop(t, program, administrator, args...)
 		if r.code != code {
 			t.Fatalf("gpuop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.log)
 		}
-		return r.out
+		return r
 	}
 	rows := func(code int, args ...string) []string {
 		t.Helper()
-		var tree printed
-		if out := gpuop(code, append(args, "-o", "json")...); json.Unmarshal([]byte(out), &tree) != nil {
-			t.Fatalf("output is not JSON: %s", out)
-		}
-		return wrong(tree)
+		return wrong(gpuop(code, append(args, "-o", "json")...).findings(t))
 	}
 
 	t.Run("empty", func(t *testing.T) {
 		s.enter(t, load(t, "empty"))
 		compare(t, []string{"error - ClusterPolicy", "error - nodes"}, rows(1, "verify"))
 		values := gpuop(0, "values", "gen", "generic", "--version", version)
-		gpuop(0, "lint", file("values.yaml", values))
+		gpuop(0, "lint", file("values.yaml", values.out))
 		compare(t, []string{"warning - nodes"},
 			rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
 	})
@@ -111,7 +107,7 @@ data:
 		}
 		out := gpuop(0, "node", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--config", "any",
 			"-o", "json")
-		if err := json.Unmarshal([]byte(out), &predicted); err != nil {
+		if err := json.Unmarshal([]byte(out.out), &predicted); err != nil {
 			t.Fatal(err)
 		}
 		if n := predicted.Result.Resources["nvidia.com/gpu"]; n.Before != 8 || n.After != 32 {
