@@ -277,21 +277,31 @@ func TestEngineDies(t *testing.T) {
 	checkClosed(t, e)
 }
 
-// If the engine was restarted and does not know the session's groups (-5), the session ends, whichever call shows it.
-func TestEngineKnowsNoGroup(t *testing.T) {
-	for _, function := range []string{
-		"dcgmGetLatestValues_v2", "dcgmWatchFields", "dcgmHealthCheck", "dcgmGetValuesSince_v2", "dcgmGroupDestroy",
+// If the engine is gone (-21), or was restarted and does not know the session's groups (-5), the session ends, whichever
+// call shows it.
+func TestEngineIsLost(t *testing.T) {
+	for failure, words := range map[string]string{
+		"dcgmGetLatestValues_v2 -5":  "was restarted",
+		"dcgmWatchFields -5":         "was restarted",
+		"dcgmHealthCheck -5":         "was restarted",
+		"dcgmGetValuesSince_v2 -5":   "was restarted",
+		"dcgmGroupDestroy -5":        "was restarted",
+		"dcgmHealthCheck -21":        "is gone",
+		"dcgmGetNvLinkP2PStatus -21": "is gone",
 	} {
-		t.Run(function, func(t *testing.T) {
+		t.Run(failure, func(t *testing.T) {
 			e := fakedcgm.New(t, world("profiler -34")...)
 			plan := profilingPlan()
 			plan.Fields = append(plan.Fields, events(230))
-			plan.Health = onGPU
+			plan.Health, plan.Peers = onGPU, true
 			s := open(t, e, plan, remoteEngine.RetryRefused(time.Nanosecond))
 			read(t, s)
-			e.Add("fail "+function+" -5", "event 1 gpu:0 230 31")
+			e.Add("fail "+failure, "event 1 gpu:0 230 31")
 			ends(t, s, gpu.ErrLost)
-			mentions(t, s.Err().Error(), "10.0.0.9:5555", "was restarted")
+			if _, err := tryRead(s); !errors.Is(err, gpu.ErrLost) {
+				t.Errorf("Read: %v, want gpu.ErrLost", err)
+			}
+			mentions(t, s.Err().Error(), "10.0.0.9:5555", words)
 			e.Remove("fail")
 		})
 	}

@@ -29,17 +29,15 @@ type healthSystem struct {
 	of   gpu.Kind // kind of entities that always have a result; findings of other kinds are reported too
 }
 
-// healthSystems returns the health watches. DCGM reports a failure of the whole GPU, such as falling off the bus, under
+// healthSystems lists the health watches. DCGM reports a failure of the whole GPU, such as falling off the bus, under
 // all of them at the same time.
-func healthSystems() [15]healthSystem {
-	const of = gpu.KindGPU
-	return [...]healthSystem{
-		{"PCIE", 0x1, of}, {"NVLINK", 0x2, of}, {"PMU", 0x4, of}, {"MCU", 0x8, of}, {"MEM", 0x10, of}, {"SM", 0x20, of},
-		{"INFOROM", 0x40, of}, {"THERMAL", 0x80, of}, {"POWER", 0x100, of}, {"DRIVER", 0x200, of},
-		{"ALL", allHealth, of},
-		{"NVSWITCH_NONFATAL", 0x400, gpu.KindNVSwitch}, {"NVSWITCH_FATAL", 0x800, gpu.KindNVSwitch},
-		{"CONNECTX", 0x1000, gpu.KindConnectX}, {"IMEX", systemIMEX, gpu.KindNode},
-	}
+var healthSystems = []healthSystem{
+	{"PCIE", 0x1, gpu.KindGPU}, {"NVLINK", 0x2, gpu.KindGPU}, {"PMU", 0x4, gpu.KindGPU}, {"MCU", 0x8, gpu.KindGPU},
+	{"MEM", 0x10, gpu.KindGPU}, {"SM", 0x20, gpu.KindGPU}, {"INFOROM", 0x40, gpu.KindGPU},
+	{"THERMAL", 0x80, gpu.KindGPU}, {"POWER", 0x100, gpu.KindGPU}, {"DRIVER", 0x200, gpu.KindGPU},
+	{"ALL", allHealth, gpu.KindGPU},
+	{"NVSWITCH_NONFATAL", 0x400, gpu.KindNVSwitch}, {"NVSWITCH_FATAL", 0x800, gpu.KindNVSwitch},
+	{"CONNECTX", 0x1000, gpu.KindConnectX}, {"IMEX", systemIMEX, gpu.KindNode},
 }
 
 // A healthWatch holds the session's health checks at the engine.
@@ -118,8 +116,8 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 // addHealth appends the results of each health watch of an entity. Each code is reported once with its worst result;
 // without findings, the watch passes. Unknown watches follow by number.
 func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
-	kind, known := s.top.Devices[row].Entity.Kind, healthSystems()
-	for _, system := range known {
+	kind := s.top.Devices[row].Entity.Kind
+	for _, system := range healthSystems {
 		first := len(b.Health)
 		for _, x := range found {
 			if x.system == system.mask {
@@ -132,7 +130,7 @@ func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
 	}
 	first := len(b.Health)
 	for _, x := range found {
-		if !slices.ContainsFunc(known[:], func(system healthSystem) bool { return system.mask == x.system }) {
+		if !slices.ContainsFunc(healthSystems, func(system healthSystem) bool { return system.mask == x.system }) {
 			s.addFinding(b, first, row, fmt.Sprintf("0x%x", x.system), x)
 		}
 	}

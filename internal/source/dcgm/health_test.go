@@ -95,23 +95,6 @@ func TestHealthRefused(t *testing.T) {
 	}
 }
 
-// If the engine dies during a health check, the session ends.
-func TestEngineDiesDuringCheck(t *testing.T) {
-	for _, failure := range []string{"dcgmHealthCheck -21", "dcgmHealthCheck -5", "dcgmGetNvLinkP2PStatus -21"} {
-		e := fakedcgm.New(t, world("fail "+failure)...)
-		plan := healthPlan()
-		plan.Peers = true
-		s := openAt(t, dcgm.New(remoteEngine), plan)
-		if _, err := tryRead(s); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
-			t.Errorf("%s: Read: error %v, Err = %v; want gpu.ErrLost from both", failure, err, s.Err())
-		}
-		if err := s.Close(); err != nil {
-			t.Errorf("%s: Close: %v", failure, err)
-		}
-		e.Remove("fail")
-	}
-}
-
 // NVLink states are reported for each direction, with DCGM's words.
 func TestPeers(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3",

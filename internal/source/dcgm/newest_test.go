@@ -39,14 +39,13 @@ func (q *quietEngine) destroyGroup(handle) error { return nil }
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
-	w := &watch{group: &group{rows: []int{0}},
-		sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9"}
 	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}), plan)
-	s.rows = map[entity]int{{groupGPU, 0}: 0}
+	s.rows, s.members = map[entity]int{{groupGPU, 0}: 0}, []entity{{groupGPU, 0}}
 	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
 	s.gpus.start()
-	s.watches.slots = make([]slot, len(fields))
+	w := &watch{group: &group{rows: []int{0}}, sampling: s.samplingOf(0)}
+	s.watches.list, s.watches.slots = []*watch{w}, make([]slot, len(fields))
 	for f := range fields {
 		w.fields = append(w.fields, f)
 		s.watches.slots[f].watch = w
@@ -62,35 +61,9 @@ func samplesAt(first uint16, times ...int64) (list []sample) {
 	return list
 }
 
-// The newest of several samples is the one with the latest time, whatever their order and whatever came before.
-func TestNewestOfSeveral(t *testing.T) {
-	fields := []gpu.Field{{ID: 1001, Profiling: true}, {ID: 1002, Profiling: true}, {ID: 1003, Profiling: true}}
-	now := time.Now()
-	base := now.UnixMicro() - 300
-	times := []int64{base + 100, base + 200, base}
-	for name, check := range map[string]func(*Session, *watch, *quietEngine) int64{
-		"newest time of the clock": func(s *Session, _ *watch, e *quietEngine) int64 {
-			s.setNewest(readout{samples: e.samples})
-			return s.clock.newest
-		},
-		"latest time of the watch": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil,
-				func(row, f int, x *sample) { s.addSample(&gpu.Batch{}, row, f, x, nil) })
-			return w.latest
-		},
-	} {
-		s, w, e := oneWatch(fields...)
-		e.samples = samplesAt(1001, times...)
-		if got := check(s, w, e); got != base+200 {
-			t.Errorf("%s = earliest sample + %d µs, want + 200 µs", name, got-base)
-		}
-	}
-}
-
 // A Read without a new value does not make an old value new.
 func TestFaultsAreNotNewValues(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
-	s.watches.list = []*watch{w}
 	begin := time.Now()
 	w.latest = 500
 	s.watches.follow(begin)
@@ -108,7 +81,7 @@ func TestFaultsAreNotNewValues(t *testing.T) {
 func TestDatesOfRemoteEngine(t *testing.T) {
 	for name, skew := range map[string]int64{"behind": -3600e6, "right": 0, "ahead": 86400e6} {
 		t.Run(name, func(t *testing.T) {
-			s, w, e := oneWatch(gpu.Field{ID: 150}, gpu.Field{ID: 151})
+			s, w, e := oneWatch(gpu.Field{ID: 150}, gpu.Field{ID: 151}, gpu.Field{ID: 152})
 			engine := time.Now().UnixMicro() + skew
 			read := func(times ...int64) (ages []time.Duration) {
 				e.samples = samplesAt(150, times...)
@@ -121,11 +94,13 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 				}
 				return ages
 			}
-			if got := read(engine, engine-250e3); got[0] != 0 || got[1] != 250*time.Millisecond {
-				t.Errorf("ages in the first Read = %v, want 0 and 250ms", got)
+			want := []time.Duration{250 * time.Millisecond, 0, 500 * time.Millisecond}
+			if got := read(engine-250e3, engine, engine-500e3); !slices.Equal(got, want) || w.latest != engine {
+				t.Errorf("ages in the first Read = %v, want %v; latest time of the watch = %d, want %d",
+					got, want, w.latest, engine)
 			}
 			first := s.watches.slots[0].date
-			got := read(engine, engine+1e6)
+			got := read(engine-250e3, engine+1e6)
 			if s.watches.slots[0].date != first || got[1] != 0 {
 				t.Errorf("second Read: the old date moved by %v, and the age of the new sample is %v, want 0 and 0",
 					s.watches.slots[0].date-first, got[1])
@@ -148,9 +123,8 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 
 // If the engine's clock is set back, a trail continues with the engine's times.
 func TestTrailAfterClockSetBack(t *testing.T) {
-	s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
+	s, _, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
 	s.clock.foreign = false
-	w.every = true
 	now := time.Now().UnixMicro()
 	hour := time.Hour.Microseconds()
 	s.watches.slots[0].at, s.watches.slots[0].date = now-1e6, (now-1e6)*1000
@@ -176,8 +150,7 @@ func TestTrailOfAHistory(t *testing.T) {
 		"forgotten": {[]int64{now - 10e6}, []int64{now}},
 	} {
 		s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
-		s.clock.foreign, s.members = false, []entity{{groupGPU, 0}}
-		w.every = true
+		s.clock.foreign = false
 		s.watches.slots[0].at, s.watches.slots[0].date = now-10e6, (now-10e6)*1000
 		e.samples = samplesAt(150, now)
 		for _, at := range tt.history {
@@ -205,7 +178,6 @@ func TestTrailOfAHistory(t *testing.T) {
 // also read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 230})
-	w.sporadic, s.watches.list, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
 	e.history = append(e.samples, e.samples...) // two samples with the same date and code are two XIDs

@@ -147,6 +147,9 @@ func TestVersionOf(t *testing.T) {
 
 // Two different links never have the same entity at the engine (dcgm_link_t).
 func FuzzLinkEntity(f *testing.F) {
+	if got := (link{parent: entity{groupSwitch, 0}, index: 1}).entity(); got != (entity{groupLink, 259}) {
+		f.Errorf("entity = %v, want 259 as in DCGM's own example", got)
+	}
 	f.Add(uint8(3), uint16(1), uint8(0), uint8(3), uint16(0), uint8(1))
 	f.Add(uint8(1), uint16(17), uint8(31), uint8(3), uint16(17), uint8(31))
 	f.Fuzz(func(t *testing.T, kindA uint8, indexA uint16, idA uint8, kindB uint8, indexB uint16, idB uint8) {
@@ -157,13 +160,6 @@ func FuzzLinkEntity(f *testing.F) {
 				b.entity())
 		}
 	})
-}
-
-// In DCGM's own example, link 1 of switch 0 is 259.
-func TestLinkEntity(t *testing.T) {
-	if got := (link{parent: entity{groupSwitch, 0}, index: 1}).entity(); got != (entity{groupLink, 259}) {
-		t.Errorf("entity = %v, want 259", got)
-	}
 }
 
 func TestLevels(t *testing.T) {
