@@ -146,15 +146,20 @@ func TestTrailAfterClockSetBack(t *testing.T) {
 func TestTrailOfAHistory(t *testing.T) {
 	now := time.Now().UnixMicro()
 	for name, tt := range map[string]struct{ history, want []int64 }{
-		"kept":      {[]int64{now - 10e6, now - 5e6, now}, []int64{now - 5e6, now}},
-		"forgotten": {[]int64{now - 10e6}, []int64{now}},
+		"kept":             {[]int64{now - 10e6, now - 5e6, now}, []int64{now - 5e6, now}},
+		"forgotten":        {[]int64{now - 10e6}, []int64{now}},
+		"newest forgotten": {[]int64{now - 10e6, now - 5e6}, []int64{now - 5e6, now}},
 	} {
 		s, w, e := oneWatch(gpu.Field{ID: 150, AllSamples: true})
 		s.clock.foreign = false
 		s.watches.slots[0].at, s.watches.slots[0].date = now-10e6, (now-10e6)*1000
 		e.samples = samplesAt(150, now)
 		for _, at := range tt.history {
-			e.history = append(e.history, samplesAt(150, at)...)
+			x := samplesAt(150, at)[0]
+			if at < now {
+				x.bits = 4
+			}
+			e.history = append(e.history, x)
 		}
 		var b gpu.Batch
 		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
@@ -167,9 +172,9 @@ func TestTrailOfAHistory(t *testing.T) {
 		for _, x := range b.Trails {
 			got = append(got, x.Time/1000)
 		}
-		if !slices.Equal(got, tt.want) || len(b.Samples) != 1 || b.Samples[0].Time != now*1000 {
-			t.Errorf("%s: trail = %v, want %v; newest = %v, want one sample at %d", name, got, tt.want, b.Samples,
-				now*1000)
+		newest := gpu.Sample{Value: gpu.Int(5), Time: now * 1000} // older samples have the value 4
+		if !slices.Equal(got, tt.want) || !slices.Equal(b.Samples, []gpu.Sample{newest}) {
+			t.Errorf("%s: trail = %v, want %v; newest = %v, want %v", name, got, tt.want, b.Samples, newest)
 		}
 	}
 }
