@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,65 +83,70 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// examples holds a value other than the default for each option that is not a switch, and the other settings that it
-// needs.
-func examples() map[string]struct {
-	value string
-	with  []string
-} {
-	type example = struct {
-		value string
-		with  []string
+// examples holds a value other than the default for each option that is not a switch.
+var examples = map[string]string{
+	"collectors":                           "/my.csv",
+	"config-file":                          "/c.yaml",
+	"configmap-data":                       "ns:name",
+	"vocabulary":                           "both",
+	"compatibility":                        "strict",
+	"collect-interval":                     "1500",
+	"health-ignore":                        "DCGM_FR_PCI_REPLAY_RATE,DCGM_FR_CORRUPT_INFOROM",
+	"collect-hang-limit":                   "90s",
+	"xid-kernel-log":                       "/dev/kmsg",
+	"xid-count-window-size":                "1m",
+	"clock-events-count-window-size":       "0x10",
+	"source":                               "nvml",
+	"remote-hostengine-info":               "[::1]:5555",
+	"fallback":                             "none",
+	"devices":                              "g:0,2-4+i",
+	"switch-devices":                       "i:7",
+	"cpu-devices":                          "g",
+	"gpu-bind-unbind-poll-interval":        "3s",
+	"watch-max-keep-age":                   "1m",
+	"watch-max-keep-samples":               "5",
+	"dcgm-log-level":                       "debug",
+	"sim-node":                             "t4",
+	"sim-seed":                             "18446744073709551615",
+	"sim-scenario":                         "/faults.yaml",
+	"hostname-label":                       "Hostname",
+	"owner-labels":                         "info",
+	"NODE_NAME":                            "node-1",
+	"kubernetes-gpu-id-type":               "device-name",
+	"KUBECONFIG":                           "/etc/kubeconfig",
+	"kubernetes-pod-label-allowlist-regex": "^app$, team",
+	"kubernetes-pod-label-limit":           "8",
+	"max-series":                           "2000",
+	"kubernetes-pod-log-directory":         "/logs",
+	"nvidia-resource-names":                "nvidia.com/a100,nvidia.com/a10",
+	"pod-resources-kubelet-socket":         "/k.sock",
+	"hpc-job-mapping-dir":                  "/jobs",
+	"container-runtime-socket":             "/c.sock",
+	"container-label-allowlist-regex":      "^com\\.docker, team",
+	"address":                              "127.0.0.1:9401",
+	"web-config-file":                      "/web.yaml",
+	"web-read-timeout":                     "0",
+	"web-write-timeout":                    "1m",
+	"web-max-requests":                     "7",
+	"log-format":                           "json",
+	"dump-directory":                       "/dumps",
+	"dump-retention":                       "36h",
+}
+
+// example returns a value of an option other than its default, and the flags of the settings that it needs.
+func example(o *option) (value string, with []string) {
+	if strings.HasPrefix(o.name, "sim-") && !o.isBool {
+		with = []string{"--source=sim"}
 	}
-	sim := []string{"--source=sim"}
-	return map[string]example{
-		"collectors":                           {value: "/my.csv"},
-		"config-file":                          {value: "/c.yaml"},
-		"configmap-data":                       {value: "ns:name"},
-		"vocabulary":                           {value: "both"},
-		"compatibility":                        {value: "strict"},
-		"collect-interval":                     {value: "1500"},
-		"health-ignore":                        {value: "DCGM_FR_PCI_REPLAY_RATE,DCGM_FR_CORRUPT_INFOROM"},
-		"collect-hang-limit":                   {value: "90s"},
-		"xid-kernel-log":                       {value: "/dev/kmsg"},
-		"xid-count-window-size":                {value: "1m"},
-		"clock-events-count-window-size":       {value: "0x10"},
-		"source":                               {value: "nvml"},
-		"remote-hostengine-info":               {value: "[::1]:5555"},
-		"fallback":                             {value: "none"},
-		"devices":                              {value: "g:0,2-4+i"},
-		"switch-devices":                       {value: "i:7"},
-		"cpu-devices":                          {value: "g"},
-		"gpu-bind-unbind-poll-interval":        {value: "3s"},
-		"watch-max-keep-age":                   {value: "1m"},
-		"watch-max-keep-samples":               {value: "5"},
-		"dcgm-log-level":                       {value: "debug"},
-		"sim-node":                             {value: "t4", with: sim},
-		"sim-seed":                             {value: "18446744073709551615", with: sim},
-		"sim-scenario":                         {value: "/faults.yaml", with: sim},
-		"hostname-label":                       {value: "Hostname"},
-		"owner-labels":                         {value: "info"},
-		"NODE_NAME":                            {value: "node-1"},
-		"kubernetes-gpu-id-type":               {value: "device-name"},
-		"KUBECONFIG":                           {value: "/etc/kubeconfig"},
-		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
-		"kubernetes-pod-label-limit":           {value: "8"},
-		"max-series":                           {value: "2000"},
-		"kubernetes-pod-log-directory":         {value: "/logs"},
-		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
-		"pod-resources-kubelet-socket":         {value: "/k.sock"},
-		"hpc-job-mapping-dir":                  {value: "/jobs"},
-		"container-runtime-socket":             {value: "/c.sock"},
-		"container-label-allowlist-regex":      {value: "^com\\.docker, team"},
-		"address":                              {value: "127.0.0.1:9401"},
-		"web-config-file":                      {value: "/web.yaml"},
-		"web-read-timeout":                     {value: "0"},
-		"web-write-timeout":                    {value: "1m"},
-		"web-max-requests":                     {value: "7"},
-		"log-format":                           {value: "json"},
-		"dump-directory":                       {value: "/dumps"},
-		"dump-retention":                       {value: "36h"},
+	if o.needs != "" {
+		other := (&parser{options: table(&Config{})}).lookup(o.needs)
+		value, with = example(other)
+		with = append(with, "--"+other.name+"="+value)
 	}
+	if o.isBool {
+		return strconv.FormatBool(o.def != "true"), with
+	}
+	return examples[o.id()], with
 }
 
 // TestSpellings checks that every option can be set by its flag, by each alias and by its variable. Flags have one
@@ -151,19 +157,11 @@ func TestSpellings(t *testing.T) {
 	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // notices contain the spelling
 	for _, o := range table(&Config{}) {
 		t.Run(o.id(), func(t *testing.T) {
-			example, ok := examples()[o.id()]
-			if o.isBool {
-				example.value = "true"
-				if o.def == "true" {
-					example.value = "false"
-				}
-			} else if !ok {
-				t.Fatal("the option has no example, want one in examples")
-			}
+			value, with := example(&o)
 			env := o.variables()[0]
-			byEnv := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
-			if cmp.Equal(mustParse(t, world{files: files}, example.with...), byEnv, ignore) {
-				t.Fatalf("%s=%s leaves the Config unchanged, want a change", env, example.value)
+			byEnv := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
+			if cmp.Equal(mustParse(t, world{files: files}, with...), byEnv, ignore) {
+				t.Fatalf("%s=%s leaves the Config unchanged, want a change", env, value)
 			}
 			if o.name == "" {
 				return
@@ -171,24 +169,24 @@ func TestSpellings(t *testing.T) {
 			var spellings [][]string
 			for _, name := range o.names() {
 				for _, dashes := range []string{"-", "--"} {
-					spellings = append(spellings, []string{dashes + name + "=" + example.value})
+					spellings = append(spellings, []string{dashes + name + "=" + value})
 					if !o.isBool {
-						spellings = append(spellings, []string{dashes + name, example.value})
-					} else if example.value == "true" {
+						spellings = append(spellings, []string{dashes + name, value})
+					} else if value == "true" {
 						spellings = append(spellings, []string{dashes + name})
 					}
 				}
 			}
 			for _, env := range o.variables()[1:] {
-				got := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
+				got := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
-					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, example.value, diff)
+					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, value, diff)
 				}
 			}
 			for _, args := range spellings {
-				got := mustParse(t, world{files: files}, append(args, example.with...)...)
+				got := mustParse(t, world{files: files}, append(args, with...)...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
-					t.Errorf("%q differs from %s=%s (-want +got):\n%s", args, o.env, example.value, diff)
+					t.Errorf("%q differs from %s=%s (-want +got):\n%s", args, o.env, value, diff)
 				}
 			}
 		})
@@ -469,16 +467,13 @@ func TestMissingConfigFile(t *testing.T) {
 func TestRetentionHasNoEffect(t *testing.T) {
 	const file = "version: 1\ncollection:\n  interval: 10s\n  retention: {maxAge: 5m, maxSamples: 3}\n" +
 		"  watchGroups:\n  - {name: g, interval: 5s, fields: [A], retention: 30s}\n  - {name: h, interval: 6s, fields: [B]}\n"
-	read := func(string) ([]byte, error) { return []byte(file), nil }
-	c, err := Parse([]string{"--config-file=c.yaml"}, func(string) (string, bool) { return "", false }, read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
 	want := []string{"c.yaml:4: retention has no effect: the exporter keeps every sample that it needs."}
 	if diff := cmp.Diff(want, c.Notices); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
-	if c.Collection.Interval != 10*time.Second || len(c.Collection.Groups) != 2 || c.Collection.Groups[0].Interval != 5*time.Second {
+	groups := c.Collection.Groups
+	if c.Collection.Interval != 10*time.Second || len(groups) != 2 || groups[0].Interval != 5*time.Second {
 		t.Errorf("collection = %+v, want an interval of 10s and 2 groups, the first with 5s", c.Collection)
 	}
 }
@@ -486,15 +481,12 @@ func TestRetentionHasNoEffect(t *testing.T) {
 // A container's command often repeats the name of the program. The flags after it must still take effect.
 func TestRepeatedProgramName(t *testing.T) {
 	for _, name := range []string{"dcgm-exporter", "/usr/bin/dcgm-exporter"} {
-		c, err := Parse([]string{name, "-f", "x.csv"}, func(string) (string, bool) { return "", false }, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := mustParse(t, world{}, name, "-f", "x.csv")
 		if c.Metrics.File != "x.csv" || len(c.Notices) != 1 || !strings.Contains(c.Notices[0], name) {
 			t.Errorf("%s: file = %q, notices = %q; want x.csv and one notice about the argument", name, c.Metrics.File, c.Notices)
 		}
 	}
-	if _, err := Parse([]string{"dcgm-exporter", "serve"}, func(string) (string, bool) { return "", false }, nil); err == nil {
+	if _, err := (world{}).parse("dcgm-exporter", "serve"); err == nil {
 		t.Error("arguments dcgm-exporter serve: error = nil, want one")
 	}
 }

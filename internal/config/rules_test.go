@@ -42,24 +42,8 @@ func TestStrict(t *testing.T) {
 func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	for _, o := range table(&Config{}) {
-		example := examples()[o.id()]
-		if o.isBool {
-			example.value = "true"
-			if o.def == "true" {
-				example.value = "false"
-			}
-		}
-		for need := o.needs; need != ""; {
-			other := (&parser{options: table(&Config{})}).lookup(need)
-			if flag := "--" + need; other.isBool {
-				example.with = append(example.with, flag)
-			} else {
-				example.with = append(example.with, flag+"="+examples()[need].value)
-			}
-			example.with = append(example.with, examples()[need].with...)
-			need = other.needs
-		}
-		c := mustParse(t, world{env: map[string]string{o.variables()[0]: example.value}, files: files}, example.with...)
+		value, with := example(&o)
+		c := mustParse(t, world{env: map[string]string{o.variables()[0]: value}, files: files}, with...)
 		spoken := false
 		for _, n := range c.Notices {
 			spoken = spoken || strings.HasPrefix(n, o.variables()[0]+" ") || strings.HasPrefix(n, "--"+o.name+" ")
