@@ -128,7 +128,8 @@ func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file str
 			fmt.Fprintf(p.Out, "%d: %s: %s\n", q.Line, cmp.Or(q.Name, "-"), sentence)
 		}
 	}
-	fmt.Fprintf(p.Out, "%s, %s, with the counters of %s.\n", plural(len(list), "expression"), plural(findings, "finding"), set.Name)
+	fmt.Fprintf(p.Out, "%s, %s, with the counters of %s.\n",
+		plural(len(list), "expression"), plural(findings, "finding"), set.Name)
 	if findings > 0 {
 		return Faulty
 	}
@@ -141,56 +142,10 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 	code := OK
 	var here map[string]*collected
 	if cfg.Source.Named && len(set.Requests) > 0 {
-		plan, err := set.Plan(cfg, checkInterval)
-		if err == nil {
-			var about string
-			err = p.collect(ctx, cfg, plan, checkCycles, func(s *gpu.Snapshot) { here, about = summarize(s), "Source "+describe(s.Topology)+".\n" })
-			fmt.Fprint(p.Out, about)
-		}
-		if err != nil {
-			if code = Faulty; gpu.Reason(err) == "error" { // the problem is not in the source
-				code = Unable
-			}
-			p.fail(code, err)
-		}
+		here, code = p.collectHere(ctx, cfg, set)
 	}
-	type line struct {
-		number int
-		cells  string
-	}
-	var lines []line
-	metrics, labels, unusable, warnings := 0, 0, 0, 0
-	for _, r := range set.Requests {
-		if r.Type == gpu.MetricLabel {
-			labels++
-		} else {
-			metrics++
-		}
-		verdict, unit, of := here[r.Name].verdict(), "", ""
-		switch {
-		case app.CompatOptions(cfg).Omits(r.Family):
-			verdict = "left out: --compatibility=strict"
-		case verdict == "":
-			verdict = catalogVerdict(r)
-		}
-		if r.Family == nil {
-			unit, of = string(r.Named.Unit), kinds(r.Named.Entry.Levels)
-		}
-		lines = append(lines, line{r.Line, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Name, r.Type, dash(unit), dash(of), verdict)})
-	}
-	for _, problem := range slices.Concat(set.Problems, set.Advice) {
-		mark := "NOT COLLECTED: "
-		if problem.Warning {
-			warnings++
-			mark = "warning: "
-		} else {
-			unusable++
-		}
-		number := problem.Line
-		problem.File, problem.Line = "", 0 // the table already shows them
-		lines = append(lines, line{number, "-\t-\t-\t-\t" + mark + strings.TrimPrefix(problem.String(), ": ")})
-	}
-	slices.SortStableFunc(lines, func(a, b line) int { return a.number - b.number })
+	lines := checkedLines(cfg, set, here)
+	slices.SortStableFunc(lines, func(a, b checkedLine) int { return a.number - b.number })
 	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LINE\tMETRIC\tTYPE\tUNIT\tOF\tSAYS")
 	for _, l := range lines {
@@ -201,15 +156,86 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		fmt.Fprintf(t, "%s\t%s\n", number, l.cells)
 	}
 	t.Flush() // ignore the error: it could not be printed either
+	labels, unusable, warnings := 0, 0, 0
+	for _, r := range set.Requests {
+		if r.Type == gpu.MetricLabel {
+			labels++
+		}
+	}
+	for _, problem := range slices.Concat(set.Problems, set.Advice) {
+		if problem.Warning {
+			warnings++
+		} else {
+			unusable++
+		}
+	}
 	if _, err := set.Plan(cfg, cfg.Collection.Interval); err != nil {
 		fmt.Fprintln(p.Out, err)
 		unusable++
 	}
-	fmt.Fprintf(p.Out, "%s, %s, %s not usable, %s.\n", plural(metrics, "metric"), plural(labels, "label"), plural(unusable, "line"), plural(warnings, "warning"))
+	fmt.Fprintf(p.Out, "%s, %s, %s not usable, %s.\n", plural(len(set.Requests)-labels, "metric"),
+		plural(labels, "label"), plural(unusable, "line"), plural(warnings, "warning"))
 	if unusable > 0 {
 		code = max(code, Faulty)
 	}
 	return code
+}
+
+// collectHere collects from the source for a few seconds. It prints what the source is, or an error, and returns the
+// exit code.
+func (p *Process) collectHere(
+	ctx context.Context, cfg *config.Config, set app.CounterSet,
+) (here map[string]*collected, code int) {
+	plan, err := set.Plan(cfg, checkInterval)
+	if err == nil {
+		about := ""
+		err = p.collect(ctx, cfg, plan, checkCycles, func(s *gpu.Snapshot) {
+			here, about = summarize(s), "Source "+describe(s.Topology)+".\n"
+		})
+		fmt.Fprint(p.Out, about)
+	}
+	switch {
+	case err == nil:
+		return here, OK
+	case gpu.Reason(err) == "error": // the problem is not in the source
+		return here, p.fail(Unable, err)
+	default:
+		return here, p.fail(Faulty, err)
+	}
+}
+
+// checkedLine is a row of the table: the number of a line of the file, and the other cells.
+type checkedLine struct {
+	number int
+	cells  string
+}
+
+// checkedLines returns the rows of the requests and problems of a file.
+func checkedLines(cfg *config.Config, set app.CounterSet, here map[string]*collected) (lines []checkedLine) {
+	for _, r := range set.Requests {
+		verdict, unit, of := here[r.Name].verdict(), "", ""
+		switch {
+		case app.CompatOptions(cfg).Omits(r.Family):
+			verdict = "left out: --compatibility=strict"
+		case verdict == "":
+			verdict = catalogVerdict(r)
+		}
+		if r.Family == nil {
+			unit, of = string(r.Named.Unit), kinds(r.Named.Entry.Levels)
+		}
+		cells := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Name, r.Type, dash(unit), dash(of), verdict)
+		lines = append(lines, checkedLine{r.Line, cells})
+	}
+	for _, problem := range slices.Concat(set.Problems, set.Advice) {
+		mark := "NOT COLLECTED: "
+		if problem.Warning {
+			mark = "warning: "
+		}
+		number := problem.Line
+		problem.File, problem.Line = "", 0 // the table already shows them
+		lines = append(lines, checkedLine{number, "-\t-\t-\t-\t" + mark + strings.TrimPrefix(problem.String(), ": ")})
+	}
+	return lines
 }
 
 // catalogVerdict describes a counter by the catalog, without hardware.

@@ -96,7 +96,8 @@ func (p *Process) unknown(word string) int {
 // help prints the list of subcommands, or the usage of one.
 func help(_ context.Context, p *Process) int {
 	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
-		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n") // ignore the error: there is nowhere to report it
+		// ignore the error: there is nowhere to report it
+		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n")
 		return OK
 	}
 	for _, s := range subcommands() {
@@ -160,7 +161,9 @@ func (p *Process) settings() (cfg *config.Config, code int) {
 }
 
 // collect opens the configured source and calls see with the snapshot of each cycle.
-func (p *Process) collect(ctx context.Context, cfg *config.Config, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
+func (p *Process) collect(
+	ctx context.Context, cfg *config.Config, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot),
+) error {
 	source, err := p.Open(ctx, cfg, plan)
 	if err != nil {
 		return err

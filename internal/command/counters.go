@@ -28,7 +28,8 @@ func builtIn(_ context.Context, p *Process) int {
 	name := ""
 	switch {
 	case len(p.Args) > 1:
-		return p.fail(Unable, fmt.Errorf("expected a single file name (%s), not %q", strings.Join(etc.Names, ", "), p.Args))
+		names := strings.Join(etc.Names, ", ")
+		return p.fail(Unable, fmt.Errorf("expected a single file name (%s), not %q", names, p.Args))
 	case len(p.Args) == 1:
 		name = p.Args[0]
 	}

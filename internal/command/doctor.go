@@ -40,7 +40,8 @@ const (
 )
 
 // inContainer is the advice if the host may have a driver that the container does not see.
-const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) and NVIDIA_VISIBLE_DEVICES=all."
+const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) " +
+	"and NVIDIA_VISIBLE_DEVICES=all."
 
 // Advice if the driver does not work.
 const (
@@ -54,7 +55,23 @@ type row struct {
 	check, found, advice string
 }
 
-const good, warn, fail = "ok", "warn", "fail" // warn means that less is served than could be; fail means that something configured does not work.
+const (
+	good = "ok"
+	warn = "warn" // less is served than could be
+	fail = "fail" // something configured does not work
+)
+
+func passes(found string) row        { return row{state: good, found: found} }
+func warns(found, advice string) row { return row{state: warn, found: found, advice: advice} }
+func fails(found, advice string) row { return row{state: fail, found: found, advice: advice} }
+
+// limited returns at most maxIDs rows, and one that counts the rest.
+func limited(rows []row, thing, advice string) []row {
+	if len(rows) <= maxIDs {
+		return rows
+	}
+	return append(rows[:maxIDs], warns(plural(len(rows)-maxIDs, "more "+thing)+" not listed", advice))
+}
 
 // doctor prints a row for each check. The source comes last, because opening it needs everything else.
 func doctor(ctx context.Context, p *Process) int {
@@ -88,53 +105,69 @@ type examination struct {
 	unavailable []gpu.FieldHealth // fields of the source without values
 }
 
+// rows runs the checks.
 func (e *examination) rows(ctx context.Context) (rows []row) {
+	add := func(check string, results ...row) {
+		for _, r := range results {
+			r.check = check
+			rows = append(rows, r)
+		}
+	}
 	for _, notice := range e.cfg.Notices {
-		rows = append(rows, row{warn, "setting", notice, ""})
+		add("setting", warns(notice, ""))
 	}
 	var err error
 	e.set, err = app.LoadCounters(ctx, e.cfg, e.ReadFile)
-	rows = append(rows, e.counters(err))
-	local := e.cfg.Source.Remote.IsEmbedded() && e.cfg.Source.Kind != config.SourceSim
+	add("counters", e.counters(err))
+	source, kubernetes := e.cfg.Source, e.cfg.Kubernetes.Enabled
+	local := source.Remote.IsEmbedded() && source.Kind != config.SourceSim
 	if local {
 		driver, nodes, nvml := e.driver(), e.deviceFiles(), e.nvml()
 		if driver.state == fail { // the other checks depend on the driver
 			nodes.advice, nvml.advice = "", ""
 		}
-		rows = append(rows, driver, nodes, nvml)
+		add("driver", driver)
+		add("device files", nodes)
+		add("NVML", nvml)
 	}
 	hasDCGM := false
-	if e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Kind == config.SourceAuto {
+	if source.Kind == config.SourceDCGM || source.Kind == config.SourceAuto {
 		library := e.dcgm()
 		hasDCGM = library.state == good
-		rows = append(rows, library, e.engine(ctx))
+		add("DCGM", library)
+		add("host engine", e.engine(ctx))
 	}
 	if local {
-		rows = append(rows, e.profiling(hasDCGM))
+		add("profiling", e.profiling(hasDCGM))
 	}
 	kubelet := row{state: fail}
-	if e.cfg.Kubernetes.Enabled {
+	if kubernetes {
 		kubelet = e.kubelet(ctx)
-		name := row{good, "node name", e.cfg.Labels.NodeName, ""}
-		if name.found == "" {
-			name = row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef). Otherwise the host label is the pod's name."}
-		}
-		rows = append(rows, kubelet, name)
+		add("kubelet", kubelet)
+		add("node name", e.nodeName())
 	}
 	if err == nil {
-		rows = append(rows, e.source(ctx))
-		rows = append(rows, e.missing()...)
+		add("source", e.source(ctx))
+		add("missing", e.missing()...)
 	}
 	if kubelet.state != fail && e.topology != nil {
-		rows = append(rows, e.deviceIDs(ctx)...)
+		add("device ids", e.deviceIDs(ctx)...)
 	}
 	if e.cfg.HPC.Dir != "" {
-		rows = append(rows, e.jobFiles(ctx)...)
+		add("job files", e.jobFiles(ctx)...)
 	}
-	if e.cfg.Containers.Enabled && !e.cfg.Kubernetes.Enabled {
-		rows = append(rows, e.containers(ctx))
+	if e.cfg.Containers.Enabled && !kubernetes {
+		add("containers", e.containers(ctx))
 	}
 	return rows
+}
+
+func (e *examination) nodeName() row {
+	if name := e.cfg.Labels.NodeName; name != "" {
+		return passes(name)
+	}
+	return warns("NODE_NAME is not set",
+		"Set it from spec.nodeName (fieldRef). Otherwise the host label is the pod's name.")
 }
 
 func (e *examination) counters(err error) row {
@@ -147,13 +180,16 @@ func (e *examination) counters(err error) row {
 	found := e.set.Name + " lists " + plural(len(e.set.Requests), "metric")
 	switch {
 	case err != nil:
-		return row{fail, "counters", err.Error(), "Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file."}
+		return fails(err.Error(),
+			"Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file.")
 	case len(e.set.Requests) == 0:
-		return row{fail, "counters", e.set.Name + " has no usable line", "Run dcgm-exporter check: it shows what is wrong with each line."}
+		return fails(e.set.Name+" has no usable line",
+			"Run dcgm-exporter check: it shows what is wrong with each line.")
 	case unusable > 0:
-		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "Run dcgm-exporter check: it shows which lines, and why."}
+		return warns(found+", and "+plural(unusable, "line")+" cannot be used",
+			"Run dcgm-exporter check: it shows which lines, and why.")
 	}
-	return row{good, "counters", found, ""}
+	return passes(found)
 }
 
 var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)\s`)
@@ -168,19 +204,21 @@ func (e *examination) driver() row {
 		if found := driverVersion.FindStringSubmatch(line + "\n"); found != nil {
 			version = found[1]
 		}
-		return row{good, "driver", "NVIDIA kernel module " + version, ""}
+		return passes("NVIDIA kernel module " + version)
 	}
 	modules, _ := e.read("/proc/modules")
 	loaded := func(module string) bool { return strings.Contains("\n"+modules, "\n"+module+" ") }
 	switch {
 	case !errors.Is(err, fs.ErrNotExist):
-		return row{fail, "driver", "/proc/driver/nvidia/version: " + err.Error(), "Let the exporter read /proc/driver/nvidia."}
+		return fails("/proc/driver/nvidia/version: "+err.Error(), "Let the exporter read /proc/driver/nvidia.")
 	case loaded("nvidia"):
-		return row{fail, "driver", "the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", inContainer}
+		return fails("the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", inContainer)
 	case loaded("nouveau"):
-		return row{fail, "driver", "the nouveau driver controls the GPU", "Install NVIDIA's driver and blacklist nouveau. A running exporter will then find the GPU."}
+		return fails("the nouveau driver controls the GPU",
+			"Install NVIDIA's driver and blacklist nouveau. A running exporter will then find the GPU.")
 	}
-	return row{fail, "driver", "no NVIDIA kernel module is loaded", "Install NVIDIA's driver. A running exporter will then find the GPU. Without a GPU, try --source=sim."}
+	return fails("no NVIDIA kernel module is loaded",
+		"Install NVIDIA's driver. A running exporter will then find the GPU. Without a GPU, try --source=sim.")
 }
 
 func (e *examination) deviceFiles() row {
@@ -193,38 +231,44 @@ func (e *examination) deviceFiles() row {
 	var failed *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return row{fail, "device files", "/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi once on the host. " + inContainer}
+		return fails("/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi once on the host. "+inContainer)
 	case errors.As(err, &failed):
-		return row{fail, "device files", "/dev/nvidiactl cannot be opened: " + failed.Err.Error(),
-			"Give the process access to the device files. In a systemd unit, add DeviceAllow=/dev/nvidiactl rw. " + inContainer}
+		return fails("/dev/nvidiactl cannot be opened: "+failed.Err.Error(),
+			"Give the process access to the device files. "+
+				"In a systemd unit, add DeviceAllow=/dev/nvidiactl rw. "+inContainer)
 	case gpus == 0:
-		return row{fail, "device files", "there is no /dev/nvidia0", inContainer}
+		return fails("there is no /dev/nvidia0", inContainer)
 	case gpus < known:
-		return row{warn, "device files", fmt.Sprintf("device files exist for %d of the machine's %d GPUs", gpus, known), "In a container, set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
+		return warns(fmt.Sprintf("device files exist for %d of the machine's %d GPUs", gpus, known),
+			"In a container, set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU.")
 	}
-	return row{good, "device files", "/dev/nvidiactl and " + plural(gpus, "GPU"), ""}
+	return passes("/dev/nvidiactl and " + plural(gpus, "GPU"))
 }
 
 func (e *examination) nvml() row {
 	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
-		return row{good, "NVML", found[0], ""}
+		return passes(found[0])
 	}
-	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "The driver installs it. If it is in another directory, add that directory to LD_LIBRARY_PATH. " + inContainer}
+	return fails("libnvidia-ml.so.1 was not found",
+		"The driver installs it. If it is in another directory, add that directory to LD_LIBRARY_PATH. "+inContainer)
 }
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
-	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML is used instead. For NVSwitches, and for profiling before Hopper, install datacenter-gpu-manager-4-core. In a container, use the image without -nvml in its tag."}
+	r := warns("libdcgm.so.4 was not found", "NVML is used instead. For NVSwitches, and for profiling before Hopper, "+
+		"install datacenter-gpu-manager-4-core. In a container, use the image without -nvml in its tag.")
 	for i, file := range e.library("libdcgm.so") {
 		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
-			return row{good, "DCGM", file, ""}
+			return passes(file)
 		}
 		if i == 0 {
-			r.found, r.advice = file+" is not from DCGM 4", "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
+			r.found = file + " is not from DCGM 4"
+			r.advice = "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
 		}
 	}
 	if !app.FallsBackToNVML(e.cfg) {
-		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
+		r.state = fail
+		r.advice = "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
 		if e.cfg.Source.Remote.IsEmbedded() {
 			r.advice += " Without DCGM use --source=nvml."
 		}
@@ -238,37 +282,41 @@ func (e *examination) engine(ctx context.Context) row {
 	if address.IsEmbedded() {
 		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
 		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
-			return row{warn, "host engine", fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
-				fmt.Sprintf("On GPUs older than Hopper, only one host engine can profile at a time. Use the running one: --remote-hostengine-info=localhost:%d.", local.Port)}
+			return warns(fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
+				"On GPUs older than Hopper, only one host engine can profile at a time. "+
+					fmt.Sprintf("Use the running one: --remote-hostengine-info=localhost:%d.", local.Port))
 		}
-		return row{good, "host engine", fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port), ""}
+		return passes(fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port))
 	}
 	network, target := address.Dial()
 	switch network {
 	case "unix":
 		target = e.at(target)
 	case "": // vsock, which package net cannot dial
-		return row{good, "host engine", address.String() + " is a vsock address; only the source check below connects to it", ""}
+		return passes(address.String() + " is a vsock address; only the source check below connects to it")
 	}
 	err := e.reach(ctx, network, target)
-	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
+	r := fails(fmt.Sprintf("%s cannot be reached: %v", address, err), "")
 	switch {
 	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
-		return row{warn, "host engine", address.String() + " accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms",
-			"Over a unix socket the delay is less than 1 ms. Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
+		const delayed = " accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms"
+		return warns(address.String()+delayed, "Over a unix socket the delay is less than 1 ms. "+
+			"Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH.")
 	case err == nil:
-		return row{good, "host engine", address.String() + " accepts connections; the source check shows whether it answers", ""}
+		return passes(address.String() + " accepts connections; the source check shows whether it answers")
 	case errors.Is(err, fs.ErrPermission):
 		r.advice = "Allow the process to use the socket."
 	case address.Transport == hostengine.Unix && errors.Is(err, fs.ErrNotExist):
 		r.advice = "Start nv-hostengine with --domain-socket. In a container, mount the socket's folder."
 	case address.Transport == hostengine.Unix && errors.Is(err, syscall.ECONNREFUSED):
-		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. In a container, mount the socket's folder, not the socket."
+		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. " +
+			"In a container, mount the socket's folder, not the socket."
 	case address.Transport == hostengine.Unix:
 		r.advice = "Check that the path is the socket of nv-hostengine (--domain-socket)."
 	default:
-		r.advice = "Start nv-hostengine on that machine with -b ALL, so that it also listens outside loopback. Check the name, the port and network policies."
+		r.advice = "Start nv-hostengine on that machine with -b ALL, so that it also listens outside loopback. " +
+			"Check the name, the port and network policies."
 	}
 	return r
 }
@@ -282,31 +330,36 @@ func (e *examination) profiling(hasDCGM bool) row {
 		}
 	}
 	if wanted == 0 {
-		return row{good, "profiling", "no profiling metric is configured", ""}
+		return passes("no profiling metric is configured")
 	}
 	if !hasDCGM {
-		return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without DCGM",
-			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither."}
+		return warns(plural(wanted, "profiling metric")+" configured, without DCGM",
+			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither.")
 	}
 	switch hardware.ProfilingRightOf(e.read) {
 	case hardware.RightUnknown:
-		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
+		return warns("the capabilities in /proc/self/status cannot be read",
+			"Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper.")
 	case hardware.RightCapability:
-		return row{good, "profiling", "CAP_SYS_ADMIN is present, for " + plural(wanted, "metric"), ""}
+		return passes("CAP_SYS_ADMIN is present, for " + plural(wanted, "metric"))
 	case hardware.RightForAll:
-		return row{good, "profiling", "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric"), ""}
+		const everyUser = "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for "
+		return passes(everyUser + plural(wanted, "metric"))
 	}
-	return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without CAP_SYS_ADMIN",
-		"GPUs before Hopper need it: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
+	return warns(plural(wanted, "profiling metric")+" configured, without CAP_SYS_ADMIN",
+		"GPUs before Hopper need it: add the capability (securityContext.capabilities.add, AmbientCapabilities=), "+
+			"or use a host engine that has it (--remote-hostengine-info).")
 }
 
 // remedies are the advice for fields that cannot be read because something is missing, by reason.
 func remedies() map[string]string {
 	return map[string]string{
-		gpu.Reason(gpu.ErrNeedsDCGM): "Install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-proprietary; in a container use the image " +
-			"without -nvml in its tag. Leave out --source=nvml.",
-		gpu.Reason(gpu.ErrNeedsAdmin): "Run as root with the capability SYS_ADMIN: profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN " +
-			"in Docker, the drop-in profiling.conf in systemd. A separate host engine needs the capability itself.",
+		gpu.Reason(gpu.ErrNeedsDCGM): "Install datacenter-gpu-manager-4-core " +
+			"and datacenter-gpu-manager-4-proprietary; in a container use the image without -nvml in its tag. " +
+			"Leave out --source=nvml.",
+		gpu.Reason(gpu.ErrNeedsAdmin): "Run as root with the capability SYS_ADMIN: " +
+			"profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN in Docker, " +
+			"the drop-in profiling.conf in systemd. A separate host engine needs the capability itself.",
 	}
 }
 
@@ -322,7 +375,7 @@ func (e *examination) missing() (rows []row) {
 	advice := remedies()
 	for _, reason := range slices.Sorted(maps.Keys(advice)) {
 		if n := len(fields[reason]); n > 0 {
-			rows = append(rows, row{warn, "missing", plural(n, "field") + " cannot be read: " + reason, advice[reason]})
+			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+reason, advice[reason]))
 		}
 	}
 	return rows
@@ -338,15 +391,19 @@ func (e *examination) kubelet(ctx context.Context) row {
 	}
 	switch {
 	case err == nil && !isSocket:
-		return row{fail, "kubelet", socket + " is not a socket", "Mount the folder that contains the kubelet's socket, not the socket itself."}
+		return fails(socket+" is not a socket",
+			"Mount the folder that contains the kubelet's socket, not the socket itself.")
 	case err == nil:
-		return row{good, "kubelet", socket + " answers", ""}
+		return passes(socket + " answers")
 	case errors.Is(err, fs.ErrPermission):
-		return row{fail, "kubelet", socket + ": permission denied", "Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750."}
+		return fails(socket+": permission denied",
+			"Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750.")
 	case errors.Is(err, fs.ErrNotExist):
-		return row{fail, "kubelet", socket + " does not exist", "Mount the host's folder /var/lib/kubelet/pod-resources, or set --pod-resources-kubelet-socket."}
+		return fails(socket+" does not exist",
+			"Mount the host's folder /var/lib/kubelet/pod-resources, or set --pod-resources-kubelet-socket.")
 	}
-	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: the kubelet creates a new socket when it restarts."}
+	return fails(socket+": "+err.Error(),
+		"Mount the folder, not the socket: the kubelet creates a new socket when it restarts.")
 }
 
 // source opens the source as the exporter would and describes it.
@@ -360,7 +417,7 @@ func (e *examination) source(ctx context.Context) (r row) {
 	if err == nil {
 		return r
 	}
-	r = row{fail, "source", err.Error(), fixAbove}
+	r = fails(err.Error(), fixAbove)
 	switch {
 	case errors.Is(err, gpu.ErrVersion):
 		r.advice = "Install the same version of DCGM here and on the host engine's machine."
@@ -384,7 +441,7 @@ func opened(s *gpu.Snapshot) row {
 			}
 		}
 	}
-	r := row{good, "source", describe(s.Topology), ""}
+	r := passes(describe(s.Topology))
 	switch {
 	case s.Health.Err != nil:
 		r.state, r.found, r.advice = fail, r.found+"; the first read failed: "+s.Health.Err.Error(), fixAbove
@@ -404,17 +461,16 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 	unmatched, err := e.Unmatched(ctx, e.cfg, e.topology)
 	switch {
 	case err != nil:
-		return []row{{fail, "device ids", err.Error(), "Check the kubelet's log."}}
+		return []row{fails(err.Error(), "Check the kubelet's log.")}
 	case len(unmatched) == 0:
-		return []row{{good, "device ids", "every container's GPU is known to the source", ""}}
+		return []row{passes("every container's GPU is known to the source")}
 	}
-	for i, u := range unmatched {
-		if i == maxIDs {
-			return append(rows, row{warn, "device ids", plural(len(unmatched)-i, "more id") + " not listed", "Fix the ids above first."})
-		}
-		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device", u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why})
+	for _, u := range unmatched {
+		found := fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device",
+			u.Device, u.Resource, u.Container, u.Namespace, u.Pod)
+		rows = append(rows, warns(found, u.Why))
 	}
-	return rows
+	return limited(rows, "id", "Fix the ids above first.")
 }
 
 // at returns the path below Root.
@@ -454,7 +510,8 @@ func (p *Process) library(name string) (found []string) {
 		text, _ := p.read(file)
 		folders = append(folders, strings.Fields(text)...)
 	}
-	folders = append(folders, "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib",
+	folders = append(folders,
+		"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib",
 		"/usr/local/nvidia/lib64",                     // NVIDIA's images and GKE
 		"/usr/local/cuda/compat",                      // CUDA's images
 		"/run/opengl-driver/lib",                      // NixOS

@@ -48,7 +48,8 @@ func fields(_ context.Context, p *Process) int {
 		if e.Exportable() {
 			typ, of = metricType(e).String(), kinds(e.Levels)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", e.Classic, e.ID, dash(string(e.Unit)), typ, of, dash(current), e.Help)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n",
+			e.Classic, e.ID, dash(string(e.Unit)), typ, of, dash(current), e.Help)
 	}
 	t.Flush() // ignore the error: it could not be printed either
 	return OK

@@ -20,7 +20,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-const probeUsage = `Usage: dcgm-exporter probe [--wait DURATION] [--ca-file FILE] [--insecure] [--credentials FOLDER] URL
+const probeUsage = `Usage: dcgm-exporter probe ` +
+	`[--wait DURATION] [--ca-file FILE] [--insecure] [--credentials FOLDER] URL
 
 Scrapes the page of a running exporter and reports what it serves. URL is the
 address of the page, such as http://127.0.0.1:9400/metrics.
@@ -131,7 +132,7 @@ func families(ctx context.Context, client *http.Client, url string) (map[string]
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	list, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
-	if mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil && mediaType == "text/html" {
+	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil && kind == "text/html" {
 		hint := "try the path /metrics"
 		if strings.HasSuffix(url, "/metrics") {
 			hint = "check the host and port"
@@ -158,11 +159,15 @@ func scrape(ctx context.Context, client *http.Client, url string) (string, error
 		}
 	}
 	const collected = "dcgm_exporter_collect_success"
-	if f := families[collected]; f != nil && f.Metric[0].GetGauge().GetValue()+f.Metric[0].GetUntyped().GetValue() != 1 {
+	if f := families[collected]; f != nil && valueOf(f.Metric[0]) != 1 {
 		return "", fmt.Errorf("%s: %s is not 1: the last collection failed; run dcgm-exporter doctor", url, collected)
 	}
 	if ofFields == 0 {
 		return "", fmt.Errorf("%s: %d series, but none of a DCGM field; run dcgm-exporter doctor", url, series)
 	}
-	return fmt.Sprintf("%s: %d series in %d families, %d series of DCGM fields", url, series, len(families), ofFields), nil
+	const form = "%s: %d series in %d families, %d series of DCGM fields"
+	return fmt.Sprintf(form, url, series, len(families), ofFields), nil
 }
+
+// valueOf returns the value of a gauge, or of a series without a type.
+func valueOf(m *dto.Metric) float64 { return m.GetGauge().GetValue() + m.GetUntyped().GetValue() }

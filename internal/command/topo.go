@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -48,7 +49,8 @@ func topo(ctx context.Context, p *Process) int {
 	if err != nil {
 		return p.fail(Unable, err)
 	}
-	plan := counters.NewPlan([]counters.Request{request}, counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs})
+	options := counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs}
+	plan := counters.NewPlan([]counters.Request{request}, options)
 	plan.Placement = true
 	var topology *gpu.Topology
 	if err := p.collect(ctx, cfg, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
@@ -56,17 +58,12 @@ func topo(ctx context.Context, p *Process) int {
 	}
 	table := matrix(topology)
 	if len(table) == 1 {
-		return p.fail(Faulty, fmt.Errorf("%w: the source has no GPU, or --devices selects none of them", gpu.ErrUnavailable))
+		err := fmt.Errorf("%w: the source has no GPU, or --devices selects none of them", gpu.ErrUnavailable)
+		return p.fail(Faulty, err)
 	}
 	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
 	for _, line := range table {
-		for i, cell := range line {
-			if i > 0 {
-				cell = "\t" + cell
-			}
-			_, _ = io.WriteString(w, cell) // Flush returns the error
-		}
-		_, _ = io.WriteString(w, "\n")
+		_, _ = io.WriteString(w, strings.Join(line, "\t")+"\n") // Flush returns the error
 	}
 	if err = w.Flush(); err == nil {
 		_, err = io.WriteString(p.Out, topoLegend)

@@ -15,7 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-const verdictUsage = `Usage: dcgm-exporter verdict [--from VERDICT] [--ca-file FILE] [--insecure] [--credentials FOLDER] [URL]
+const verdictUsage = `Usage: dcgm-exporter verdict ` +
+	`[--from VERDICT] [--ca-file FILE] [--insecure] [--credentials FOLDER] [URL]
 
 Prints a running exporter's verdicts on GPUs that are not ok, the most severe
 first (experimental; docs/verdict.md has the rules). It only reads the page at
@@ -38,7 +39,7 @@ cannot be read.
 type gpuVerdict struct{ gpu, uuid, verdict, reason string }
 
 func (v gpuVerdict) String() string {
-	return fmt.Sprintf("GPU %s: %s, %s (%s)", printable(v.gpu), printable(v.verdict), printable(v.reason), printable(v.uuid))
+	return printable(fmt.Sprintf("GPU %s: %s, %s (%s)", v.gpu, v.verdict, v.reason, v.uuid))
 }
 
 // judgment prints the verdicts of a running exporter.
@@ -55,8 +56,8 @@ func judgment(ctx context.Context, p *Process) int {
 	families, err := families(ctx, client, url)
 	all := verdictsOf(families[catalog.GPUVerdict])
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s: no series of %s: add its line to the counters file; if there is no GPU, run dcgm-exporter doctor",
-			url, catalog.GPUVerdict)
+		const todo = "add its line to the counters file; if there is no GPU, run dcgm-exporter doctor"
+		err = fmt.Errorf("%s: no series of %s: %s", url, catalog.GPUVerdict, todo)
 	}
 	if err != nil {
 		fmt.Fprintln(p.Out, "unknown:", printable(err.Error())) // node-problem-detector shows standard output
@@ -92,7 +93,7 @@ func (p *Process) printVerdicts(all []gpuVerdict, from string) int {
 // severe verdict.
 func verdictsOf(f *dto.MetricFamily) (list []gpuVerdict) {
 	for _, m := range f.GetMetric() {
-		if m.GetGauge().GetValue()+m.GetUntyped().GetValue() != 1 {
+		if valueOf(m) != 1 {
 			continue
 		}
 		labels := map[string]string{}

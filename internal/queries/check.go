@@ -21,7 +21,10 @@ type Checker struct {
 
 // New returns a Checker for the requests of a counters file, in the configured vocabulary.
 func New(requests []counters.Request) *Checker {
-	c := &Checker{requested: map[string]*counters.Request{}, special: map[string]bool{"err_code": true, "err_msg": true}}
+	c := &Checker{requested: map[string]*counters.Request{}, special: map[string]bool{}}
+	for _, label := range xidLabels {
+		c.special[label] = true
+	}
 	for i := range requests {
 		c.requested[requests[i].Name] = &requests[i]
 	}
@@ -42,6 +45,9 @@ var entityLabels = []string{
 	"container", "namespace", "pod", "pod_uid", "job", "instance",
 }
 
+// xidLabels are the labels of the latest XID.
+var xidLabels = []string{"err_code", "err_msg"}
+
 // Check returns what is wrong with a query, one sentence each, without duplicates. It reports only certain mistakes:
 // whatever cannot be decided passes.
 func (c *Checker) Check(expr string) []string {
@@ -54,21 +60,19 @@ func (c *Checker) Check(expr string) []string {
 		return []string{"not PromQL: " + err.Error()}
 	}
 	var found []string
-	add := func(sentence string) {
-		if sentence != "" && !slices.Contains(found, sentence) {
-			found = append(found, sentence)
+	add := func(sentences ...string) {
+		for _, sentence := range sentences {
+			if sentence != "" && !slices.Contains(found, sentence) {
+				found = append(found, sentence)
+			}
 		}
 	}
 	lacking, _ := c.lacking(root)
-	for _, sentence := range lacking {
-		add(sentence)
-	}
+	add(lacking...)
 	metricsql.VisitAll(root, func(e metricsql.Expr) {
 		switch e := e.(type) {
 		case *metricsql.MetricExpr:
-			for _, sentence := range c.metric(e) {
-				add(sentence)
-			}
+			add(c.metric(e)...)
 		case *metricsql.FuncExpr:
 			add(c.function(e))
 		case *metricsql.BinaryOpExpr:
@@ -109,7 +113,7 @@ func (c *Checker) lookup(name string) (r counters.Request, known, requested bool
 	return r, err == nil, false
 }
 
-// metric checks the name and the labels of a selector.
+// metric checks the name and the labels of a selector. A sentence is "" if a label is right.
 func (c *Checker) metric(m *metricsql.MetricExpr) (found []string) {
 	name := nameOf(m)
 	r, known, _ := c.lookup(name)
@@ -125,9 +129,7 @@ func (c *Checker) metric(m *metricsql.MetricExpr) (found []string) {
 	for _, filters := range m.LabelFilterss {
 		for _, f := range filters {
 			if f.Label != "__name__" && !f.IsNegative && f.Value != "" {
-				if why := c.label(r, f.Label); why != "" {
-					found = append(found, why)
-				}
+				found = append(found, c.label(r, f.Label))
 			}
 		}
 	}
@@ -203,7 +205,7 @@ func (c *Checker) label(r counters.Request, label string) string {
 	case r.Family != nil:
 		own = r.Family.Labels
 	case r.Named.Entry.ID == catalog.XIDErrors:
-		own = []string{"err_code", "err_msg"}
+		own = xidLabels
 	}
 	if !c.special[label] || slices.Contains(own, label) {
 		return ""
@@ -235,12 +237,13 @@ func (c *Checker) function(f *metricsql.FuncExpr) string {
 	case !known:
 		return ""
 	case r.Family == nil && r.Named.Entry.ID == catalog.XIDErrors:
-		return fmt.Sprintf("%s(%s) never sees an XID, because each one is a new series with another err_code; use increase(%s[%s]) > 0, or %s > 0",
-			name, r.Name, catalog.XIDErrorsTotal, window, r.Name)
+		return fmt.Sprintf("%s(%s) never sees an XID, because each one is a new series with another err_code; "+
+			"use increase(%s[%s]) > 0, or %s > 0", name, r.Name, catalog.XIDErrorsTotal, window, r.Name)
 	case slices.Contains(ofChanges, name) || r.IsMonotonic():
 		return ""
 	case r.Family != nil && strings.HasSuffix(r.Name, "_COUNT"):
-		return fmt.Sprintf("%s(%s): the gauge already counts within a window; use it without %s, or the counter …_TOTAL", name, r.Name, name)
+		const form = "%s(%s): the gauge already counts within a window; use it without %s, or the counter …_TOTAL"
+		return fmt.Sprintf(form, name, r.Name, name)
 	default:
 		unit := ""
 		if r.Named.Unit != "" {

@@ -24,8 +24,8 @@ type Query struct {
 	Expr string
 }
 
-// Read returns the queries of rules (YAML), a dashboard (JSON), or Kubernetes objects that contain either, in the order of
-// the file. The error wraps ErrNoQueries if there are none.
+// Read returns the queries of rules (YAML), a dashboard (JSON), or Kubernetes objects that contain either, in the order
+// of the file. The error wraps ErrNoQueries if there are none.
 func Read(data []byte) ([]Query, error) {
 	var found []Query
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; { // JSON is YAML
@@ -84,7 +84,8 @@ func collect(node *yaml.Node, name string, found *[]Query) {
 // isFile reports whether the value of a key is a file as a block of text: in a ConfigMap, or the dashboard in a
 // GrafanaDashboard of the Grafana Operator.
 func isFile(key string, value *yaml.Node) bool {
-	return value.Style == yaml.LiteralStyle && slices.Contains([]string{"json", ".json", ".yaml", ".yml", ".rules"}, cmp.Or(path.Ext(key), key))
+	kinds := []string{"json", ".json", ".yaml", ".yml", ".rules"}
+	return value.Style == yaml.LiteralStyle && slices.Contains(kinds, cmp.Or(path.Ext(key), key))
 }
 
 var (

@@ -1,11 +1,10 @@
 package server_test
 
 import (
-	"context"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"slices"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -80,86 +78,26 @@ func scraper(b *testing.B, url string) func() {
 	}
 }
 
-// connections is the number of connections of each kind. On loopback, some connections transfer large pages twice as
-// fast as others, with any server.
-const connections = 16
-
-// BenchmarkScrape alternates between scraping a rendered page and a handler that writes a constant slice of the same
-// length. It reports both medians and their ratio.
+// BenchmarkScrape scrapes a rendered page and, for comparison, a handler that writes a constant slice of the same
+// length.
 func BenchmarkScrape(b *testing.B) {
 	for _, size := range []int{45_000, 700_000, 2_500_000} {
-		b.Run(strconv.Itoa(size/1000)+"kB", func(b *testing.B) {
-			body := page(size)
-			pages := new(exposition.Pages)
-			pages.Publish(exposition.NewPage(body), 0)
-			ourURL := "http://" + start(b, server.Options{
-				Current: pages.Current, Registerer: prometheus.NewRegistry(), MaxRequests: 40, WriteTimeout: 30 * time.Second,
-			}) + "/metrics"
-			theirURL := "http://" + constant(b, body) + "/metrics"
-			var ours, theirs [connections]func()
-			var our, their [connections][]time.Duration
-			for i := range connections {
-				ours[i], theirs[i] = scraper(b, ourURL), scraper(b, theirURL)
-				ours[i]()
-				theirs[i]()
-			}
-			timed := func(scrape func()) time.Duration {
-				at := time.Now()
-				scrape()
-				return time.Since(at)
-			}
-			for i := 0; b.Loop(); i++ {
-				c := i / 2 % connections
-				if i%2 == 0 { // the second of the pair finds warmer caches
-					our[c] = append(our[c], timed(ours[c]))
-					their[c] = append(their[c], timed(theirs[c]))
-				} else {
-					their[c] = append(their[c], timed(theirs[c]))
-					our[c] = append(our[c], timed(ours[c]))
-				}
-			}
-			// Use medians: other load on the machine distorts the means.
-			var o, t time.Duration
-			for i := range connections {
-				o += median(our[i]) / connections
-				t += median(their[i]) / connections
-			}
-			b.ReportMetric(float64(o.Nanoseconds())/1e3, "µs/scrape")
-			b.ReportMetric(float64(t.Nanoseconds())/1e3, "µs/constant")
-			b.ReportMetric(float64(o)/float64(t), "times-constant")
-			b.ReportMetric(0, "ns/op")
+		body := page(size)
+		address := start(b, server.Options{
+			Current: serving(body).Current, MaxRequests: 40, WriteTimeout: 30 * time.Second,
 		})
+		constant := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = w.Write(body)
+		}))
+		defer constant.Close()
+		for name, url := range map[string]string{"page": "http://" + address + "/metrics", "constant": constant.URL} {
+			b.Run(fmt.Sprintf("%dkB/%s", size/1000, name), func(b *testing.B) {
+				scrape := scraper(b, url)
+				for b.Loop() {
+					scrape()
+				}
+			})
+		}
 	}
-}
-
-// median returns the median, or 0 if there are no durations.
-func median(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[len(d)/2]
-}
-
-// constant serves body at /metrics with a minimal handler.
-func constant(b *testing.B, body []byte) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	length := strconv.Itoa(len(body))
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain")
-		w.Header().Set("Content-Length", length)
-		_, _ = w.Write(body)
-	})
-	srv := &http.Server{Handler: mux, WriteTimeout: 30 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	b.Cleanup(func() {
-		_ = srv.Shutdown(context.WithoutCancel(b.Context()))
-		<-done
-	})
-	return l.Addr().String()
 }

@@ -17,7 +17,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Content-Type-Options"] = nosniff
 		if s.local.Load() && !isOwn(r.Host, machine) {
-			http.Error(w, "the Host header names another machine, but --address is on loopback", http.StatusMisdirectedRequest)
+			const why = "the Host header names another machine, but --address is on loopback"
+			http.Error(w, why, http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"html/template"
 	"net/http"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -29,11 +28,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // handleLanding adds the page at /, its style and its script. The script reads /metrics once per collection interval.
 func (s *Server) handleLanding(mux *http.ServeMux) {
 	var page bytes.Buffer
-	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, struct { // cannot fail: it writes to memory
-		Version          string
-		Interval         time.Duration
-		Lifecycle, Pprof bool
-	}{s.opt.Version, s.opt.Interval, s.opt.Lifecycle, s.opt.Pprof})
+	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, s.opt) // cannot fail: it writes to memory
 	mux.Handle("GET /{$}", asset("text/html; charset=utf-8", page.Bytes()))
 	mux.Handle("GET /landing/style.css", asset("text/css; charset=utf-8", style))
 	mux.Handle("GET /landing/page.js", asset("text/javascript; charset=utf-8", script))

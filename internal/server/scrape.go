@@ -14,7 +14,7 @@ import (
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	s.scrapes.inFlight.Inc()
 	defer s.scrapes.inFlight.Dec()
-	p, why := s.page()
+	p, why := s.currentPage()
 	if p == nil {
 		s.scrapes.refused.Inc()
 		tryLater(w, why)
@@ -34,13 +34,12 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	h["Content-Length"] = length.of(len(body))
 	s.scrapes.served.Inc()
 	if r.Method != http.MethodHead {
-		// the client may have disconnected
-		_, _ = w.Write(body)
+		_, _ = w.Write(body) // the client may have disconnected
 	}
 }
 
-// page returns the current page, or why there is none.
-func (s *Server) page() (*exposition.Page, string) {
+// currentPage returns the current page, or why there is none.
+func (s *Server) currentPage() (*exposition.Page, string) {
 	defer s.answering.Add(-1)
 	if s.answering.Add(1) > int64(s.opt.MaxRequests) && s.opt.MaxRequests > 0 {
 		return nil, "too many scrapes at once; see --web-max-requests"

@@ -96,7 +96,10 @@ type Server struct {
 
 // New returns a Server. An error is about the web configuration.
 func New(opts Options) (*Server, error) {
-	s := &Server{opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
+	s := &Server{
+		opt: opts, scrapes: newScrapeMetrics(opts.Registerer),
+		web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()},
+	}
 	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
 	apply, err := s.web.load()
 	if err == nil {
@@ -117,8 +120,8 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// errorLog logs the errors of http.Server as warnings. A TLS connection that is closed before its handshake is logged at
-// level debug, because TCP probes close every connection like that.
+// errorLog logs the errors of http.Server as warnings. A TLS connection that is closed before its handshake is logged
+// at level debug, because TCP probes close every connection like that.
 type errorLog struct{ log *slog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {
@@ -179,10 +182,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.opt.SystemdSocket {
 		s.awaitReady(ctx)
 	}
-	config := s.web.servedPath()
+	config, discard := s.web.servedPath(), slog.New(slog.DiscardHandler) // its log would repeat the addresses
 	go func() {
-		// discard its log, which would repeat the addresses
-		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(slog.DiscardHandler))
+		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, discard)
 	}()
 	for _, l := range listeners {
 		s.opt.Serving(l.Addr())
@@ -211,19 +213,22 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 			return nil, fmt.Errorf("--web-systemd-socket: %w", err)
 		}
 		if len(listeners) == 0 {
-			return nil, errors.New("--web-systemd-socket: systemd passed no socket; start the service through its .socket unit")
+			return nil, errors.New("--web-systemd-socket: systemd passed no socket; " +
+				"start the service through its .socket unit")
 		}
 		return listeners, nil
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opt.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--address %s: %w; stop what listens there, or choose another address", s.opt.Address, err)
-	} else if errors.Is(err, syscall.EACCES) {
-		return nil, fmt.Errorf("--address %s: %w; a port below 1024 needs CAP_NET_BIND_SERVICE, or choose another port", s.opt.Address, err)
-	} else if err != nil {
-		return nil, fmt.Errorf("--address %s: %w", s.opt.Address, err)
+	advice := ""
+	switch {
+	case err == nil:
+		return []net.Listener{l}, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = "; stop what listens there, or choose another address"
+	case errors.Is(err, syscall.EACCES):
+		advice = "; a port below 1024 needs CAP_NET_BIND_SERVICE, or choose another port"
 	}
-	return []net.Listener{l}, nil
+	return nil, fmt.Errorf("--address %s: %w%s", s.opt.Address, err, advice)
 }
 
 // awaitReady waits for the first cycle. A systemd socket accepts connections before the process runs, so the scrape

@@ -189,7 +189,8 @@ func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
 	verdict = OK
 	for i := range table {
 		rule := &table[i]
-		if p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read) && Severity(rule.verdict) > Severity(verdict) {
+		active := p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read)
+		if active && Severity(rule.verdict) > Severity(verdict) {
 			verdict, reason = rule.verdict, rule.reason
 		}
 	}

@@ -15,13 +15,16 @@ func Table() string {
 	b.WriteString("| verdict | reason | signal | for | memory | what it means |\n|---|---|---|---|---|---|\n")
 	for _, v := range slices.Backward(verdicts[:]) {
 		if v == Unknown {
-			fmt.Fprintf(&b, "| `%s` | `lost`, `permission`, `timeout`, … | `dcgm_exporter_entity_up` is 0 | – | – | The GPU cannot be read |\n", v)
-			fmt.Fprintf(&b, "| `%s` | `%s` | the counters file lacks `%s` | – | – | A family that the verdict needs is missing |\n",
+			fmt.Fprintf(&b, "| `%s` | `lost`, `permission`, `timeout`, … | `dcgm_exporter_entity_up` is 0 "+
+				"| – | – | The GPU cannot be read |\n", v)
+			fmt.Fprintf(&b, "| `%s` | `%s` | the counters file lacks `%s` "+
+				"| – | – | A family that the verdict needs is missing |\n",
 				v, NoCounters, strings.Join(Families(), "`, `"))
 		}
 		for i := range table {
 			if x := &table[i]; x.verdict == v {
-				fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", v, x.reason, x.signal, Span(x.after), Span(x.memory), x.what)
+				fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n",
+					v, x.reason, x.signal, Span(x.after), Span(x.memory), x.what)
 			}
 		}
 	}
@@ -54,7 +57,7 @@ func (s signal) String() string {
 		}
 		if s.label != "" {
 			operator := map[bool]string{false: "=~", true: "!~"}[s.except]
-			matcher = fmt.Sprintf("{%s%s%q}", s.label, operator, strings.ReplaceAll(strings.Join(s.values, "|"), "|", `\|`))
+			matcher = fmt.Sprintf("{%s%s%q}", s.label, operator, strings.Join(s.values, `\|`))
 		}
 		names = append(names, "`"+strings.ReplaceAll(s.family+matcher, `\\|`, `\|`)+"`")
 	}

@@ -89,7 +89,8 @@ func xids(reason, what string, classes ...catalog.XIDClass) rule {
 // list.
 func unclassifiedXIDs(reason, what string) rule {
 	r := xids(reason, what, catalog.XIDUnclassified)
-	classes := slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified })
+	isUnclassified := func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified }
+	classes := slices.DeleteFunc(catalog.XIDClasses(), isUnclassified)
 	r.signal.values, r.signal.except = xids("", "", classes...).signal.values, true
 	return r
 }
@@ -139,14 +140,16 @@ var table = [...]rule{
 		"The GPU was briefly lost"},
 	{"recovery_action", Drain, kept(atLeast(1, catalog.GetGPURecoveryAction)), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
-	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node", catalog.XIDHardware, catalog.XIDMemory),
+	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node",
+		catalog.XIDHardware, catalog.XIDMemory),
 	xids("xid_repair_failed", "A page could not be retired, or a row could not be remapped", catalog.XIDRepairFailed),
 	xids("xid_gsp", "The GPU system processor does not answer", catalog.XIDFirmware),
 	{"health_failed", Drain, health(20), 5 * time.Minute, 0,
 		"A health watch of DCGM fails with an active finding"},
 	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
 		"The GPU is not in the NVLink fabric, or has no route there"},
-	{"c2c_down", Drain, signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}, count: catalog.C2CLinkCount}, 5 * time.Minute, 0,
+	{"c2c_down", Drain,
+		signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}, count: catalog.C2CLinkCount}, 5 * time.Minute, 0,
 		"The CPU and the GPU of a superchip do not share memory"},
 	{"ecc_uncorrected", Watch, growing(catalog.ECCDBEVolTotal), 0, day,
 		"A process lost its data; the driver repairs the memory"},
@@ -162,7 +165,8 @@ var table = [...]rule{
 	unclassifiedXIDs("xid_unclassified", "The meaning of the XID is not known"),
 	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
 		"A health watch of DCGM warns with an active finding"},
-	{"fabric_degraded", Watch, fabric("degraded_bandwidth", "route_recovery", "access_timeout_recovery"), 5 * time.Minute, 0,
+	{"fabric_degraded", Watch,
+		fabric("degraded_bandwidth", "route_recovery", "access_timeout_recovery"), 5 * time.Minute, 0,
 		"The NVLink fabric is slower than it should be"},
 	{"fabric_misconfigured", Watch, fabric("not_completed", "no_cluster", "no_clique", "incorrect_system_guid",
 		"incorrect_chassis_serial", "no_partition", "insufficient_nvlinks", "incompatible_firmware", "invalid_location",
@@ -172,7 +176,9 @@ var table = [...]rule{
 		"All NVLinks of the GPU are down while another GPU has an active one"},
 	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, day,
 		"An NVLink recovered from errors"},
-	{"nvlink5_recovery", Watch, growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,
+	{"nvlink5_recovery", Watch, growing(
+		catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents,
+	), 0, day,
 		"An NVLink 5 link recovered from errors, or failed to recover"},
 	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
 		"Heat or power reduces the clocks in every interval"},
