@@ -73,14 +73,16 @@ func TestContradictedProfiling(t *testing.T) {
 		interval time.Duration // a second by default
 	}{
 		"three contradicting reads in a row": {lines: []line{
-			{utilization: 99}, {utilization: 90}, {utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
+			{utilization: 99}, {utilization: 90},
+			{utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
 		}},
 		"an idle GPU":      {lines: []line{{}, {}, {}, {}}},
 		"work starts":      {lines: []line{{}, broken, broken, {utilization: 99, engine: .5, sm: .5}}},
 		"idle in between":  {lines: []line{broken, broken, {utilization: 89}, broken, broken}},
 		"tensor pipe idle": {lines: slices.Repeat([]line{{utilization: 99, engine: .9, sm: .9}}, 4)},
 		"only one field reads 0": {lines: []line{
-			{utilization: 99, engine: .9}, {utilization: 99, engine: .9}, {utilization: 99, engine: .9, contradicted: half},
+			{utilization: 99, engine: .9}, {utilization: 99, engine: .9},
+			{utilization: 99, engine: .9, contradicted: half},
 		}},
 		"a read without utilization": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
 		"a new watch that helps": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
@@ -93,9 +95,15 @@ func TestContradictedProfiling(t *testing.T) {
 		"utilization sample is not renewed": {lines: []line{
 			broken, with(func(l *line) { l.used = 1 }), with(func(l *line) { l.used = 2 }), broken,
 		}},
-		"a longer pause between reads":                    {lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken}},
-		"utilization from before the interval":            {lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4)},
-		"interval shorter than the window of utilization": {lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond},
+		"a longer pause between reads": {
+			lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken},
+		},
+		"utilization from before the interval": {
+			lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4),
+		},
+		"interval shorter than the window of utilization": {
+			lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			interval := cmp.Or(test.interval, time.Second)
@@ -127,7 +135,8 @@ func TestContradictedProfiling(t *testing.T) {
 					t.Errorf("read %d (-want +got):\n%s", i, diff)
 				}
 				if b.InDoubt != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
-					t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v, want some: %t", i, b.InDoubt, zeros, b.Contradicted, l.contradicted != nil)
+					t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v, want some: %t",
+						i, b.InDoubt, zeros, b.Contradicted, l.contradicted != nil)
 				}
 				for f, c := range s.Columns {
 					if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
@@ -200,11 +209,8 @@ func TestWorkloadsAreNotContradicted(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(uint64(history), 23))
 		interval := []float64{1, 5, 30}[rnd.IntN(3)]
 		period := []float64{1.0 / 6, 1}[rnd.IntN(2)] // averaging period of the driver's utilization
-		top := gpu.NewTopology([]gpu.Device{
-			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
-			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1"},
-			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, Parent: 1, ParentKind: gpu.KindGPU}, GPU: 1, UUID: "MIG-7"},
-		})
+		instance := gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, Parent: 1, ParentKind: gpu.KindGPU}
+		top := gpu.NewTopology(append(gpus(2, ""), gpu.Device{Entity: instance, GPU: 1}))
 		b := snapshot.NewBuilder(top, profiledPlan(time.Duration(interval*float64(time.Second))), nil)
 		work := newTrack(rnd, 4*reads*interval)
 		phase, shift := rnd.Float64()*interval, rnd.Float64()*interval
@@ -237,7 +243,8 @@ func TestWorkloadsAreNotContradicted(t *testing.T) {
 			}
 			b.Build(snapshot.Reading{Batch: batch, Begin: date(at), Now: date(at)})
 			if b.InDoubt > 0 || b.Contradicted != nil {
-				t.Fatalf("history %d at %v: contradicted rows = %v, want none; workload %+v", history, at, b.Contradicted, work)
+				t.Fatalf("history %d at %v: contradicted rows = %v, want none; workload %+v",
+					history, at, b.Contradicted, work)
 			}
 		}
 	}
