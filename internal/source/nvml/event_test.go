@@ -27,9 +27,9 @@ func TestXIDs(t *testing.T) {
 			map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"},
 		},
 		{
-			"an XID of an instance, reported for it and its GPU",
-			[]string{"xid 1 43 9"},
-			map[string]string{"GPU 1 XID": "43", "GPU instance 109 of GPU 1 XID": "43"},
+			"an XID of an instance, reported for it and its GPU, and one of the GPU",
+			[]string{"xid 1 43 9", "xid 1 94"},
+			map[string]string{"GPU 1 XID": "43 of instance 9,94", "GPU instance 109 of GPU 1 XID": "43 of instance 9"},
 		},
 	}
 	for _, test := range tests {
@@ -50,25 +50,6 @@ func TestXIDs(t *testing.T) {
 				t.Errorf("second Read: XIDs must not be repeated (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// An XID belongs to the GPU, and names the instance that the driver reports.
-func TestXIDsNameInstance(t *testing.T) {
-	src, world := source(t, cut...)
-	s := open(t, src, planOf(t, 230))
-	world.Play(t, append(slices.Clone(cut), "xid 1 43 9", "xid 1 94")...)
-	var b gpu.Batch
-	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, x := range b.XIDs {
-		kind := s.Topology().Devices[x.Row].Entity.Kind
-		got = append(got, fmt.Sprint(kind, " ", x.Code, " ", x.OnInstance, " ", x.InstanceID))
-	}
-	if diff := cmp.Diff([]string{"GPU 43 true 9", "GPU 94 false 0"}, got); diff != "" {
-		t.Errorf("XIDs (-want +got)\n%s", diff)
 	}
 }
 

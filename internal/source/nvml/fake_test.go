@@ -111,12 +111,11 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 		found[top.Devices[x.Row].Entity.String()+" "+plan.Fields[x.Field].Name] = x.Value.String()
 	}
 	for _, x := range b.XIDs {
-		key := top.Devices[x.Row].Entity.String() + " XID"
-		if prev, ok := found[key]; ok {
-			found[key] = fmt.Sprint(prev, ",", x.Code)
-			continue
+		key, code := top.Devices[x.Row].Entity.String()+" XID", fmt.Sprint(x.Code)
+		if x.OnInstance {
+			code += fmt.Sprint(" of instance ", x.InstanceID)
 		}
-		found[key] = fmt.Sprint(x.Code)
+		found[key] = strings.TrimPrefix(found[key]+","+code, ",")
 	}
 	for _, x := range b.Peers {
 		found[top.Devices[x.Row].Entity.String()+" to "+top.Devices[x.Peer].Entity.String()] = x.Status
