@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -67,38 +66,6 @@ func TestScriptOnStandardInput(t *testing.T) {
 	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n" + script} {
 		if code, out, errOut := call(text, "lint", "-"); code != 1 || !strings.Contains(out, "drver") {
 			t.Errorf("lint of %q: exit %d, want 1 and a finding about drver\n%s%s", text, code, out, errOut)
-		}
-	}
-}
-
-// A file that is not about the operator is skipped with a note, and the exit code depends on the other files. If there
-// are no others, the exit code is 2.
-func TestSkippedInputs(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	good := write("good.yaml", "driver: {enabled: false}\ntoolkit: {enabled: false}\n")
-	bad := write("bad.yaml", "drivr: {enabled: false}\n")
-	foreign := write("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
-	for _, c := range []struct {
-		args string
-		code int
-		note string
-	}{
-		{good + " " + foreign, 0, "1 input skipped: "},
-		{bad + " " + foreign, 1, "1 input skipped: "},
-		{foreign, 2, "nothing to check"},
-		{foreign + " --fail-on never", 2, "nothing to check"},
-		{good + " " + foreign + " --fail-on never", 0, "1 input skipped: "},
-	} {
-		code, _, errOut := call("", append([]string{"lint"}, strings.Fields(c.args)...)...)
-		if code != c.code || !strings.Contains(errOut, c.note) {
-			t.Errorf("lint %s: exit %d, want %d and standard error with %q:\n%s", c.args, code, c.code, c.note, errOut)
 		}
 	}
 }

@@ -5,15 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 func TestOutMustNotBeAnInput(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "values.yaml")
 	const text = "mig: {strategy: mixed}\n"
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir := folder.Of(t, map[string]string{"values.yaml": text})
+	file := filepath.Join(dir, "values.yaml")
 	link := filepath.Join(dir, "link.yaml")
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
@@ -72,12 +71,9 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 		if code, out, _ := call(values, "lint", "-", "--version", release); code != 0 || !strings.Contains(out, release) || !strings.Contains(out, want) {
 			t.Errorf("--version %s: exit %d, want 0 and %q\n%s", release, code, want, out)
 		}
-		dir := t.TempDir()
-		for name, text := range map[string]string{"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": values} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		dir := folder.Of(t, map[string]string{
+			"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": values,
+		})
 		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
 			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, want 0 and %q\n%s", release, code, want, out)
 		}
@@ -98,18 +94,10 @@ func TestChartAddsARelease(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "note: driver.brandNew") || !strings.Contains(out, "newer than every release") {
 		t.Errorf("without --chart: exit %d, want 0 and a note about driver.brandNew\n%s", code, out)
 	}
-	dir := filepath.Join(t.TempDir(), "v27.1.0")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
+	dir := folder.Of(t, map[string]string{
 		"Chart.yaml":  "name: gpu-operator\nversion: v27.1.0\nappVersion: v27.1.0\n",
 		"values.yaml": "driver: {enabled: true, brandNew: 0, image: driver}\noperator: {image: gpu-operator}\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	if code, out, _ = call(values, "lint", "-", "--chart", dir); code != 0 || !strings.Contains(out, "no findings") || !strings.Contains(out, "v27.1.0") {
 		t.Errorf("with --chart: exit %d, want 0 and no findings for v27.1.0\n%s", code, out)
 	}

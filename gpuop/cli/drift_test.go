@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 )
 
 // gatheredDrift returns the arguments for a cluster in the testdata of package drift, and for the values that were
@@ -38,22 +39,11 @@ func TestDriftRefuses(t *testing.T) {
 		{"", []string{"drift", "--from", from, "--set", "a"}, 2, `"a" has no value`},
 		{"", []string{"drift", "--from", "no-such-folder"}, 2, "no-such-folder"},
 		{"", []string{"drift", "x"}, 2, "x"},
-		{"", []string{"drift", "--kubeconfig", kubeconfig(t, "https://127.0.0.1:1")}, 3, "cannot reach"},
+		{"", []string{"drift", "--kubeconfig", apiserver.Kubeconfig(t, "https://127.0.0.1:1")}, 3, "cannot reach"},
 	} {
 		code, out, errOut := call(c.stdin, c.args...)
 		if code != c.code || !strings.Contains(errOut, c.says) || out != "" || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%q: exit %d, want %d; standard error %q, want one line with %q; output %q, want none", c.args, code, c.code, errOut, c.says, out)
 		}
 	}
-}
-
-// kubeconfig writes a kubeconfig for the server, and returns its path.
-func kubeconfig(t *testing.T, server string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"" + server + "\"}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -19,6 +19,16 @@ func TestExplainTranscripts(t *testing.T) {
 	golden(t, "explain.txt", b.String())
 }
 
+// Several words that are not a phrase are explained one by one. An unknown word is named in the error.
+func TestExplainOfSeveralWords(t *testing.T) {
+	if code, out, errOut := call("", "explain", "unknown-key", "dead-setting"); code != 0 {
+		t.Errorf("two checks: exit %d, want 0\n%s%s", code, out, errOut)
+	}
+	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
+		t.Errorf("XID 999: exit %d, standard error %q; want 2 and an error that names XID 999", code, errOut)
+	}
+}
+
 func TestExplainAsJSON(t *testing.T) {
 	code, out, errOut := call("", "explain", "nvidia.com/mig.config.state", "-o", "json")
 	var got struct{ Result []explain.Entry }

@@ -50,17 +50,3 @@ func TestIgnoredFindings(t *testing.T) {
 		t.Errorf("--ignore unknwn-key: exit %d, standard error %q; want 2 and the suggestion unknown-key", code, errOut)
 	}
 }
-
-// explain has entries for the states and errors that new users see.
-func TestExplainKnowsSymptoms(t *testing.T) {
-	for _, word := range []string{"CrashLoopBackOff", "Init:0/1", "Init:2/4", "ImagePullBackOff", "FailedCreatePodSandBox", "FailedCreate",
-		"ContainerCreating", "OOMKilled", "XID 79", "xid=79", "Xid: 48", "unknown-key dead-setting"} {
-		args := append([]string{"explain"}, strings.Split(word, " ")...)
-		if code, out, errOut := call("", args...); code != 0 {
-			t.Errorf("explain %s: exit %d, want 0\n%s%s", word, code, out, errOut)
-		}
-	}
-	if code, _, errOut := call("", "explain", "XID", "999"); code != 2 || !strings.Contains(errOut, "XID 999") {
-		t.Errorf("explain XID 999: exit %d, standard error %q; want 2 and an error that names XID 999", code, errOut)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -186,12 +186,7 @@ func TestKubectlPlugin(t *testing.T) {
 }
 
 func TestInputs(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "b.json": `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`, "c.txt": "no: matter\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := folder.Of(t, map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "b.json": `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`, "c.txt": "no: matter\n"})
 	if code, out, _ := call("", "lint", dir); code != 1 || !strings.Contains(out, "drivr") || !strings.Contains(out, "mixd") || strings.Contains(out, "c.txt") {
 		t.Errorf("directory: exit %d, want 1 and findings in a.yaml and b.json only\n%s", code, out)
 	}
@@ -221,25 +216,15 @@ func TestLintOfGeneratedValues(t *testing.T) {
 
 // An input in which nothing can be checked is an error only if no other input was checked.
 func TestInputsWithNothingToCheck(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	clean := write("clean.yaml", "mig: {strategy: mixed}\n")
-	wrong := write("wrong.yaml", "drivr: {enabled: false}\n")
-	service := write("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
-	unknown := write("unknown.yaml", "some: {thing: else}\n")
-	empty := write("empty.yaml", "# nothing\n")
-	script := write("other.sh", "ls -l\n")
-	write("mixed/clean.yaml", "mig: {strategy: mixed}\ntoolkit: {enabled: true}\n")
-	write("mixed/service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	const foreign = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+	dir := folder.Of(t, map[string]string{
+		"clean.yaml": "mig: {strategy: mixed}\n", "wrong.yaml": "drivr: {enabled: false}\n", "service.yaml": foreign,
+		"unknown.yaml": "some: {thing: else}\n", "empty.yaml": "# nothing\n", "other.sh": "ls -l\n",
+		"mixed/clean.yaml": "mig: {strategy: mixed}\ntoolkit: {enabled: true}\n", "mixed/service.yaml": foreign,
+	})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	clean, wrong, service := at("clean.yaml"), at("wrong.yaml"), at("service.yaml")
+	unknown, empty, script := at("unknown.yaml"), at("empty.yaml"), at("other.sh")
 	for _, tt := range []struct {
 		name  string
 		args  []string
@@ -247,6 +232,7 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 		names []string
 	}{
 		{"alone", []string{service}, 2, []string{service}},
+		{"alone, with --fail-on never", []string{service, "--fail-on", "never"}, 2, []string{service}},
 		{"after a clean one", []string{clean, service}, 0, []string{service}},
 		{"before a clean one", []string{service, clean}, 0, []string{service}},
 		{"unknown kind", []string{clean, unknown}, 0, []string{unknown}},
@@ -257,7 +243,7 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 		{"two", []string{unknown, clean, service}, 0, []string{unknown, service}},
 		{"with --fail-on never", []string{clean, service, "--fail-on", "never"}, 0, []string{service}},
 		{"after a file with an error", []string{wrong, service}, 1, []string{service}},
-		{"folder with one relevant file", []string{filepath.Join(dir, "mixed")}, 0, nil},
+		{"folder with one relevant file", []string{at("mixed")}, 0, nil},
 		{"none", []string{clean}, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,8 +266,7 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 // In a folder, lint checks the templates of Helmfile, Ansible and Terraform by the extension before that of the
 // template, such as .yaml in values.yaml.j2. It skips other templates.
 func TestFolderWithTemplates(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := folder.Of(t, map[string]string{
 		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndcgm: {enabled: true}\ndrivr: {}\n",
 		"values.yml.j2":      "migManager: {enabled: true}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
 		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
@@ -289,12 +274,7 @@ func TestFolderWithTemplates(t *testing.T) {
 		"_helpers.tpl":       "{{- define \"x\" }}\n",
 		"templates/pod.yaml": "{{- if .Values.nvidia }}\na: b\n{{- end }}\n",
 		"notes.md.j2":        "# {{ title }}\n",
-	} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	code, out, errOut := call("", "lint", dir)
 	for _, want := range []string{"drivr", "cdii", "2 errors"} {
 		if !strings.Contains(out, want) {
@@ -309,18 +289,13 @@ func TestFolderWithTemplates(t *testing.T) {
 // lint checks all scripts and values in a folder, and skips the files of other programs. --fix rejects a folder with two
 // scripts.
 func TestFolderWithScripts(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := folder.Of(t, map[string]string{
 		"a.sh":        "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false\n",
 		"b.sh":        "kubectl -n gpu-operator label node n nvidia.com/mig.confg=all-1g.10gb --overwrite\n",
 		"Chart.yaml":  "apiVersion: v2\nname: a\nversion: 1.0.0\n",
 		"tasks.yaml":  "- name: a\n",
 		"values.yaml": "toolkit:\n  enabled: false\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	code, out, stderr := call("", "lint", dir)
 	if code != 1 {
 		t.Errorf("exit %d, want 1: %s", code, stderr)
@@ -341,15 +316,13 @@ func TestFolderWithScripts(t *testing.T) {
 // A file that cannot be read yields one finding, and the other files are checked. The first file is a symbolic link to
 // itself, and the second is too large.
 func TestInputsThatCannotBeRead(t *testing.T) {
-	dir := t.TempDir()
+	dir := folder.Of(t, map[string]string{
+		"a.yaml":     "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n",
+		"large.yaml": strings.Repeat("#", maxInput+1),
+	})
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.Symlink(path("loop"), path("loop")); err != nil {
 		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "large.yaml": strings.Repeat("#", maxInput+1)} {
-		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	code, out, errOut := call("", "lint", path("loop"), path("large.yaml"), path("a.yaml"))
 	for _, want := range []string{"too many levels of symbolic links", "more than 8 MiB", "drivr"} {

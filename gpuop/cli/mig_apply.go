@@ -7,14 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 )
 
-// migApply holds the flags of mig apply.
-type migApply struct{ apply, force bool }
-
 func newMIGApplyCommand(e *env) *cobra.Command {
-	var a migApply
+	var apply, force bool
 	cmd := &cobra.Command{
 		Use:   "apply NODE CONFIG",
 		Short: "Show what would block a MIG change; with --apply, start the change",
@@ -32,27 +30,22 @@ Exit codes: 0 nothing blocks the change, 1 something does, 2 bad input, 3 the cl
 		Args: exactly(2, "a node and the name of a MIG config"),
 	}
 	c := connect(cmd)
-	cmd.Flags().BoolVar(&a.apply, "apply", false, "set the label nvidia.com/mig.config on the node")
-	cmd.Flags().BoolVar(&a.force, "force", false, "set the label even if problems were found")
+	cmd.Flags().BoolVar(&apply, "apply", false, "set the label nvidia.com/mig.config on the node")
+	cmd.Flags().BoolVar(&force, "force", false, "set the label even if problems were found")
 	e.verboseFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if a.force && !a.apply {
+		if force && !apply {
 			return fmt.Errorf("%w: --force needs --apply", errUsage)
 		}
-		if a.apply && c.from != "" {
+		if apply && c.from != "" {
 			return fmt.Errorf("%w: --apply cannot be combined with --from: it needs a live cluster", errUsage)
 		}
-		return e.migApply(cmd.Context(), c, a, args[0], args[1])
+		return e.migApply(cmd.Context(), c, apply, force, args[0], args[1])
 	}
 	return cmd
 }
 
-// nodeLabeler is a cluster that can set node labels.
-type nodeLabeler interface {
-	Label(ctx context.Context, node, key, value string) error
-}
-
-func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, config string) error {
+func (e *env) migApply(ctx context.Context, c *connection, apply, force bool, node, config string) error {
 	source, err := e.source(c)
 	if err != nil {
 		return err
@@ -71,13 +64,13 @@ func (e *env) migApply(ctx context.Context, c *connection, a migApply, node, con
 		Reason: "dry run: add --apply to set the label",
 		Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
 	}
-	to, live := source.(nodeLabeler)
+	client, isLive := source.(*cluster.Client)
 	switch {
-	case !a.apply || !live:
-	case tree.AtLeast(check.Error) && !a.force:
+	case !apply || !isLive:
+	case tree.AtLeast(check.Error) && !force:
 		f.Severity, f.Reason, f.Fix = check.Error, "the label was not set because of the problems above; add --force to set it anyway", ""
 	default:
-		if err := to.Label(ctx, node, judge.LabelMIG, config); err != nil {
+		if err := client.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err
 		}
 		f.Reason, f.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node

@@ -2,15 +2,13 @@ package cli
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 func TestPreflightGoldens(t *testing.T) {
@@ -19,22 +17,7 @@ func TestPreflightGoldens(t *testing.T) {
 		if code != exitFindings || errOut != "" {
 			t.Errorf("%s: exit %d, standard error %q; want 1 and none", format, code, errOut)
 		}
-		path := filepath.Join("testdata", "preflight", format)
-		if *update {
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out != string(want) {
-			t.Errorf("%s (-want +got):\n%s", path, cmp.Diff(string(want), out))
-		}
+		golden(t, filepath.Join("preflight", format), out)
 	}
 }
 
@@ -43,10 +26,7 @@ func TestPreflightFaults(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	refused := apiserver.Kubeconfig(t, "http://127.0.0.1:1")
-	values := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(values, []byte("driver:\n  enabled: [\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	values := filepath.Join(folder.Of(t, map[string]string{"values.yaml": "driver:\n  enabled: [\n"}), "values.yaml")
 	for name, c := range map[string]struct {
 		args []string
 		code int

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
@@ -148,12 +150,9 @@ func TestOutputContainsNoSecret(t *testing.T) {
 // file keeps its secrets, because it is the user's own file.
 func TestSecretsOutsideFindings(t *testing.T) {
 	const secret = "hunterPlantedValue"
-	path := filepath.Join(t.TempDir(), "values.yaml")
 	text := "driver: {repository: registry.example.com/" + secret + "}\nextraObjects:\n" +
 		"- {apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {any: " + secret + "}}\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(folder.Of(t, map[string]string{"values.yaml": text}), "values.yaml")
 	_, out, errOut := call("", "values", "migrate", path, "--from", "v23.9")
 	if strings.Contains(errOut, secret) || strings.Count(out, secret) != 2 {
 		t.Errorf("values migrate: secrets in the file = %d, want 2; secrets in the list of changes = %d, want 0\n%s\n%s", strings.Count(out, secret), strings.Count(errOut, secret), errOut, out)
@@ -204,10 +203,7 @@ func TestDriftShowsNoSecret(t *testing.T) {
 	if data, err = yaml.Marshal(list); err != nil {
 		t.Fatal(err)
 	}
-	from := filepath.Join(t.TempDir(), "cluster.yaml")
-	if err := os.WriteFile(from, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	from := folder.Of(t, map[string]string{"cluster.yaml": string(data)})
 	const values = "toolkit: {password: plantedInValues, apiKey: other, accessToken: 270004}\n"
 	short := regexp.MustCompile("planted|27000")
 	for _, format := range []string{"text", "json"} {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -29,11 +28,6 @@ const (
 	// defaultNamespace is the namespace in NVIDIA's installation instructions.
 	defaultNamespace = "gpu-operator"
 )
-
-func (s *State) holds(k Kind) bool {
-	l, known := lists[k]
-	return known && l.known(s)
-}
 
 // Read lists each kind once, in pages; different kinds are read at slightly different times. A kind that cannot be read
 // completely is nil in the state, and listed in Missing. The error wraps ErrUnreachable if /version gets no answer or
@@ -139,12 +133,6 @@ func missing(k Kind, err error) Missing {
 	return m
 }
 
-func (r *reading) isGone() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.gone
-}
-
 // pages reads all pages of a kind into the state. After an error, the kind's list is nil. If another request found the
 // server unreachable, pages returns that error before it requests the next page.
 func (r *reading) pages(ctx context.Context, l list, namespace string) (err error) {
@@ -155,19 +143,28 @@ func (r *reading) pages(ctx context.Context, l list, namespace string) (err erro
 	}()
 	l.reset(r.state)
 	for token := ""; ; {
-		if err := r.isGone(); err != nil {
-			return err
+		r.mu.Lock()
+		gone := r.gone
+		r.mu.Unlock()
+		if gone != nil {
+			return gone
 		}
 		object := l.empty.DeepCopyObject()
 		if err := r.client.page(ctx, l, namespace, token, object); err != nil {
 			return err
 		}
-		err = meta.EachListItem(object, func(o runtime.Object) error { l.take(r.state, r.trim, o); return nil })
-		about, isList := object.(metav1.ListInterface)
-		if err != nil || !isList {
-			return fmt.Errorf("%T is not a list: %w", object, err)
+		list, err := meta.ListAccessor(object)
+		if err != nil {
+			return err
 		}
-		if token = about.GetContinue(); token == "" {
+		err = meta.EachListItem(object, func(o runtime.Object) error {
+			l.take(r.state, r.trim, o)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if token = list.GetContinue(); token == "" {
 			return nil
 		}
 	}

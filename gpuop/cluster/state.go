@@ -69,7 +69,7 @@ func (s *State) Lacks(k Kind) *Missing {
 			return &s.Missing[i]
 		}
 	}
-	if s.holds(k) {
+	if l, known := lists[k]; known && l.known(s) {
 		return nil
 	}
 	return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}

@@ -133,9 +133,6 @@ func lookup(word string) (entries []Entry) {
 var (
 	profileIn = regexp.MustCompile(`[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`)
 	computeIn = regexp.MustCompile(`^[0-9]+c\.[0-9]+g\.[0-9]+gb`)
-)
-
-var (
 	xidIn     = regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`)
 	waitingIn = regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`)
 )

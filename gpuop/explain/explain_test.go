@@ -78,6 +78,8 @@ func TestWordsThatUsersSee(t *testing.T) {
 		"validations":      "driver-ready; toolkit-ready; cuda-ready; plugin-ready",
 		"scheduling":       "must be an integer",
 		"clouds":           "EKS; AWS; AKS; Azure; GKE; GCP; gke-no-default-nvidia-gpu-device-plugin",
+		"pods":             "CrashLoopBackOff; Init:0/1; Init:2/4; ImagePullBackOff; FailedCreatePodSandBox; FailedCreate; ContainerCreating; OOMKilled",
+		"XIDs":             "XID 79; xid=79; Xid: 48",
 		"taints":           "taint; toleration; DESIRED 0; FailedScheduling",
 		"deploy labels":    "nvidia.com/gpu.deploy.operands; nvidia.com/gpu.deploy.client; nvidia.com/gpu.deploy.mig-manager; paused-for-mig-change; paused-for-driver-upgrade",
 		"upgrade":          "upgrade-required; cordon-required; wait-for-jobs-required; pod-deletion-required; drain-required; node-maintenance-required; post-maintenance-required; pod-restart-required; validation-required; uncordon-required; upgrade-done; upgrade-failed",
