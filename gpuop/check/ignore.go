@@ -58,7 +58,8 @@ var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, 
 func (r *Report) IgnoreComments(lines map[string][]string) {
 	ignores := func(line string, c *Check) bool {
 		m := ignoreComment.FindStringSubmatch(line)
-		return m != nil && slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' }), c.ID)
+		return m != nil &&
+			slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' }), c.ID)
 	}
 	r.drop(func(f Finding) bool {
 		file := lines[f.File]

@@ -18,15 +18,18 @@ type Secrets []string
 
 var (
 	// secretName matches the normalized name of a secret: lower case, without hyphens and underscores.
-	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
+	secretName = regexp.MustCompile(`passw|passphrase|token|secret|credential|` +
+		`(api|access|private|ssh|license|auth|signing|encryption|ngc|tls\.)key|` +
 		`dockerconfigjson|dockercfg|clientkeydata|(^|[._/])(auth|authorization|sig|pwd|pass)$|[a-z](passwd|pwd)$`)
 	// variableName matches environment variables that end in an abbreviation for a secret, such as REGISTRY_PASS,
 	// DB_PWD or BASIC_AUTH.
 	variableName = regexp.MustCompile(`(?i)(?:[_-](?:pass|pwd|pw|auth|pat)|(?:^|[_-])tok)$`)
 	// aboutSecret matches the normalized names of settings about a secret, such as its file or its lifetime. Their
 	// values are not secrets.
-	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|` +
-		`id|ids|mount|mode|key|keys|audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version|method|scan|scanner|scanning))$`)
+	aboutSecret = regexp.MustCompile(`(pullsecrets?|existingsecret|fromsecret|` +
+		`(name|ref|env|file|path|type|url|uri|endpoint|ttl|seconds|expiry|expiration|id|ids|mount|mode|key|keys|` +
+		`audience|enabled|create|namespace|stdin|generator|operator|username|provider|store|class|version|method|` +
+		`scan|scanner|scanning))$`)
 	// keepsKey matches names that end in "key" and are secrets, although aboutSecret matches them.
 	keepsKey = regexp.MustCompile(`(api|access|private|ssh|license|auth|signing|encryption|ngc|secret|tls\.)key$`)
 )
@@ -62,50 +65,70 @@ type place struct {
 }
 
 // secretWords lists words in lower case. The name of a secret contains at least one of them.
-var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat", "pw", "tok"}
+var secretWords = []string{"pass", "pwd", "token", "secret", "credential", "key", "auth", "dockerc", "sig", "pat", "pw",
+	"tok"}
 
 var places = []place{
 	{nil, []string{"private key"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)},
 	{nil, []string{"bearer "}, regexp.MustCompile(`(?i)\bBearer ([A-Za-z0-9._~+/=-]{8,})`)},
 	{nil, []string{"basic "}, regexp.MustCompile(`\b[Bb]asic ([A-Za-z0-9+/]{16,}={0,2})`)},
 	{nil, []string{"hook"}, regexp.MustCompile(`://[^\s/"']*hooks?\.[^\s/"']+/([^\s"'?]+)`)},
-	{nil, []string{"authorization"}, regexp.MustCompile(`(?i)\bauthorization["']?[:=][ \t]*["']?(?:basic|token|digest)[ \t]+([^\s"',;]+)`)},
+	{nil, []string{"authorization"},
+		regexp.MustCompile(`(?i)\bauthorization["']?[:=][ \t]*["']?(?:basic|token|digest)[ \t]+([^\s"',;]+)`)},
 	{nil, []string{"nvapi-", "gh", "glpat-", "xox", "hf_", "sk-", "eyj"}, regexp.MustCompile(`\b(` +
-		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
+		`(?:nvapi-|gh[opsu]_|github_pat_|glpat-|xox[abprs]-|hf_|sk-)[A-Za-z0-9_-]{16,}|` +
+		`eyJ[\w-]{8,}\.eyJ[\w-]+\.[\w-]+)`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://[^\s/@:'"]*:([^\s/@'"]+)@`)},
 	{nil, []string{"://"}, regexp.MustCompile(`://([^\s/@:'"]{16,})@`)},
 	// registries without a scheme: user:password@registry.example.com/path; the host needs a dot or a port, because
 	// image:tag@sha256:… contains no password
-	{nil, []string{"@"}, regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
+	{nil, []string{"@"},
+		regexp.MustCompile(`(?:^|[\s"'=,])[^\s/@:'"=,]+:([^\s/@:'"]+)@` +
+			`[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+|:[0-9]{1,5}(?:/|$))`)},
 	// flags: --password x, --api-key=x, --docker-password "x"
-	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` + `("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
+	{nil, secretWords,
+		regexp.MustCompile(`--([a-zA-Z][\w.-]*)(?:=|[ \t]+(?:\\\n[ \t]*)?)` +
+			`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s'"|;&-][^\s'"|;&]*)`)},
 	// flags in a list: ["--api-key", "x"]
 	{nil, secretWords, regexp.MustCompile(`--([a-zA-Z][\w.-]*)\\?["']?[ \t]*,[ \t]*\\?["']?([^\s"',\\\]]+)`)},
 	// assignments of shells, helm, Java and URLs: X_TOKEN=x, --set a.password=x, ?sig=x
-	{nil, secretWords, regexp.MustCompile(`([A-Za-z_.][\w.\[\]/-]*)=("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:\\.|[^\s'",;&|})])+)`)},
+	{nil, secretWords,
+		regexp.MustCompile(`([A-Za-z_.][\w.\[\]/-]*)=("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:\\.|[^\s'",;&|})])+)`)},
 	{nil, secretWords, regexp.MustCompile(`"([A-Za-z_.][\w.-]*)=([^"\n]+)"`)},
 	{nil, secretWords, regexp.MustCompile(`'([A-Za-z_.][\w.-]*)=([^'\n]+)'`)},
 	// mappings of YAML, JSON and HCL: a line of its own, or inside braces
 	{nil, secretWords, regexp.MustCompile(`[{,(][ \t]*["']?([A-Za-z_][\w.-]*)["']?[ \t]+=[ \t]*"((?:[^"\\\n]|\\.)*)"`)},
-	{nil, secretWords, regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?([A-Za-z_.][\w.-]*)["']?[ \t]*(?::[ \t]|=[ \t])[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s"'|>&*!#{\[][^\n#]*)`)},
+	{nil, secretWords,
+		regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?([A-Za-z_.][\w.-]*)["']?[ \t]*(?::[ \t]|=[ \t])[ \t]*` +
+			`("[^"\n]*"|'[^'\n]*'|[^\s"'|>&*!#{\[][^\n#]*)`)},
 	{nil, secretWords, regexp.MustCompile(`(?:^|[\s,{(\[])\\?["']?([A-Za-z_.][\w.-]*)\\?["']?[ \t]*:[ \t]*` +
 		`("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\\"[^"\n]*\\"|[^\s"',;|>&*!#{}\[\]()\\]+)`)},
 	// environment variables as Kubernetes writes them
-	{nil, secretWords, regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
+	{nil, secretWords,
+		regexp.MustCompile(`\bname\\?["']?\s*[:=]\s*\\?["']?([\w.-]+)\\?["']?\s*,?\s*` +
+			`\\?["']?value\\?["']?\s*[:=]\s*\\?("[^"\n]*"|'[^'\n]*'|[^\s,}#"'\\]+)`)},
 	// passwords in the arguments or the standard input of commands
-	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + arguments), []string{"-p"}, regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
-	{nil, []string{"-u", "--user", "creds", "--proxy-user"}, regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*["']?[^\s:'"=/]+:([^\s'"]+)`)},
-	{regexp.MustCompile(`\bhttps?\b[ \t]` + arguments), []string{"-a"}, regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
+	{regexp.MustCompile(`\b(?:login|sshpass|az|zip|mysql\w*|mariadb)\b` + arguments), []string{"-p"},
+		regexp.MustCompile(`(?:^|[ \t])-[pP][ \t=]*` + shellValue)},
+	{nil, []string{"-u", "--user", "creds", "--proxy-user"},
+		regexp.MustCompile(`(?:^|[ \t])(?:-[uU]|--(?:proxy-)?user|--(?:[a-z]+-)?creds)[ \t=]*` +
+			`["']?[^\s:'"=/]+:([^\s'"]+)`)},
+	{regexp.MustCompile(`\bhttps?\b[ \t]` + arguments), []string{"-a"},
+		regexp.MustCompile(`[ \t]-a[ \t]+["']?[^\s:'"=/]+:([^\s'"]+)`)},
 	{nil, []string{"pass:"}, regexp.MustCompile(`\bpass:` + shellValue)},
-	{nil, []string{"echo", "printf"}, regexp.MustCompile(`\b(?:echo|printf)(?:[ \t]+-[a-zA-Z]+|[ \t]+["']?%s(?:\\n)?["']?)*[ \t]+` + shellValue +
-		`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
+	{nil, []string{"echo", "printf"},
+		regexp.MustCompile(`\b(?:echo|printf)(?:[ \t]+-[a-zA-Z]+|[ \t]+["']?%s(?:\\n)?["']?)*[ \t]+` + shellValue +
+			`[ \t]*\|[^\n]*(?:stdin|login|secret|passw|token|base64|htpasswd)`)},
 	{nil, []string{"<<<"}, regexp.MustCompile(`(?:stdin|login|secret|passw|token|base64)[^\n]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"<<<"}, regexp.MustCompile(`\bread\b[^\n<;|&]*?[ \t]([A-Za-z_]\w*)[ \t]*<<<[ \t]*` + shellValue)},
 	{nil, []string{"stdin"}, regexp.MustCompile(`-stdin[^\n<]*<<-?[ \t]*["']?\w+["']?[^\n]*\n[ \t]*([^\n]+)`)},
 	// kubectl create secret --from-literal, whatever the key is called
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
-	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"}, regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"},
+		regexp.MustCompile(`--from-literal[ \t=]+[^\s='"]+=` + shellValue)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"},
+		regexp.MustCompile(`--from-literal[ \t=]+"[^="\n]+=([^"\n]*)"`)},
+	{regexp.MustCompile(`\bcreate[\s\\]+secret\b` + arguments), []string{"literal"},
+		regexp.MustCompile(`--from-literal[ \t=]+'[^='\n]+=([^'\n]*)'`)},
 }
 
 // secretElement matches the name of an environment variable in Helm flags: driver.env[0].name=TOKEN.
@@ -164,8 +187,9 @@ func (p *place) find(text string, visit func(start, end int)) {
 
 var (
 	// notSecret matches values that are not secrets: placeholders, booleans and ordinary words.
-	notSecret = regexp.MustCompile(`(?i)^(\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
-	numbers   = regexp.MustCompile(`^[0-9]{1,6}$`)
+	notSecret = regexp.MustCompile(`(?i)^(\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|` +
+		`true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
+	numbers = regexp.MustCompile(`^[0-9]{1,6}$`)
 )
 
 func isSecretValue(value string) bool {
@@ -202,7 +226,8 @@ func (s *Secrets) LearnYAML(data []byte) {
 	text := string(data)
 	s.Learn(text)
 	lower := strings.ToLower(text)
-	if len(data) > maxDocument || !slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }) {
+	if len(data) > maxDocument ||
+		!slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(lower, word) }) {
 		return
 	}
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -393,7 +418,8 @@ func (r *Report) Mask(s Secrets) {
 	var hasSecret bool
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &f.Evidence.Object, &f.Evidence.Text} {
+		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &f.Evidence.Object,
+			&f.Evidence.Text} {
 			*text = s.Mask(*text)
 		}
 		if f.Text != line {

@@ -56,7 +56,8 @@ func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	}
 	for _, b := range r.branches() {
 		for _, f := range b.findings {
-			isFirst := first != nil && f.Check == first.Check && f.Subject == first.Subject && slices.Contains(b.nodes, first.Node)
+			isFirst := first != nil && f.Check == first.Check && f.Subject == first.Subject &&
+				slices.Contains(b.nodes, first.Node)
 			isFirst = isFirst || first != nil && f == *first
 			if !isFirst && (verbose || f.Severity != OK) {
 				r.writeFinding(out, style, f, f.objectPlace(b.heading()))
@@ -155,7 +156,8 @@ func writeSource(out *bufio.Writer, style Style, f Finding) {
 	if at := f.Column - 1; at >= 0 && at < len(text) {
 		word := len(text[at:]) - len(strings.TrimLeftFunc(text[at:], inWord))
 		fmt.Fprintf(out, "  %s %s%s\n", style.Dim(strings.Repeat(" ", len(number))+" |"),
-			strings.Repeat(" ", utf8.RuneCountInString(text[:at])), style.Green("^"+strings.Repeat("~", max(word-1, 0))))
+			strings.Repeat(" ", utf8.RuneCountInString(text[:at])),
+			style.Green("^"+strings.Repeat("~", max(word-1, 0))))
 	}
 }
 

@@ -27,7 +27,8 @@ func connect(cmd *cobra.Command) *connection {
 	flags.StringVar(&c.context, "context", "", "kubeconfig `context` (default: the current context)")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace` (default: detected)")
 	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
-	flags.StringVar(&c.from, "from", "", "check a `folder` of must-gather.sh or kubectl get -o yaml files instead of a live cluster")
+	flags.StringVar(&c.from, "from", "",
+		"check a `folder` of must-gather.sh or kubectl get -o yaml files instead of a live cluster")
 	return c
 }
 

@@ -64,7 +64,8 @@ func writeEntries(w io.Writer, style check.Style, entries []explain.Entry) {
 			wrap(w, "  ", "  ", entry.Meaning)
 		}
 		for _, line := range [][2]string{
-			{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source}, {"also", strings.Join(entry.Words[1:], ", ")},
+			{"written by", entry.Writer}, {"read by", entry.Reader}, {"documented", entry.Source},
+			{"also", strings.Join(entry.Words[1:], ", ")},
 			{"since", entry.Since}, {"default", strings.Join(entry.Defaults, ", ")}, {"instead", entry.Instead},
 		} {
 			if line[1] != "" {

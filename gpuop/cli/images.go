@@ -15,12 +15,10 @@ import (
 
 func newImagesCommand(e *env) *cobra.Command {
 	var (
-		version string
-		sets    []string
-		nodes   images.Nodes
-		long    bool
-		all     bool
-		ask     bool
+		version        string
+		sets           []string
+		nodes          images.Nodes
+		long, all, ask bool
 	)
 	cmd := &cobra.Command{
 		Use:   "images [VALUES]",
@@ -32,7 +30,8 @@ kernel (--kernel) as well. If the name of an image is not certain, a note on sta
 --check asks the registries whether the images exist, with the credentials of docker login. It downloads nothing. The
 exit code is 1 if an image is missing or its registry could not be asked.`,
 		Example: `  gpuop images values.yaml --os ubuntu24.04
-  gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 --os ubuntu24.04 --kernel 6.8.0-60-generic
+  gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 ` +
+			`--os ubuntu24.04 --kernel 6.8.0-60-generic
   gpuop images values.yaml --os ubuntu24.04 --check
   gpuop images values.yaml --os rhel9.6 | xargs -n1 -I{} skopeo copy docker://{} docker://registry.example.com/{}`,
 		Args: cobra.MaximumNArgs(1),
@@ -55,8 +54,7 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 				return err
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
-				findings = append(findings, check.Finding{Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
-					Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside the chart are not listed"})
+				findings = append(findings, outsideChart)
 			}
 			a := imagesAnswer(list, findings, long)
 			if ask && !a.Report.AtLeast(check.Error) {
@@ -68,12 +66,20 @@ exit code is 1 if an image is missing or its registry could not be asked.`,
 	flags := cmd.Flags()
 	flags.StringVar(&version, "version", "latest", "chart `release`")
 	flags.StringArrayVar(&sets, "set", nil, "override a value: `key=value`; may be repeated")
-	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
-	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
+	flags.StringSliceVar(&nodes.Systems, "os", nil,
+		"operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
+	flags.StringSliceVar(&nodes.Kernels, "kernel", nil,
+		"`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
 	flags.BoolVar(&all, "all", false, "also list the images of disabled operands")
 	flags.BoolVar(&ask, "check", false, "ask the registries whether the images exist")
 	flags.BoolVarP(&long, "long", "l", false, "print the operand before each image")
 	return cmd
+}
+
+// outsideChart is the note that NVIDIADrivers select the driver images.
+var outsideChart = check.Finding{
+	Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
+	Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside the chart are not listed",
 }
 
 // imagesAnswer lists the images. Images that are uncertain for the same reason share one note. If there is a finding of
@@ -126,7 +132,8 @@ func (a *answer) checkImages(list []images.Checked, long bool) {
 		case images.Unknown:
 			a.Fail = true
 			if i.Note == "" { // otherwise the note says why
-				a.Report.Add(check.Finding{Check: imageUnchecked, Severity: check.Unknown, Subject: i.Name, Reason: i.Why})
+				a.Report.Add(check.Finding{Check: imageUnchecked, Severity: check.Unknown, Subject: i.Name,
+					Reason: i.Why})
 			}
 		}
 	}

@@ -33,12 +33,14 @@ If nothing could be checked, the exit code is 2. Otherwise a note counts the ski
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
-  gpuop lint --version v25.3 --command 'helm upgrade gpu-operator nvidia/gpu-operator -f values.yaml --set mig.strategy=mixed'
+  gpuop lint --version v25.3 --command 'helm upgrade gpu-operator nvidia/gpu-operator -f values.yaml ` +
+			`--set mig.strategy=mixed'
   kubectl get clusterpolicy -o yaml | gpuop lint -`,
 		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.options.Version, "version", "", "chart `release` to check against (default: the command's --version, else the newest)")
+	flags.StringVar(&o.options.Version, "version", "",
+		"chart `release` to check against (default: the command's --version, else the newest)")
 	flags.StringVarP(&o.options.Command, "command", "c", "", "check this shell `text`; - for standard input")
 	flags.BoolVar(&o.fix, "fix", false, "print the corrected command, and findings to standard error")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
@@ -127,7 +129,8 @@ func (e *env) reportUnchecked(o *lintFlags, result *lint.Result, answered error)
 		}
 	}
 	text := check.OneLine(strings.Join(skipped[:min(len(skipped), 5)], ", "))
-	others := check.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings), func(f check.Finding) bool { return unread[f.File] })}
+	others := check.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings),
+		func(f check.Finding) bool { return unread[f.File] })}
 	switch {
 	case len(skipped) == 0:
 		return answered
@@ -191,7 +194,8 @@ func (e *env) fixed(o *lintFlags, result *lint.Result) error {
 		fmt.Fprintln(e.Err, "note: passwords and tokens are masked; add --show-secrets to print them")
 	}
 	return e.answer(answer{
-		Report: result.Report, Document: true, KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text}, Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
+		Report: result.Report, Document: true, KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text},
+		Text: literal([]byte(strings.TrimRight(text, "\n") + "\n")),
 	})
 }
 
@@ -230,20 +234,24 @@ func (e *env) sources(o *lintFlags, args []string) error {
 			case errors.Is(err, errInputsTooLarge) && found:
 				left := check.Count(len(paths)-len(names)+1, "file")
 				o.unread = append(o.unread, check.Finding{Check: notRead, Severity: check.Note, File: arg,
-					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err), Fix: "check its subfolders one at a time"})
+					Reason: fmt.Sprintf("%s not checked, from %s on: %s", left, name, err),
+					Fix:    "check its subfolders one at a time"})
 				break reading
 			case err != nil:
-				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " + err.Error()}
+				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " +
+					err.Error()}
 				if found {
 					f.Severity = check.Note // the file was found in a directory
 				}
 				o.unread = append(o.unread, f)
 			case script && o.fix && o.options.Command != "":
-				return fmt.Errorf("%w: --fix corrects one script at a time: run it for %s, then for each of the others", errUsage, cmp.Or(o.script, name))
+				return fmt.Errorf("%w: --fix corrects one script at a time: run it for %s, then for each of the others",
+					errUsage, cmp.Or(o.script, name))
 			case script && o.fix:
 				o.options.Command, o.script = string(data), name
 			default:
-				o.options.Files = append(o.options.Files, lint.Input{Name: name, Data: data, Found: found, Script: script})
+				o.options.Files = append(o.options.Files,
+					lint.Input{Name: name, Data: data, Found: found, Script: script})
 			}
 			if found {
 				o.folders[path] = arg

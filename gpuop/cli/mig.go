@@ -16,7 +16,8 @@ func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
 		Short: "Plan and apply MIG partitions",
-		Long: `mig works without a GPU: it lists the MIG instances that fit on a board. On a cluster, mig apply shows what blocks a
+		Long: `mig works without a GPU: it lists the MIG instances that fit on a board. ` +
+			`On a cluster, mig apply shows what blocks a
 MIG change, and makes the change. To predict what a node will offer, use gpuop node predict. To check a config file of
 the MIG manager, use gpuop lint.`,
 		Args: cobra.NoArgs,
@@ -64,7 +65,9 @@ func allBoards() answer {
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(w, style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements come from a driver's output; assumed ones are derived."))
+		_, err := fmt.Fprintln(w,
+			style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements come from a driver's output; "+
+				"assumed ones are derived."))
 		return err
 	}}
 }
@@ -77,8 +80,10 @@ func oneBoard(b mig.Board) answer {
 		result.Maximal = append(result.Maximal, r.String())
 	}
 	return answer{Data: result, Text: func(w io.Writer, style check.Style) error {
-		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
-		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)", "RESOURCE (mixed)"}}
+		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n",
+			style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
+		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)",
+			"RESOURCE (mixed)"}}
 		for _, p := range b.Profiles {
 			sms := "?"
 			if p.SMs > 0 {
@@ -86,14 +91,17 @@ func oneBoard(b mig.Board) answer {
 			}
 			rows = append(rows, []string{
 				p.Name, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
-				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), mig.ConfigName(p.Name), mig.ResourceName(p.Name),
+				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), mig.ConfigName(p.Name),
+				mig.ResourceName(p.Name),
 			})
 		}
 		if err := table(w, rows); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "\n%d complete layouts of standard profiles:\n  %s\n", len(result.Maximal), strings.Join(result.Maximal, "\n  "))
-		_, err := fmt.Fprintf(w, "\nall-balanced means %s here.\n\n%s\n", result.Balanced, style.Dim("placements "+b.Evidence+": "+b.Source))
+		fmt.Fprintf(w, "\n%d complete layouts of standard profiles:\n  %s\n",
+			len(result.Maximal), strings.Join(result.Maximal, "\n  "))
+		_, err := fmt.Fprintf(w, "\nall-balanced means %s here.\n\n%s\n",
+			result.Balanced, style.Dim("placements "+b.Evidence+": "+b.Source))
 		return err
 	}}
 }
@@ -158,6 +166,7 @@ func assumed(b mig.Board) check.Report {
 	}
 	return check.Report{Findings: []check.Finding{{
 		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
-		Reason: "the placements of this board are derived from other boards; nvidia-smi mig -lgipp prints the actual ones",
+		Reason: "the placements of this board are derived from other boards; " +
+			"nvidia-smi mig -lgipp prints the actual ones",
 	}}}
 }

@@ -68,7 +68,8 @@ func (e *env) migApply(ctx context.Context, c *connection, apply, force bool, no
 	switch {
 	case !apply || !isLive:
 	case tree.AtLeast(check.Error) && !force:
-		f.Severity, f.Reason, f.Fix = check.Error, "the label was not set because of the problems above; add --force to set it anyway", ""
+		f.Severity, f.Reason, f.Fix = check.Error,
+			"the label was not set because of the problems above; add --force to set it anyway", ""
 	default:
 		if err := client.Label(ctx, node, judge.LabelMIG, config); err != nil {
 			return err

@@ -104,7 +104,8 @@ func (e *env) notAnInput() error {
 	}
 	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
 		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%w: --out %s would overwrite the input %s: choose another file", errUsage, e.outPath, path)
+			return fmt.Errorf("%w: --out %s would overwrite the input %s: choose another file",
+				errUsage, e.outPath, path)
 		}
 	}
 	return nil

@@ -47,10 +47,12 @@ sharing config that is not in a ConfigMap is named after its file.`,
 	flags := cmd.Flags()
 	flags.StringVar(&p.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the label nvidia.com/gpu.product")
 	flags.IntVar(&p.count, "gpus", 1, "`number` of GPUs of the node")
-	flags.StringVar(&p.nodeFile, "node", "", "a `file` with the output of kubectl get node NAME -o json; - for standard input")
+	flags.StringVar(&p.nodeFile, "node", "",
+		"a `file` with the output of kubectl get node NAME -o json; - for standard input")
 	flags.StringVarP(&p.file, "file", "f", "", "a device-plugin or MIG config `file`; - for standard input")
 	flags.StringVar(&p.config, "config", "", "the `name` of the config that the node gets")
-	flags.StringVar(&p.strategy, "strategy", "", "MIG `strategy`: none, single, mixed (default: the node's label, or single)")
+	flags.StringVar(&p.strategy, "strategy", "",
+		"MIG `strategy`: none, single, mixed (default: the node's label, or single)")
 	return cmd
 }
 
@@ -192,7 +194,8 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 		var known bool
 		if named, known = config.Config(f.config); !known {
 			return nil, fmt.Errorf("%s: %w %q: it has %s",
-				inputName(f.file), mig.ErrUnknownConfig, f.config, cmp.Or(strings.Join(config.Names(), ", "), "no config"))
+				inputName(f.file), mig.ErrUnknownConfig, f.config,
+				cmp.Or(strings.Join(config.Names(), ", "), "no config"))
 		}
 		p.about = " of " + inputName(f.file)
 	}
@@ -216,7 +219,8 @@ func (p *prediction) write(w io.Writer, style check.Style) error {
 	fmt.Fprintln(w, style.Bold(p.headline))
 	switch {
 	case p.noPlugin:
-		_, err := fmt.Fprintln(w, style.Red("the device plugin will not start with this config: no GPU will be allocatable"))
+		_, err := fmt.Fprintln(w,
+			style.Red("the device plugin will not start with this config: no GPU will be allocatable"))
 		return err
 	case p.Config == "":
 		_, err := fmt.Fprintln(w, "the node gets an empty config: nothing changes")
@@ -298,7 +302,8 @@ func (f *predictFlags) read(e *env) (n *corev1.Node, gpus []mig.GPU, findings []
 			return nil, nil, nil, fmt.Errorf("%s: %w; specify them with --gpu and --gpus", inputName(f.nodeFile), err)
 		}
 	default:
-		return nil, nil, nil, fmt.Errorf("%w: specify the GPUs with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
+		return nil, nil, nil,
+			fmt.Errorf("%w: specify the GPUs with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
 	}
 	return n, gpus, findings, nil
 }

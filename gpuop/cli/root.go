@@ -86,17 +86,9 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 	}
 }
 
-func newRoot(e *env, calledBy string) *cobra.Command {
-	name := strings.TrimSuffix(filepath.Base(calledBy), ".exe")
-	display := name
-	if plugin, found := strings.CutPrefix(name, "kubectl-"); found {
-		display = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
-	}
-	root := &cobra.Command{
-		Use:         "gpuop",
-		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
-		Short:       "Check GPU Operator values, manifests, clusters and nodes",
-		Long: `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, and writes correct values and commands.
+// overview is the help of gpuop itself.
+const overview = `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, ` +
+	`and writes correct values and commands.
 What do you have at hand?
 
   a file or a command, before it is applied      gpuop lint FILE…, gpuop images VALUES, gpuop values migrate VALUES
@@ -112,7 +104,19 @@ What do you have at hand?
 gpuop is read-only, except for mig apply --apply, which sets one node label, and --out, which writes a file.
 
 Exit codes: 0 no finding of severity --fail-on or worse; 1 such a finding, or a timeout; 2 invalid input, or nothing
-to check; 3 the cluster does not answer.`,
+to check; 3 the cluster does not answer.`
+
+func newRoot(e *env, calledBy string) *cobra.Command {
+	name := strings.TrimSuffix(filepath.Base(calledBy), ".exe")
+	display := name
+	if plugin, found := strings.CutPrefix(name, "kubectl-"); found {
+		display = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	root := &cobra.Command{
+		Use:           "gpuop",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: display},
+		Short:         "Check GPU Operator values, manifests, clusters and nodes",
+		Long:          overview,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -133,10 +137,13 @@ to check; 3 the cluster does not answer.`,
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
-	flags.StringArrayVar(&e.charts, "chart", nil, "add a release: the `folder` or archive that helm pull wrote; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "", "exit 1 on this `severity` or worse: error, warning, note, never (default: error; for clusters warning)")
+	flags.StringArrayVar(&e.charts, "chart", nil,
+		"add a release: the `folder` or archive that helm pull wrote; may be repeated")
+	flags.StringVar(&e.failOn, "fail-on", "",
+		"exit 1 on this `severity` or worse: error, warning, note, never (default: error; for clusters warning)")
 	flags.StringArrayVar(&e.ignore, "ignore", nil, "ignore findings of a `check[:subject]`; may be repeated")
-	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before you apply:"}, &cobra.Group{ID: "running", Title: "On a running cluster or node:"})
+	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before you apply:"},
+		&cobra.Group{ID: "running", Title: "On a running cluster or node:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group
@@ -178,7 +185,8 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		if len(args) == n {
 			return nil
 		}
-		return fmt.Errorf("%w: expected %s, got %s (see %s --help)", errUsage, what, check.Count(len(args), "argument"), cmd.CommandPath())
+		return fmt.Errorf("%w: expected %s, got %s (see %s --help)",
+			errUsage, what, check.Count(len(args), "argument"), cmd.CommandPath())
 	}
 }
 

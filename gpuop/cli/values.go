@@ -43,8 +43,9 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen PLATFORM [FEATURE…]",
 		Short: "Write a values file and the helm command for a platform and features",
-		Long: "gen writes a values file with the reason for each value. Comments at the top contain the helm command\n" +
-			"and the steps before and after it.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
+		Long: "gen writes a values file with the reason for each value. " +
+			"Comments at the top contain the helm command\nand the steps before and after it.\n\n" +
+			"Platforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
 		Example: `  gpuop values gen eks time-slicing=4 --out values.yaml
   gpuop values gen generic gds rdma=host-mofed mig-mixed
   gpuop values gen air-gapped --registry registry.example.com:5000/nvidia-mirror --pull-secret registry-key`,
@@ -68,7 +69,8 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			judged, err := lint.Lint(lint.Options{Table: e.table, Version: plan.Version.String(), Files: []lint.Input{{Name: file, Data: text}}})
+			judged, err := lint.Lint(lint.Options{Table: e.table, Version: plan.Version.String(),
+				Files: []lint.Input{{Name: file, Data: text}}})
 			if err != nil {
 				return err
 			}
@@ -86,7 +88,8 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	flags.StringVar(&version, "version", "latest", "chart `release` to write for")
 	flags.StringVar(&request.Registry, "registry", "", "private `registry` for all images, with an optional path")
 	flags.StringVar(&request.PullSecret, "pull-secret", "", "`name` of the Secret for that registry")
-	flags.StringVar(&request.Exporter, "exporter-image", values.ExporterImage, "`image` of the exporter feature, with its tag")
+	flags.StringVar(&request.Exporter, "exporter-image",
+		values.ExporterImage, "`image` of the exporter feature, with its tag")
 	return cmd
 }
 
@@ -148,7 +151,8 @@ The exit code is 1 if a setting was dropped, has a new effect, or has an error.`
 			}
 			m, err := values.Migrate(e.table, inputName(args[0]), data, a, b, downgrade)
 			if errors.Is(err, values.ErrDowngrade) {
-				return fmt.Errorf("%w: add --downgrade to allow it; the custom resources of %s stay in the cluster", err, a)
+				return fmt.Errorf("%w: add --downgrade to allow it; the custom resources of %s stay in the cluster",
+					err, a)
 			}
 			if err != nil {
 				return err
@@ -156,7 +160,8 @@ The exit code is 1 if a setting was dropped, has a new effect, or has an error.`
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report,
+				Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

@@ -71,20 +71,23 @@ be reached.`,
 		return e.answer(answer{Report: r})
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until everything is ready, and print changes")
-	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute, "timeout for --wait; when it expires, the exit code is 1")
+	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute,
+		"timeout for --wait; when it expires, the exit code is 1")
 	cmd.Flags().StringVar(&node, "node", "", "show only the findings of this `node`")
 	e.verboseFlag(cmd)
 	return cmd
 }
 
-// ofNode keeps the findings about the named node, and those about kinds that could not be read. If none is left although
-// the nodes were read, it returns an error that says whether the node exists. Without a name, it keeps all findings.
+// ofNode keeps the findings about the named node, and those about kinds that could not be read. If none is left
+// although the nodes were read, it returns an error that says whether the node exists. Without a name, it keeps all
+// findings.
 func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Finding, error) {
 	if name == "" {
 		return findings, nil
 	}
 	findings = slices.DeleteFunc(findings, func(f check.Finding) bool {
-		return f.Node != name && !slices.Contains(strings.Split(f.Nodes, ", "), name) && (f.Node != "" || f.Check != judge.NotRead)
+		return f.Node != name && !slices.Contains(strings.Split(f.Nodes, ", "), name) &&
+			(f.Node != "" || f.Check != judge.NotRead)
 	})
 	if len(findings) > 0 || s.Lacks(cluster.Nodes) != nil {
 		return findings, nil

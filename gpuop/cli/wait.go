@@ -104,7 +104,8 @@ func (e *env) waited(
 		switch {
 		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
 			// the API server may be back soon, so keep trying
-			return []check.Finding{{Check: noServer, Severity: check.Error, Subject: "the API server", Reason: err.Error()}}, false, nil
+			return []check.Finding{{Check: noServer, Severity: check.Error, Subject: "the API server",
+				Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err
 		}

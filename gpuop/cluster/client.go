@@ -110,7 +110,8 @@ func Open(opt Options) (*Client, error) {
 func load(opt Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = opt.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: opt.Context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: opt.Context})
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
@@ -119,22 +120,26 @@ func load(opt Options) (*rest.Config, error) {
 	known := slices.Sorted(maps.Keys(raw.Contexts))
 	switch {
 	case opt.Context != "" && len(known) == 0:
-		return nil, fmt.Errorf("%w: no kubeconfig with the context %q at %s: set --kubeconfig or KUBECONFIG", ErrInput, opt.Context, where)
+		return nil, fmt.Errorf("%w: no kubeconfig with the context %q at %s: set --kubeconfig or KUBECONFIG",
+			ErrInput, opt.Context, where)
 	case opt.Context != "" && raw.Contexts[opt.Context] == nil:
 		hint := ""
 		if near := check.Nearest(opt.Context, known); near != "" {
 			hint = fmt.Sprintf(", did you mean %q?", near)
 		}
-		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (available: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (available: %s)",
+			ErrInput, opt.Context, hint, strings.Join(known, ", "))
 	}
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		if len(known) > 0 {
-			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: choose one with --context (available: %s)", ErrInput, where,
+			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: "+
+				"choose one with --context (available: %s)", ErrInput, where,
 				strings.Join(known, ", "))
 		}
-		return nil, fmt.Errorf("%w: no kubeconfig at %s: set --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
+		return nil, fmt.Errorf("%w: no kubeconfig at %s: set --kubeconfig or KUBECONFIG, or read a folder with --from",
+			ErrInput, where)
 	case err != nil:
 		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
 	}
@@ -175,7 +180,8 @@ func (c *Client) version(ctx context.Context) (string, error) {
 	}
 	var info version.Info
 	if err := json.Unmarshal(body, &info); err != nil {
-		return "", fmt.Errorf("%w: %s is not a Kubernetes API server: invalid response to /version: %w", ErrUnreachable, c.Server(), err)
+		return "", fmt.Errorf("%w: %s is not a Kubernetes API server: invalid response to /version: %w",
+			ErrUnreachable, c.Server(), err)
 	}
 	return info.GitVersion, nil
 }
@@ -235,7 +241,8 @@ func (c *Client) Label(ctx context.Context, node, key, value string) error {
 	if err != nil {
 		return err
 	}
-	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager", "gpuop").Body(patch)
+	request := c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).Param("fieldManager",
+		"gpuop").Body(patch)
 	limited, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	err = request.Do(limited).Error()

@@ -57,15 +57,16 @@ func OpenFolder(path string) (*Folder, error) {
 // only if its name does not say which kind it contains. Errors wrap ErrInput or are ctx.Err().
 func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 	g := &gathering{
-		state: &State{Title: f.path, DriverLogs: map[string]string{}}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
+		state: &State{Title: f.path, DriverLogs: map[string]string{}}, trim: newTrimmer(f.ManagedFields),
+		files: map[Kind]string{}, partial: map[Kind]string{},
 		broken: map[Kind]string{}, seen: map[string]bool{},
 	}
 	if err := g.walk(ctx, f.root); err != nil {
 		return nil, err
 	}
 	if len(g.files) == 0 && len(g.broken) == 0 {
-		return nil, fmt.Errorf("%w: %s contains no Kubernetes objects: expected the output of NVIDIA's must-gather.sh, "+
-			"or files of kubectl get -o yaml", ErrInput, f.path)
+		return nil, fmt.Errorf("%w: %s contains no Kubernetes objects: "+
+			"expected the output of NVIDIA's must-gather.sh, or files of kubectl get -o yaml", ErrInput, f.path)
 	}
 	return g.finish(kinds), nil
 }
@@ -187,7 +188,8 @@ func (g *gathering) documents(name string, data []byte) error {
 			err = g.object(root, name)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %s", name, strings.TrimPrefix(firstLine(err), "error converting YAML to JSON: yaml: "))
+			return fmt.Errorf("%s: %s", name,
+				strings.TrimPrefix(firstLine(err), "error converting YAML to JSON: yaml: "))
 		}
 	}
 }
@@ -287,7 +289,8 @@ func (g *gathering) describedNodes(name string, data []byte) {
 		text := data[start[0]:end]
 		n, ok := node.Described(text)
 		if !ok {
-			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node is incomplete", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
+			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node is incomplete",
+				name, 1+bytes.Count(data[:start[0]], []byte("\n")))
 			continue
 		}
 		if g.seen[string(Nodes)+" /"+n.Name] {
@@ -297,7 +300,8 @@ func (g *gathering) describedNodes(name string, data []byte) {
 		n.Spec.Unschedulable = describedCordon.Match(text)
 		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
 			var err error
-			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
+			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]),
+				Reason: string(m[5])}
 			c.LastHeartbeatTime.Time, err = time.Parse(time.RFC1123Z, string(m[3]))
 			g.addTime(c.LastHeartbeatTime.Time, err)
 			c.LastTransitionTime.Time, _ = time.Parse(time.RFC1123Z, string(m[4]))
@@ -314,8 +318,9 @@ var (
 	describedNamespace = regexp.MustCompile(`(?m)^Namespace:\s+(\S+)`)
 	describedEvents    = regexp.MustCompile(`(?ms)^Events:\s*$(.*)`)
 	// describedEvent matches a warning: reason, age, source and message.
-	describedEvent = regexp.MustCompile(`(?m)^\s+Warning\s+(\S+)\s+((?:\d+[dhms])+)(?:\s+\(x\d+ over [^)]*\))?\s+(\S+)\s+(.*)$`)
-	ageUnit        = regexp.MustCompile(`(\d+)([dhms])`)
+	describedEvent = regexp.MustCompile(`(?m)^\s+Warning\s+(\S+)\s+((?:\d+[dhms])+)` +
+		`(?:\s+\(x\d+ over [^)]*\))?\s+(\S+)\s+(.*)$`)
+	ageUnit = regexp.MustCompile(`(\d+)([dhms])`)
 )
 
 // describedEvents reads the warnings in the output of kubectl describe. must-gather.sh writes the operands' events only
@@ -333,7 +338,8 @@ func (g *gathering) describedEvents(name, kind string, data []byte) {
 			object.Namespace = string(m[1])
 		}
 		for n, m := range describedEvent.FindAllSubmatch(events[1], -1) {
-			e := corev1.Event{InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: string(m[1]), Message: string(m[4])}
+			e := corev1.Event{InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: string(m[1]),
+				Message: string(m[4])}
 			e.Name, e.Source.Component = fmt.Sprintf("%s.%d", object.Name, n), string(m[3])
 			g.described = append(g.described, describedWarning{e, ageOf(string(m[2]))})
 			g.files[Events] = cmp.Or(g.files[Events], name)

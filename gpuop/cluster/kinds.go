@@ -87,7 +87,8 @@ func object[T any, P interface {
 
 // custom returns the list for one of the operator's custom resources.
 func custom(kind, files, path string, field func(*State) *[]unstructured.Unstructured) list {
-	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field, object[unstructured.Unstructured])
+	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field,
+		object[unstructured.Unstructured])
 	l.accept = runtime.ContentTypeJSON
 	return l
 }
@@ -98,13 +99,15 @@ var lists = func() map[Kind]list {
 			func(s *State) *[]corev1.Node { return &s.Nodes }, (*trimmer).node),
 		Pods: builtIn("Pod", "gpu_operand_pods gpu_operator_pod pods pod", "/api/v1/pods", &corev1.PodList{},
 			func(s *State) *[]corev1.Pod { return &s.Pods }, (*trimmer).pod),
-		DaemonSets: builtIn("apps/DaemonSet", "gpu_operand_ds daemonsets ds", "/apis/apps/v1/daemonsets", &appsv1.DaemonSetList{},
+		DaemonSets: builtIn("apps/DaemonSet", "gpu_operand_ds daemonsets ds", "/apis/apps/v1/daemonsets",
+			&appsv1.DaemonSetList{},
 			func(s *State) *[]appsv1.DaemonSet { return &s.DaemonSets }, object[appsv1.DaemonSet]),
 		ConfigMaps: builtIn("ConfigMap", "configmaps cm", "/api/v1/namespaces/%s/configmaps", &corev1.ConfigMapList{},
 			func(s *State) *[]corev1.ConfigMap { return &s.ConfigMaps }, (*trimmer).configMap),
 		Namespaces: builtIn("Namespace", "namespaces ns", "/api/v1/namespaces", &corev1.NamespaceList{},
 			func(s *State) *[]corev1.Namespace { return &s.Namespaces }, object[corev1.Namespace]),
-		Quotas: builtIn("ResourceQuota", "resourcequotas quotas", "/api/v1/namespaces/%s/resourcequotas", &corev1.ResourceQuotaList{},
+		Quotas: builtIn("ResourceQuota", "resourcequotas quotas", "/api/v1/namespaces/%s/resourcequotas",
+			&corev1.ResourceQuotaList{},
 			func(s *State) *[]corev1.ResourceQuota { return &s.Quotas }, object[corev1.ResourceQuota]),
 		Secrets: builtIn("Secret", "secrets", "/api/v1/namespaces/%s/secrets", &corev1.SecretList{},
 			func(s *State) *[]corev1.Secret { return &s.Secrets }, object[corev1.Secret]),
@@ -127,7 +130,8 @@ var lists = func() map[Kind]list {
 	}
 	// read only the metadata, because a CRD can be 1 MiB; the schemas of the operator's CRDs are read afterwards
 	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
-	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
+	change(Secrets,
+		func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
 	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
 	return all
 }()

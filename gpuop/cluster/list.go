@@ -128,7 +128,8 @@ func missing(k Kind, err error) Missing {
 	case apierrors.IsForbidden(err):
 		m.Why = Forbidden
 	case apierrors.IsNotFound(err):
-		m.Why, m.Detail = Absent, "the cluster does not serve "+string(k)+": its CustomResourceDefinition is not installed"
+		m.Why, m.Detail = Absent,
+			"the cluster does not serve "+string(k)+": its CustomResourceDefinition is not installed"
 	}
 	return m
 }

@@ -23,7 +23,8 @@ func (s *State) Policies() []*unstructured.Unstructured {
 		return 0
 	}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int {
-		return cmp.Or(ignored(a)-ignored(b), a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+		return cmp.Or(ignored(a)-ignored(b), a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
+			cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return all
 }

@@ -115,8 +115,8 @@ type State struct {
 // CRD is a CustomResourceDefinition.
 type CRD struct {
 	Name string
-	// Schema is the OpenAPI schema of the newest version. It is nil for CRDs that are not the operator's, and for folders
-	// that list only names.
+	// Schema is the OpenAPI schema of the newest version. It is nil for CRDs that are not the operator's, and for
+	// folders that list only names.
 	Schema map[string]any
 }
 

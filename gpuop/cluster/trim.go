@@ -26,7 +26,8 @@ type trimmer struct {
 }
 
 func newTrimmer(managed bool) *trimmer {
-	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
+	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{},
+		labels: map[string]map[string]string{}}
 }
 
 // learn records which nodes have GPUs, and the operator's namespace. They determine the pods to keep.
@@ -81,7 +82,8 @@ func labelWriters(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 			continue
 		}
 		if fields := e.FieldsV1.GetRawString(); strings.Contains(fields, `"f:nvidia.com/`) {
-			kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
+			kept = append(kept,
+				metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
 		}
 	}
 	return kept
@@ -138,11 +140,14 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 	}
 	var owners []metav1.OwnerReference
 	for _, o := range p.OwnerReferences {
-		owners = append(owners, metav1.OwnerReference{Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(), Controller: o.Controller})
+		owners = append(owners,
+			metav1.OwnerReference{Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(),
+				Controller: o.Controller})
 	}
 	node := unique.Make(p.Spec.NodeName).Value()
 	p.ObjectMeta = metav1.ObjectMeta{
-		Name: p.Name, Namespace: unique.Make(p.Namespace).Value(), Labels: t.sharedLabels(p.Labels), OwnerReferences: owners,
+		Name: p.Name, Namespace: unique.Make(p.Namespace).Value(), Labels: t.sharedLabels(p.Labels),
+		OwnerReferences:   owners,
 		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 	}
 	p.Spec = *t.sharedSpec(spec(&p.Spec))
@@ -154,7 +159,8 @@ func (t *trimmer) pod(p *corev1.Pod) bool {
 // keeps reports whether a check may need the pod: it is in the operator's namespace, belongs to the operator or NFD,
 // requests an nvidia.com resource or a ResourceClaim, or runs on a GPU node.
 func (t *trimmer) keeps(p *corev1.Pod) bool {
-	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
+	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p) || AsksForGPU(&p.Spec) ||
+		t.gpuNodes[p.Spec.NodeName]
 }
 
 func spec(s *corev1.PodSpec) *corev1.PodSpec {
@@ -176,7 +182,8 @@ func containers(all []corev1.Container) []corev1.Container {
 	for i, c := range all {
 		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Command: c.Command, Resources: c.Resources}
 		// this variable grants GPUs without a request; other variables may be secret
-		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
+		if j := slices.IndexFunc(c.Env,
+			func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
 			kept[i].Env = []corev1.EnvVar{c.Env[j]}
 		}
 	}
@@ -233,13 +240,15 @@ var (
 	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
 		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
 	cloudLabels = []string{"cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator",
-		"karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator", "eks.amazonaws.com/instance-gpu-name"}
+		"karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator",
+		"eks.amazonaws.com/instance-gpu-name"}
 )
 
 // OperatorGPUNode reports whether the operator treats the node as a GPU node: NFD found an NVIDIA PCI device, or the
 // operator has labeled it.
 func OperatorGPUNode(n *corev1.Node) bool {
-	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
+	return n.Labels["nvidia.com/gpu.present"] == "true" ||
+		slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
 }
 
 // GPUNode reports whether a node has NVIDIA GPUs according to its resources, or to labels of the operator, NFD or the

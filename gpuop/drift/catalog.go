@@ -5,7 +5,8 @@ import "github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 const releaseStates = "Helm: release states, pkg/release"
 
 var (
-	releaseState = check.New("drift-release", check.Error, "The last revision of the Helm release is not deployed: it is pending or failed, for example.",
+	releaseState = check.New("drift-release", check.Error,
+		"The last revision of the Helm release is not deployed: it is pending or failed, for example.",
 		"Roll it back, or run helm again.", releaseStates)
 	noRelease = check.New("drift-no-release", check.Warning, "There is no Helm release to compare with.",
 		"Set its namespace with -n, or compare in Argo CD.", releaseStates)

@@ -99,7 +99,8 @@ func (c *comparison) unread(k cluster.Kind) bool {
 // withoutRelease reports an installation without a Helm release.
 func (c *comparison) withoutRelease() {
 	state, next := check.Warning, "helm list -A --all"
-	reason := "no Helm release of the chart found: the operator was installed without Helm, or the release is in another namespace or cluster"
+	reason := "no Helm release of the chart found: " +
+		"the operator was installed without Helm, or the release is in another namespace or cluster"
 	if c.controller.kind == "Application" {
 		state, next = check.Note, "argocd app diff "+c.controller.name
 		reason = "Argo CD renders the chart itself, without a Helm release to compare with"

@@ -26,7 +26,8 @@ func (c *comparison) policy(r *Release) {
 		i := slices.IndexFunc(c.ClusterPolicies, func(u unstructured.Unstructured) bool { return u.GetName() == name })
 		if i < 0 {
 			c.add(check.Seen("list", "ClusterPolicy", "no %s", name).At(c.At), check.Error, missingObject, subject,
-				r.id()+" created it, but it is no longer in the cluster", fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
+				r.id()+" created it, but it is no longer in the cluster",
+				fmt.Sprintf("helm get manifest %s -n %s --revision %s, and "+
 					"kubectl apply its ClusterPolicy", r.Name, r.Namespace, r.revision()))
 			continue
 		}
@@ -86,7 +87,8 @@ func (d *fieldDiff) field(path []string, want, have any) {
 	case empty(want):
 		reason = fmt.Sprintf("the cluster has %s, but %s does not set it", shown, id)
 	case empty(have) && owner.Manager == "":
-		reason += ": the field was removed, or the installed CRD lacks it because Helm does not upgrade CRDs (operator.upgradeCRD)"
+		reason += ": the field was removed, " +
+			"or the installed CRD lacks it because Helm does not upgrade CRDs (operator.upgradeCRD)"
 	}
 	switch {
 	case owner.Manager != "":

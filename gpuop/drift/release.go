@@ -39,8 +39,10 @@ func (c *comparison) status(h history) {
 	case status.IsPending() && !began.IsZero() && c.At.Sub(began) < helmTimeout:
 		say(check.Waiting, fmt.Sprintf("helm status %s -n %s", last.Name, last.Namespace), " is %s", status)
 	case status.IsPending():
-		say(check.Error, rollback, " has been %s for longer than helm's default timeout of 5 minutes: helm was probably interrupted, and answers "+
-			"%q until you roll back", status, "another operation (install/upgrade/rollback) is in progress")
+		say(check.Error, rollback,
+			" has been %s for longer than helm's default timeout of 5 minutes: "+
+				"helm was probably interrupted, and answers "+
+				"%q until you roll back", status, "another operation (install/upgrade/rollback) is in progress")
 	case status == helm.StatusFailed:
 		why := strings.TrimSuffix(cmp.Or(last.Info.Description, "helm gives no reason"), ".")
 		say(check.Error, rollback, " failed and may be partially applied: %s", why)

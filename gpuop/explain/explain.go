@@ -50,7 +50,8 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := find(word)
 	if c := check.Find(word); c != nil {
 		meaning := c.Title + " " + c.Help
-		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: meaning, Source: c.Source})
+		entries = append(entries,
+			Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: meaning, Source: c.Source})
 	}
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))
 	if below := keys(table, path); len(entries) == 0 || len(below) == 1 {
@@ -77,8 +78,9 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 			continue
 		}
 		about, _ := table.About(k.Path)
-		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text, Reader: about.Reader,
-			Since: k.Since().String(), Instead: chart.Advice(k.Path)}
+		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text,
+			Reader: about.Reader,
+			Since:  k.Since().String(), Instead: chart.Advice(k.Path)}
 		if k.Until() != (chart.Version{}) {
 			e.Since += ", last in " + k.Until().String()
 		}
@@ -105,7 +107,8 @@ var glossary = sync.OnceValue(func() []Entry {
 			}
 		}
 		words := strings.Split(c[1], ", ")
-		entries = append(entries, Entry{Kind: c[0], Words: words, Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
+		entries = append(entries,
+			Entry{Kind: c[0], Words: words, Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
 	}
 	return entries
 })
@@ -178,7 +181,8 @@ func model(word string) []Entry {
 	}
 	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product"}
 	e.Source = "nvidia-smi output of this board; NVIDIA's CUDA GPUs page"
-	e.Meaning = fmt.Sprintf("A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s.",
+	e.Meaning = fmt.Sprintf("A GPU without MIG support: "+
+		"%d MiB of memory on a typical board, family %s, compute capability %s.",
 		g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {
 		e.Words[1], e.Source = b.Name, b.Source

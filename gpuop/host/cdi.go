@@ -39,8 +39,10 @@ func (n *inspection) cdi() {
 		if err != nil {
 			state, reason, next = unread(err)
 		} else if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
-			state, reason, next = check.Error, fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
-		} else if vendor, _, _ := strings.Cut(spec.Kind, "/"); vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com") {
+			state, reason, next = check.Error,
+				fmt.Sprintf("invalid CDI specification; the container runtime rejects its devices: %v", err), toolkitLog
+		} else if vendor, _, _ := strings.Cut(spec.Kind, "/"); vendor == "nvidia.com" ||
+			strings.HasSuffix(vendor, ".nvidia.com") {
 			state, reason, next = n.checkSpec(file, spec)
 		} else {
 			continue
@@ -48,7 +50,9 @@ func (n *inspection) cdi() {
 		n.add(cdiFiles, state, file, reason, next)
 	}
 	if len(n.findings) == before && n.hasAny("/etc/cdi", "/run") {
-		n.add(cdiFiles, check.Note, "CDI", "no NVIDIA specification in /etc/cdi or /var/run/cdi: containers get GPUs only from the nvidia runtime, which is expected only with cdi.enabled=false", "")
+		n.add(cdiFiles, check.Note, "CDI",
+			"no NVIDIA specification in /etc/cdi or /var/run/cdi: "+
+				"containers get GPUs only from the nvidia runtime, which is expected only with cdi.enabled=false", "")
 	}
 }
 
@@ -89,12 +93,15 @@ func (n *inspection) checkSpec(file string, spec cdiSpec) (state check.Severity,
 		if more := len(gone) - 3; more > 0 {
 			gone = append(gone[:3], fmt.Sprintf("%d more", more))
 		}
-		return check.Error, what + " refers to " + strings.Join(gone, ", ") + ": no longer on the node, so containers with these devices cannot start; " +
+		return check.Error, what + " refers to " + strings.Join(gone, ", ") +
+			": no longer on the node, so containers with these devices cannot start; " +
 			"the driver or the MIG geometry has changed since the file was written", again
 	case len(spec.Devices) == 0:
 		return check.Warning, what + ": it was generated while the driver had no GPU", again
 	case notJudged > 0:
-		return check.Unknown, fmt.Sprintf("%s; %d of its files and device nodes were not checked: their folders are not readable or not in the copy", what, notJudged), ""
+		return check.Unknown,
+			fmt.Sprintf("%s; %d of its files and device nodes were not checked: "+
+				"their folders are not readable or not in the copy", what, notJudged), ""
 	}
 	return check.OK, what + ": all its files and device nodes exist", ""
 }

@@ -84,11 +84,18 @@ func (n *inspection) devices() (check.Severity, string, string) {
 	case len(missing) > 0:
 		return check.Error, "missing: " + strings.Join(missing, ", "), next
 	case len(wrong) > 0:
-		return check.Error, strings.Join(wrong, "; ") + ": left over from an unloaded module, or not created by the driver", "remove these device nodes with rm, then run " + next
+		return check.Error, strings.Join(wrong, "; ") +
+				": left over from an unloaded module, or not created by the driver",
+			"remove these device nodes with rm, then run " + next
 	case known < n.count && !n.vfio:
-		return check.Error, fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: a missing GPU has fallen off the bus or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
+		return check.Error,
+			fmt.Sprintf("the driver sees only %d of %d GPUs on the PCI bus: "+
+				"a missing GPU has fallen off the bus or is bound to another driver",
+				known, n.count), "sudo dmesg | grep -i -e nvrm -e xid"
 	default:
-		return check.OK, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %s exist and match the kernel", check.Count(known, "GPU")), ""
+		return check.OK,
+			fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and the device nodes of %s exist and match the kernel",
+				check.Count(known, "GPU")), ""
 	}
 }
 
@@ -128,8 +135,13 @@ func (n *inspection) fabric() (check.Severity, string, string) {
 		}
 	}
 	if !seen {
-		return check.Unknown, fmt.Sprintf("not checked: the node has %s, but /proc in %s lists no processes", n.countSwitches(), n.path), ""
+		return check.Unknown,
+			fmt.Sprintf("not checked: the node has %s, but /proc in %s lists no processes", n.countSwitches(), n.path),
+			""
 	}
-	return check.Error, fmt.Sprintf("the node has %s, but nv-fabricmanager is not running: CUDA fails with cudaErrorSystemNotReady", n.countSwitches()),
-		"systemctl status nvidia-fabricmanager; with a driver container: kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
+	return check.Error,
+		fmt.Sprintf("the node has %s, but nv-fabricmanager is not running: CUDA fails with cudaErrorSystemNotReady",
+			n.countSwitches()),
+		"systemctl status nvidia-fabricmanager; " +
+			"with a driver container: kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr"
 }

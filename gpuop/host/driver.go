@@ -17,7 +17,8 @@ const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector s
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
 // libraryDirs are the directories of the driver's libraries, below the driver's root.
-var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
+var libraryDirs = []string{"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
+	"/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib"}
 
 // libraryIn returns the version of the first libcuda library found below base, or "".
 func (n *inspection) libraryIn(base string) string {
@@ -50,19 +51,26 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
 		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
 	case first < 0:
-		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " + driverDir + ": the driver's libraries are not installed, or the driver container's root is not mounted",
+		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " +
+				driverDir + ": the driver's libraries are not installed, or the driver container's root is not mounted",
 			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
 	}
 	at, found := roots[first], versions[first]
 	switch {
 	case n.version != "" && found != n.version:
-		return check.Error, fmt.Sprintf("the libraries in %s are %s, but the loaded kernel module is %s: CUDA programs fail with a driver/library version mismatch", at, found, n.version),
+		return check.Error,
+			fmt.Sprintf("the libraries in %s are %s, but the loaded kernel module is %s: "+
+				"CUDA programs fail with a driver/library version mismatch", at, found, n.version),
 			"stop all GPU processes and reload the module, or reboot the node"
 	case versions[0] != "" && versions[1] != "":
-		return check.Warning, fmt.Sprintf("two drivers: %s installed on the node, and %s from a driver container in %s; the validator uses the node's driver", versions[0], versions[1], driverDir),
+		return check.Warning,
+			fmt.Sprintf("two drivers: %s installed on the node, and %s from a driver container in %s; "+
+				"the validator uses the node's driver", versions[0], versions[1], driverDir),
 			"set driver.enabled=false, or uninstall the node's driver"
 	case len(roots) > 2 && roots[2] != at:
-		return check.Warning, fmt.Sprintf("driver-ready contains the root %s, but the libraries are in %s: the driver has moved since it was validated", n.passed.driverRoot, at),
+		return check.Warning,
+			fmt.Sprintf("driver-ready contains the root %s, but the libraries are in %s: "+
+				"the driver has moved since it was validated", n.passed.driverRoot, at),
 			fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
 	}
 	whose := []string{"installed on the node", "of the driver container", "at the root in driver-ready"}[first]

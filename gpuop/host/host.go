@@ -47,7 +47,9 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	}
 	known := []string{"/proc", "/sys", "/dev", "/run", "/etc"}
 	if !r.hasAny(known...) {
-		return check.Report{}, fmt.Errorf("%w: %s has none of the folders %v: specify the folder with the node's root file system", ErrRoot, r.path, known)
+		return check.Report{},
+			fmt.Errorf("%w: %s has none of the folders %v: specify the folder with the node's root file system",
+				ErrRoot, r.path, known)
 	}
 	hostname, _ := r.read("/etc/hostname") // without the file, the root's path names the node
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
@@ -78,7 +80,8 @@ type inspection struct {
 }
 
 func (n *inspection) add(id *check.Check, s check.Severity, subject, reason, next string) {
-	n.findings = append(n.findings, check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
+	n.findings = append(n.findings,
+		check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
 }
 
 // unread returns the result of a check that could not read a file. For a missing permission, next says how to get it.
@@ -96,7 +99,8 @@ func (n *inspection) addFirstBroken() {
 	f := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
 	switch unread := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
 	case at >= 0:
-		f.Subject, f.Reason = n.findings[at].Subject, "the first broken component is "+n.findings[at].Subject+": fix it first; later failures may be consequences"
+		f.Subject, f.Reason = n.findings[at].Subject,
+			"the first broken component is "+n.findings[at].Subject+": fix it first; later failures may be consequences"
 		if unread >= 0 && unread < at {
 			f.Reason += "; " + n.findings[unread].Subject + " before it was not checked"
 		}

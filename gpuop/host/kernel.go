@@ -11,7 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-const blacklist = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, rebuild the initramfs, and reboot"
+const blacklist = "echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf, " +
+	"rebuild the initramfs, and reboot"
 
 // gpus counts NVIDIA's GPUs and NVSwitches on the PCI bus, and checks which kernel driver they are bound to.
 func (n *inspection) gpus() (check.Severity, string, string) {
@@ -41,20 +42,26 @@ func (n *inspection) gpus() (check.Severity, string, string) {
 	n.vfio = n.count > 0 && virtual == n.count
 	switch {
 	case n.count == 0:
-		return check.Error, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus", "lspci -nn -d 10de:"
+		return check.Error, "no NVIDIA GPU on the PCI bus: this is not a GPU node, or the GPU has fallen off the bus",
+			"lspci -nn -d 10de:"
 	case n.vfio:
 		return check.Note, words + ", all bound to vfio-pci: virtual machines can use them, containers cannot", ""
 	case bound["nouveau"] > 0:
-		return check.Error, fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
+		return check.Error,
+			fmt.Sprintf("%s, %d bound to nouveau instead of the NVIDIA driver", words, bound["nouveau"]), blacklist
 	case virtual > 0:
-		return check.Warning, fmt.Sprintf("%s, %d bound to vfio-pci: containers can use only the others", words, virtual), ""
+		return check.Warning,
+			fmt.Sprintf("%s, %d bound to vfio-pci: containers can use only the others", words, virtual), ""
 	case bound["nvidia"]+bound[""] < n.count:
 		delete(bound, "nvidia")
 		delete(bound, "")
-		return check.Error, fmt.Sprintf("%s, some bound to %s instead of the NVIDIA driver", words, strings.Join(slices.Sorted(maps.Keys(bound)), " or ")),
+		return check.Error,
+			fmt.Sprintf("%s, some bound to %s instead of the NVIDIA driver",
+				words, strings.Join(slices.Sorted(maps.Keys(bound)), " or ")),
 			"lspci -nnk -d 10de:"
 	case bound[""] > 0:
-		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]), "sudo dmesg | grep -i -e nvrm -e nvidia"
+		return check.Error, fmt.Sprintf("%s, %d bound to no kernel driver", words, bound[""]),
+			"sudo dmesg | grep -i -e nvrm -e nvidia"
 	}
 	return check.OK, words + ", bound to the NVIDIA driver", ""
 }
@@ -110,7 +117,8 @@ func (n *inspection) driver() (check.Severity, string, string) {
 	return check.Error, reason, next
 }
 
-// secureBoot reports whether UEFI Secure Boot is on. In the variable's file, four bytes of attributes precede the value.
+// secureBoot reports whether UEFI Secure Boot is on. In the variable's file, four bytes of attributes precede the
+// value.
 func (n *inspection) secureBoot() bool {
 	value, err := n.read("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
 	return err == nil && len(value) == 5 && value[4] == 1
@@ -135,10 +143,13 @@ func (n *inspection) whyNotLoaded() (reason, next string) {
 	})
 	switch {
 	case slices.Contains(kernels, running):
-		return "the NVIDIA kernel module is installed for the running kernel " + running + " but not loaded", "sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
+		return "the NVIDIA kernel module is installed for the running kernel " + running + " but not loaded",
+			"sudo modprobe nvidia; sudo dmesg | grep -i nvrm"
 	case len(kernels) > 0:
-		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, but the running kernel is %s", strings.Join(kernels, ", "), running),
-			"sudo apt-get install linux-headers-" + running + " (or your distribution's equivalent), then sudo dkms autoinstall and sudo modprobe nvidia"
+		return fmt.Sprintf("the NVIDIA kernel module is not loaded: it is built for %s, but the running kernel is %s",
+				strings.Join(kernels, ", "), running),
+			"sudo apt-get install linux-headers-" + running +
+				" (or your distribution's equivalent), then sudo dkms autoinstall and sudo modprobe nvidia"
 	}
 	reason = "the NVIDIA kernel module is not installed: the driver container has not built it for " + running
 	if !n.hasAny("/lib/modules/"+running+"/build", "/usr/src/linux-headers-"+running) {

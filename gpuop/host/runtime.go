@@ -46,7 +46,9 @@ var kubeRuntimes = []kubeRuntime{
 	{"RKE2", "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
 		"sudo systemctl restart rke2-agent  # or rke2-server: it looks for nvidia-container-runtime when it starts"},
 	{"MicroK8s", "/var/snap/microk8s/common/run/containerd.sock", "/var/snap/microk8s/current/args/containerd.toml",
-		"helm upgrade … with toolkit.env CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock"},
+		"helm upgrade … with toolkit.env " +
+			"CONTAINERD_CONFIG=/var/snap/microk8s/current/args/containerd-template.toml " +
+			"and CONTAINERD_SOCKET=/var/snap/microk8s/common/run/containerd.sock"},
 	{"containerd", "/run/containerd/containerd.sock", mainConfig, ""},
 	{"CRI-O", "/run/crio/crio.sock", "/etc/crio/crio.conf", ""},
 }
@@ -62,7 +64,8 @@ func (n *inspection) runtimes() {
 	})
 	if at < 0 {
 		at = slices.IndexFunc(kubeRuntimes, func(r kubeRuntime) bool {
-			return n.hasAny(r.config, r.socket) || r.name == "CRI-O" && n.has("/etc/crio") || r.name == "containerd" && n.has(dropIn)
+			return n.hasAny(r.config, r.socket) || r.name == "CRI-O" && n.has("/etc/crio") ||
+				r.name == "containerd" && n.has(dropIn)
 		})
 	}
 	if at < 0 {
@@ -77,7 +80,8 @@ func (n *inspection) runtimes() {
 	c, err := n.configuration(r)
 	switch {
 	case absent(err):
-		n.add(runtimeConfig, check.Error, r.name, r.config+" does not exist: the container toolkit has not configured "+r.name, toolkitLog)
+		n.add(runtimeConfig, check.Error, r.name,
+			r.config+" does not exist: the container toolkit has not configured "+r.name, toolkitLog)
 		return
 	case err != nil:
 		state, reason, next := unread(err)
@@ -92,7 +96,8 @@ func (n *inspection) runtimes() {
 	}
 	// k3s and RKE2 detect NVIDIA's runtime themselves, so files in /etc/containerd may be harmless
 	if r.next != "" && n.hasAny(mainConfig, dropIn) {
-		state, reason, next = check.Warning, r.name+" reads "+r.config+", but the toolkit has written to /etc/containerd, which has no effect", r.next
+		state, reason, next = check.Warning,
+			r.name+" reads "+r.config+", but the toolkit has written to /etc/containerd, which has no effect", r.next
 		if found {
 			state, reason, next = check.Note, reason+"; the RuntimeClass "+handler+" has a handler anyway", ""
 		}
@@ -108,16 +113,20 @@ func (n *inspection) checkRuntime(r kubeRuntime, c configured) (state check.Seve
 	switch {
 	case !found:
 		state, next = check.Error, toolkitLog
-		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating", r.name, handler, strings.Join(c.files, " and "), handler)
+		reason = fmt.Sprintf("%s has no runtime %q in %s: pods with the RuntimeClass %s stay in ContainerCreating",
+			r.name, handler, strings.Join(c.files, " and "), handler)
 		if n.passed != nil && n.has(validationDir+"/toolkit-ready") {
-			state, reason = check.Warning, reason+"; toolkit-ready exists, so this is expected only with cdi.nriPluginEnabled"
+			state, reason = check.Warning,
+				reason+"; toolkit-ready exists, so this is expected only with cdi.nriPluginEnabled"
 		}
 		if r.next != "" {
 			next = r.next
 		}
 		return state, reason, next
 	case path.IsAbs(h.binary) && absent(err):
-		return check.Error, fmt.Sprintf("the runtime %q in %s runs %s, which does not exist: the toolkit was removed or is installed in another folder", handler, h.file, h.binary), toolkitLog
+		return check.Error,
+			fmt.Sprintf("the runtime %q in %s runs %s, which does not exist: "+
+				"the toolkit was removed or is installed in another folder", handler, h.file, h.binary), toolkitLog
 	case path.IsAbs(h.binary) && err != nil:
 		return unread(err)
 	}
@@ -133,7 +142,9 @@ func (n *inspection) devChar() {
 	majors, _ := n.majors() // missing majors are reported with the device nodes
 	for _, name := range frontend {
 		if major, known := majors[name]; known && n.link(fmt.Sprintf("/dev/char/%d:255", major)) == "" {
-			n.add(devChar, check.Warning, "/dev/char", fmt.Sprintf("/dev/char/%d:255 is missing and systemd manages cgroups: after systemctl daemon-reload running containers lose their GPUs", major),
+			n.add(devChar, check.Warning, "/dev/char",
+				fmt.Sprintf("/dev/char/%d:255 is missing and systemd manages cgroups: "+
+					"after systemctl daemon-reload running containers lose their GPUs", major),
 				"sudo nvidia-ctk system create-dev-char-symlinks --create-all")
 			return
 		}
@@ -177,7 +188,9 @@ func (n *inspection) configuration(r kubeRuntime) (configured, error) {
 		if version, _ := tree["version"].(int64); tree["imports"] == nil && version >= 3 {
 			state, when = check.Warning, "containerd before v2.2 does not read it"
 		}
-		n.add(runtimeImports, state, dropIn, fmt.Sprintf("not listed in imports of %s: %s, so the RuntimeClass %s has no handler", mainConfig, when, handler),
+		n.add(runtimeImports, state, dropIn,
+			fmt.Sprintf("not listed in imports of %s: %s, so the RuntimeClass %s has no handler",
+				mainConfig, when, handler),
 			`add imports = ["/etc/containerd/conf.d/*.toml"] to `+mainConfig+", then sudo systemctl restart containerd")
 	}
 	return c, nil

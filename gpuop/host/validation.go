@@ -42,30 +42,48 @@ func (o operand) file() string { return o.name + "-ready" }
 var operands = []operand{
 	{name: "mofed", check: newValidation("mofed", "The network driver is not ready.", "Read the MOFED pod's log."),
 		missing: "the driver container waits for the network driver"},
-	{name: "driver", check: newValidation("driver", "The driver is not loaded; every operand waits for it.", "Read the driver pod's log."),
+	{name: "driver",
+		check: newValidation("driver", "The driver is not loaded; every operand waits for it.",
+			"Read the driver pod's log."),
 		other: hostDriverFile, workload: "container", missing: "every other operand waits for it"},
-	{name: "nvidia-peermem", check: newValidation("nvidia-peermem", "nvidia-peermem is not loaded: no GPUDirect RDMA.", "Read the driver pod's log."),
+	{name: "nvidia-peermem",
+		check: newValidation("nvidia-peermem", "nvidia-peermem is not loaded: no GPUDirect RDMA.",
+			"Read the driver pod's log."),
 		flag: "GPU_DIRECT_RDMA_ENABLED", missing: "no GPUDirect RDMA through nvidia-peermem"},
-	{name: "nvidia-fs", check: newValidation("nvidia-fs", "nvidia-fs is not loaded: no GPUDirect Storage.", "Read the driver pod's log."),
+	{name: "nvidia-fs",
+		check: newValidation("nvidia-fs", "nvidia-fs is not loaded: no GPUDirect Storage.",
+			"Read the driver pod's log."),
 		flag: "GDS_ENABLED", missing: "no GPUDirect Storage"},
-	{name: "gdrcopy", check: newValidation("gdrcopy", "gdrdrv is not loaded: no GDRCopy.", "Read the driver pod's log."),
-		flag: "GDRCOPY_ENABLED", missing: "no GDRCopy"},
+	{name: "gdrcopy",
+		check: newValidation("gdrcopy", "gdrdrv is not loaded: no GDRCopy.", "Read the driver pod's log."),
+		flag:  "GDRCOPY_ENABLED", missing: "no GDRCopy"},
 	{name: "toolkit", check: newValidation("toolkit", "Containers do not see the GPUs.", "Read the toolkit's log."),
-		workload: "container", missing: "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
+		workload: "container",
+		missing:  "the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
 	{name: "cuda", check: newValidation("cuda", "No CUDA program has run.", "Read the log of cuda-validation."),
 		workload: "container", missing: "CUDA has not been validated on the node"},
-	{name: "plugin", check: newValidation("plugin", "The node offers no GPUs, or no pod with a GPU has run.", "Read the log of plugin-validation."),
+	{name: "plugin",
+		check: newValidation("plugin", "The node offers no GPUs, or no pod with a GPU has run.",
+			"Read the log of plugin-validation."),
 		workload: "container",
-		missing:  "the node offers no nvidia.com resource, or no pod with one has run; expected only if devicePlugin.enabled is false"},
-	{name: "vfio-pci", check: newValidation("vfio-pci", "GPUs are not bound to vfio-pci for virtual machines.", "Read the VFIO manager's log."),
+		missing: "the node offers no nvidia.com resource, or no pod with one has run; " +
+			"expected only if devicePlugin.enabled is false"},
+	{name: "vfio-pci",
+		check: newValidation("vfio-pci", "GPUs are not bound to vfio-pci for virtual machines.",
+			"Read the VFIO manager's log."),
 		workload: "vm-passthrough", missing: "virtual machines cannot use the GPUs"},
 	{name: "vgpu-manager", check: newValidation("vgpu-manager", "The vGPU manager does not run.", "Read its log."),
 		other: "host-vgpu-manager-ready", workload: "vm-vgpu", missing: "no vGPU can be created"},
-	{name: "host-vgpu-manager", check: newValidation("host-vgpu-manager", "The host's own vGPU manager does not run.", "Check it on the host."),
+	{name: "host-vgpu-manager",
+		check: newValidation("host-vgpu-manager", "The host's own vGPU manager does not run.",
+			"Check it on the host."),
 		missing: "no vGPU can be created"},
-	{name: "vgpu-devices", check: newValidation("vgpu-devices", "No vGPUs are created.", "Read the vGPU device manager's log."),
+	{name: "vgpu-devices",
+		check:    newValidation("vgpu-devices", "No vGPUs are created.", "Read the vGPU device manager's log."),
 		workload: "vm-vgpu", missing: "virtual machines cannot use vGPUs"},
-	{name: "cc-manager", check: newValidation("cc-manager", "The confidential computing mode is not set.", "Read the CC manager's log."),
+	{name: "cc-manager",
+		check: newValidation("cc-manager", "The confidential computing mode is not set.",
+			"Read the CC manager's log."),
 		missing: "the confidential computing mode is not set"},
 }
 
@@ -159,11 +177,13 @@ func (n *inspection) validated(early bool) {
 		switch {
 		case err == nil:
 			f.Since, f.Reason = info.ModTime(), "the validator has passed "+o.name
-			if o.name == "driver" && !v.host && !v.container && (v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
+			if o.name == "driver" && !v.host && !v.container &&
+				(v.driverRoot == "/" || path.Clean(v.driverRoot) == driverDir) {
 				// at another root (hostPaths.driverInstallDir), a cloud provider has installed the driver without a
 				// driver container
 				f.Severity = check.Warning
-				f.Reason = "driver-ready refers to a driver container, but .driver-ctr-ready is missing: the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
+				f.Reason = "driver-ready refers to a driver container, but .driver-ctr-ready is missing: " +
+					"the container is restarting or was removed, or another driver is mounted at " + v.driverRoot
 				f.Fix = "kubectl get pods -n gpu-operator -l app=nvidia-driver-daemonset -o wide"
 			}
 		case !absent(err):

@@ -26,8 +26,8 @@ func customResources(v *view) []check.Finding {
 	case v.absent(cluster.ClusterPolicies):
 		findings = append(findings, check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
-			Reason: "the CustomResourceDefinition is not installed: the GPU Operator is not installed " +
-				"in this cluster",
+			Reason: "the CustomResourceDefinition is not installed: " +
+				"the GPU Operator is not installed in this cluster",
 			Fix:      "gpuop values gen",
 			Evidence: v.listed(cluster.ClusterPolicies, "not served"),
 		})
@@ -39,7 +39,8 @@ func customResources(v *view) []check.Finding {
 			Evidence: v.listed(cluster.ClusterPolicies, "0 ClusterPolicies, 0 GPUClusters"),
 		}
 		if !v.lacks(cluster.Pods) && v.newestOperator() == nil {
-			f.Reason = "no ClusterPolicy, no GPUCluster and no pod of the operator exist: the GPU Operator is not installed"
+			f.Reason = "no ClusterPolicy, no GPUCluster and no pod of the operator exist: " +
+				"the GPU Operator is not installed"
 			f.Fix = "gpuop values gen"
 		}
 		findings = append(findings, f)
@@ -47,7 +48,8 @@ func customResources(v *view) []check.Finding {
 	for i, p := range policies {
 		f := v.resource(clusterPolicy, "ClusterPolicy", p)
 		if i > 0 {
-			f.Say(check.Warning, "the operator uses the older ClusterPolicy/%s and ignores this one", policies[0].GetName())
+			f.Say(check.Warning, "the operator uses the older ClusterPolicy/%s and ignores this one",
+				policies[0].GetName())
 			f.Fix = "kubectl delete clusterpolicy " + p.GetName()
 		}
 		findings = append(findings, f)
@@ -55,25 +57,34 @@ func customResources(v *view) []check.Finding {
 	for i := range v.GPUClusters {
 		f := v.resource(gpuCluster, "GPUCluster", &v.GPUClusters[i])
 		if len(policies) > 0 {
-			f.Say(check.Error, "cannot be combined with ClusterPolicy/%s: the operator ignores both", policies[0].GetName())
+			f.Say(check.Error, "cannot be combined with ClusterPolicy/%s: the operator ignores both",
+				policies[0].GetName())
 			f.Fix = "kubectl delete gpucluster " + v.GPUClusters[i].GetName() + "  # or delete the ClusterPolicy"
 		}
 		findings = append(findings, f)
 	}
+	return append(findings, driverResources(v)...)
+}
+
+// driverResources checks the NVIDIADrivers, and whether the ClusterPolicy uses them.
+func driverResources(v *view) []check.Finding {
 	if v.policy == nil && len(v.NVIDIADrivers) == 0 {
-		return findings
+		return nil
 	}
+	var findings []check.Finding
 	own := v.is("driver.nvidiaDriverCRD.enabled")
 	for i := range v.NVIDIADrivers {
 		f := v.resource(nvidiaDriver, "NVIDIADriver", &v.NVIDIADrivers[i])
 		if v.policy != nil && !own {
 			f.Severity, f.Evidence = check.Warning, v.setting("driver.nvidiaDriverCRD.enabled")
-			f.Reason = "no effect: the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD is not true)"
+			f.Reason = "no effect: the ClusterPolicy does not use NVIDIADriver resources (driver.useNvidiaDriverCRD " +
+				"is not true)"
 			f.Fix = "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true"
 		}
 		findings = append(findings, f)
 	}
-	if v.policy != nil && own && len(v.NVIDIADrivers) == 0 && (!v.lacks(cluster.NVIDIADrivers) || v.absent(cluster.NVIDIADrivers)) {
+	if v.policy != nil && own && len(v.NVIDIADrivers) == 0 &&
+		(!v.lacks(cluster.NVIDIADrivers) || v.absent(cluster.NVIDIADrivers)) {
 		findings = append(findings, check.Finding{
 			Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
 			Reason:   "the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver",
@@ -111,8 +122,9 @@ func operator(v *view) []check.Finding {
 	case len(v.ClusterPolicies) == 0 && len(v.GPUClusters) == 0:
 		return nil
 	default:
-		f.Say(check.Error, "the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
-			"resources have no effect", v.Namespace)
+		f.Say(check.Error,
+			"the operator is not running: namespace %s has no pod with the label app=gpu-operator, so the custom "+
+				"resources have no effect", v.Namespace)
 		f.Fix = fmt.Sprintf("kubectl get deployment -n %s gpu-operator", v.Namespace)
 		f.Evidence = v.listed(cluster.Pods, "none of %d pods has the label app=gpu-operator", len(v.Pods))
 	}
@@ -135,7 +147,8 @@ func (v *view) resource(id *check.Check, kind string, u *unstructured.Unstructur
 	if failed.Reason == "ConflictingNodeSelector" {
 		// operators before v26.7.0 do not update the state
 		f.Severity, f.Since = check.Error, failed.LastTransitionTime.Time
-		f.Reason = "the operator rejects the resource (its state may be out of date): " + cmp.Or(failed.Message, failed.Reason)
+		f.Reason = "the operator rejects the resource (its state may be out of date): " +
+			cmp.Or(failed.Message, failed.Reason)
 		f.Fix = "kubectl get nvidiadrivers -o custom-columns=NAME:.metadata.name,SELECTOR:.spec.nodeSelector"
 		return f
 	}
@@ -185,7 +198,8 @@ func condition(u *unstructured.Unstructured, kind string) metav1.Condition {
 		} `json:"status"`
 	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &of)
-	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil && c.Status == metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(of.Status.Conditions, kind); err == nil && c != nil &&
+		c.Status == metav1.ConditionTrue {
 		return *c
 	}
 	return metav1.Condition{}
@@ -209,7 +223,8 @@ func gpuNodesFound(v *view) []check.Finding {
 	}
 	f := check.Finding{
 		Check: gpuNodes, Subject: "nodes", Reason: fmt.Sprintf("%d of %d nodes have GPUs", gpus, len(v.Nodes)),
-		Evidence: v.listed(cluster.Nodes, "of %d nodes, %d have a label %s…, %d have a GPU", len(v.Nodes), labeled, nfdPrefix, gpus),
+		Evidence: v.listed(cluster.Nodes, "of %d nodes, %d have a label %s…, %d have a GPU",
+			len(v.Nodes), labeled, nfdPrefix, gpus),
 	}
 	switch {
 	case gpus == 0 && v.by == preflight:
@@ -217,14 +232,19 @@ func gpuNodesFound(v *view) []check.Finding {
 			"provider: node checks were skipped", len(v.Nodes))
 		f.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
 	case gpus == 0 && labeled == 0:
-		f.Say(check.Error, "none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU", len(v.Nodes))
+		f.Say(check.Error,
+			"none of the %d nodes has a label of Node Feature Discovery, so the operator has found no GPU",
+			len(v.Nodes))
 		f.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	case gpus == 0:
-		f.Say(check.Warning, "Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)", labeled, len(v.Nodes))
+		f.Say(check.Warning,
+			"Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)",
+			labeled, len(v.Nodes))
 		f.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
 	case labeled == 0 && v.by == verify:
-		f.Say(check.Warning, "no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
-			"known ones are unaffected", gpus)
+		f.Say(check.Warning,
+			"no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
+				"known ones are unaffected", gpus)
 		f.Fix = "kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery"
 	}
 	return []check.Finding{f}
@@ -242,7 +262,8 @@ func registers(c corev1.Container) bool {
 	for _, name := range []string{"k8s-device-plugin", "nvidia-gpu-device-plugin", "nvidia-device-plugin"} {
 		if strings.HasPrefix(image, name) {
 			// GPU Feature Discovery uses the same image
-			return !slices.Contains(c.Command, "gpu-feature-discovery") && !strings.Contains(c.Name, "gpu-feature-discovery")
+			return !slices.Contains(c.Command, "gpu-feature-discovery") &&
+				!strings.Contains(c.Name, "gpu-feature-discovery")
 		}
 	}
 	return false
@@ -275,10 +296,12 @@ func devicePlugins(v *view) []check.Finding {
 		name, on := d.Namespace+"/"+d.Name, check.Count(int(d.Status.DesiredNumberScheduled), "node")
 		f := check.Finding{
 			Check: devicePlugin, Severity: check.Error, Subject: "DaemonSet/" + name,
-			Reason: fmt.Sprintf("registers nvidia.com/gpu on %s in addition to the operator's plugin: the kubelet uses "+
-				"the one that registered last", on),
-			Fix:      "kubectl delete daemonset -n " + d.Namespace + " " + d.Name + "  # or helm upgrade … --set devicePlugin.enabled=false",
-			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %s", d.Spec.Template.Spec.Containers[at].Image, on),
+			Reason: fmt.Sprintf("registers nvidia.com/gpu on %s in addition to the operator's plugin: "+
+				"the kubelet uses the one that registered last", on),
+			Fix: "kubectl delete daemonset -n " + d.Namespace + " " + d.Name +
+				"  # or helm upgrade … --set devicePlugin.enabled=false",
+			Evidence: check.Seen("spec", "DaemonSet/"+name, "image %s, on %s",
+				d.Spec.Template.Spec.Containers[at].Image, on),
 		}
 		switch gke := d.Namespace == "kube-system" && strings.HasPrefix(d.Name, "nvidia-gpu-device-plugin"); {
 		case !v.is("devicePlugin.enabled"):

@@ -24,8 +24,8 @@ type sharingConfigs struct {
 	changed time.Time
 }
 
-// readSharing reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil if
-// the setting is empty.
+// readSharing reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil
+// if the setting is empty.
 func readSharing(v *view) *sharingConfigs {
 	name := v.text("devicePlugin.config.name")
 	if name == "" {
@@ -58,10 +58,11 @@ func sharingFiles(v *view) []check.Finding {
 	if c.configs == nil {
 		return []check.Finding{{
 			Check: sharingConfig, Severity: check.Error, Subject: "ConfigMap/" + c.name,
-			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: in namespace %s the pods of the "+
-				"device plugin and of GPU Feature Discovery cannot start", v.Namespace),
-			Fix:      "kubectl get configmaps -n " + v.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
-			Evidence: v.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", c.name, len(v.maps), v.Namespace),
+			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: "+
+				"in namespace %s the pods of the device plugin and of GPU Feature Discovery cannot start", v.Namespace),
+			Fix: "kubectl get configmaps -n " + v.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
+			Evidence: v.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s",
+				c.name, len(v.maps), v.Namespace),
 		}}
 	}
 	var findings []check.Finding
@@ -100,7 +101,8 @@ func (n *nodeReport) chosen() (name string, config *sharing.Config, ok bool, pro
 	if c.configs == nil {
 		return "", nil, false, nil
 	}
-	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), n.kube.Labels[sharing.ConfigLabel], c.defaultName)
+	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), n.kube.Labels[sharing.ConfigLabel],
+		c.defaultName)
 	config = c.configs[name]
 	if !ok || name != "" && (config == nil || config.Refused) {
 		return name, nil, false, problem

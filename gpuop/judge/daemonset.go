@@ -44,7 +44,8 @@ func daemonSets(v *view, notReady map[string]bool) []check.Finding {
 		return nil
 	}
 	var findings []check.Finding
-	present := slices.DeleteFunc(slices.Clone(v.gpu), func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	present := slices.DeleteFunc(slices.Clone(v.gpu),
+		func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
 	sets := v.sets
 	for _, o := range v.components {
 		found := false
@@ -55,7 +56,8 @@ func daemonSets(v *view, notReady map[string]bool) []check.Finding {
 		if on, known := v.enabled(o); found || !known || !on || !o.Standard || len(present) == 0 {
 			continue
 		}
-		if o.Label == "mig-manager" && !slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
+		if o.Label == "mig-manager" &&
+			!slices.ContainsFunc(present, func(n *corev1.Node) bool { return n.Labels[labelCapable] == "true" }) {
 			continue
 		}
 		setting := "the chart"
@@ -64,10 +66,11 @@ func daemonSets(v *view, notReady map[string]bool) []check.Finding {
 		}
 		findings = append(findings, check.Finding{
 			Check: daemonSet, Severity: check.Error, Subject: o.Label,
-			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: the operator "+
-				"has not created it", setting, v.Namespace, deployPrefix, o.Label),
-			Fix:      v.operatorLog(),
-			Evidence: v.listed(cluster.DaemonSets, "no DaemonSet selects %s%s; DaemonSets of operands: %d", deployPrefix, o.Label, len(v.sets)),
+			Reason: fmt.Sprintf("%s enables the operand, but namespace %s has no DaemonSet that selects %s%s: "+
+				"the operator has not created it", setting, v.Namespace, deployPrefix, o.Label),
+			Fix: v.operatorLog(),
+			Evidence: v.listed(cluster.DaemonSets, "no DaemonSet selects %s%s; DaemonSets of operands: %d",
+				deployPrefix, o.Label, len(v.sets)),
 		})
 	}
 	for _, set := range sets {
@@ -99,7 +102,8 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 		return nil
 	case unavailable > 0:
 		f.Say(check.Waiting, "%d of %d pods are ready", s.DesiredNumberScheduled-unavailable, s.DesiredNumberScheduled)
-		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide -l %s",
+			set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector))
 	case s.UpdatedNumberScheduled < s.DesiredNumberScheduled && set.Spec.UpdateStrategy.Type == "OnDelete":
 		f.Say(check.Waiting, "%d of %d pods run the current template; the others are replaced when the driver "+
 			"upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, s.DesiredNumberScheduled)
@@ -118,7 +122,8 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 func desiresNone(v *view, f *check.Finding, set operandSet, present []*corev1.Node) {
 	say := func(state check.Severity, next, format string, args ...any) {
 		f.Severity, f.Fix = state, next
-		f.Reason = "its desired number of pods is 0, so the operator counts it as ready: " + fmt.Sprintf(format, args...)
+		f.Reason = "its desired number of pods is 0, so the operator counts it as ready: " +
+			fmt.Sprintf(format, args...)
 	}
 	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
 	if v.lacks(cluster.Nodes) {
@@ -131,17 +136,17 @@ func desiresNone(v *view, f *check.Finding, set operandSet, present []*corev1.No
 	}
 	meant := slices.DeleteFunc(slices.Clone(present), func(n *corev1.Node) bool { return !v.meant(set.component, n) })
 	if len(meant) == 0 {
-		if set.component == "driver" && slices.ContainsFunc(present, func(n *corev1.Node) bool { return !v.forMachines(n) }) {
+		if set.component == "driver" &&
+			slices.ContainsFunc(present, func(n *corev1.Node) bool { return !v.forMachines(n) }) {
 			say(check.OK, "", "every GPU node for containers has a preinstalled driver")
 		} else {
 			say(check.OK, "", "every GPU node is reserved for virtual machines")
 		}
 		return
 	}
-	wanted := set.Spec.Template.Spec.NodeSelector
 	var matching []*corev1.Node
 	for _, n := range meant {
-		if matches(wanted, n.Labels) {
+		if matches(set.Spec.Template.Spec.NodeSelector, n.Labels) {
 			matching = append(matching, n)
 		}
 	}
@@ -156,10 +161,18 @@ func desiresNone(v *view, f *check.Finding, set operandSet, present []*corev1.No
 			"behind, or an affinity excludes the node", matching[0].Name)
 		return
 	}
-	// report the first label whose selected value no node has
+	state, next, reason := unmatched(v, f, set, meant)
+	say(state, next, "%s", reason)
+}
+
+// unmatched describes the first label whose selected value none of the nodes has. The label becomes the evidence of f.
+func unmatched(
+	v *view, f *check.Finding, set operandSet, nodes []*corev1.Node,
+) (state check.Severity, next, reason string) {
+	wanted := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), deployFirst) {
 		values := map[string]int{}
-		for _, n := range meant {
+		for _, n := range nodes {
 			values[shown(n.Labels, key)]++
 		}
 		if values[shown(wanted, key)] > 0 {
@@ -169,26 +182,24 @@ func desiresNone(v *view, f *check.Finding, set operandSet, present []*corev1.No
 		for _, value := range slices.Sorted(maps.Keys(values)) {
 			found = append(found, value+" on "+check.Count(values[value], "GPU node"))
 		}
-		f.Evidence = label(meant[0], key)
-		state, next := check.Error, "kubectl get nodes -L "+key
+		f.Evidence = label(nodes[0], key)
+		state, next = check.Error, "kubectl get nodes -L "+key
 		switch {
-		case slices.ContainsFunc(meant, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
+		case slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return node.Paused(n.Labels[key]) }):
 			state = check.Waiting
 		case key == "nvidia.com/mps.capable":
-			say(check.OK, "", "no node uses MPS")
-			return
-		case set.component == "mig-manager" && values["absent"] == len(meant):
-			say(check.OK, "", "no node has a GPU with MIG support")
-			return
+			return check.OK, "", "no node uses MPS"
+		case set.component == "mig-manager" && values["absent"] == len(nodes):
+			return check.OK, "", "no node has a GPU with MIG support"
 		case !v.forContainers(set.component), set.component == "driver" && key != labelDriver:
 			// not an error: the cluster may have no VM nodes, or no nodes for a driver DaemonSet of one kernel, OS or
 			// pool. The node checks report missing drivers.
 			state, next = check.Note, ""
 		}
-		say(state, next, "it selects %s=%s, but the label is %s", key, wanted[key], some(found))
-		return
+		return state, next, fmt.Sprintf("it selects %s=%s, but the label is %s", key, wanted[key], some(found))
 	}
-	say(check.Error, describe, "no node has all labels of its nodeSelector: %s", join(wanted))
+	describe := fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
+	return check.Error, describe, "no node has all labels of its nodeSelector: " + join(wanted)
 }
 
 // meant reports whether a node should run a component. Nodes for virtual machines do not run the MIG manager or
@@ -225,7 +236,8 @@ func blocked(f *check.Finding, set operandSet, n *corev1.Node) string {
 		text := taint.ToString()
 		f.Severity, f.Cause, f.Evidence = check.Error, "taint "+text, check.Seen("taint", "Node/"+n.Name, "%s", text)
 		f.Together = fmt.Sprintf("the pods do not tolerate the taint %s", text)
-		f.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add a toleration to daemonsets.tolerations in the operator's values",
+		f.Fix = fmt.Sprintf("kubectl taint node %s %s:%s-  # or add a toleration to daemonsets.tolerations in the "+
+			"operator's values",
 			n.Name, taint.Key, taint.Effect)
 		return text
 	}

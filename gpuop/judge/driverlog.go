@@ -29,7 +29,8 @@ var driverSymptoms = []symptom{
 		`unsigned module is rejected|not signed by a key that is trusted|` +
 		`Kernel module load error: Operation not permitted`),
 		"Secure Boot rejects the unsigned kernel module%s",
-		"helm upgrade … --set driver.usePrecompiled=true  # these drivers are signed; or disable Secure Boot on the node"},
+		"helm upgrade … --set driver.usePrecompiled=true  # these drivers are signed; " +
+			"or disable Secure Boot on the node"},
 	{"selinux", regexp.MustCompile(`could not insert '(nvidia\S*)': Permission denied`),
 		"SELinux prevents the driver container from loading the module %s", "sudo ausearch -m avc -ts recent" + onNode},
 	{"open-module", regexp.MustCompile(`()requires use of the NVIDIA open kernel modules`),

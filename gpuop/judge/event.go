@@ -37,10 +37,12 @@ var refusals = []symptom{
 		"kubectl label --overwrite namespace NAMESPACE pod-security.kubernetes.io/enforce=privileged"},
 	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`),
 		"no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
-		"kubectl get resourcequotas -n NAMESPACE  # GKE needs a ResourceQuota for system-node-critical: gpuop values gen gke-cos prints it"},
+		"kubectl get resourcequotas -n NAMESPACE  # GKE needs a ResourceQuota for system-node-critical: " +
+			"gpuop values gen gke-cos prints it"},
 	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up",
 		"kubectl describe resourcequotas -n NAMESPACE"},
-	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`), "the pods use the RuntimeClass %s, which does not exist",
+	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`),
+		"the pods use the RuntimeClass %s, which does not exist",
 		"kubectl get runtimeclasses; kubectl logs -n NAMESPACE -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s rejects the pods",
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"},
@@ -70,7 +72,8 @@ func (v *view) event(kind, name string, reasons ...string) *corev1.Event {
 	for i := range v.Events {
 		e := &v.Events[i]
 		o := e.InvolvedObject
-		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != v.Namespace || !slices.Contains(reasons, e.Reason) {
+		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != v.Namespace ||
+			!slices.Contains(reasons, e.Reason) {
 			continue
 		}
 		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
@@ -81,7 +84,8 @@ func (v *view) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) check.Evidence {
-	v := check.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s", strings.TrimSpace(e.Reason+": "+e.Message))
+	v := check.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s",
+		strings.TrimSpace(e.Reason+": "+e.Message))
 	v.Time = e.LastTimestamp.Time
 	return v
 }
@@ -99,7 +103,8 @@ func (v *view) diagnoseText(text string, evidence check.Evidence, symptoms []sym
 			continue
 		}
 		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence: evidence}
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason,
+			next: strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence: evidence}
 		if strings.Contains(s.reason, "%s") {
 			d.reason = fmt.Sprintf(s.reason, what)
 		}
@@ -133,7 +138,8 @@ func addRefusals(v *view, findings []check.Finding) []check.Finding {
 		}
 		kind, _, _ := strings.Cut(d.cause, " ")
 		i := slices.IndexFunc(findings, func(f check.Finding) bool {
-			return f.Severity == check.Error && (kind == "pod-security" && f.Check == podSecurity || kind == "quota" && f.Check == priorityQuota)
+			return f.Severity == check.Error &&
+				(kind == "pod-security" && f.Check == podSecurity || kind == "quota" && f.Check == priorityQuota)
 		})
 		if i >= 0 {
 			findings[i].Evidence = d.evidence

@@ -80,12 +80,14 @@ func (c *migChange) report(state check.Severity, id *check.Check, subject, reaso
 func (c *migChange) manager() {
 	const key = deployPrefix + "mig-manager"
 	if c.kube.Labels[labelCapable] == "false" {
-		c.report(check.Error, migCapable, labelCapable, "the node's GPUs do not support MIG", "kubectl get nodes -l nvidia.com/mig.capable=true")
+		c.report(check.Error, migCapable, labelCapable, "the node's GPUs do not support MIG",
+			"kubectl get nodes -l nvidia.com/mig.capable=true")
 		return
 	}
 	if c.kube.Labels[key] != "true" {
-		c.report(check.Error, migManager, key, fmt.Sprintf("the label is %s, expected true: no MIG manager runs on the "+
-			"node, so changes of %s have no effect", shown(c.kube.Labels, key), LabelMIG),
+		c.report(check.Error, migManager, key,
+			fmt.Sprintf("the label is %s, expected true: no MIG manager runs on the "+
+				"node, so changes of %s have no effect", shown(c.kube.Labels, key), LabelMIG),
 			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'")
 		return
 	}
@@ -122,16 +124,19 @@ func (c *migChange) state() {
 	case state == "success":
 		c.report(check.Note, migSame, LabelMIG, already+"nothing will happen", "")
 	default:
-		c.report(check.Error, migSame, LabelMIG, already+"remove it first", fmt.Sprintf("kubectl label node %s %s-", c.kube.Name, LabelMIG))
+		c.report(check.Error, migSame, LabelMIG, already+"remove it first",
+			fmt.Sprintf("kubectl label node %s %s-", c.kube.Name, LabelMIG))
 	}
 	if c.upgrading() || labels[labelUpgrade] == "upgrade-required" && c.noDriverPod() == "" {
 		c.report(check.Error, migUpgrade, labelUpgrade, fmt.Sprintf("the driver upgrade is not finished "+
-			"(%s); it pauses the same operands as a MIG change", labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
+			"(%s); it pauses the same operands as a MIG change",
+			labels[labelUpgrade]), "kubectl get nodes -L "+labelUpgrade)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if value := labels[key]; strings.HasPrefix(key, deployPrefix) && node.Paused(value) && !under {
-			c.report(check.Error, migPaused, key, fmt.Sprintf("the label is %s, but no MIG change is in progress: the MIG "+
-				"manager will not resume the operand", value),
+			c.report(check.Error, migPaused, key,
+				fmt.Sprintf("the label is %s, but no MIG change is in progress: the MIG "+
+					"manager will not resume the operand", value),
 				fmt.Sprintf("kubectl label node %s %s=true --overwrite", c.kube.Name, key))
 		}
 	}
@@ -144,8 +149,9 @@ func (c *migChange) file() bool {
 	if file == nil {
 		custom := c.text("migManager.config.name")
 		if custom == "" {
-			c.report(check.Warning, migConfig, "ConfigMap/"+c.kube.Name+"-mig-config", "the MIG manager has not yet written "+
-				"the configs of this node's GPUs; the check used the operator's defaults",
+			c.report(check.Warning, migConfig, "ConfigMap/"+c.kube.Name+"-mig-config",
+				"the MIG manager has not yet written "+
+					"the configs of this node's GPUs; the check used the operator's defaults",
 				"kubectl logs -n "+c.Namespace+" -l app=nvidia-mig-manager")
 			return true
 		}
@@ -155,7 +161,8 @@ func (c *migChange) file() bool {
 		return false
 	}
 	if file.text == "" {
-		c.report(check.Error, migConfig, file.name, "it has no key "+mig.ConfigKey+", or the key is empty; the MIG manager reads only this key",
+		c.report(check.Error, migConfig, file.name,
+			"it has no key "+mig.ConfigKey+", or the key is empty; the MIG manager reads only this key",
 			"kubectl get -n "+c.Namespace+" "+strings.ToLower(file.name)+" -o yaml")
 		return false
 	}
@@ -180,7 +187,8 @@ func (c *migChange) file() bool {
 	if near := check.Nearest(c.config, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	c.report(check.Error, migConfig, file.name, fmt.Sprintf("it has no config %q: the change would fail", c.config), hint)
+	c.report(check.Error, migConfig, file.name, fmt.Sprintf("it has no config %q: the change would fail", c.config),
+		hint)
 	return false
 }
 
@@ -293,12 +301,14 @@ func (c *migChange) holders() {
 		if strings.HasPrefix(how, "/dev") {
 			how = "it mounts " + how
 		}
-		f := check.Finding{Check: migClient, Severity: check.Error, Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name)}
+		f := check.Finding{Check: migClient, Severity: check.Error,
+			Subject: fmt.Sprintf("Pod/%s/%s", q.Namespace, q.Name)}
 		f.Evidence = check.Seen("spec", f.Subject, "%s", how)
 		switch {
 		case cluster.AsksForGPU(&q.Spec):
 			f.Check = migPod
-			f.Reason = fmt.Sprintf("it holds %s: the MIG manager does not evict it, and cannot delete an instance that is in use", held(q))
+			f.Reason = fmt.Sprintf("it holds %s: the MIG manager does not evict it, "+
+				"and cannot delete an instance that is in use", held(q))
 			f.Evidence.Text = "limits: " + held(q)
 			f.Fix = c.evict(q, owner)
 			if !daemon {
@@ -307,11 +317,13 @@ func (c *migChange) holders() {
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case daemon && selects && c.kube.Labels[labelClient] != "" && c.evictsClients():
-			f.Say(check.OK, "it uses the GPUs (%s); the MIG manager evicts it because its DaemonSet selects %s", how, labelClient)
+			f.Say(check.OK, "it uses the GPUs (%s); the MIG manager evicts it because its DaemonSet selects %s",
+				how, labelClient)
 		default:
 			why := "the MIG manager evicts only pods of DaemonSets"
 			if daemon && !c.evictsClients() {
-				why = fmt.Sprintf("MIG manager %s evicts only operands; %s and later also evict other GPU clients", c.text("migManager.version"), firstEvicting)
+				why = fmt.Sprintf("MIG manager %s evicts only operands; %s and later also evict other GPU clients",
+					c.text("migManager.version"), firstEvicting)
 			} else if daemon {
 				why = "its DaemonSet does not select " + labelClient
 			}
@@ -376,9 +388,11 @@ func (c *migChange) evict(q *corev1.Pod, owner *metav1.OwnerReference) string {
 	case owner == nil || owner.Kind != "DaemonSet":
 		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
 	case !c.evictsClients():
-		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # apply it again after the change", q.Namespace, owner.Name)
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # apply it again after the change",
+			q.Namespace, owner.Name)
 	}
-	return fmt.Sprintf("kubectl label node %s %s=true && %s", c.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
+	return fmt.Sprintf("kubectl label node %s %s=true && %s",
+		c.kube.Name, labelClient, makeClient(q.Namespace, owner.Name))
 }
 
 // room checks whether new pods can be scheduled during the change.

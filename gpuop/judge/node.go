@@ -116,7 +116,8 @@ func (n *nodeReport) ready() {
 		}
 		f.Severity, f.Since = check.Error, c.LastTransitionTime.Time
 		if n.by == preflight {
-			f.Severity = check.Warning // not an error before the install: the operands start when the node becomes ready
+			// not an error before the install: the operands start when the node becomes ready
+			f.Severity = check.Warning
 		}
 		f.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		f.Fix = "kubectl describe node " + n.kube.Name
@@ -157,10 +158,12 @@ func (n *nodeReport) discovered() bool {
 			Fix:    "kubectl label node " + n.kube.Name + " " + labelOperands + "-",
 		})
 		return false
-	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(n.kube) && (n.policy != nil || len(n.GPUClusters) > 0):
+	case labels[labelPresent] != "true" && cluster.OperatorGPUNode(n.kube) &&
+		(n.policy != nil || len(n.GPUClusters) > 0):
 		n.add(check.Finding{
 			Check: gpuPresent, Severity: check.Error, Subject: labelPresent,
-			Reason: fmt.Sprintf("the label is %s although Node Feature Discovery found a GPU: the operator has not labeled the node",
+			Reason: fmt.Sprintf("the label is %s although Node Feature Discovery found a GPU: "+
+				"the operator has not labeled the node",
 				shown(labels, labelPresent)),
 			Fix: n.operatorLog(), Evidence: label(n.kube, labelPresent),
 		})
@@ -204,14 +207,17 @@ func (n *nodeReport) upgrade() {
 	case state == "upgrade-done":
 		f.Reason, f.Fix = "no driver upgrade is in progress", ""
 	case none != "":
-		f.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod", state, none)
+		f.Say(check.Warning, "%s is left over: %s, and the upgrade controller ignores nodes without a driver pod",
+			state, none)
 		f.Fix = "kubectl label node " + n.kube.Name + " " + labelUpgrade + "-"
 	case state != "upgrade-failed" && n.kube.Labels[labelSkip] == "true":
 		f.Say(check.Note, "%s, and the label %s keeps the node out of driver upgrades", state, labelSkip)
 		f.Fix = "kubectl label node " + n.kube.Name + " " + labelSkip + "-"
 	case state == "upgrade-failed":
-		f.Say(check.Error, "the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
-		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", n.Namespace, n.kube.Name)
+		f.Say(check.Error,
+			"the driver upgrade failed: fix the driver pod, then remove the state label or restart the pod")
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
+			n.Namespace, n.kube.Name)
 	case step == "":
 		f.Say(check.Unknown, "unknown upgrade state %q", state)
 	default:
@@ -224,7 +230,8 @@ func (n *nodeReport) upgrade() {
 
 // upgradeSteps describes the states of a driver upgrade in progress.
 var upgradeSteps = map[string]string{
-	"upgrade-required":          "the driver pod is outdated, and the node waits for its turn (maxParallelUpgrades, maxUnavailable)",
+	"upgrade-required": "the driver pod is outdated, and the node waits for its turn (maxParallelUpgrades, " +
+		"maxUnavailable)",
 	"node-maintenance-required": "the node is handed over to an external maintenance operator",
 	"cordon-required":           "the node will be cordoned",
 	"wait-for-jobs-required":    "waiting for the jobs that driver.upgradePolicy.waitForCompletion selects",
@@ -273,14 +280,18 @@ func (n *nodeReport) mig() {
 		return
 	case ended && requested.After(f.Since) && !f.Since.IsZero() && n.At.Sub(requested) < migReaction:
 		f.Severity, n.changing, f.Since = check.Waiting, true, requested
-		f.Reason = fmt.Sprintf("the MIG config %q is requested; the state %s is from the previous change", config, state)
+		f.Reason = fmt.Sprintf("the MIG config %q is requested; the state %s is from the previous change",
+			config, state)
 	case state == "success":
 		f.Reason, f.Fix = fmt.Sprintf("the MIG manager has applied %q", config), ""
 	case state == "failed":
-		f.Say(check.Error, "the MIG config %q could not be applied: a client holds a GPU, the config does not fit the GPUs, or it leaves a GPU out", config)
+		f.Say(check.Error,
+			"the MIG config %q could not be applied: "+
+				"a client holds a GPU, the config does not fit the GPUs, or it leaves a GPU out", config)
 	case state == "pending" && !f.Since.IsZero() && n.At.Sub(f.Since) > migPatience:
-		f.Say(check.Error, "the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
-			"probably given up without changing the state", config, age, migPatience)
+		f.Say(check.Error,
+			"the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
+				"probably given up without changing the state", config, age, migPatience)
 		n.stuck = true
 		f.Fix = fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s",
 			n.kube.Name, LabelMIG, n.kube.Name, LabelMIG, config)
@@ -290,7 +301,8 @@ func (n *nodeReport) mig() {
 			"if it gives up waiting for a pod", config, age)
 	case state == "rebooting":
 		f.Severity, n.changing = check.Waiting, true
-		f.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q; the state has been rebooting %s", config, age)
+		f.Reason = fmt.Sprintf("the node restarts to change the MIG mode for %q; the state has been rebooting %s",
+			config, age)
 		f.Fix = "kubectl get node " + n.kube.Name
 	case state == "" && n.kube.Labels[deployPrefix+"mig-manager"] == "" && n.kube.Labels[labelCapable] == "false":
 		return
@@ -347,7 +359,8 @@ func (n *nodeReport) checkOperand(set operandSet, done map[string]bool) {
 		return
 	}
 	done[key] = true
-	f := check.Finding{Check: operandState, Severity: check.Warning, Subject: key, Fix: "kubectl label node " + n.kube.Name + " " + key + "-"}
+	f := check.Finding{Check: operandState, Severity: check.Warning, Subject: key}
+	f.Fix = "kubectl label node " + n.kube.Name + " " + key + "-"
 	switch {
 	case node.Paused(value):
 		n.paused(key, value)
@@ -364,7 +377,8 @@ func (n *nodeReport) checkOperand(set operandSet, done map[string]bool) {
 		f.Reason = "the label is empty, so the operand does not run: " +
 			"releases before v26.7 leave it empty after pausing an operand that did not run"
 	case found:
-		f.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: the operator does not correct it, and the operand does not run", value)
+		f.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: "+
+			"the operator does not correct it, and the operand does not run", value)
 	case !n.wantsContainers() || !n.forContainers(set.component) && set.component != "mig-manager":
 		return
 	case set.component == "mig-manager" && n.kube.Labels[labelCapable] != "true":
@@ -387,7 +401,8 @@ func (n *nodeReport) wantsContainers() bool {
 // paused reports an operand that is paused by its label, for example with the value paused-for-mig-change. The driver
 // manager appends paused-for-driver-upgrade to the value that the label already has.
 func (n *nodeReport) paused(key, value string) {
-	f := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key, Since: labelWritten(n.kube, key)}
+	f := check.Finding{Check: node.OperandPaused, Severity: check.Waiting, Subject: key,
+		Since: labelWritten(n.kube, key)}
 	change, state := "the change", ""
 	switch value {
 	case "paused-for-mig-change":
@@ -403,10 +418,12 @@ func (n *nodeReport) paused(key, value string) {
 	switch {
 	case upgrading && n.kube.Labels[labelUpgrade] == "upgrade-failed":
 		f.Say(check.Error, "the label is %s, but the driver upgrade has failed: the operand stays paused", value)
-		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s", n.Namespace, n.kube.Name)
+		f.Fix = fmt.Sprintf("kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
+			n.Namespace, n.kube.Name)
 	case upgrading:
 		n.changing = true
-		f.Fix = "kubectl logs -n " + n.Namespace + " -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
+		f.Fix = "kubectl logs -n " + n.Namespace +
+			" -l app.kubernetes.io/component=nvidia-driver -c k8s-driver-manager --tail=100"
 	case state == "success" || state == "failed":
 		f.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
 		f.Fix = "kubectl label node " + n.kube.Name + " " + key + "=true --overwrite"
@@ -519,14 +536,14 @@ const sandboxPatience = 5 * time.Minute
 // for a broken container-toolkit. If it finds none, the container runtime probably has no handler for the RuntimeClass.
 // The toolkit installs that handler.
 func (n *nodeReport) sandbox(l *operand) {
-	for _, volume := range l.pod.Spec.Volumes {
-		if m := volume.ConfigMap; m != nil && (m.Optional == nil || !*m.Optional) && n.maps[m.Name] == nil && !n.lacks(cluster.ConfigMaps) {
-			l.Severity = check.Error
-			l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which does not exist in namespace %s", m.Name, l.pod.Namespace)
-			l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
-			l.Evidence = n.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s", m.Name, len(n.maps), n.Namespace)
-			return
-		}
+	if name := n.missingConfigMap(l.pod); name != "" {
+		l.Severity = check.Error
+		l.Reason += fmt.Sprintf(": it mounts ConfigMap/%s, which does not exist in namespace %s",
+			name, l.pod.Namespace)
+		l.Fix = fmt.Sprintf("kubectl get configmaps -n %s", l.pod.Namespace)
+		l.Evidence = n.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s",
+			name, len(n.maps), n.Namespace)
+		return
 	}
 	// append the cause that an event names
 	explain := func(d *diagnosis) {
@@ -546,9 +563,11 @@ func (n *nodeReport) sandbox(l *operand) {
 		return
 	}
 	class := *l.pod.Spec.RuntimeClassName
-	if i := slices.IndexFunc(n.operands, func(o operand) bool { return o.component == "container-toolkit" }); i >= 0 && isBroken(n.operands[i]) {
+	if i := slices.IndexFunc(n.operands, func(o operand) bool { return o.component == "container-toolkit" }); i >= 0 &&
+		isBroken(n.operands[i]) {
 		l.blames = "container-toolkit"
-		l.Reason += ": it waits for the RuntimeClass " + class + ", which container-toolkit sets up in the container runtime"
+		l.Reason += ": it waits for the RuntimeClass " + class +
+			", which container-toolkit sets up in the container runtime"
 		return
 	}
 	if d != nil {
@@ -557,13 +576,16 @@ func (n *nodeReport) sandbox(l *operand) {
 	}
 	l.Fix += "  # see its events"
 	if slices.ContainsFunc(n.operandPods, func(p *corev1.Pod) bool {
-		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class && p.Status.Phase == corev1.PodRunning
+		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class &&
+			p.Status.Phase == corev1.PodRunning
 	}) {
-		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: probably a volume or the network is missing", class)
+		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: "+
+			"probably a volume or the network is missing", class)
 		return
 	}
 	l.Fix += "; on the node, sudo gpuop node checks the runtime's configuration"
-	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, or has not been restarted since the handler was added", class)
+	l.Reason += fmt.Sprintf(": the container runtime probably has no handler for RuntimeClass %s, "+
+		"or has not been restarted since the handler was added", class)
 	late := n.At.Sub(l.Since) > sandboxPatience
 	switch {
 	case n.policy != nil && !n.is("toolkit.enabled"):
@@ -576,8 +598,23 @@ func (n *nodeReport) sandbox(l *operand) {
 	}
 }
 
+// missingConfigMap returns the name of a ConfigMap that the pod mounts and that does not exist, or "".
+func (n *nodeReport) missingConfigMap(p *corev1.Pod) string {
+	if n.lacks(cluster.ConfigMaps) {
+		return ""
+	}
+	for _, volume := range p.Spec.Volumes {
+		m := volume.ConfigMap
+		if m != nil && (m.Optional == nil || !*m.Optional) && n.maps[m.Name] == nil {
+			return m.Name
+		}
+	}
+	return ""
+}
+
 // validatorPods maps init containers of the validator to the workload pods that they start and wait for.
-var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator", "plugin-validation": "nvidia-device-plugin-validator"}
+var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator",
+	"plugin-validation": "nvidia-device-plugin-validator"}
 
 // validated explains why a validator waits: it reports the state of the newest workload pod that has not succeeded.
 func (n *nodeReport) validated(l *operand) {
@@ -592,7 +629,8 @@ func (n *nodeReport) validated(l *operand) {
 		return
 	}
 	s := podStateOf(newest)
-	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason), s.Evidence
+	l.Reason, l.Evidence = fmt.Sprintf("init container %s waits for the pod %s: %s", l.in, newest.Name, s.Reason),
+		s.Evidence
 	if s.Severity == check.Error {
 		l.Severity, l.Fix, l.blames = s.Severity, s.Fix, ""
 	}
@@ -607,13 +645,15 @@ func (n *nodeReport) ownDriver() {
 	}) {
 		return
 	}
-	f := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Since: n.operands[waits].Since, Evidence: label(n.kube, labelDriver)}
+	f := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver",
+		Since: n.operands[waits].Since, Evidence: label(n.kube, labelDriver)}
 	if why := n.noDriverPod(); why != "" {
-		f.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, n.operands[waits].component)
+		f.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none",
+			why, n.operands[waits].component)
 		f.Fix = "sudo gpuop node  # on " + n.kube.Name
 		if strings.HasPrefix(why, labelDriver) {
-			f.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; sudo gpuop node "+
-				"checks the node's own driver", n.kube.Name, labelDriver)
+			f.Fix = fmt.Sprintf("kubectl label node %s %s=true --overwrite  # to install the operator's driver; "+
+				"sudo gpuop node checks the node's own driver", n.kube.Name, labelDriver)
 			isReplaced := func(other check.Finding) bool { return other.Subject == labelDriver }
 			n.findings = slices.DeleteFunc(n.findings, isReplaced)
 		} else {
@@ -639,7 +679,8 @@ func (n *nodeReport) unlike(set operandSet) string {
 	selector := set.Spec.Template.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if n.kube.Labels[key] != selector[key] {
-			terms = append(terms, fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(n.kube.Labels, key)))
+			terms = append(terms,
+				fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(n.kube.Labels, key)))
 		}
 	}
 	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
@@ -653,7 +694,8 @@ func firstBroken(operands []operand) *operand {
 	}
 	// the first one can wait for a later one: the validator's last step waits for the device plugin
 	for range operands {
-		at := slices.IndexFunc(operands, func(l operand) bool { return l.component == operands[i].blames && isBroken(l) })
+		at := slices.IndexFunc(operands,
+			func(l operand) bool { return l.component == operands[i].blames && isBroken(l) })
 		if at < 0 || operands[i].Severity == check.Error && operands[i].blames == "" {
 			break
 		}
@@ -684,7 +726,9 @@ func (n *nodeReport) resources() {
 		case found.Check == node.CapacityDiffers:
 			f.Fix = n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
 			if depends = amount(n.kube.Status.Allocatable, found.Subject) == "0"; depends {
-				f.Say(check.Error, "none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy", amount(n.kube.Status.Capacity, found.Subject))
+				f.Say(check.Error,
+					"none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy",
+					amount(n.kube.Status.Capacity, found.Subject))
 			}
 		}
 		if depends && follows {
@@ -707,5 +751,6 @@ func withoutPlace(f check.Finding) check.Finding {
 func (n *nodeReport) unsettled() bool {
 	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}
 	return n.changing || n.stuck ||
-		slices.ContainsFunc(n.operands, func(l operand) bool { return isBroken(l) && slices.Contains(makers, l.component) })
+		slices.ContainsFunc(n.operands,
+			func(l operand) bool { return isBroken(l) && slices.Contains(makers, l.component) })
 }

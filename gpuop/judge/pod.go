@@ -79,7 +79,8 @@ func podStateOf(p *corev1.Pod) (s podState) {
 		return s
 	}
 	if len(status.ContainerStatuses) == 0 || status.Phase != corev1.PodRunning {
-		s.Say(check.Waiting, "the pod is %s%s", strings.ToLower(cmp.Or(string(status.Phase), "unknown")), because(status.Reason, status.Message))
+		s.Say(check.Waiting, "the pod is %s%s", strings.ToLower(cmp.Or(string(status.Phase), "unknown")),
+			because(status.Reason, status.Message))
 		return s
 	}
 	s.Fix = ""
@@ -96,7 +97,8 @@ func podStateOf(p *corev1.Pod) (s podState) {
 // notStarted reports whether an init container has never run and has no problem, such as an image that cannot be
 // pulled.
 func notStarted(c *corev1.ContainerStatus) bool {
-	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil && c.RestartCount == 0 &&
+	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil &&
+		c.RestartCount == 0 &&
 		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
@@ -122,7 +124,8 @@ func initContainer(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		waits = ": it waits for " + awaited.what
 		s.blames = awaited.component
 		if c.Name == "toolkit-validation" && p.Labels["app"] == "nvidia-operator-validator" {
-			waits, s.blames = ": it waits for the container toolkit to be set up in the container runtime", "container-toolkit"
+			waits, s.blames = ": it waits for the container toolkit to be set up in the container runtime",
+				"container-toolkit"
 		}
 	}
 	switch {
@@ -147,9 +150,11 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 	}
 	switch {
 	case c.State.Waiting != nil && slices.Contains(broken, c.State.Waiting.Reason):
-		s.Say(check.Error, "container %s is in %s after %s%s%s", c.Name, c.State.Waiting.Reason, check.Count(int(c.RestartCount), "restart"),
+		s.Say(check.Error, "container %s is in %s after %s%s%s",
+			c.Name, c.State.Waiting.Reason, check.Count(int(c.RestartCount), "restart"),
 			because("", c.State.Waiting.Message), last)
-		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
+		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") ||
+			strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.Reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name),
 				c.State.Waiting.Reason, because("", c.State.Waiting.Message))
 			s.Cause = "image " + image(p, c.Name)
@@ -158,7 +163,8 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 			s.Fix = logs(p, c.Name, true)
 		}
 	case c.State.Waiting != nil:
-		s.Say(check.Waiting, "container %s is waiting%s", c.Name, because(c.State.Waiting.Reason, c.State.Waiting.Message))
+		s.Say(check.Waiting, "container %s is waiting%s", c.Name,
+			because(c.State.Waiting.Reason, c.State.Waiting.Message))
 	case c.State.Terminated != nil:
 		s.Severity, s.Since = check.Error, c.State.Terminated.FinishedAt.Time
 		s.Reason = fmt.Sprintf("container %s ended with exit code %d%s", c.Name, c.State.Terminated.ExitCode,
@@ -180,11 +186,13 @@ func containerState(p *corev1.Pod, c *corev1.ContainerStatus) check.Evidence {
 	case state.Waiting != nil:
 		text = strings.TrimSpace(state.Waiting.Reason + ": " + state.Waiting.Message)
 	case state.Terminated != nil:
-		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason, state.Terminated.Message)
+		text = fmt.Sprintf("exit code %d, %s: %s", state.Terminated.ExitCode, state.Terminated.Reason,
+			state.Terminated.Message)
 	case state.Running != nil:
 		text = "running"
 	}
-	return check.Seen("status", "Pod/"+p.Name, "container %s, %s: %s", c.Name, check.Count(int(c.RestartCount), "restart"), text)
+	return check.Seen("status", "Pod/"+p.Name, "container %s, %s: %s",
+		c.Name, check.Count(int(c.RestartCount), "restart"), text)
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
@@ -238,8 +246,9 @@ type awaited struct{ what, component string }
 // awaits maps each init container of the operands to what it waits for. Source: the DaemonSets in gpu-operator assets/,
 // and cmd/nvidia-validator/main.go.
 var awaits = map[string]awaited{
-	"driver-validation":         {"the driver to be loaded", "driver"},
-	"toolkit-validation":        {"toolkit-ready, which the operator-validator writes when containers can use the GPU", "operator-validator"},
+	"driver-validation": {"the driver to be loaded", "driver"},
+	"toolkit-validation": {"toolkit-ready, which the operator-validator writes when containers can use the GPU",
+		"operator-validator"},
 	"cuda-validation":           {"a CUDA workload in a pod", "container-toolkit"},
 	"plugin-validation":         {"the node to offer a GPU as a resource", "device-plugin"},
 	"k8s-driver-manager":        {"processes to release the old driver", ""},

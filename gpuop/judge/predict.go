@@ -76,11 +76,13 @@ func (n *nodeReport) stale() {
 		return
 	}
 	f := check.Finding{
-		Check: staleConfig, Subject: "ConfigMap/" + n.shares.name, Since: n.shares.changed, Cause: "stale " + n.shares.name,
+		Check: staleConfig, Subject: "ConfigMap/" + n.shares.name, Since: n.shares.changed, Cause: "stale " +
+			n.shares.name,
 	}
 	f.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
 		"the node still uses the old config", n.shares.changed.Sub(read).Round(time.Second))
-	f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", n.Namespace)
+	f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
+		"daemonset/gpu-feature-discovery", n.Namespace)
 	f.Evidence = check.Seen("managedFields", "ConfigMap/"+n.shares.name, "data").At(n.shares.changed)
 	n.add(f)
 }
@@ -127,7 +129,8 @@ func (n *nodeReport) predicted(follows, missing bool) {
 		case want.divided && n.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			f.Check, f.Severity = migNoDevices, check.Error
-			f.Reason = fmt.Sprintf("the MIG change to %q succeeded, but the node offers %d, expected %d according to %s",
+			f.Reason = fmt.Sprintf("the MIG change to %q succeeded, "+
+				"but the node offers %d, expected %d according to %s",
 				n.kube.Labels[LabelMIG], found, expected, want.by)
 			f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", n.Namespace)
 		default:
@@ -166,25 +169,30 @@ func (e *expectation) basis(n *nodeReport) string {
 // what makes the prediction uncertain. It is nil if there is nothing to report.
 func (n *nodeReport) expect() (want *expectation, doubt *check.Finding) {
 	unknown := func(subject, reason string) *check.Finding {
-		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason, Evidence: label(n.kube, labelProduct)}
+		return &check.Finding{Check: prediction, Severity: check.Unknown, Subject: subject, Reason: reason,
+			Evidence: label(n.kube, labelProduct)}
 	}
 	gpus, err := node.GPUs(n.kube)
 	if err != nil || len(gpus) == 0 {
-		if strings.HasSuffix(n.kube.Labels[labelProduct], "-MIG-INVALID") || n.kube.Labels[labelProduct] == "" && len(node.GPUResources(n.kube)) == 0 {
+		if strings.HasSuffix(n.kube.Labels[labelProduct], "-MIG-INVALID") ||
+			n.kube.Labels[labelProduct] == "" && len(node.GPUResources(n.kube)) == 0 {
 			return nil, nil // these states have findings already
 		}
 		if n.kube.Labels[labelProduct] == "" && !n.is("gfd.enabled") {
 			return nil, nil // without GPU Feature Discovery, the node has no labels
 		}
-		return nil, unknown(mig.WholeGPU, "the labels do not show which GPUs the node has, so its resources cannot be checked")
+		return nil, unknown(mig.WholeGPU,
+			"the labels do not show which GPUs the node has, so its resources cannot be checked")
 	}
 	if n.policy == nil && n.lacks(cluster.ClusterPolicies) && !n.absent(cluster.ClusterPolicies) {
-		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
+		return nil, unknown(mig.WholeGPU,
+			"the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
 	}
 	_, config, ok, _ := n.chosen()
 	switch {
 	case !ok && n.shares.configs == nil && n.lacks(cluster.ConfigMaps):
-		return nil, unknown("ConfigMap/"+n.shares.name, "the sharing config could not be read, so the expected resources are unknown")
+		return nil, unknown("ConfigMap/"+n.shares.name,
+			"the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
 		return nil, nil // sharingFiles or sharing has reported why
 	}
@@ -199,7 +207,8 @@ func (n *nodeReport) expect() (want *expectation, doubt *check.Finding) {
 		}
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
-	if i := slices.IndexFunc(want.Findings, func(found check.Finding) bool { return found.Severity == check.Error }); i >= 0 && doubt == nil {
+	if i := slices.IndexFunc(want.Findings,
+		func(found check.Finding) bool { return found.Severity == check.Error }); i >= 0 && doubt == nil {
 		f := withoutPlace(want.Findings[i])
 		f.Evidence = n.setting("mig.strategy")
 		doubt = &f
@@ -215,12 +224,14 @@ func (n *nodeReport) partitioned(want *expectation, name string) (doubt *check.F
 	if !found {
 		doubt = &check.Finding{
 			Check: migConfig, Severity: check.Error, Subject: LabelMIG,
-			Reason: fmt.Sprintf("no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
+			Reason: fmt.Sprintf("no MIG config %q for the node in %s",
+				name, cmp.Or(source, "the ConfigMaps and the defaults")),
 			Fix: fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", n.Namespace,
 				n.kube.Name),
 		}
 		if source == "" && (n.lacks(cluster.ConfigMaps) || board == nil) {
-			doubt.Say(check.Unknown, "the MIG config %q for %s is unknown: no ConfigMap that was read contains it", name, product)
+			doubt.Say(check.Unknown, "the MIG config %q for %s is unknown: no ConfigMap that was read contains it",
+				name, product)
 		}
 		return doubt
 	}
@@ -274,7 +285,8 @@ func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (af
 		return nil, fmt.Sprintf("the config %q creates no MIG device, but gpu.product is %s", named.Name, shown)
 	case len(kinds) != 1 || kinds[0] != canonical:
 		slices.Sort(kinds)
-		return nil, fmt.Sprintf("the config %q creates %s, but gpu.product is %s", named.Name, strings.Join(kinds, ", "), shown)
+		return nil, fmt.Sprintf("the config %q creates %s, but gpu.product is %s",
+			named.Name, strings.Join(kinds, ", "), shown)
 	case have%count != 0:
 		return nil, fmt.Sprintf("the config %q creates %d %s on each GPU, but gpu.count is %d, not a multiple of %d",
 			named.Name, count, canonical, have, count)

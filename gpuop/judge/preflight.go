@@ -26,10 +26,12 @@ func kubernetes(v *view) []check.Finding {
 	}
 	version := v.Version
 	have, ok := minor(version)
-	f := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes", Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+	f := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes",
+		Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
 	switch {
 	case !ok:
-		f.Severity, f.Reason, f.Fix = check.Unknown, "the server's version is unknown", "kubectl version -o yaml > version.yaml"
+		f.Severity, f.Reason, f.Fix = check.Unknown, "the server's version is unknown",
+			"kubectl version -o yaml > version.yaml"
 	case first == 0:
 		f.Say(check.Unknown, "%s; gpuop has no support matrix for %s", version, v.Release)
 		f.Fix = "see the platform support page of " + v.Release.String()
@@ -37,7 +39,8 @@ func kubernetes(v *view) []check.Finding {
 		f.Say(check.Error, "%s is too old: %s supports 1.%d to 1.%d", version, v.Release, first, last)
 		f.Fix = "upgrade Kubernetes, or try an older release with gpuop preflight --version"
 	case have > last:
-		f.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d", version, v.Release, first, last)
+		f.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d",
+			version, v.Release, first, last)
 		f.Fix = "gpuop preflight --version latest"
 	default:
 		f.Reason = fmt.Sprintf("%s is in the range 1.%d to 1.%d that %s supports", version, first, last, v.Release)
@@ -65,8 +68,10 @@ var monitorsOptional, _ = chart.ParseVersion("v26.7.0")
 // images maps prefixes of the OS image in a node's status to an ID. NFD's labels take precedence.
 var images = []struct{ prefix, id string }{
 	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
-	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"}, {"Amazon Linux ", "amzn"},
-	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"}, {"Flatcar ", "flatcar"},
+	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"},
+	{"Amazon Linux ", "amzn"},
+	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"},
+	{"Flatcar ", "flatcar"},
 }
 
 // rhcos is the prefix of the OS image of OpenShift nodes. Since OpenShift 4.19, their os-release names RHEL.
@@ -98,12 +103,13 @@ func systemOf(n *corev1.Node) (s system, labeled bool) {
 
 // systemSeen returns evidence of a node's operating system.
 func systemSeen(n *corev1.Node) check.Evidence {
-	return check.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s", n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
+	return check.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s",
+		n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
 		labelVersion, n.Labels[labelVersion])
 }
 
-// driverSystems checks for mixed operating systems. The operator selects the driver image for all nodes by the operating
-// system of the first GPU node.
+// driverSystems checks for mixed operating systems. The operator selects the driver image for all nodes by the
+// operating system of the first GPU node.
 func driverSystems(v *view) []check.Finding {
 	if len(v.gpu) == 0 {
 		return nil
@@ -130,19 +136,22 @@ func driverSystems(v *view) []check.Finding {
 	case drivers == 0:
 		f.Reason = "no GPU node gets the operator's driver container"
 	case !v.is("driver.enabled"):
-		f.Reason, f.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)), v.setting("driver.enabled")
+		f.Reason, f.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)),
+			v.setting("driver.enabled")
 	case v.is("driver.nvidiaDriverCRD.enabled"):
 		f.Reason = fmt.Sprintf("%s; each NVIDIADriver selects the image for its nodes", counts(byOS))
 		f.Evidence = v.setting("driver.nvidiaDriverCRD.enabled")
 	case !precompiled && (os.id == "rhcos" || v.openShift() && v.get("operator.use_ocp_driver_toolkit") != false):
 		f.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
 	case os.id == "":
-		f.Say(check.Error, "the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
-			"NFD has not set %s", first.Name, labelID)
+		f.Say(check.Error,
+			"the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
+				"NFD has not set %s", first.Name, labelID)
 		f.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
 	case len(wrong) > 0:
 		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
-		f.Reason = fmt.Sprintf("mixed operating systems (%s): all nodes get the driver image of %s (%s), which is wrong for %s",
+		f.Reason = fmt.Sprintf("mixed operating systems (%s): "+
+			"all nodes get the driver image of %s (%s), which is wrong for %s",
 			counts(byOS), first.Name, tag, check.Count(len(wrong), "node"))
 		f.Fix = driverForEachSystem(wrong...)
 	default:
@@ -224,9 +233,11 @@ func runtimes(v *view) []check.Finding {
 	}
 	if len(wrong) > 0 {
 		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
-		f.Reason = fmt.Sprintf("mixed container runtimes (%s): the operator configures %s on all nodes, which is wrong for %s",
+		f.Reason = fmt.Sprintf("mixed container runtimes (%s): "+
+			"the operator configures %s on all nodes, which is wrong for %s",
 			counts(by), chosen, check.Count(len(wrong), "node"))
-		f.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " + labelOperands + "=false --overwrite"
+		f.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " +
+			labelOperands + "=false --overwrite"
 	}
 	return []check.Finding{f}
 }
@@ -235,14 +246,16 @@ func runtimes(v *view) []check.Finding {
 // checked too.
 func (v *view) openShift() bool {
 	return v.CRD("clusterversions.config.openshift.io") != nil ||
-		slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
+		slices.ContainsFunc(v.Nodes,
+			func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
 // runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
 // virtual machines.
 func (v *view) runs(component string, n *corev1.Node) bool {
 	value := n.Labels[deployPrefix+component]
-	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) && !v.forMachines(n)
+	return n.Labels[labelOperands] != "false" && value != "false" && (component != "driver" || value != preInstalled) &&
+		!v.forMachines(n)
 }
 
 // gke reports whether a node has the provider ID and the node pool label of GKE.
@@ -281,15 +294,18 @@ func discovery(v *view) []check.Finding {
 	case v.openShift() && len(all) > 0:
 		f.Reason = "DaemonSet " + all[0] + " is installed; NVIDIA's operator from OperatorHub does not include one"
 	case v.openShift() && !known && whole:
-		f.Say(check.Error, "no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
-			"Hat's NFD Operator the GPU nodes are not found")
+		f.Say(check.Error,
+			"no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
+				"Hat's NFD Operator the GPU nodes are not found")
 		f.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
 	case v.policy != nil && len(other) > 0 && len(own) == 0:
 		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
 		// false
 		f.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
-		f.Say(check.Error, "DaemonSet %s is already installed, and the chart would install a second one: both would write the same labels", other[0])
+		f.Say(check.Error,
+			"DaemonSet %s is already installed, and the chart would install a second one: "+
+				"both would write the same labels", other[0])
 		f.Fix = "helm upgrade … --set nfd.enabled=false"
 	case wanted && len(own) > 0:
 		f.Reason = "DaemonSet " + own[0] + " was installed by the chart"
@@ -301,7 +317,8 @@ func discovery(v *view) []check.Finding {
 	case known:
 		f.Say(check.Note, "nfd.enabled=false and no NFD worker is installed, but GPU nodes are labeled already")
 	default:
-		f.Say(check.Error, "nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
+		f.Say(check.Error,
+			"nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
 		f.Fix = "helm upgrade … --set nfd.enabled=true"
 		v.partial(&f, cluster.DaemonSets)
 	}
@@ -356,7 +373,8 @@ func privileges(v *view) []check.Finding {
 	case level == "":
 		f.Say(check.Note, "enforces no level; if the cluster's default is not privileged, the operands are rejected")
 	case v.is("psa.enabled"):
-		f.Severity, f.Reason, f.Fix = check.Note, fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
+		f.Severity, f.Reason, f.Fix = check.Note,
+			fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
 	default:
 		f.Say(check.Error, "enforces %s: the operands' pods are privileged and will be rejected", level)
 	}
@@ -381,13 +399,17 @@ func quota(v *view) []check.Finding {
 		}
 	}
 	none := check.Finding{
-		Check: priorityQuota, Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + v.Namespace,
-		Evidence: v.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s", len(of), v.Namespace),
+		Check: priorityQuota, Subject: "system-node-critical",
+		Reason: "no quota limits pods of this priority in " + v.Namespace,
+		Evidence: v.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s",
+			len(of), v.Namespace),
 	}
 	if v.gke() && !covered {
-		none.Say(check.Error, "GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
-			"it, and %s has none", v.Namespace)
-		none.Fix = "kubectl create quota gpu-operator-quota -n " + v.Namespace + " --hard=pods=100 --scopes=PriorityClass"
+		none.Say(check.Error,
+			"GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
+				"it, and %s has none", v.Namespace)
+		none.Fix = "kubectl create quota gpu-operator-quota -n " + v.Namespace +
+			" --hard=pods=100 --scopes=PriorityClass"
 	}
 	var findings []check.Finding
 	if none.Severity != check.OK || len(of) == 0 {
@@ -403,7 +425,8 @@ func quota(v *view) []check.Finding {
 		f.Evidence = check.Seen("status", f.Subject, "pods %s of %s", used.String(), hard.String())
 		switch {
 		case limited && used.Value() >= hard.Value():
-			f.Say(check.Error, "%s of %s allowed pods exist: further operand pods would be rejected", used.String(), hard.String())
+			f.Say(check.Error, "%s of %s allowed pods exist: further operand pods would be rejected",
+				used.String(), hard.String())
 			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
 		case !limited:
 			f.Reason = "does not limit the number of pods"
@@ -421,11 +444,14 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
 	}
-	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions, func(e corev1.ScopedResourceSelectorRequirement) bool {
-		named := slices.Contains(e.Values, "system-node-critical")
-		return e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
-			e.Operator == corev1.ScopeSelectorOpIn && named || e.Operator == corev1.ScopeSelectorOpNotIn && !named)
-	})
+	return slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
+		func(e corev1.ScopedResourceSelectorRequirement) bool {
+			named := slices.Contains(e.Values, "system-node-critical")
+			return e.ScopeName == corev1.ResourceQuotaScopePriorityClass &&
+				(e.Operator == corev1.ScopeSelectorOpExists ||
+					e.Operator == corev1.ScopeSelectorOpIn && named ||
+					e.Operator == corev1.ScopeSelectorOpNotIn && !named)
+		})
 }
 
 // serviceMonitor checks for the CRD of dcgm-exporter's ServiceMonitor. Before v26.7.0, the operator does not become
@@ -436,17 +462,21 @@ func serviceMonitor(v *view) []check.Finding {
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
 	there := v.CRD(definition) != nil
-	f := check.Finding{Check: serviceMonitorCRD, Subject: setting, Evidence: v.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
+	f := check.Finding{Check: serviceMonitorCRD, Subject: setting,
+		Evidence: v.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
 	switch enabled := v.is(setting); {
 	case !enabled:
 		f.Reason, f.Evidence = "is false", v.setting(setting)
 	case there:
 		f.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is installed"
 	case v.Release.Before(monitorsOptional):
-		f.Say(check.Error, "is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready", definition)
+		f.Say(check.Error,
+			"is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready",
+			definition)
 		f.Fix = "install the Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
 	default:
-		f.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created", definition)
+		f.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created",
+			definition)
 		f.Fix = "install the Prometheus Operator, or scrape dcgm-exporter by annotations"
 	}
 	return []check.Finding{f}
@@ -480,10 +510,13 @@ func clients(v *view) []check.Finding {
 		f.Evidence = check.Seen("spec", f.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
 			f.Severity = check.Warning
-			f.Reason = how + " without the nodeSelector nvidia.com/gpu.deploy.client=true: it blocks MIG changes and driver upgrades on its nodes"
+			f.Reason = how +
+				" without the nodeSelector nvidia.com/gpu.deploy.client=true: " +
+				"it blocks MIG changes and driver upgrades on its nodes"
 			f.Fix = makeClient(d.Namespace, d.Name)
 			if v.Release.Before(monitorsOptional) {
-				f.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it", d.Namespace, d.Name, v.Release)
+				f.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it",
+					d.Namespace, d.Name, v.Release)
 			}
 		}
 		findings = append(findings, f)
@@ -502,13 +535,15 @@ func makeClient(namespace, name string) string {
 func usesGPU(s *corev1.PodSpec) string {
 	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, e := range c.Env {
-			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil && !slices.Contains([]string{"", "none", "void"}, e.Value) {
+			if e.Name == "NVIDIA_VISIBLE_DEVICES" && e.ValueFrom == nil &&
+				!slices.Contains([]string{"", "none", "void"}, e.Value) {
 				return "NVIDIA_VISIBLE_DEVICES=" + e.Value
 			}
 		}
 	}
 	for _, v := range s.Volumes {
-		if v.HostPath != nil && (strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path, "/run/nvidia")) {
+		if v.HostPath != nil &&
+			(strings.HasPrefix(v.HostPath.Path, "/dev/nvidia") || strings.HasPrefix(v.HostPath.Path, "/run/nvidia")) {
 			return v.HostPath.Path
 		}
 	}
@@ -534,7 +569,8 @@ func (n *nodeReport) architecture() {
 	case !served:
 		f.Say(check.Error, "the node is %s; the operator's images support only amd64 and arm64", arch)
 		f.Fix = "kubectl label node " + kube.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
-	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && n.is("driver.enabled") && !n.is("driver.usePrecompiled"):
+	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && n.is("driver.enabled") &&
+		!n.is("driver.usePrecompiled"):
 		f.Say(check.Error, "the node is arm64; the driver containers for RHEL 9 support only amd64")
 		f.Fix = "install the driver on the node, then helm upgrade … --set driver.enabled=false"
 	}
@@ -556,14 +592,19 @@ func (n *nodeReport) supported() {
 	have, ok := minor(n.Version)
 	switch {
 	case os.id == "":
-		f.Severity, f.Reason = check.Unknown, "the node's operating system is unknown: "+cmp.Or(kube.Status.NodeInfo.OSImage, "the node's status does not name it")
+		f.Severity, f.Reason = check.Unknown,
+			"the node's operating system is unknown: "+cmp.Or(kube.Status.NodeInfo.OSImage,
+				"the node's status does not name it")
 	case !known && !n.is("driver.enabled"):
-		f.Say(check.Note, "%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed", os, n.Release, named(systems))
+		f.Say(check.Note,
+			"%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed",
+			os, n.Release, named(systems))
 	case !known || !exact:
 		f.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, n.Release, named(systems))
 		f.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
 	case ok && s.first > 0 && (have < s.first || have > s.last):
-		f.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, n.Version)
+		f.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s",
+			os, s.first, s.last, n.Version)
 		f.Fix = "try another release with gpuop preflight --version"
 	}
 	n.add(f)
@@ -576,7 +617,8 @@ func (n *nodeReport) supported() {
 	case name == "":
 		f.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
-		f.Severity, f.Reason, f.Fix = check.Error, "docker is not supported; use containerd or CRI-O", "move the node to containerd"
+		f.Severity, f.Reason, f.Fix = check.Error, "docker is not supported; use containerd or CRI-O",
+			"move the node to containerd"
 	case len(s.runtimes) > 0 && !slices.Contains(s.runtimes, name):
 		f.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
 		f.Fix = "move the node to " + s.runtimes[0]
@@ -631,7 +673,9 @@ func (v *view) tolerants() []tolerant {
 	// if there are several workers, it is unknown which one labels a node
 	if there := v.discoverers(); len(there) == 1 {
 		d := there[0]
-		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what, d.Spec.Template.Spec.Tolerations, true})
+		all = append(all,
+			tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what,
+				d.Spec.Template.Spec.Tolerations, true})
 	}
 	return all
 }
@@ -652,7 +696,8 @@ func (n *nodeReport) taints() {
 				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
 				Evidence: check.Seen("taint", "Node/"+kube.Name, "%s", taint.ToString()),
 				Reason:   fmt.Sprintf("the taint %s is not tolerated by %s", taint.ToString(), who.what),
-				Fix:      fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path),
+				Fix: fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s",
+					taint.Key, taint.Effect, who.path),
 			})
 		}
 	}

@@ -90,7 +90,8 @@ func ParseConfig(data []byte) (*Config, []check.Finding) {
 					p.Add(configMissing, check.Error, f.Value, f.Name, "at least one config is required", "")
 				}
 			case f.Value.Value != "v1":
-				p.Add(configVersion, check.Error, f.Value, f.Name, fmt.Sprintf("mig-parted does not support version %q", f.Value.Value), "write version: v1")
+				p.Add(configVersion, check.Error, f.Value, f.Name,
+					fmt.Sprintf("mig-parted does not support version %q", f.Value.Value), "write version: v1")
 			}
 		}
 	}
@@ -120,7 +121,8 @@ func (p *parser) named(f fields.Field) NamedConfig {
 		if plain := strings.ReplaceAll(f.Name, "+", "."); isLabelValue(plain) {
 			fix = "write " + plain
 		}
-		p.Add(configName, check.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
+		p.Add(configName, check.Error, f.Key, path,
+			"the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
 	}
 	before := len(p.Findings)
 	for i, e := range p.List(f.Value, path) {
@@ -158,9 +160,13 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 	switch {
 	case enabled == nil || enabled.Tag != "!!bool":
 	case entry.Enabled && instances == nil:
-		p.Add(modeDevices, check.Error, node, path, "mig-enabled is true but mig-devices is missing: mig-parted rejects the file", "write mig-devices: {} for MIG mode without instances")
+		p.Add(modeDevices, check.Error, node, path,
+			"mig-enabled is true but mig-devices is missing: mig-parted rejects the file",
+			"write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(modeDevices, check.Error, instances, path+".mig-devices", "instances are requested but mig-enabled is false: mig-parted rejects the file", "set mig-enabled: true or delete mig-devices")
+		p.Add(modeDevices, check.Error, instances, path+".mig-devices",
+			"instances are requested but mig-enabled is false: mig-parted rejects the file",
+			"set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(instances, path+".mig-devices", entry)
@@ -179,7 +185,9 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 	for _, e := range nodes {
 		id, ok := p.Text(e, path)
 		if ok && !pciID.MatchString(id) {
-			p.Add(deviceFilter, check.Error, e, path, fmt.Sprintf("%q matches no GPU: it is not an NVIDIA PCI device id in mig-parted's format", id), `write it as 0x<device>10DE, for example "0x20B210DE"`)
+			p.Add(deviceFilter, check.Error, e, path,
+				fmt.Sprintf("%q matches no GPU: it is not an NVIDIA PCI device id in mig-parted's format", id),
+				`write it as 0x<device>10DE, for example "0x20B210DE"`)
 		}
 		ids = append(ids, id)
 	}
@@ -189,7 +197,8 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "all" {
-			p.Add(fields.WrongType, check.Error, n, path, fmt.Sprintf("found %q, expected all or a list of GPU indices", n.Value), "")
+			p.Add(fields.WrongType, check.Error, n, path,
+				fmt.Sprintf("found %q, expected all or a list of GPU indices", n.Value), "")
 		}
 		return n.Value == "all", nil
 	}
@@ -231,7 +240,8 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	if canonical, ok := CanonicalProfile(n.Value); ok {
 		fix = "write " + strconv.Quote(canonical)
 	}
-	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value), cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
+	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value),
+		cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
 	return false
 }
 
@@ -264,7 +274,9 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	filtered := len(e.DeviceFilter) > 0
 	switch {
 	case len(boards) == 0 && !filtered:
-		p.Add(DoesNotFit, check.Error, n, path, fmt.Sprintf("no board supports all of %s, so no GPU can be partitioned like this", e.Devices), "split the entry by device-filter")
+		p.Add(DoesNotFit, check.Error, n, path,
+			fmt.Sprintf("no board supports all of %s, so no GPU can be partitioned like this", e.Devices),
+			"split the entry by device-filter")
 	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
 		p.Add(DoesNotFit, check.Error, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
 	}
@@ -278,7 +290,8 @@ func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 		for _, i := range slices.Compact(slices.Sorted(slices.Values(e.Indices))) {
 			if named[i] && len(e.DeviceFilter) == 0 {
 				p.Add(Coverage, check.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
-					fmt.Sprintf("GPU %d is in two entries and cannot match both, so the change never completes", i), "list each GPU in one entry only")
+					fmt.Sprintf("GPU %d is in two entries and cannot match both, so the change never completes", i),
+					"list each GPU in one entry only")
 				return
 			}
 			named[i] = true
@@ -286,7 +299,9 @@ func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 	}
 	for i := range len(named) {
 		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
-			p.Add(Coverage, check.Warning, key, path, fmt.Sprintf("the config has no entry for GPU %d; the change never completes unless every GPU is covered", i),
+			p.Add(Coverage, check.Warning, key, path,
+				fmt.Sprintf("the config has no entry for GPU %d; "+
+					"the change never completes unless every GPU is covered", i),
 				fmt.Sprintf("add an entry for it, for example devices: [%d] with mig-enabled: false", i))
 			return
 		}

@@ -108,7 +108,8 @@ func Boards() []Board {
 // normal normalizes a board's name: lower case, words joined by single hyphens, without the prefix "nvidia-".
 func normal(s string) string {
 	s = strings.ToLower(strings.TrimSpace(s))
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == '-' || r == '/' }), "-")
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == '-' || r == '/' }),
+		"-")
 	return strings.TrimPrefix(s, "nvidia-")
 }
 
@@ -146,7 +147,9 @@ func find(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range table().Unattested {
 		if strings.HasPrefix(n, u.Product) {
-			return Board{}, fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)", ErrUnknownGPU, word, u.Differs, u.Source)
+			return Board{},
+				fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)",
+					ErrUnknownGPU, word, u.Differs, u.Source)
 		}
 	}
 	var best Board
@@ -176,5 +179,7 @@ func find(word string) (Board, error) {
 	case near != "":
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
 	}
-	return Board{}, fmt.Errorf("%w %q: expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label", ErrUnknownGPU, word)
+	return Board{},
+		fmt.Errorf("%w %q: expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label",
+			ErrUnknownGPU, word)
 }

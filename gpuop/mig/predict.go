@@ -114,7 +114,8 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.advertise(WholeGPU, len(gpus))
 		if p.enabled > 0 {
 			p.add(hidden, check.Warning, "mig.strategy",
-				fmt.Sprintf("the node has %s in MIG mode, but the strategy none allocates whole GPUs: CUDA can use at most one MIG device of each", check.Count(p.enabled, "GPU")),
+				fmt.Sprintf("the node has %s in MIG mode, but the strategy none allocates whole GPUs: "+
+					"CUDA can use at most one MIG device of each", check.Count(p.enabled, "GPU")),
 				"use the strategy single or mixed, or disable MIG")
 		}
 	case strategy == StrategySingle:
@@ -123,7 +124,10 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.mixed()
 	}
 	if replication.Strategy == "mps" && p.enabled > 0 {
-		p.add(mpsWithMIG, check.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels become stale", "use time-slicing on MIG devices, or disable MIG")
+		p.add(mpsWithMIG, check.Error, "sharing.mps",
+			"MPS is not supported while a GPU of the node is in MIG mode: "+
+				"GPU Feature Discovery fails, and its labels become stale",
+			"use time-slicing on MIG devices, or disable MIG")
 	}
 	return p.Prediction
 }
@@ -156,12 +160,15 @@ func (p *predictor) wholeGPUs(gpus []GPU) {
 	}
 	if len(counts) > 1 {
 		p.add(mixedModels, check.Warning, WholeGPU+".product",
-			fmt.Sprintf("the node has %d GPU models (%s), but the labels describe only one, which may change", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
+			fmt.Sprintf("the node has %d GPU models (%s), but the labels describe only one, which may change",
+				len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
 			"select the node by its name or by your own label")
 	}
 	p.base(WholeGPU, described.Product, counts[described.Product])
 	if described.Enabled {
-		p.Labels[WholeGPU+".product"], p.Labels[WholeGPU+".replicas"], p.Labels[WholeGPU+".sharing-strategy"] = described.Product, "0", "none"
+		p.Labels[WholeGPU+".product"] = described.Product
+		p.Labels[WholeGPU+".replicas"] = "0"
+		p.Labels[WholeGPU+".sharing-strategy"] = "none"
 	}
 	if described.MemoryMiB > 0 {
 		p.Labels[WholeGPU+".memory"] = strconv.Itoa(described.MemoryMiB)
@@ -209,9 +216,11 @@ func (p *predictor) single() {
 	reason, fix := "", "use mixed"
 	switch {
 	case p.empty > 0:
-		reason, fix = fmt.Sprintf("the node has %s in MIG mode without an instance", check.Count(p.empty, "GPU")), "partition every GPU, or use mixed"
+		reason, fix = fmt.Sprintf("the node has %s in MIG mode without an instance", check.Count(p.empty, "GPU")),
+			"partition every GPU, or use mixed"
 	case p.disabled > 0:
-		reason, fix = fmt.Sprintf("the node has %s in MIG mode and %d not in MIG mode", check.Count(p.enabled, "GPU"), p.disabled), "partition every GPU alike, or use mixed"
+		reason, fix = fmt.Sprintf("the node has %s in MIG mode and %d not in MIG mode",
+			check.Count(p.enabled, "GPU"), p.disabled), "partition every GPU alike, or use mixed"
 	case len(p.kinds) > 1:
 		reason = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(p.kinds), p.kinds)
 	}
@@ -221,7 +230,8 @@ func (p *predictor) single() {
 			p.Labels[WholeGPU+"."+l] = "0"
 		}
 		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(singleInvalid, check.Error, "mig.strategy=single", reason+": the device plugin fails, and no GPU is allocatable", fix)
+		p.add(singleInvalid, check.Error, "mig.strategy=single",
+			reason+": the device plugin fails, and no GPU is allocatable", fix)
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")
@@ -233,7 +243,8 @@ func (p *predictor) single() {
 func (p *predictor) mixed() {
 	p.advertise(WholeGPU, p.disabled)
 	if p.disabled > 0 {
-		p.add(besideWhole, check.Note, "mig.strategy=mixed", "the node has whole GPUs and MIG devices: with drivers 570.124.06 to 570.158.01, GPU pods stay Pending",
+		p.add(besideWhole, check.Note, "mig.strategy=mixed",
+			"the node has whole GPUs and MIG devices: with drivers 570.124.06 to 570.158.01, GPU pods stay Pending",
 			"use another driver version, or partition every GPU")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
@@ -242,12 +253,15 @@ func (p *predictor) mixed() {
 		if n, _ := parseName(name); n.attribute != "" {
 			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
 			p.add(variantResource, check.Warning, resource,
-				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices as %s, so a pod may get either", name, plain),
+				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices as %s, so a pod may get either",
+					name, plain),
 				"use device plugin v0.20.0 or later if the difference matters")
 		}
 	}
 	if p.empty > 0 {
-		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed", fmt.Sprintf("the node has %s in MIG mode without an instance, not allocatable at all", check.Count(p.empty, "GPU")), "partition them, or disable MIG on them")
+		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed",
+			fmt.Sprintf("the node has %s in MIG mode without an instance, not allocatable at all",
+				check.Count(p.empty, "GPU")), "partition them, or disable MIG on them")
 	}
 }
 
@@ -272,7 +286,8 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 	after := slices.Clone(gpus)
 	var findings []check.Finding
 	add := func(rule *check.Check, line int, reason, fix string) {
-		findings = append(findings, check.Finding{Check: rule, Severity: check.Error, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
+		findings = append(findings,
+			check.Finding{Check: rule, Severity: check.Error, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
 	}
 	covered := make([]bool, len(gpus))
 	for _, e := range n.Entries {
@@ -289,13 +304,15 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(Coverage, e.Line, fmt.Sprintf("the entry lists GPU %d, but the node has only %d GPUs", i, len(gpus)), "")
+				add(Coverage, e.Line,
+					fmt.Sprintf("the entry lists GPU %d, but the node has only %d GPUs", i, len(gpus)), "")
 			}
 		}
 	}
 	for i, ok := range covered {
 		if !ok {
-			add(Coverage, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change never completes", i, gpus[i].Product),
+			add(Coverage, n.Line,
+				fmt.Sprintf("no entry covers GPU %d (%s), so the change never completes", i, gpus[i].Product),
 				"add an entry for it, or widen the device-filter")
 		}
 	}

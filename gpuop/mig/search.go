@@ -52,7 +52,8 @@ func ParseRequest(words []string) (Request, error) {
 		name, count, counted := strings.Cut(word, "=")
 		canonical, ok := CanonicalProfile(name)
 		if !ok {
-			return nil, fmt.Errorf("%w %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, optionally with =count", ErrRequest, word)
+			return nil, fmt.Errorf("%w %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, "+
+				"optionally with =count", ErrRequest, word)
 		}
 		n, err := strconv.Atoi(count)
 		if counted && (err != nil || n < 1) {
@@ -161,7 +162,8 @@ func obstacle(b Board, r Request) string {
 	case compute > b.ComputeSlices:
 		return fmt.Sprintf("%d compute slices needed, but the GPU has %d", compute, b.ComputeSlices)
 	case memory > b.MemorySlices:
-		return fmt.Sprintf("%d memory slices needed, but the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
+		return fmt.Sprintf("%d memory slices needed, but the GPU has %d (%s)",
+			memory, b.MemorySlices, strings.Join(shares, ", "))
 	}
 	return ""
 }

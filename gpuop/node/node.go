@@ -26,7 +26,8 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	product := label("product")
 	count, err := strconv.Atoi(label("count"))
 	if product == "" || err != nil || count < 0 || count > 1024 {
-		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q", ErrNoGPUs, product, label("count"))
+		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q",
+			ErrNoGPUs, product, label("count"))
 	}
 	product, suffix, _ := strings.Cut(strings.TrimSuffix(product, "-SHARED"), "-MIG-")
 	if suffix == "INVALID" {
@@ -51,7 +52,8 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	for name, value := range n.Labels {
 		resource, ok := strings.CutSuffix(name, ".count")
 		profile, known := mig.CanonicalProfile(strings.TrimSuffix(resource, ".shared"))
-		if devices, err := strconv.Atoi(value); ok && known && err == nil && strings.HasPrefix(resource, "nvidia.com/mig-") && devices > 0 && devices < 1<<16 {
+		if devices, err := strconv.Atoi(value); ok && known && err == nil &&
+			strings.HasPrefix(resource, "nvidia.com/mig-") && devices > 0 && devices < 1<<16 {
 			instances[profile] = devices
 		}
 	}
@@ -92,24 +94,29 @@ func Check(n *corev1.Node) []check.Finding {
 			deploys = append(deploys, component)
 		case Paused(value):
 			add(OperandPaused, check.Warning, name, fmt.Sprintf("the operand is %s, so its pod does not run", value),
-				"wait for the change to finish; if it does not, see the log of the MIG manager or the driver upgrade state")
+				"wait for the change to finish; "+
+					"if it does not, see the log of the MIG manager or the driver upgrade state")
 		}
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
 		subject := "nvidia.com/gpu"
-		reason := "the node is labeled as a GPU node, but its capacity has no nvidia.com resource: the device plugin has not registered"
+		reason := "the node is labeled as a GPU node, but its capacity has no nvidia.com resource: " +
+			"the device plugin has not registered"
 		if len(deploys) > 0 {
-			reason = fmt.Sprintf("the operator deploys %s on the node, but its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
+			reason = fmt.Sprintf("the operator deploys %s on the node, but its capacity has no nvidia.com resource: "+
+				"the device plugin has not registered", strings.Join(deploys, ", "))
 		}
 		add(NoResource, check.Error, subject, reason,
 			"check the node's pods in this order: driver, container-toolkit, operator-validator, device-plugin")
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
-		add(NoLabels, check.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run or found no driver",
+		add(NoLabels, check.Warning, mig.WholeGPU+".product",
+			"GPU Feature Discovery has not labeled the node: its pod has not run or found no driver",
 			"check the gpu-feature-discovery pod, and NFD, which applies its labels")
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(MIGState, check.Error, mig.WholeGPU+".product", "the strategy single does not support the node's MIG devices, so no GPU is allocatable",
+		add(MIGState, check.Error, mig.WholeGPU+".product",
+			"the strategy single does not support the node's MIG devices, so no GPU is allocatable",
 			"partition every GPU alike, or use mig.strategy=mixed")
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
@@ -117,12 +124,16 @@ func Check(n *corev1.Node) []check.Finding {
 		if state == "failed" {
 			severity = check.Error
 		}
-		add(MIGState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q", state, n.Labels["nvidia.com/mig.config"]),
+		add(MIGState, severity, "nvidia.com/mig.config.state",
+			fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
+				state, n.Labels["nvidia.com/mig.config"]),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
-			add(CapacityDiffers, check.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
+			add(CapacityDiffers, check.Warning, resource,
+				fmt.Sprintf("%d of %d are allocatable: the others are unhealthy",
+					allocatable[resource], capacity[resource]),
 				"check the node for XID errors")
 		}
 	}
@@ -134,7 +145,8 @@ func Check(n *corev1.Node) []check.Finding {
 // controllers/object_controls.go, and assets/.
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	if len(list) == 0 {
-		return []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+		return []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return list
 }
@@ -142,9 +154,11 @@ func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 // Covered reports whether pods with the tolerations can run in spite of a taint. PreferNoSchedule never keeps pods
 // away.
 func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
-	return taint.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
-		// the API server rejects an empty key without Exists, and a value with Exists
-		valid := t.Key != "" && t.Operator != corev1.TolerationOpExists || t.Operator == corev1.TolerationOpExists && t.Value == ""
-		return valid && t.ToleratesTaint(klog.Background(), &taint, false)
-	})
+	return taint.Effect == corev1.TaintEffectPreferNoSchedule ||
+		slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+			// the API server rejects an empty key without Exists, and a value with Exists
+			valid := t.Key != "" && t.Operator != corev1.TolerationOpExists ||
+				t.Operator == corev1.TolerationOpExists && t.Value == ""
+			return valid && t.ToleratesTaint(klog.Background(), &taint, false)
+		})
 }

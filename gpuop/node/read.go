@@ -14,12 +14,14 @@ import (
 // ErrNode is returned if the input is not exactly one Node.
 var ErrNode = errors.New("not a Node")
 
-var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:(NoSchedule|PreferNoSchedule|NoExecute)$`)
+var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:` +
+	`(NoSchedule|PreferNoSchedule|NoExecute)$`)
 
 // Stays reports whether a taint is permanent. Kubernetes sets and removes the taints below node.kubernetes.io/ and
 // node.cloudprovider.kubernetes.io/ as the node's condition changes.
 func Stays(t corev1.Taint) bool {
-	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
+		!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }
 
 // Parse parses a Node from JSON, YAML or the text of kubectl describe. Errors wrap ErrNode.
@@ -32,7 +34,8 @@ func Parse(data []byte) (*corev1.Node, error) {
 	n := &object.Node
 	if err == nil && strings.HasSuffix(n.Kind, "List") {
 		if len(object.Items) != 1 {
-			return nil, fmt.Errorf("%w: found a list of %d nodes, expected one (kubectl get node NAME -o json)", ErrNode, len(object.Items))
+			return nil, fmt.Errorf("%w: found a list of %d nodes, expected one (kubectl get node NAME -o json)",
+				ErrNode, len(object.Items))
 		}
 		n = &object.Items[0]
 	}
@@ -45,7 +48,8 @@ func Parse(data []byte) (*corev1.Node, error) {
 	if n, ok := Described(data); ok && len(n.Labels) > 0 {
 		return n, nil
 	}
-	return nil, fmt.Errorf("%w: expected the output of kubectl get node NAME -o json (or yaml), or of kubectl describe node NAME", ErrNode)
+	return nil, fmt.Errorf("%w: expected the output of kubectl get node NAME -o json (or yaml), "+
+		"or of kubectl describe node NAME", ErrNode)
 }
 
 // section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate
@@ -55,10 +59,18 @@ var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
 // Described parses the text of kubectl describe node. It returns false if the text has no name, Labels or Capacity.
 func Described(data []byte) (*corev1.Node, bool) {
 	n := &corev1.Node{}
-	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{}, corev1.ResourceList{}
+	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{},
+		corev1.ResourceList{}
 	info := &n.Status.NodeInfo
-	once := map[string]*string{"Name": &n.Name, "Kernel Version": &info.KernelVersion, "OS Image": &info.OSImage, "Operating System": &info.OperatingSystem,
-		"Architecture": &info.Architecture, "Container Runtime Version": &info.ContainerRuntimeVersion, "Kubelet Version": &info.KubeletVersion}
+	once := map[string]*string{
+		"Name":                      &n.Name,
+		"Kernel Version":            &info.KernelVersion,
+		"OS Image":                  &info.OSImage,
+		"Operating System":          &info.OperatingSystem,
+		"Architecture":              &info.Architecture,
+		"Container Runtime Version": &info.ContainerRuntimeVersion,
+		"Kubelet Version":           &info.KubeletVersion,
+	}
 	lists := map[string]corev1.ResourceList{"Capacity": n.Status.Capacity, "Allocatable": n.Status.Allocatable}
 	seen := map[string]bool{}
 	in := ""
@@ -85,7 +97,8 @@ func Described(data []byte) (*corev1.Node, bool) {
 			}
 		case in == "Taints":
 			if m := taintText.FindStringSubmatch(rest); m != nil {
-				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])})
+				n.Spec.Taints = append(n.Spec.Taints,
+					corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])})
 			}
 		}
 	}

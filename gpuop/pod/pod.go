@@ -24,7 +24,8 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 		if left--; n == nil || left < 0 || depth > 24 {
 			return
 		}
-		if list := fields.Items(fields.Get(n, "containers")); len(list) > 0 && (fields.Get(list[0], "image") != nil || fields.Get(list[0], "resources") != nil) {
+		if list := fields.Items(fields.Get(n, "containers")); len(list) > 0 &&
+			(fields.Get(list[0], "image") != nil || fields.Get(list[0], "resources") != nil) {
 			out = append(out, n)
 			return
 		}
@@ -42,7 +43,8 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 func Check(root *yaml.Node) []check.Finding {
 	r := &checker{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs", "put containers below spec, indented by two spaces")
+		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs",
+			"put containers below spec, indented by two spaces")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
@@ -76,10 +78,13 @@ func (r *checker) container(where string, c *yaml.Node) {
 		requested = true
 		subject := where + ": requests." + f.Name
 		if limit := fields.Get(limits, f.Name); limit == nil {
-			r.Add(gpuLimits, check.Error, f.Key, subject, "a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
+			r.Add(gpuLimits, check.Error, f.Key, subject,
+				"a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
 			r.resource(subject, f)
 		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-			r.Add(gpuLimits, check.Error, f.Value, subject, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit.Value),
+			r.Add(gpuLimits, check.Error, f.Value, subject,
+				fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted",
+					f.Value.Value, limit.Value),
 				"leave out the request")
 		}
 	}
@@ -103,7 +108,8 @@ func whole(amount string) bool {
 // resource checks the name and amount of a GPU resource.
 func (r *checker) resource(subject string, f fields.Field) {
 	if fields.IsNull(f.Value) {
-		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU", "write a whole number")
+		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU",
+			"write a whole number")
 	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
 		if q, err := resource.ParseQuantity(f.Value.Value); err == nil && q.Sign() > 0 {
@@ -113,12 +119,14 @@ func (r *checker) resource(subject string, f fields.Field) {
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason, fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix)
+		r.Add(gpuResource, check.Error, f.Key, subject,
+			"no device plugin advertises this resource: the pod stays Pending", fix)
 	}
 }
 
 // otherPlugins lists resources of HAMi's device plugin, which uses NVIDIA's domain.
-var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"}
+var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores",
+	"nvidia.com/priority"}
 
 // resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. A name that
 // resembles no known name is accepted, unless it begins with nvidia.com/mig-. KubeVirt, vGPU and the network operator
