@@ -47,11 +47,17 @@ func TestUnknownOwners(t *testing.T) {
 			d, ok := claimed(driver, pool, name)
 			return d, ok && known
 		}
-		w := newAged(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, shared,
-			claims("ml/b", "mine", "gpu-0"))
-		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 3, 5, 6})
+		w := newAged(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }},
+			holds("ml/s", gpu4+"::0"), claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
+		o := w.attribute()
+		want(t, "rows", incomplete(o), []int{0, 1, 2, 3, 5, 6})
+		want(t, "labels", pods(o), map[int]string{4: "ml/s/c"})
+		want(t, "unmatched", w.unmatched(), map[string]float64{"claim_device gpu.nvidia.com ": 1})
 		known, revision = true, 2
-		want(t, "rows once the slice exists", incomplete(w.attribute()), nil)
+		o = w.attribute()
+		want(t, "rows once the slice exists", incomplete(o), nil)
+		want(t, "labels once the slice exists", o.Of(5), ofMIG(migA))
+		want(t, "unmatched once the slice exists", w.unmatched(), map[string]float64{})
 	})
 	t.Run("claims that are not followed", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",

@@ -79,25 +79,6 @@ func TestRecordingsOfRealKubelet(t *testing.T) {
 	}
 }
 
-func TestClaimsCarryTheirLabels(t *testing.T) {
-	known := false // the ResourceSlice lags behind the claim
-	device := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		if !known {
-			return podmapper.ClaimDevice{}, false
-		}
-		return claimed(driver, pool, name)
-	}
-	revision := uint64(1)
-	w := worldWith(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }},
-		claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
-	want(t, "labels before the slice", pods(w.attribute()), map[int]string{})
-	want(t, "unmatched before the slice", w.unmatched(), map[string]float64{"claim_device gpu.nvidia.com ": 1})
-
-	known, revision = true, 2
-	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
-	want(t, "unmatched", w.unmatched(), map[string]float64{})
-}
-
 // ofMIG returns the labels of a claimed MIG device.
 func ofMIG(uuid string) []gpu.Label {
 	return []gpu.Label{

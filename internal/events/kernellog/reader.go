@@ -124,20 +124,17 @@ func New(opt Options) *Reader {
 
 // Drain appends the XIDs since the previous call, oldest first. XIDs logged before the log was opened are
 // marked as Past.
-func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	into = append(into, r.found...)
-	r.found = r.found[:0]
-	return into
-}
+func (r *Reader) Drain(into []gpu.XID) []gpu.XID { return drain(r, &r.found, into) }
 
 // DrainSXIDs appends the SXIDs, like Drain.
-func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
+func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID { return drain(r, &r.sxids, into) }
+
+// drain moves the waiting events of a reader.
+func drain[E any](r *Reader, waiting *[]E, into []E) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	into = append(into, r.sxids...)
-	r.sxids = r.sxids[:0]
+	into = append(into, *waiting...)
+	*waiting = (*waiting)[:0]
 	return into
 }
 
