@@ -10,9 +10,9 @@ import (
 
 func TestXIDMessage(t *testing.T) {
 	for code, want := range map[int64]string{
-		-1: "Unknown Error", 0: "No Error", 5: "Unknown Error", 13: "Graphics Engine Exception", 31: "GPU memory page fault",
+		-1: "Unknown Error", 0: "No Error", 5: "Unknown Error", 13: "Graphics Engine Exception",
 		48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 94: "Contained ECC error", 119: "GSP RPC Timeout",
-		154: "GPU Recovery Action Changed", 172: "Uncorrectable SRAM Error", 173: "Unknown Error", 1 << 40: "Unknown Error",
+		172: "Uncorrectable SRAM Error", 173: "Unknown Error", 1 << 40: "Unknown Error",
 	} {
 		if got := catalog.XIDMessage(code); got != want {
 			t.Errorf("XID %d: message = %q, want %q", code, got, want)
@@ -27,8 +27,8 @@ func TestXIDMessage(t *testing.T) {
 
 func TestClockEvents(t *testing.T) {
 	all := []string{
-		"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake",
-		"display_clocks",
+		"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal",
+		"hw_power_brake", "display_clocks",
 	}
 	for _, test := range []struct {
 		mask int64

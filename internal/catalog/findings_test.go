@@ -34,7 +34,7 @@ func TestFindingsAreComplete(t *testing.T) {
 }
 
 func TestFindingOf(t *testing.T) {
-	const active = catalog.Active
+	const active, ignored = catalog.Active, catalog.Informational
 	for _, tt := range []struct {
 		code, want string
 		severity   catalog.Severity
@@ -43,8 +43,8 @@ func TestFindingOf(t *testing.T) {
 	}{
 		{"", "DCGM_FR_OK", "NONE", "NONE", active},
 		{"DCGM_FR_XID_ERROR", "DCGM_FR_XID_ERROR", "TRIAGE", "SOFTWARE_XID", catalog.ByXID},
-		{"DCGM_FR_CLOCK_THROTTLE_POWER", "DCGM_FR_CLOCK_THROTTLE_POWER", "MONITOR", "HARDWARE_POWER", catalog.Informational},
-		{"DCGM_FR_CLOCKS_EVENT_POWER", "DCGM_FR_CLOCK_THROTTLE_POWER", "MONITOR", "HARDWARE_POWER", catalog.Informational},
+		{"DCGM_FR_CLOCK_THROTTLE_POWER", "DCGM_FR_CLOCK_THROTTLE_POWER", "MONITOR", "HARDWARE_POWER", ignored},
+		{"DCGM_FR_CLOCKS_EVENT_POWER", "DCGM_FR_CLOCK_THROTTLE_POWER", "MONITOR", "HARDWARE_POWER", ignored},
 		{"DCGM_FR_PENDING_ROW_REMAP", "DCGM_FR_PENDING_ROW_REMAP", "RESET", "HARDWARE_MEMORY", catalog.BySeries},
 		{"4000", "4000", "UNKNOWN", "UNKNOWN", active},
 		{"DCGM_FR_OF_THE_FUTURE", "DCGM_FR_OF_THE_FUTURE", "UNKNOWN", "UNKNOWN", active},

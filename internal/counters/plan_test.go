@@ -39,36 +39,46 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 		},
 		Devices: devices,
 	})
-	clock, memory := [2]float64{0, 30000}, [2]float64{0, 16777216}
+	board, both := gpu.KindsOf(gpu.KindGPU), gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+	counter := func(name, help string, field int) gpu.Counter {
+		return gpu.Counter{Name: name, Type: gpu.MetricGauge, Help: help, Field: field, Scale: 1}
+	}
+	ofGPUs := func(name, help string, field int) gpu.Counter {
+		c := counter(name, help, field)
+		c.OfGPUs = true
+		return c
+	}
+	driver, cuda := ofGPUs("DCGM_FI_DRIVER_VERSION", "driver", 1), ofGPUs("DCGM_FI_CUDA_DRIVER_VERSION", "CUDA", 2)
+	driver.Type, driver.OfMachine, cuda.OfMachine = gpu.MetricLabel, true, true
+	hertz := ofGPUs("DCGM_FI_DEV_SM_CLOCK_HERTZ", "clock", 0)
+	hertz.Scale = 1e6
 	want := &gpu.Plan{
 		Peers:    true,
 		Interval: 30 * time.Second,
 		Cycle:    time.Second,
 		Devices:  devices,
 		Fields: []gpu.Field{
-			{ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Min: clock[0], Max: clock[1]}, Interval: time.Second},
-			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)},
-			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 1000000}},
-			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Range: &gpu.Range{Min: memory[0], Max: memory[1]}},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Range: &gpu.Range{Max: 10000}},
 			{
-				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
+				ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: board,
+				Range: &gpu.Range{Max: 30000}, Interval: time.Second,
+			},
+			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: both},
+			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: board, Range: &gpu.Range{Max: 1000000}},
+			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: both, Range: &gpu.Range{Max: 16777216}},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: board, Range: &gpu.Range{Max: 10000}},
+			{
+				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: both,
 				Range: &gpu.Range{Max: 1.1}, Interval: time.Minute, Profiling: true,
 			},
 			{
-				ID: 1009, Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Unit: "bytes/s", Levels: gpu.KindsOf(gpu.KindGPU),
+				ID: 1009, Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Unit: "bytes/s", Levels: board,
 				Range: &gpu.Range{Max: 1e12}, Interval: time.Minute, Profiling: true,
 			},
 		},
 		Counters: []gpu.Counter{
-			{Name: "DCGM_FI_DEV_SM_CLOCK", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1, OfGPUs: true},
-			{Name: "DCGM_FI_DRIVER_VERSION", Type: gpu.MetricLabel, Help: "driver", Field: 1, Scale: 1, OfGPUs: true, OfMachine: true},
-			{Name: "DCGM_FI_CUDA_DRIVER_VERSION", Type: gpu.MetricGauge, Help: "CUDA", Field: 2, Scale: 1, OfGPUs: true, OfMachine: true},
-			{Name: "DCGM_FI_DEV_FB_USED", Type: gpu.MetricGauge, Help: "memory", Field: 3, Scale: 1},
-			{Name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1e6, OfGPUs: true},
-			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Type: gpu.MetricGauge, Help: "engine", Field: 5, Scale: 1},
-			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Help: "XID", Field: 4, Scale: 1, OfGPUs: true},
-			{Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Type: gpu.MetricGauge, Help: "traffic of the GPU alone", Field: 6, Scale: 1},
+			ofGPUs("DCGM_FI_DEV_SM_CLOCK", "clock", 0), driver, cuda, counter("DCGM_FI_DEV_FB_USED", "memory", 3),
+			hertz, counter("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "engine", 5), ofGPUs("DCGM_FI_DEV_XID_ERRORS", "XID", 4),
+			counter("DCGM_FI_PROF_PCIE_TX_BYTES", "traffic of the GPU alone", 6),
 		},
 		Derived: []gpu.Derived{
 			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", HasField: true, Field: 4},
@@ -92,14 +102,12 @@ func TestNewPlanShortestInterval(t *testing.T) {
 		{time.Minute, time.Second, time.Second},
 		{time.Second, time.Minute, time.Second},
 	} {
-		p := counters.NewPlan(parse(t, "DCGM_FI_DEV_SM_CLOCK, gauge, a\nDCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, b"), counters.PlanOptions{
-			Interval: plan,
-			IntervalOf: func(name string) time.Duration {
-				if name == "DCGM_FI_DEV_SM_CLOCK" {
-					return test.first
-				}
-				return test.second
-			},
+		groups := map[string]time.Duration{
+			"DCGM_FI_DEV_SM_CLOCK": test.first, "DCGM_FI_DEV_SM_CLOCK_HERTZ": test.second,
+		}
+		requests := parse(t, "DCGM_FI_DEV_SM_CLOCK, gauge, a\nDCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, b")
+		p := counters.NewPlan(requests, counters.PlanOptions{
+			Interval: plan, IntervalOf: func(name string) time.Duration { return groups[name] },
 		})
 		if got := p.Fields[0].Interval; got != test.want {
 			t.Errorf("%s and %s: interval = %s, want %s", test.first, test.second, got, test.want)
@@ -128,13 +136,18 @@ DCGM_FI_DRIVER_VERSION, label, fine
 		}
 		got = append(got, p.String())
 	}
+	const (
+		falls   = `type counter, although the value can go down, for `
+		grows   = `type gauge, although the value only grows, for `
+		creates = `type label, although each new value creates new series, for `
+	)
 	want := []string{
-		`my.csv:2: type counter, although the value can go down, for "DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
-		`my.csv:4: type gauge, although the value only grows, for "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
-		`my.csv:7: type counter, although the value can go down, for "DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
-		`my.csv:9: type counter, although the value can go down, for "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
-		`my.csv:10: type label, although each new value creates new series, for "DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
-		`my.csv:11: type label, although each new value creates new series, for "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
+		`my.csv:2: ` + falls + `"DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
+		`my.csv:4: ` + grows + `"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
+		`my.csv:7: ` + falls + `"DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
+		`my.csv:9: ` + falls + `"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
+		`my.csv:10: ` + creates + `"DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
+		`my.csv:11: ` + creates + `"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -152,8 +165,10 @@ func TestEdgesAreSampledOften(t *testing.T) {
 		{"DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, x", 0, 30 * time.Second},
 		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 0, time.Second},
 		{"DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL, counter, x", 0, time.Second},
-		{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x\nDCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 10 * time.Second, time.Second},
-		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x", 10 * time.Second, time.Second},
+		{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x\n" +
+			"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 10 * time.Second, time.Second},
+		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x\n" +
+			"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x", 10 * time.Second, time.Second},
 		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 100 * time.Millisecond, 100 * time.Millisecond},
 		{"DCGM_EXP_XID_ERRORS_TOTAL, counter, x", 0, 30 * time.Second},
 	} {
@@ -165,7 +180,8 @@ func TestEdgesAreSampledOften(t *testing.T) {
 		}
 		for _, d := range plan.Derived {
 			if d.Interval != test.group {
-				t.Errorf("%q: interval of %s = %v, want %v as in its group", test.families, d.Name, d.Interval, test.group)
+				t.Errorf("%q: interval of %s = %v, want %v as in its group",
+					test.families, d.Name, d.Interval, test.group)
 			}
 		}
 	}

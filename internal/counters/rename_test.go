@@ -71,6 +71,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		}
 	}
 	if fields < 300 || renamed < 100 || rescaled < 20 {
-		t.Errorf("fields = %d, renamed = %d, with another unit = %d; want at least 300, 100, 20", fields, renamed, rescaled)
+		t.Errorf("fields = %d, renamed = %d, with another unit = %d; want at least 300, 100, 20",
+			fields, renamed, rescaled)
 	}
 }

@@ -15,14 +15,17 @@ import (
 
 func TestTyped(t *testing.T) {
 	_, missing := os.Stat(t.TempDir() + "/x")
+	network := func(call string, number syscall.Errno) error {
+		return &net.OpError{Op: call, Err: os.NewSyscallError(call, number)}
+	}
 	for name, tt := range map[string]struct{ err, want error }{
-		"a deadline":                     {context.DeadlineExceeded, gpu.ErrTimeout},
-		"no file":                        {missing, gpu.ErrUnavailable},
-		"no permission":                  {&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, gpu.ErrPermission},
-		"nothing listens":                {&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, gpu.ErrUnavailable},
-		"the peer closed the connection": {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, gpu.ErrUnavailable},
-		"an unexpected end":              {io.ErrUnexpectedEOF, gpu.ErrUnavailable},
-		"a canceled request":             {context.Canceled, nil},
+		"a deadline":          {context.DeadlineExceeded, gpu.ErrTimeout},
+		"no file":             {missing, gpu.ErrUnavailable},
+		"no permission":       {&fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, gpu.ErrPermission},
+		"nothing listens":     {network("connect", syscall.ECONNREFUSED), gpu.ErrUnavailable},
+		"a closed connection": {network("read", syscall.ECONNRESET), gpu.ErrUnavailable},
+		"an unexpected end":   {io.ErrUnexpectedEOF, gpu.ErrUnavailable},
+		"a canceled request":  {context.Canceled, nil},
 	} {
 		got := gpu.WrapFSError(tt.err)
 		if !errors.Is(got, tt.err) {

@@ -48,7 +48,9 @@ func TestPlanMissing(t *testing.T) {
 		sel    gpu.Selector
 		want   []string
 	}{
-		"two ids":     {all, some(1, 2), []string{"GPU 2", "GPU instance 1", "NVSwitch 1", "NVSwitch 2", "NVLink 2", "CPU 2", "CPU core 1"}},
+		"two ids": {all, some(1, 2), []string{
+			"GPU 2", "GPU instance 1", "NVSwitch 1", "NVSwitch 2", "NVLink 2", "CPU 2", "CPU core 1",
+		}},
 		"only GPUs":   {gpu.KindsOf(gpu.KindGPU), some(1, 2), []string{"GPU 2", "GPU instance 1"}},
 		"no ids":      {all, gpu.Selector{Major: true, Minor: true}, nil},
 		"all devices": {all, gpu.Selector{Flex: true}, nil},
@@ -91,7 +93,10 @@ func TestPlanSelects(t *testing.T) {
 		"minor":     {all, minor, []string{"instance", "switch link", "core", "card", "node"}},
 		"other ids": {all, other, []string{"card", "node"}},
 		"no levels": {0, gpu.Selector{Flex: true}, []string{"GPU", "instance"}},
-		"links":     {gpu.KindsOf(gpu.KindNVLink), gpu.Selector{Flex: true}, []string{"GPU", "instance", "GPU link", "switch link"}},
+		"links": {
+			gpu.KindsOf(gpu.KindNVLink), gpu.Selector{Flex: true},
+			[]string{"GPU", "instance", "GPU link", "switch link"},
+		},
 	} {
 		plan := &gpu.Plan{Fields: []gpu.Field{{Levels: tt.levels}}, Devices: tt.sel, Switches: tt.sel, CPUs: tt.sel}
 		want := map[string]bool{}

@@ -10,11 +10,12 @@ import (
 
 // Fields of GPU instances are not served for a GPU with instances, except strings.
 func TestServes(t *testing.T) {
-	instance := func(id uint32) gpu.Device {
-		return gpu.Device{GPU: 1, Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: id}}
-	}
+	instance := gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
+	other := instance
+	other.ID = 8
 	top := gpu.NewTopology([]gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1}, instance(7), instance(8),
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1},
+		{Entity: instance, GPU: 1}, {Entity: other, GPU: 1},
 	})
 	const g, i = 1 << gpu.KindGPU, 1 << gpu.KindGPUInstance
 	for name, tt := range map[string]struct {

@@ -61,8 +61,10 @@ m.yaml:4: parts[2].count is "-1.5": expected an integer of at least 0
 m.yaml:5: parts[3].count is "1e30": expected an integer of at least 0
 m.yaml:6: parts[4].count is ".inf": expected an integer of at least 0
 m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
-		{"parts:\n- words: [&half 0.5]\n- count: *half\n", `m.yaml:3: parts[1].count is "0.5": expected an integer of at least 0`},
-		{"name:\nparts: [~]\n", "m.yaml:1: name is empty: expected a value\nm.yaml:2: parts[0] is empty: expected a value"},
+		{"parts:\n- words: [&half 0.5]\n- count: *half\n",
+			`m.yaml:3: parts[1].count is "0.5": expected an integer of at least 0`},
+		{"name:\nparts: [~]\n",
+			"m.yaml:1: name is empty: expected a value\nm.yaml:2: parts[0] is empty: expected a value"},
 		{"- name: a\n", "m.yaml:1: the file is a list: expected keys and values"},
 		{"name\n", `m.yaml:1: the file is "name": expected keys and values`},
 		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: merge key << is not supported: write out the keys"},
@@ -83,8 +85,9 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 // A file is either rejected with its name, or each element of a list has a line.
 func FuzzDecodeYAML(f *testing.F) {
 	for _, file := range []string{
-		"name: a\nparts: [{count: 1}, {words: [a]}]\n", "parts: &a [*a]\n", "<<: {parts: [{}]}\n", "parts: &a [{}]\nname: *a\n",
-		"name: !!binary YQ==\nevery: !!str 5m\n", "? [a]\n: b\n", "a: &a [b]\nparts: *a\n", "parts: [~, ]\n", "name: \"\\n\"\n",
+		"name: a\nparts: [{count: 1}, {words: [a]}]\n", "parts: &a [*a]\n", "<<: {parts: [{}]}\n",
+		"parts: &a [{}]\nname: *a\n", "name: !!binary YQ==\nevery: !!str 5m\n", "? [a]\n: b\n",
+		"a: &a [b]\nparts: *a\n", "parts: [~, ]\n", "name: \"\\n\"\n",
 	} {
 		f.Add([]byte(file))
 	}
