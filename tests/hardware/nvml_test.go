@@ -27,11 +27,8 @@ import (
 // refresh is longer than the time in which the hardware takes new profiling samples.
 const refresh = 300 * time.Millisecond
 
-// settle waits for new hardware samples.
-func settle(*testing.T) { pass(refresh) }
-
-// pass waits for the hardware, which samples on its own clock.
-func pass(d time.Duration) { <-time.After(d) }
+// settle waits for new samples of the hardware, which samples on its own clock.
+func settle(*testing.T) { <-time.After(refresh) }
 
 // planOf returns a plan with the given fields. Fields of a node are planned for GPUs instead.
 func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {

@@ -95,25 +95,32 @@ func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error
 	return out, nil
 }
 
-// bare removes the namespace and Helm's labels from every metadata in v.
-func bare(v any) {
+// walk calls visit for every map in v.
+func walk(v any, visit func(map[string]any)) {
 	switch v := v.(type) {
 	case map[string]any:
-		if meta, ok := v["metadata"].(map[string]any); ok {
+		visit(v)
+		for _, e := range v {
+			walk(e, visit)
+		}
+	case []any:
+		for _, e := range v {
+			walk(e, visit)
+		}
+	}
+}
+
+// bare removes the namespace and Helm's labels from every metadata in an object.
+func bare(object map[string]any) {
+	walk(object, func(m map[string]any) {
+		if meta, ok := m["metadata"].(map[string]any); ok {
 			delete(meta, "namespace")
 			if labels, ok := meta["labels"].(map[string]any); ok {
 				delete(labels, "helm.sh/chart")
 				delete(labels, "app.kubernetes.io/managed-by")
 			}
 		}
-		for _, e := range v {
-			bare(e)
-		}
-	case []any:
-		for _, e := range v {
-			bare(e)
-		}
-	}
+	})
 }
 
 // tree maps the path of a file to its content.
@@ -183,7 +190,11 @@ func (f tree) component(one component, plain, with map[string]map[string]any) er
 		object, was := with[name], plain[name]
 		if was == nil {
 			// each component has its own role, so that components can be combined
-			rename(object, "dcgm-exporter-read-pods", "dcgm-exporter-"+one.name)
+			walk(object, func(m map[string]any) {
+				if m["name"] == "dcgm-exporter-read-pods" {
+					m["name"] = "dcgm-exporter-" + one.name
+				}
+			})
 			added = append(added, name+".yaml")
 		} else {
 			patch, err := patchOf(name, was, object)
@@ -205,22 +216,6 @@ func (f tree) component(one component, plain, with map[string]map[string]any) er
 	}
 	kustomization["patches"] = patches
 	return f.put(filepath.Join(folder, "kustomization.yaml"), kustomization, one.about)
-}
-
-func rename(v any, from, to string) {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			if k == "name" && e == from {
-				v[k] = to
-			}
-			rename(e, from, to)
-		}
-	case []any:
-		for _, e := range v {
-			rename(e, from, to)
-		}
-	}
 }
 
 // patchOf returns the strategic merge patch from one object to another. It is nil if nothing changes.
@@ -253,26 +248,11 @@ func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
 	if err := json.Unmarshal(text, &patch); err != nil {
 		return nil, err
 	}
-	ordered(patch)
+	// kustomize does not support directives about the order of lists
+	walk(patch, func(m map[string]any) {
+		maps.DeleteFunc(m, func(key string, _ any) bool { return strings.HasPrefix(key, "$setElementOrder/") })
+	})
 	patch["apiVersion"], patch["kind"] = is["apiVersion"], is["kind"]
 	patch["metadata"] = map[string]any{"name": is["metadata"].(map[string]any)["name"]}
 	return patch, nil
-}
-
-// ordered removes directives about the order of lists, which kustomize does not support.
-func ordered(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, e := range v {
-			if strings.HasPrefix(k, "$setElementOrder/") {
-				delete(v, k)
-				continue
-			}
-			ordered(e)
-		}
-	case []any:
-		for _, e := range v {
-			ordered(e)
-		}
-	}
 }

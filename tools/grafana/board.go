@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -179,12 +180,7 @@ func (b board) annotations() []annotation {
 // has reports whether the dashboard defines the named variable. It ignores the data source and cluster variables, which
 // every dashboard has.
 func (b board) has(variable string) bool {
-	for _, v := range b.variables {
-		if v.Name == variable {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.variables, func(v sdk.VariableModel) bool { return v.Name == variable })
 }
 
 // withAnnotations returns the JSON of a dashboard with its annotations.
