@@ -94,6 +94,22 @@ func TestCycleIsOneCall(t *testing.T) {
 	}
 }
 
+// A cycle does not allocate memory for each sample.
+func TestCycleAllocatesLittle(t *testing.T) {
+	s := open(t, fakedcgm.New(t, gpusOf(32)...), shippedPlan(t, time.Hour), dcgm.Options{})
+	var b gpu.Batch
+	allocations := testing.AllocsPerRun(20, func() {
+		b.Reset()
+		if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(b.Samples) < 500 || allocations > 50 {
+		t.Errorf("a cycle with %d samples makes %v allocations, want at least 500 samples and at most 50 allocations",
+			len(b.Samples), allocations)
+	}
+}
+
 // An XID causes one more call in its cycle, for its GPU only, not for the other 31 GPUs. The cycles of the next seconds
 // make the same call, because late XIDs may follow.
 func TestXIDCostsItsGPU(t *testing.T) {

@@ -277,8 +277,8 @@ func TestEngineDies(t *testing.T) {
 	checkClosed(t, e)
 }
 
-// If the engine is gone (-21), or was restarted and does not know the session's groups (-5), the session ends, whichever
-// call shows it.
+// If the engine is gone (-21), or was restarted and does not know the session's groups (-5), the session ends,
+// whichever call shows it.
 func TestEngineIsLost(t *testing.T) {
 	for failure, words := range map[string]string{
 		"dcgmGetLatestValues_v2 -5":  "was restarted",
