@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -121,19 +120,11 @@ func TestCountersOfTheFileYield(t *testing.T) {
 	}
 }
 
-// TestFileErrors checks the errors of invalid files. In testdata/bad-files.txt, a name after == is followed by the file
-// and, after >>, by the lines of its error.
 func TestFileErrors(t *testing.T) {
-	tests, err := os.ReadFile("testdata/bad-files.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for test := range strings.SplitSeq(strings.TrimPrefix(string(tests), "== "), "\n== ") {
-		name, test, _ := strings.Cut(test, "\n")
-		file, want, _ := strings.Cut(test, ">>\n")
-		t.Run(name, func(t *testing.T) {
-			_, err := world{files: map[string]string{"c.yaml": file}}.parse("--config-file=c.yaml")
-			wantError(t, err, strings.TrimSuffix(want, "\n"))
+	for _, tt := range readCases(t, "testdata/bad-files.txt") {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := world{files: map[string]string{"c.yaml": tt.input}}.parse("--config-file=c.yaml")
+			wantError(t, err, tt.want)
 		})
 	}
 }

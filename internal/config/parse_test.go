@@ -2,7 +2,9 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -227,189 +229,54 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-func TestBadCommandLine(t *testing.T) {
-	const selectors = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
-	const remotes = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
-	const millis = "a number of milliseconds or a duration such as 30s, above zero"
-	tests := []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--colectors=x"}, `unknown flag --colectors: did you mean --collectors? (see --help)`},
-		{[]string{"--kubernets"}, `unknown flag --kubernets: did you mean --kubernetes? (see --help)`},
-		{[]string{"-zzz", "x"}, `unknown flag -zzz (see --help)`},
-		{[]string{"---debug"}, `unknown flag ---debug: did you mean --debug? (see --help)`},
-		{[]string{"--=x"}, `unknown flag -- (see --help)`},
-		{[]string{"-f"}, `-f needs a value: expected a path`},
-		{[]string{"--kubernetes", "1"}, `unexpected argument "1": all settings are flags (see --help)`},
-		{[]string{"--kubernetes", "true", "false"}, `unexpected argument "false": all settings are flags (see --help)`},
-		{[]string{"serve"}, `unexpected argument "serve": all settings are flags (see --help)`},
-		{[]string{"--kubernetes=maybe"}, `--kubernetes "maybe": expected true or false`},
-		{[]string{"--source=cuda"}, `--source "cuda": expected auto, dcgm, nvml or sim`},
-		{[]string{"--vocabulary=Classic"}, `--vocabulary "Classic": expected classic, current or both`},
-		{[]string{"--owner-labels=info", "--compatibility=strict"}, `--owner-labels "info" cannot be combined with --compatibility=strict: expected series or copies`},
-		{[]string{"-c=soon"}, `--collect-interval "soon": expected ` + millis},
-		{[]string{"-c=9223372036854775807"}, `--collect-interval "9223372036854775807": too long; expected ` + millis},
-		{[]string{"--collect-hang-limit=30"}, `--collect-hang-limit "30": expected a duration such as 30s, above zero`},
-		{[]string{"--web-write-timeout=soon"}, `--web-write-timeout "soon": expected a duration such as 30s (0: no limit)`},
-		{[]string{"--web-max-requests=many"}, `--web-max-requests "many": expected a number, 0 or more`},
-		{[]string{"--source=sim", "--sim-seed=x"}, `--sim-seed "x": expected a number, 0 or more`},
-		{[]string{"--enable-dcgm-log", "--dcgm-log-level=loud"}, `--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB`},
-		{[]string{"-m=name"}, `--configmap-data "name": expected NAMESPACE:NAME or none`},
-		{[]string{"-m=a:b:c"}, `--configmap-data "a:b:c": expected NAMESPACE:NAME or none`},
-		{[]string{"-a=9400"}, `--address "9400": expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-a=unix:///run/x.sock"}, `--address "unix:///run/x.sock": cannot listen on "unix://", only on TCP; systemd can pass other sockets (--web-systemd-socket); expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-a=:99999"}, `--address ":99999": "99999" is not a port; expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-d=f+g"}, `--devices "f+g": "f" cannot be combined with "g" or "i"; expected ` + selectors},
-		{[]string{"-d=f+c"}, `--devices "f+c": "c" is not f, g or i; expected ` + selectors},
-		{[]string{"-s=f:1"}, `--switch-devices "f:1": "f" takes no IDs; expected ` + selectors},
-		{[]string{"-p=g:4-2"}, `--cpu-devices "g:4-2": the range 4-2 runs backwards; expected ` + selectors},
-		{[]string{"-r=::1"}, `--remote-hostengine-info "::1": write an IPv6 address in brackets, as in [::1]:5555; expected ` + remotes},
-		{[]string{"--source=x", "--debug=y"}, "--source \"x\": expected auto, dcgm, nvml or sim\n--debug \"y\": expected true or false"},
+// A textCase is a case of a file in testdata: the name after ==, the input, and the result after >>.
+type textCase struct{ name, input, want string }
+
+func readCases(t *testing.T, file string) (cases []textCase) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range tests {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			_, err := world{}.parse(tt.args...)
-			wantError(t, err, tt.want)
-		})
+	for part := range strings.SplitSeq(strings.TrimPrefix(string(content), "== "), "\n== ") {
+		name, part, _ := strings.Cut(part, "\n")
+		input, want, _ := strings.Cut(part, ">>\n")
+		cases = append(cases, textCase{name, input, strings.TrimSuffix(want, "\n")})
 	}
+	return cases
 }
 
-// TestOdd checks that settings accepted by dcgm-exporter are accepted. Each case has the value that is used and the
-// log lines. Settings that are not listed here are not rejected.
-func TestOdd(t *testing.T) {
-	const pods, millis = "--kubernetes-pod-label-allowlist-regex", "a number of milliseconds or a duration such as 30s"
-	names := func(c *Config) any { return strings.Join(c.Kubernetes.PodLabelAllowed, " ") }
-	interval := func(c *Config) any { return c.Collection.Interval }
-	tests := []struct {
-		name string
-		env  map[string]string
-		args []string
-		get  func(*Config) any
-		want any
-		says []string
-	}{
-		{"counters file and ConfigMap", nil, []string{"-f=/x.csv", "-m", "a:b"},
-			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"--collectors has no effect together with --configmap-data."}},
-		{"counters file and ConfigMap, from environment variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
-			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"DCGM_EXPORTER_COLLECTORS has no effect together with DCGM_EXPORTER_CONFIGMAP_DATA."}},
-		{"no ConfigMap", nil, []string{"-f=/x.csv", "-m", "none"},
-			func(c *Config) any { return c.Metrics.ConfigMap == (ConfigMapName{}) && c.Metrics.File == "/x.csv" }, true, nil},
-		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"},
-			func(c *Config) any { return c.Web.SystemdSocket }, true, []string{"--address has no effect together with --web-systemd-socket."}},
-		{"strict has both spellings of the host label", nil, []string{"--compatibility=strict"},
-			func(c *Config) any { return c.Labels.Hostname }, HostLabelBoth, nil},
-		{"strict with a chosen spelling", nil, []string{"--compatibility=strict", "--hostname-label=Hostname"},
-			func(c *Config) any { return c.Labels.Hostname }, HostLabelUpper, nil},
-		{"a spelling for a host label that is left out", nil, []string{"-n", "--hostname-label=both"},
-			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect together with --no-hostname."}},
-		{"copies with owner-labels=info", nil, []string{"--owner-labels=info", "--kubernetes-virtual-gpus"},
-			func(c *Config) any { return c.Kubernetes.VirtualGPUs }, false, []string{"--kubernetes-virtual-gpus has no effect together with --owner-labels."}},
-		{"owner-labels=info without accounting", map[string]string{"DCGM_EXPORTER_OWNER_LABELS": "info"}, []string{"--enable-accounting-metrics=false"},
-			func(c *Config) any { return c.Labels.Owners }, OwnersOnSeries, []string{"DCGM_EXPORTER_OWNER_LABELS=info has no effect without --enable-accounting-metrics."}},
-		{"--source=sim with a host engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim"},
-			func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true, []string{"DCGM_REMOTE_HOSTENGINE_INFO has no effect with --source=sim, which needs no host engine."}},
-		{"--source=nvml with a host engine", nil, []string{"--source=nvml", "-r=host"},
-			func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true, []string{"--remote-hostengine-info has no effect with --source=nvml, which needs no host engine."}},
-		{"simulated node without --source=sim", nil, []string{"--sim-node=t4"},
-			func(c *Config) any { return c.Source.Kind }, SourceAuto, []string{"--sim-node has no effect with --source=auto: it needs --source=sim."}},
-		{"default seed without --source=sim", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"},
-			func(c *Config) any { return c.Source.Kind }, SourceNVML, []string{"DCGM_EXPORTER_SIM_SEED has no effect with --source=nvml: it needs --source=sim."}},
-		{"windows of 0", nil, []string{"-x", "0", "--clock-events-count-window-size=0"},
-			func(c *Config) any { return c.Collection.XIDWindow + c.Collection.ClockEventWindow }, time.Duration(0), nil},
-		{"a window below zero", nil, []string{"-x=-9223372036854775808"},
-			func(c *Config) any { return c.Collection.XIDWindow }, time.Duration(0),
-			[]string{`--xid-count-window-size "-9223372036854775808": negative value; using 0, nothing is counted.`}},
-		{"an interval of 0", nil, []string{"-c", "0"},
-			func(c *Config) any { return c.Collection.Interval }, 30 * time.Second,
-			[]string{`--collect-interval "0": expected ` + millis + `, above zero; using the default "30000".`}},
-		{"an interval below zero", map[string]string{"DCGM_EXPORTER_INTERVAL": "-1"}, nil,
-			func(c *Config) any { return c.Collection.Interval }, 30 * time.Second,
-			[]string{`DCGM_EXPORTER_INTERVAL "-1": expected ` + millis + `, above zero; using the default "30000".`}},
-		{"requests below zero", nil, []string{"--max-concurrent-scrapes=-1"},
-			func(c *Config) any { return c.Web.MaxRequests }, 40,
-			[]string{`--web-max-requests "-1": expected a number, 0 or more; using the default "40".`}},
-		{"a time limit below zero", nil, []string{"--web-write-timeout=-1s"},
-			func(c *Config) any { return c.Web.WriteTimeout }, time.Duration(0),
-			[]string{`--web-write-timeout "-1s": negative value; using 0, no limit.`}},
-		{"a value that looks like a flag", nil, []string{"-f", "--kubernetes", "-k"},
-			func(c *Config) any { return c.Metrics.File == "--kubernetes" && c.Kubernetes.Enabled }, true, nil},
-		{"an empty path", nil, []string{"-f", ""},
-			func(c *Config) any { return c.Metrics.File == DefaultCountersFile && !c.Metrics.FileNamed }, true,
-			[]string{`--collectors "": expected a path; using the default "/etc/dcgm-exporter/default-counters.csv".`}},
-		{"an empty number", nil, []string{"-x", ""},
-			func(c *Config) any { return c.Collection.XIDWindow }, 5 * time.Minute,
-			[]string{`--xid-count-window-size "": expected ` + millis + ` (0: nothing is counted); using the default "300000".`}},
-		{"an empty switch", nil, []string{"-k="},
-			func(c *Config) any { return c.Kubernetes.Enabled }, false, []string{`--kubernetes "": expected true or false; using the default "false".`}},
-		{"an empty bind poll interval", nil, []string{"--gpu-bind-unbind-poll-interval="},
-			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
-			[]string{`--gpu-bind-unbind-poll-interval "": expected a duration such as 30s, above zero; the setting has no effect: GPUs that come and go are always followed.`}},
-		{"an odd bind poll interval", map[string]string{"DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL": "often"}, []string{"--enable-gpu-bind-unbind-watch"},
-			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
-			[]string{`DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL "often": expected a duration such as 30s, above zero; the setting has no effect: GPUs that come and go are always followed.`,
-				"--enable-gpu-bind-unbind-watch has no effect: GPUs that come and go are always followed."}},
-		{"an odd ID type", nil, []string{"-k", "--kubernetes-gpu-id-type=name"},
-			func(c *Config) any { return c.Ignored.GPUIDType }, "uid",
-			[]string{`--kubernetes-gpu-id-type "name": expected uid or device-name; the setting has no effect: every form of device ID is recognized.`}},
-		{"the level of a disabled log", nil, []string{"--dcgm-log-level=loud"},
-			func(c *Config) any { return c.Source.DCGMLogLevel }, "NONE",
-			[]string{`--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB; the setting has no effect without --enable-dcgm-log.`}},
-		{"the retention of disabled dumps", nil, []string{"--dump-retention=long"},
-			func(c *Config) any { return c.Dump.Retention }, 24 * time.Hour,
-			[]string{`--dump-retention "long": expected a number of hours or a duration such as 30s (0: forever); the setting has no effect without --dump-enabled.`}},
-		{"a retention below zero", nil, []string{"--dump-enabled", "--dump-retention=-1"},
-			func(c *Config) any { return c.Dump.Retention }, time.Duration(0), []string{`--dump-retention "-1": negative value; using 0, forever.`}},
-		{"a bad expression while labels are off", nil, []string{"-k", pods + "=("}, names, "",
-			[]string{pods + ` "(": skipping "(": error parsing regexp: missing closing ): ` + "`(`."}},
-		{"a bad expression among others", nil, []string{"-k", "--kubernetes-enable-pod-labels", pods + "=^a$,(,b"}, names, "^a$ b",
-			[]string{pods + ` "^a$,(,b": skipping "(": error parsing regexp: missing closing ): ` + "`(`."}},
-		{"an unknown health finding among others", nil, []string{"--health-ignore=corrupt_inforom,DCGM_FR_NVLNK_DOWN,CLOCKS_EVENT_POWER,4000"},
-			func(c *Config) any { return strings.Join(c.Metrics.IgnoredHealth, " ") }, "DCGM_FR_CORRUPT_INFOROM DCGM_FR_CLOCK_THROTTLE_POWER 4000",
-			[]string{`--health-ignore "corrupt_inforom,DCGM_FR_NVLNK_DOWN,CLOCKS_EVENT_POWER,4000": skipping "DCGM_FR_NVLNK_DOWN": ` +
-				`unknown DCGM error code; the nearest is DCGM_FR_NVLINK_DOWN.`}},
-		{"an unknown health finding without a similar one", nil, []string{"--health-ignore=quux"},
-			func(c *Config) any { return len(c.Metrics.IgnoredHealth) }, 0,
-			[]string{`--health-ignore "quux": skipping "quux": unknown DCGM error code; docs/verdict.md lists them.`}},
-		{"a health finding in strict mode", nil, []string{"--health-ignore=XID_ERROR", "--compatibility=strict"},
-			func(c *Config) any { return len(c.Metrics.IgnoredHealth) }, 1,
-			[]string{`--health-ignore has no effect with --compatibility=strict.`}},
-		{"a switch followed by its value", nil, []string{"-k", "true", "--debug", "False", "-f", "/x.csv"},
-			func(c *Config) any { return c.Kubernetes.Enabled && !c.Log.Debug && c.Metrics.File == "/x.csv" }, true,
-			[]string{"Reading -k true as --kubernetes=true: write the value of a switch after an equals sign.",
-				"Reading --debug False as --debug=False: write the value of a switch after an equals sign."}},
-		{"no settings", nil, nil, interval, 30 * time.Second, nil},
-		{"a setting that works", nil, []string{"-c=1000", "-n"}, interval, time.Second, nil},
-		{"a setting at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, interval, 30 * time.Second, nil},
-		{"seconds without a unit", nil, []string{"-c=30"}, interval, 30 * time.Millisecond, []string{
-			"--collect-interval is 30ms, which costs CPU in the exporter and in the driver. A number without a unit is milliseconds: for 30 seconds, write 30s.",
-		}},
-		{"a short interval", nil, []string{"-c=50"}, interval, 50 * time.Millisecond, nil},
-		{"a setting without its switch", nil, []string{"--dcgm-log-level=INFO"},
-			func(c *Config) any { return c.Source.DCGMLogLevel }, "INFO", []string{"--dcgm-log-level has no effect without --enable-dcgm-log."}},
-		{"a setting with its switch", nil, []string{"--dcgm-log-level=INFO", "--enable-dcgm-log"},
-			func(c *Config) any { return c.Source.DCGMLogLevel }, "INFO", nil},
-		{"a chain of switches", nil, []string{pods + "=x", "--kubernetes-enable-pod-labels"}, names, "x", []string{
-			"--kubernetes-enable-pod-labels has no effect without --kubernetes.",
-			pods + " has no effect without --kubernetes.",
-		}},
-		{"a fallback that is not used", nil, []string{"--sim-fallback", "--source=nvml"},
-			func(c *Config) any { return c.Source.Kind }, SourceNVML, []string{"--sim-fallback has no effect with --source=nvml."}},
-		{"settings of 4.8.4", nil, []string{"--watch-max-keep-age=0s", "--watch-max-keep-samples", "4", "--health-require-gpus"},
-			func(c *Config) any { return c.Ignored.KeepSamples }, 4, []string{
-				"--watch-max-keep-age has no effect: the exporter keeps every sample that it needs.",
-				"--watch-max-keep-samples has no effect: the exporter keeps every sample that it needs.",
-				"--health-require-gpus has no effect: GPUs that appear later are served without a restart.",
-			}},
-	}
-	for _, tt := range tests {
+// TestCommandLines checks command lines with errors, and odd ones that must be accepted because NVIDIA's exporter
+// accepts them. The input has variables ($NAME=value) and arguments, one a line. The result is the error, or some
+// settings and all notices.
+func TestCommandLines(t *testing.T) {
+	for _, tt := range readCases(t, "testdata/command-lines.txt") {
 		t.Run(tt.name, func(t *testing.T) {
-			c := mustParse(t, world{env: tt.env}, tt.args...)
-			if diff := cmp.Diff(tt.want, tt.get(c)); diff != "" {
-				t.Errorf("differs (-want +got):\n%s", diff)
+			w := world{env: map[string]string{}}
+			var args []string
+			for line := range strings.Lines(tt.input) {
+				line = strings.TrimSuffix(line, "\n")
+				if name, value, _ := strings.Cut(line, "="); strings.HasPrefix(name, "$") {
+					w.env[name[1:]] = value
+				} else {
+					args = append(args, line)
+				}
 			}
-			if diff := cmp.Diff(tt.says, c.Notices); diff != "" {
-				t.Errorf("notices differ (-want +got):\n%s", diff)
+			c, err := w.parse(args...)
+			if err != nil {
+				wantError(t, err, tt.want)
+				return
+			}
+			var got []string
+			for line := range strings.SplitSeq(tt.want, "\n") {
+				if path, _, ok := strings.Cut(line, " = "); ok {
+					section, name, _ := strings.Cut(path, ".")
+					value := reflect.ValueOf(*c).FieldByName(section).FieldByName(name)
+					got = append(got, fmt.Sprintf("%s = %v", path, value))
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(append(got, c.Notices...), "\n")); diff != "" {
+				t.Errorf("settings and notices (-want +got):\n%s", diff)
 			}
 		})
 	}
