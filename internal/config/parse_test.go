@@ -61,7 +61,10 @@ func wantError(t *testing.T, err error, want string) {
 func TestDefaults(t *testing.T) {
 	all := gpu.Selector{Flex: true}
 	want := &Config{
-		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic, Compatibility: CompatibilityOff, Health: true, Accounting: true, MaxSeries: 100000},
+		Metrics: Metrics{
+			File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic,
+			Compatibility: CompatibilityOff, Health: true, Accounting: true, MaxSeries: 100000,
+		},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute,
@@ -195,40 +198,6 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-func TestLayers(t *testing.T) {
-	files := map[string]string{"/c.yaml": "version: 1\nmetrics: {file: /yaml.csv}\ncollection: {interval: 7s}\n"}
-	interval := func(c *Config) any { return c.Collection.Interval }
-	names := func(c *Config) any { return strings.Join(c.Kubernetes.ResourceNames, " ") }
-	tests := []struct {
-		name string
-		env  map[string]string
-		args []string
-		get  func(*Config) any
-		want any
-	}{
-		{"file over default", nil, []string{"--config-file=/c.yaml"}, interval, 7 * time.Second},
-		{"variable over file", map[string]string{"DCGM_EXPORTER_INTERVAL": "8000"}, []string{"--config-file=/c.yaml"}, interval, 8 * time.Second},
-		{"flag over variable and file", map[string]string{"DCGM_EXPORTER_INTERVAL": "8000"}, []string{"--config-file=/c.yaml", "-c", "9000"}, interval, 9 * time.Second},
-		{"flag set to its default over file", nil, []string{"--config-file=/c.yaml", "-c=30000"}, interval, 30 * time.Second},
-		{"empty variable", map[string]string{"DCGM_EXPORTER_INTERVAL": ""}, nil, interval, 30 * time.Second},
-		{"bad variable below a flag", map[string]string{"DCGM_EXPORTER_INTERVAL": "soon"}, []string{"-c=1000"}, interval, time.Second},
-		{"last flag", nil, []string{"-c=1000", "--collect-interval=2000"}, interval, 2 * time.Second},
-		{"repeated list", nil, []string{"--nvidia-resource-names=a, b", "--nvidia-resource-names", "c,"}, names, "a b c"},
-		{"list over variable", map[string]string{"NVIDIA_RESOURCE_NAMES": "x,y"}, []string{"--nvidia-resource-names=a"}, names, "a"},
-		{"named file", nil, []string{"-f=/etc/dcgm-exporter/default-counters.csv"}, func(c *Config) any { return c.Metrics.FileNamed }, true},
-		{"file named by the YAML file", nil, []string{"--config-file=/c.yaml"}, func(c *Config) any { return c.Metrics.FileNamed }, true},
-		{"empty address of the engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"-r", ""}, func(c *Config) any { return c.Source.Remote.IsEmbedded() }, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := mustParse(t, world{env: tt.env, files: files}, tt.args...)
-			if diff := cmp.Diff(tt.want, tt.get(c)); diff != "" {
-				t.Errorf("differs (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // A textCase is a case of a file in testdata: the name after ==, the input, and the result after >>.
 type textCase struct{ name, input, want string }
 
@@ -246,13 +215,14 @@ func readCases(t *testing.T, file string) (cases []textCase) {
 	return cases
 }
 
-// TestCommandLines checks command lines with errors, and odd ones that must be accepted because NVIDIA's exporter
-// accepts them. The input has variables ($NAME=value) and arguments, one a line. The result is the error, or some
-// settings and all notices.
+// TestCommandLines checks command lines with errors, odd ones that must be accepted because NVIDIA's exporter accepts
+// them, and which of several settings wins. The input has variables ($NAME=value) and arguments, one a line. The result
+// is the error, or some settings and all notices.
 func TestCommandLines(t *testing.T) {
+	files := map[string]string{"/c.yaml": "version: 1\nmetrics: {file: /yaml.csv}\ncollection: {interval: 7s}\n"}
 	for _, tt := range readCases(t, "testdata/command-lines.txt") {
 		t.Run(tt.name, func(t *testing.T) {
-			w := world{env: map[string]string{}}
+			w := world{env: map[string]string{}, files: files}
 			var args []string
 			for line := range strings.Lines(tt.input) {
 				line = strings.TrimSuffix(line, "\n")
@@ -283,7 +253,9 @@ func TestCommandLines(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
-	for arg, want := range map[string]Show{"--help": ShowHelp, "-h": ShowHelp, "--version": ShowVersion, "-v": ShowVersion} {
+	for arg, want := range map[string]Show{
+		"--help": ShowHelp, "-h": ShowHelp, "--version": ShowVersion, "-v": ShowVersion,
+	} {
 		// The rest of the command line is ignored if help is requested.
 		if got := mustParse(t, world{}, "--debug", arg, "--bogus").Show; got != want {
 			t.Errorf("%s: Show = %d, want %d", arg, got, want)
@@ -333,7 +305,8 @@ func TestMissingConfigFile(t *testing.T) {
 // warning.
 func TestRetentionHasNoEffect(t *testing.T) {
 	const file = "version: 1\ncollection:\n  interval: 10s\n  retention: {maxAge: 5m, maxSamples: 3}\n" +
-		"  watchGroups:\n  - {name: g, interval: 5s, fields: [A], retention: 30s}\n  - {name: h, interval: 6s, fields: [B]}\n"
+		"  watchGroups:\n  - {name: g, interval: 5s, fields: [A], retention: 30s}\n" +
+		"  - {name: h, interval: 6s, fields: [B]}\n"
 	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
 	want := []string{"c.yaml:4: retention has no effect: the exporter keeps every sample that it needs."}
 	if diff := cmp.Diff(want, c.Notices); diff != "" {
@@ -350,7 +323,8 @@ func TestRepeatedProgramName(t *testing.T) {
 	for _, name := range []string{"dcgm-exporter", "/usr/bin/dcgm-exporter"} {
 		c := mustParse(t, world{}, name, "-f", "x.csv")
 		if c.Metrics.File != "x.csv" || len(c.Notices) != 1 || !strings.Contains(c.Notices[0], name) {
-			t.Errorf("%s: file = %q, notices = %q; want x.csv and one notice about the argument", name, c.Metrics.File, c.Notices)
+			t.Errorf("%s: file = %q, notices = %q; want x.csv and one notice about the argument",
+				name, c.Metrics.File, c.Notices)
 		}
 	}
 	if _, err := (world{}).parse("dcgm-exporter", "serve"); err == nil {

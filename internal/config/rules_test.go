@@ -3,42 +3,9 @@ package config
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
-// TestStrict checks how --compatibility=strict changes the defaults of other settings. Each of them still takes
-// effect if it is set explicitly.
-func TestStrict(t *testing.T) {
-	type meaning struct{ Health, Accounting, Exporter, Copies bool }
-	tests := []struct {
-		name string
-		env  map[string]string
-		args []string
-		want meaning
-	}{
-		{"off", nil, []string{"--hpc-job-mapping-dir=/jobs"}, meaning{true, true, true, false}},
-		{"by variable", map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, nil, meaning{}},
-		{"with jobs", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs"}, meaning{Copies: true}},
-		{"with jobs and --owner-labels=series", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--owner-labels=series"}, meaning{}},
-		{"with health", nil, []string{"--compatibility=strict", "--enable-health-metrics"}, meaning{Health: true}},
-		{"with accounts, by variable", map[string]string{"DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS": "1"}, []string{"--compatibility=strict"}, meaning{Accounting: true}},
-		{"with exporter metrics", nil, []string{"--compatibility=strict", "--enable-exporter-metrics"}, meaning{Exporter: true}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := mustParse(t, world{env: tt.env}, tt.args...)
-			if diff := cmp.Diff(tt.want, meaning{c.Metrics.Health, c.Metrics.Accounting, c.Web.ExporterMetrics, c.Labels.Owners == OwnersOnCopies}); diff != "" {
-				t.Errorf("differs (-want +got):\n%s", diff)
-			}
-			if c.Notices != nil {
-				t.Errorf("notices = %q, want none", c.Notices)
-			}
-		})
-	}
-}
-
-// TestSettingsWithoutEffectHaveNotice checks that a setting without effect leads to a notice, and no other setting does.
+// A setting without effect leads to a notice, and no other setting does.
 func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	for _, o := range table(&Config{}) {

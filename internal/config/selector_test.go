@@ -20,7 +20,9 @@ func TestParseSelector(t *testing.T) {
 		{"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
 		{"g:0,1", gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
 		{"i:0,2-4", gpu.Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
-		{"g:3-5,1,4 + i:7", gpu.Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3,4,5+i:7"},
+		{"g:3-5,1,4 + i:7", gpu.Selector{
+			Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7},
+		}, "g:1,3,4,5+i:7"},
 		{"g:4294967295", gpu.Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
 	}
 	for _, tt := range tests {
@@ -74,7 +76,9 @@ func TestParseSelectorErrors(t *testing.T) {
 
 // FuzzSelector checks that a parsed selector can be written and parsed again without a change.
 func FuzzSelector(f *testing.F) {
-	for _, s := range []string{"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1", "f+c"} {
+	for _, s := range []string{
+		"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1", "f+c",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
