@@ -77,8 +77,8 @@ func (s *Session) ends(d *device) linkEnds {
 
 var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
 
-// pairs returns how the GPUs in list are connected. Pairs with a GPU that is lost or denies access are left out.
-func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
+// pairs returns how the GPUs are connected. Pairs with a GPU that is lost or denies access are left out.
+func (s *Session) pairs() []gpu.Pair {
 	gpus := slices.DeleteFunc(slices.Clone(s.devices), func(d *device) bool { return d.gpuRow() < 0 || d.dead != nil })
 	ends := make([]linkEnds, len(gpus))
 	for i, d := range gpus {
@@ -89,7 +89,7 @@ func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 		for j := i + 1; j < len(gpus); j++ {
 			b := gpus[j]
 			p := gpu.Pair{A: a.gpuRow(), B: b.gpuRow(), Path: s.path(a, b)}
-			p.NVLinks = ends[i].gpus[list[p.B].PCIBusID]
+			p.NVLinks = ends[i].gpus[s.list[p.B].PCIBusID]
 			if through := min(ends[i].switches, ends[j].switches); p.NVLinks == 0 && through > 0 {
 				if status, ret := s.peerStatus(a, b); ret == gonvml.SUCCESS && status == gonvml.P2P_STATUS_OK {
 					p.NVLinks = through

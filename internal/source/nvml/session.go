@@ -21,7 +21,8 @@ type Session struct {
 	symbols   symbols
 	plan      *gpu.Plan
 	topology  *gpu.Topology
-	count     int // number of GPUs that the driver has, selected or not
+	list      []gpu.Device // devices of the topology
+	count     int          // number of GPUs that the driver has, selected or not
 	devices   []*device
 	elsewhere []int // indexes of the plan's fields that no GPU, instance or link has
 

@@ -55,18 +55,16 @@ func (s *Session) start() error {
 		return fmt.Errorf("%w: the driver finds no GPU", gpu.ErrUnavailable)
 	}
 	s.count = count
-	var list []gpu.Device
 	var dead error
 	alive := 0
 	for index := range count {
-		d, found, err := s.discover(index, len(list))
+		d, err := s.discover(index)
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
+		if len(d.rows) == 0 {
 			continue
 		}
-		list = append(list, found...)
 		if dead = cmp.Or(dead, d.dead); d.dead == nil {
 			alive++
 		}
@@ -84,12 +82,12 @@ func (s *Session) start() error {
 			s.elsewhere = append(s.elsewhere, i)
 		}
 	}
-	s.topology = gpu.NewTopology(list)
+	s.topology = gpu.NewTopology(s.list)
 	s.topology.Source = "nvml"
 	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
 	if s.plan.Placement {
-		s.topology.Pairs = s.pairs(list)
+		s.topology.Pairs = s.pairs()
 	}
 	s.prepareProfiling()
 	return nil
@@ -104,9 +102,8 @@ func (s *Session) version(symbol string, get func() (string, gonvml.Return)) str
 	return ""
 }
 
-// discover returns the GPU at index and its selected entities, whose rows start at first. An error concerns the whole
-// driver.
-func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
+// discover returns the GPU at index with rows for its selected entities. An error concerns the whole driver.
+func (s *Session) discover(index int) (*device, error) {
 	d := &device{index: index}
 	own := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(index)},
@@ -114,21 +111,19 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	}
 	if err := s.identify(d, &own); err != nil {
 		if ret := (*driverError)(nil); errors.As(err, &ret) && driverGone(ret.ret) {
-			return nil, nil, err
+			return nil, err
 		}
 		d.dead = fmt.Errorf("GPU %d: %w", index, err)
 	}
-	var list []gpu.Device
 	if s.plan.Selects(own.Entity) {
 		whole := own
 		if s.plan.Placement && d.dead == nil {
 			whole.Place = s.place(d.handle)
 		}
-		list = append(list, whole)
-		d.rows = append(d.rows, &row{index: first, kind: gpu.KindGPU, gi: -1, target: s.target(d, d.handle)})
+		s.addRow(d, whole, d.handle, -1)
 	}
 	if d.dead != nil {
-		return d, list, nil
+		return d, nil
 	}
 	for i, sl := range d.slots {
 		if i > 0 && d.slots[i-1].gi == sl.gi {
@@ -136,7 +131,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		}
 		if sl.gi < 0 || sl.gi >= instanceIDs {
 			const most = instanceIDs - 1
-			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, most)
+			return nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, most)
 		}
 		id := own.GPU*instanceIDs + uint32(sl.gi)
 		entity := gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: own.GPU}
@@ -145,27 +140,36 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		}
 		instance, err := instanceDevice(own, entity, d.slots[i:])
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		instance.Start = s.startOf(d.handle, sl.gi)
-		d.rows = append(d.rows, &row{
-			index: first + len(list), kind: gpu.KindGPUInstance, gi: sl.gi, target: s.target(d, sl.handle),
-		})
-		list = append(list, instance)
+		s.addRow(d, instance, sl.handle, sl.gi)
 	}
-	list = append(list, s.discoverLinks(d, own, first+len(list))...)
+	s.discoverLinks(d, own)
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
 	s.listen(d, own.UUID)
-	return d, list, nil
+	return d, nil
 }
 
-// discoverLinks returns the NVLinks of a GPU that get a row, up or down. Their rows start at first.
-func (s *Session) discoverLinks(d *device, own gpu.Device, first int) (list []gpu.Device) {
+// addRow adds an entity of a GPU to the topology. gi is its GPU instance, or -1.
+func (s *Session) addRow(d *device, entity gpu.Device, handle gonvml.Device, gi int) {
+	d.rows = append(d.rows, &row{
+		index: len(s.list), kind: entity.Entity.Kind, gi: gi, link: entity.Link,
+		target: target{
+			api: s.api, device: handle, parent: d.handle,
+			pastReserved: s.symbols.has("nvmlDeviceGetMemoryInfo_v2"),
+		},
+	})
+	s.list = append(s.list, entity)
+}
+
+// discoverLinks adds rows for the NVLinks of a GPU, up or down, if the plan has fields of links.
+func (s *Session) discoverLinks(d *device, own gpu.Device) {
 	byLink := slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return byLink(&f) })
 	if !byLink && !s.plan.Links || !s.symbols.has(linkState) {
-		return nil
+		return
 	}
 	for link := range gonvml.NVLINK_MAX_LINKS {
 		if _, ret := d.handle.GetNvLinkState(link); ret != gonvml.SUCCESS {
@@ -178,14 +182,9 @@ func (s *Session) discoverLinks(d *device, own gpu.Device, first int) (list []gp
 		device.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: own.GPU}
 		device.Link = uint32(link)
 		if byLink && s.plan.Selects(device.Entity) {
-			target := s.target(d, d.handle)
-			d.rows = append(d.rows, &row{
-				index: first + len(list), kind: gpu.KindNVLink, gi: -1, link: device.Link, target: target,
-			})
-			list = append(list, device)
+			s.addRow(d, device, d.handle, -1)
 		}
 	}
-	return list
 }
 
 // instanceDevice returns the device of a GPU instance. slots begins with its slots and may contain those of later
@@ -224,13 +223,6 @@ func (s *Session) startOf(whole gonvml.Device, gi int) *uint32 {
 		return nil
 	}
 	return &info.Placement.Start
-}
-
-func (s *Session) target(d *device, handle gonvml.Device) target {
-	return target{
-		api: s.api, device: handle, parent: d.handle,
-		pastReserved: s.symbols.has("nvmlDeviceGetMemoryInfo_v2"),
-	}
 }
 
 var (
