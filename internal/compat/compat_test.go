@@ -45,16 +45,26 @@ func column(name string, typ gpu.MetricType, ofGPUs bool, values map[int]gpu.Val
 	return c
 }
 
+// labels returns labels from alternating names and values.
+func labels(pairs ...string) []gpu.Label {
+	var list []gpu.Label
+	for pair := range slices.Chunk(pairs, 2) {
+		list = append(list, gpu.Label{Name: pair[0], Value: pair[1]})
+	}
+	return list
+}
+
 // errorLabels returns the labels of an XID.
 func errorLabels(code, message string) []gpu.Label {
-	return []gpu.Label{{Name: "err_code", Value: code}, {Name: "err_msg", Value: message}}
+	return labels("err_code", code, "err_msg", message)
 }
 
 // world returns a snapshot of a GPU, a GPU with an instance, and the instance, which a pod owns.
 func world() *gpu.Snapshot {
 	board := func(id uint32) gpu.Device {
 		return gpu.Device{
-			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, NVMLIndex: id, UUID: fmt.Sprint("GPU-", id), Model: "H100",
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, NVMLIndex: id,
+			UUID: fmt.Sprint("GPU-", id), Model: "H100",
 		}
 	}
 	instance := board(1)
@@ -62,15 +72,17 @@ func world() *gpu.Snapshot {
 	instance.InstanceID, instance.Profile = 2, "2g.20gb"
 	type values = map[int]gpu.Value
 	power := values{rowGPU0: gpu.Float(1e9 / 3), rowGPU1: gpu.Float(100.5)}
+	memory := values{rowGPU1: gpu.Int(8000), rowInstance: gpu.Int(500)}
+	driver := values{rowGPU0: gpu.Text("570"), rowGPU1: gpu.Text("570")}
 	return &gpu.Snapshot{
 		Topology: gpu.NewTopology([]gpu.Device{board(0), board(1), instance}),
 		Owners:   &gpu.Owners{Labels: [][]gpu.Label{rowInstance: {{Name: "pod", Value: "p"}}}},
 		Columns: []gpu.Column{
 			column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, true, values{rowGPU0: gpu.Int(30), rowGPU1: gpu.Int(41)}),
 			column("DCGM_FI_DEV_POWER_USAGE", gpu.MetricGauge, true, power),
-			column("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, false, values{rowGPU1: gpu.Int(8000), rowInstance: gpu.Int(500)}),
+			column("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, false, memory),
 			column("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, false, values{rowGPU1: gpu.Float(0.5)}),
-			column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, true, values{rowGPU0: gpu.Text("570"), rowGPU1: gpu.Text("570")}),
+			column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, true, driver),
 		},
 		Families: []gpu.Family{
 			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, LikeField: true, Series: []gpu.Series{
@@ -78,9 +90,9 @@ func world() *gpu.Snapshot {
 			}},
 			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
 				{Row: rowGPU0, Value: gpu.Int(0)},
-				{Row: rowGPU1, Labels: []gpu.Label{{Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
-				{Row: rowGPU1, Labels: []gpu.Label{{Name: "GPU_I_ID", Value: "2"}, {Name: "xid", Value: "43"}}, Value: gpu.Int(1)},
-				{Row: rowGPU1, Labels: []gpu.Label{{Name: "GPU_I_ID", Value: "9"}, {Name: "xid", Value: "13"}}, Value: gpu.Int(1)},
+				{Row: rowGPU1, Labels: labels("xid", "79"), Value: gpu.Int(2)},
+				{Row: rowGPU1, Labels: labels("GPU_I_ID", "2", "xid", "43"), Value: gpu.Int(1)},
+				{Row: rowGPU1, Labels: labels("GPU_I_ID", "9", "xid", "13"), Value: gpu.Int(1)},
 			}},
 			{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Type: gpu.MetricGauge, Series: []gpu.Series{
 				{Row: rowGPU1, Value: gpu.Int(20)},
@@ -205,17 +217,17 @@ func TestWithoutStrict(t *testing.T) {
 // containers. By default they do not.
 func TestOneOfSeveralOwners(t *testing.T) {
 	for name, tt := range map[string]struct {
-		labels        []gpu.Label // of all owners
+		all           []gpu.Label // labels of all owners
 		use           gpu.Use
 		plain, strict string
 	}{
 		"pods": {nil, gpu.Use{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{
 			{Namespace: "ns", Pod: "a", Container: "c", Replica: "0"},
-			{Namespace: "ns", Pod: "b", Container: "c", Replica: "1", Labels: []gpu.Label{{Name: "pod_uid", Value: "u"}}},
-			{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}},
+			{Namespace: "ns", Pod: "b", Container: "c", Replica: "1", Labels: labels("pod_uid", "u")},
+			{Labels: labels("hpc_job", "7")},
 		}}, "", `,container="c",namespace="ns",pod="b",pod_uid="u"`},
 		"containers": {
-			[]gpu.Label{{Name: "namespace", Value: "ns"}, {Name: "pod", Value: "a"}, {Name: "pod_uid", Value: "u"}},
+			labels("namespace", "ns", "pod", "a", "pod_uid", "u"),
 			gpu.Use{Owners: []gpu.Owner{
 				{Namespace: "ns", Pod: "a", Container: "c"}, {Namespace: "ns", Pod: "a", Container: "d"},
 			}},
@@ -225,7 +237,7 @@ func TestOneOfSeveralOwners(t *testing.T) {
 		for strict, want := range map[bool]string{false: tt.plain, true: tt.strict} {
 			s := world()
 			s.Columns = s.Columns[:1]
-			s.Owners = &gpu.Owners{Labels: [][]gpu.Label{tt.labels}, Uses: []gpu.Use{tt.use}}
+			s.Owners = &gpu.Owners{Labels: [][]gpu.Label{tt.all}, Uses: []gpu.Use{tt.use}}
 			got := samples(page(compat.Options{Strict: strict, Devices: both}, s))[0]
 			if want = `DCGM_FI_DEV_GPU_TEMP{` + labels0 + want + `} 30`; got != want {
 				t.Errorf("%s, strict %t: labels = %s, want %s", name, strict, got, want)
@@ -236,14 +248,14 @@ func TestOneOfSeveralOwners(t *testing.T) {
 
 // If requested, each of several jobs has its own copy of the series, in addition to the pod's labels.
 func TestJobCopies(t *testing.T) {
-	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
+	job := func(id string) gpu.Owner { return gpu.Owner{Labels: labels("hpc_job", id)} }
 	s := world()
 	s.Columns, s.Families = s.Columns[:1], s.Families[:2]
 	s.Families[1].Series = s.Families[1].Series[:2]
 	fault := gpu.Series{Row: rowGPU0, Labels: errorLabels("31", "GPU memory page fault"), Value: gpu.Int(31)}
 	s.Families[0].Series = append([]gpu.Series{fault}, s.Families[0].Series...)
 	s.Owners = &gpu.Owners{
-		Labels: [][]gpu.Label{{{Name: "container", Value: "c"}, {Name: "pod", Value: "p"}}, {{Name: "hpc_job", Value: "9"}}},
+		Labels: [][]gpu.Label{labels("container", "c", "pod", "p"), labels("hpc_job", "9")},
 		Uses: []gpu.Use{
 			{Owners: []gpu.Owner{{Pod: "p", Container: "c"}, job("7"), job("8")}}, {Owners: []gpu.Owner{job("9")}},
 		},
@@ -294,7 +306,8 @@ func TestVirtualGPUs(t *testing.T) {
 		s.Columns = []gpu.Column{s.Columns[0], column("DCGM_FI_DEV_GPU_UTIL", gpu.MetricGauge, false, util)}
 		s.Families = []gpu.Family{s.Families[1], {
 			Name: "DCGM_FI_DEV_GPU_UTIL", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
-				{NoOwner: true, Owner: a.VirtualGPULabels(), Value: gpu.Int(10)}, {NoOwner: true, Owner: b.VirtualGPULabels()},
+				{NoOwner: true, Owner: a.VirtualGPULabels(), Value: gpu.Int(10)},
+				{NoOwner: true, Owner: b.VirtualGPULabels()},
 			},
 		}}
 		s.Owners = &gpu.Owners{Uses: []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{a, b}}}}
@@ -307,7 +320,8 @@ func TestVirtualGPUs(t *testing.T) {
 			`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + `,xid="79"} 2`,
 		}
 		if !strict {
-			want = slices.DeleteFunc(want, func(line string) bool { return line == `DCGM_FI_DEV_GPU_UTIL{`+labels0+ofB+`} 0` })
+			unknown := `DCGM_FI_DEV_GPU_UTIL{` + labels0 + ofB + `} 0`
+			want = slices.DeleteFunc(want, func(line string) bool { return line == unknown })
 		}
 		got := samples(page(compat.Options{VirtualGPUs: true, Strict: strict, Devices: both}, s))
 		got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "GPU_I_ID") })
@@ -367,7 +381,8 @@ func TestRewriterIsReused(t *testing.T) {
 	for i := range whole.Columns {
 		whole.Columns[i].Values = whole.Columns[i].Values[:rowInstance]
 	}
-	if got := encode(whole); !strings.Contains(got, "DCGM_FI_DEV_GPU_TEMP{"+labels1+`,DCGM_FI_DRIVER_VERSION="570"} 41`) {
+	const sample = "DCGM_FI_DEV_GPU_TEMP{" + labels1 + `,DCGM_FI_DRIVER_VERSION="570"} 41`
+	if got := encode(whole); !strings.Contains(got, sample) {
 		t.Errorf("page has no sample of GPU 1, which is no longer partitioned, want one:\n%s", got)
 	}
 	if diff := cmp.Diff(first, encode(world())); diff != "" {
@@ -392,7 +407,10 @@ func TestOptions(t *testing.T) {
 	}{
 		{flex, flex},
 		{both, both},
-		{gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{Major: true, Minor: true, MinorIDs: []uint32{3}}},
+		{
+			gpu.Selector{Minor: true, MinorIDs: []uint32{3}},
+			gpu.Selector{Major: true, Minor: true, MinorIDs: []uint32{3}},
+		},
 	} {
 		if diff := cmp.Diff(tt.want, compat.Options{Strict: true, Devices: tt.devices}.Reads()); diff != "" {
 			t.Errorf("%+v reads (-want +got):\n%s", tt.devices, diff)

@@ -42,7 +42,8 @@ func (st *stream) word() uint64 {
 func (st *stream) text() string {
 	some := []string{
 		"", "a", "b", "gpu", "UUID", "nvswitch", "pod", "reason", "__name__", "//name__", "0x", "a-b", "a.b", "ä",
-		`quote"`, `back\slash`, "new\nline", "car\rriage", "\xff\xfe", "nul\x00", "#", "{}", `\n`, "\u2028", "le", "quantile",
+		`quote"`, `back\slash`, "new\nline", "car\rriage", "\xff\xfe", "nul\x00", "#", "{}", `\n`, "\u2028", "le",
+		"quantile",
 	}
 	if i := st.below(len(some) + 10); i < len(some) {
 		return some[i]
@@ -103,7 +104,8 @@ func (st *stream) snapshot() *gpu.Snapshot {
 	for range st.below(4) {
 		f := gpu.Family{Name: st.text(), Help: st.text(), Type: gpu.MetricType(st.below(3))}
 		for range st.below(5) {
-			f.Series = append(f.Series, gpu.Series{Row: st.below(len(devices)+2) - 1, Labels: st.labels(), Value: st.value()})
+			row := st.below(len(devices)+2) - 1
+			f.Series = append(f.Series, gpu.Series{Row: row, Labels: st.labels(), Value: st.value()})
 		}
 		s.Families = append(s.Families, f)
 	}
@@ -137,7 +139,8 @@ func says(s *gpu.Snapshot) parsed {
 	declare := func(name, help string, typ gpu.MetricType) parsedFamily {
 		name = repaired(name, notMetric)
 		if _, ok := page[name]; !ok {
-			page[name] = parsedFamily{Type: typ.String(), Help: strings.Trim(string([]rune(help)), " \t"), Samples: map[string]float64{}}
+			help = strings.Trim(string([]rune(help)), " \t")
+			page[name] = parsedFamily{Type: typ.String(), Help: help, Samples: map[string]float64{}}
 		}
 		return page[name]
 	}
@@ -168,7 +171,8 @@ func says(s *gpu.Snapshot) parsed {
 			return map[string]string{"nvswitch": fmt.Sprintf("nvswitch%d", d.Entity.ID), "hostname": "h"}
 		}
 		return map[string]string{
-			"gpu": fmt.Sprint(d.GPU), "UUID": d.UUID, "pci_bus_id": "", "device": "nvidia0", "modelName": d.Model, "hostname": "h",
+			"gpu": fmt.Sprint(d.GPU), "UUID": d.UUID, "pci_bus_id": "", "device": "nvidia0", "modelName": d.Model,
+			"hostname": "h",
 		}
 	}
 	rest := func(pairs map[string]string, row int) map[string]string {
@@ -218,7 +222,8 @@ func says(s *gpu.Snapshot) parsed {
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(strings.Repeat("\x03\x01\x02\x04\x05\x07", 60)))
-	f.Add([]byte("\x04\x01\x00\x01\x01\x01\x00\x01\x01\x01\x00\x01\x01\x02\x02\x03\x0e\x0f\x10\x12\x06\x05\x0d\x0e\x0f\x03\x04\x05\x02\x01\x09\x08\x08\x08"))
+	f.Add([]byte("\x04\x01\x00\x01\x01\x01\x00\x01\x01\x01\x00\x01\x01\x02\x02\x03\x0e\x0f\x10\x12" +
+		"\x06\x05\x0d\x0e\x0f\x03\x04\x05\x02\x01\x09\x08\x08\x08"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		st := stream(data)
 		first, second := st.snapshot(), st.snapshot()

@@ -49,7 +49,8 @@ func parse(t testing.TB, page []byte) parsed {
 	byServer := parseServer(t, page)
 	for name, family := range byServer {
 		if len(family.Samples) != len(byExpfmt[name].Samples) {
-			t.Fatalf("%s: textparse found %d samples and expfmt %d, want the same", name, len(family.Samples), len(byExpfmt[name].Samples))
+			t.Fatalf("%s: textparse found %d samples and expfmt %d, want the same",
+				name, len(family.Samples), len(byExpfmt[name].Samples))
 		}
 		for k, v := range family.Samples {
 			if got, ok := byExpfmt[name].Samples[k]; !ok || got != v {
