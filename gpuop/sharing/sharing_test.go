@@ -3,6 +3,7 @@ package sharing
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -48,82 +49,23 @@ func summary(findings []check.Finding) []string {
 	return out
 }
 
-// TestParseFindings has cases for every field, including the fields of newer plugin releases, and for known mistakes.
+// TestParseFindings parses the configs in testdata/configs.txt. They have every field, including the fields of newer
+// plugin releases, and known mistakes. A case begins with "== NAME", and its findings follow "-- findings".
 func TestParseFindings(t *testing.T) {
-	slicing := func(lines ...string) string {
-		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"
+	data, err := os.ReadFile("testdata/configs.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, tc := range map[string]struct {
-		file string
-		want []string
-	}{
-		"the device plugin's own values": {seedFile, []string{
-			"3 note sharing-dead flags.migStrategy", "4 note sharing-dead flags.failOnInitError", "7 note sharing-dead flags.plugin.passDeviceSpecs",
-			"8 note sharing-dead flags.plugin.deviceListStrategy", "9 note sharing-dead flags.plugin.deviceIDStrategy",
-		}},
-		"every newer field": {`version: v1
-flags:
-  mpsRoot: /run/nvidia/mps
-  nvidiaDevRoot: /
-  gdrcopyEnabled: true
-  gdsEnabled: true
-  mofedEnabled: false
-  useNodeFeatureAPI: true
-  deviceDiscoveryStrategy: auto
-  plugin:
-    deviceListStrategy: [cdi-annotations, cdi-cri]
-    cdiAnnotationPrefix: cdi.k8s.io/
-    nvidiaCTKPath: /usr/bin/nvidia-ctk
-    containerDriverRoot: /driver-root
-  gfd:
-    machineTypeFile: /sys/class/dmi/id/product_name
-imex:
-  channelIDs: [0]
-  required: true
-`, []string{"11 warning sharing-dead flags.plugin.deviceListStrategy", "3 warning sharing-dead flags.mpsRoot"}},
-		"sharedDevicesAllocationPolicy": {"flags:\n  plugin:\n    sharedDevicesAllocationPolicy: packed\n", nil},
-		"the copied ellipsis":           {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
-		"shared instead of sharing":     {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
-		"misspelled failRequestsGreaterThanOne": {
-			"version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources: [{name: gpu, replicas: 2}]\n",
-			[]string{"4 error unknown-key sharing.timeSlicing.failRequestGreaterThanOne"},
-		},
-		"replicas 1":                            {slicing("replicas: 1"), []string{"6 error sharing-replicas sharing.timeSlicing.resources[0].replicas"}},
-		"no replicas":                           {slicing("devices: all"), []string{"5 error sharing-replicas sharing.timeSlicing.resources[0]"}},
-		"quoted replicas":                       {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
-		"rename and devices":                    {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"a name without the prefix nvidia.com/": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
-		"unknown resource": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
-			[]string{"1 warning sharing-resource sharing.timeSlicing.resources[0].name"}},
-		"another vendor": {"sharing: {timeSlicing: {resources: [{name: amd.com/gpu, replicas: 2}]}}\n",
-			[]string{"1 error sharing-resource sharing.timeSlicing.resources[0].name"}},
-		"MIG devices": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb.me, replicas: 2}]}}\n", nil},
-		"MIG device under MPS": {"sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n",
-			[]string{"1 error sharing-mps sharing.mps.resources[0].name"}},
-		"time-slicing and MPS":                          {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warning sharing-both sharing.timeSlicing"}},
-		"MPS with the MIG strategy mixed":               {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"1 warning sharing-dead flags.migStrategy", "3 error sharing-mps sharing.mps"}},
-		"MPS with 49 replicas":                          {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
-		"MPS ignores failRequestsGreaterThanOne: false": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warning sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
-		"no resources":                                  {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
-		"misspelled strategies":                         {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "2 warning sharing-dead flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy", "4 warning sharing-dead flags.plugin.deviceIDStrategy", "4 warning sharing-dead flags.plugin.deviceListStrategy"}},
-		"devices of all forms": {slicing("replicas: 2", "devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76, MIG-GPU-b1028956-cfa2-0990-bf4a-5da9abb51763/3/0]"),
-			[]string{"7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"invalid device": {slicing("replicas: 2", "devices: [every]"),
-			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"devices: 0": {slicing("replicas: 2", "devices: 0"),
-			[]string{"7 error sharing-value sharing.timeSlicing.resources[0].devices", "7 warning sharing-ignored sharing.timeSlicing.resources[0].devices"}},
-		"a number of seconds":           {"flags:\n  gfd:\n    sleepInterval: 60\n", nil},
-		"invalid duration":              {"flags:\n  gfd:\n    sleepInterval: a minute\n", []string{"3 error sharing-value flags.gfd.sleepInterval"}},
-		"unsupported IMEX channels":     {"imex: {channelIDs: [0, 1]}\n", []string{"1 error sharing-value imex.channelIDs"}},
-		"unsupported version":           {"version: v2\n", []string{"1 error sharing-value version"}},
-		"own resource names":            {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warning sharing-ignored resources"}},
-		"pattern without a name":        {"resources: {gpus: [{pattern: '*'}]}\n", []string{"1 error sharing-replicas resources.gpus[0]", "1 warning sharing-ignored resources"}},
-		"ConfigMap instead of a config": {"kind: ConfigMap\ndata: {}\n", []string{"1 error unknown-key kind", "2 error unknown-key data"}},
-		"misplaced key":                 {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
-	} {
+	for text := range strings.SplitSeq(strings.TrimPrefix(string(data), "== "), "\n== ") {
+		name, rest, _ := strings.Cut(text, "\n")
 		t.Run(name, func(t *testing.T) {
-			_, findings := Parse([]byte(tc.file))
-			if diff := cmp.Diff(tc.want, summary(findings)); diff != "" {
+			file, want, found := strings.Cut(rest, "-- findings")
+			if !found {
+				t.Fatal("the case has no findings")
+			}
+			_, findings := Parse([]byte(file))
+			got := strings.Join(summary(findings), "\n")
+			if diff := cmp.Diff(strings.TrimSpace(want), got); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 			for _, f := range findings {
@@ -251,10 +193,18 @@ func TestPredict(t *testing.T) {
 }
 
 func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
-	_, findings := ParseAny([]byte("apiVersion: v1\nkind: ConfigMap\ndata:\n  any: |-\n    version: v1\n    sharing:\n      timeslicing: {}\n  one: 'version: v9'\n"), "")
-	want := []string{"7 error unknown-key data.any: sharing.timeslicing", "8 error sharing-value data.one: version"}
-	if diff := cmp.Diff(want, summary(findings)); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
+	for text, want := range map[string][]string{
+		"kind: ConfigMap\n": {"0 error wrong-type data"},
+		"apiVersion: v1\nkind: ConfigMap\ndata:\n  any: |-\n    version: v1\n" +
+			"    sharing:\n      timeslicing: {}\n  one: 'version: v9'\n": {
+			"7 error unknown-key data.any: sharing.timeslicing",
+			"8 error sharing-value data.one: version",
+		},
+	} {
+		_, findings := ParseAny([]byte(text), "")
+		if diff := cmp.Diff(want, summary(findings)); diff != "" {
+			t.Errorf("findings (-want +got):\n%s", diff)
+		}
 	}
 }
 
