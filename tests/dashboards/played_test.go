@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -67,7 +68,8 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 	}
 	run := pages.Run{Source: source, Host: m.host, Counters: m.file, Interval: scrapeInterval, Trailer: m.trailer}
 	// leave out links, switches and CPUs, which no panel shows individually; they take a quarter of the time
-	run.Args = []string{"--vocabulary=" + m.vocabulary.String(), "--switch-devices=g:99", "--cpu-devices=g:99"}
+	vocabulary := string(cmp.Or(m.vocabulary, catalog.Classic))
+	run.Args = []string{"--vocabulary=" + vocabulary, "--switch-devices=g:99", "--cpu-devices=g:99"}
 	if m.host == "" {
 		run.Args = append(run.Args, "--no-hostname")
 	}
