@@ -2,7 +2,6 @@ package process
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,7 +19,8 @@ func node() []string {
 		"value any:* 100-999 int 40", "value any:* 1000-1100 double 0.5", "value any:* 1 text 570.124.06",
 	}
 	for g := range 8 {
-		lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%08d name=NVIDIA_H100 bus=00000000:%02X:00.0 index=%d minor=%d prof=1001,1004,1005,1009,1010", g, g, 0x1b+g, g, g))
+		const form = "gpu %d uuid=GPU-%08d name=NVIDIA_H100 bus=00000000:%02X:00.0 index=%d minor=%d prof=%s"
+		lines = append(lines, fmt.Sprintf(form, g, g, 0x1b+g, g, g, "1001,1004,1005,1009,1010"))
 	}
 	return append(lines, "instance 50 gpu=7 nvml=9 profile=1g.10gb")
 }
@@ -51,29 +51,26 @@ func TestOverDCGM(t *testing.T) {
 			r := start(t, env, append(args, "--web-enable-lifecycle")...)
 			seven := func() {
 				t.Helper()
-				page := r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="5"`)
-				three, n := strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`), strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{")
-				if three || n != 7 {
+				page := r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`,
+					`DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="5"`)
+				three := strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
+				if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); three || n != 7 {
 					t.Errorf("temperatures = %d, one of them of GPU 3: %t; want 7 and false:\n%s", n, three, page)
 				}
 			}
 			seven()
-			if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-				t.Errorf("POST /-/reload: status %d, want 200; body: %s", code, body)
-			}
+			r.reloads()
 			seven()
 			engine.Replace(lost, healthy)
-			r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="3"`, `GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`,
+			r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="3"`,
+				`GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`,
 				`dcgm_exporter_source_info{driver="570.124.06",library="4.6.1",source="dcgm"} 1`)
 			engine.Replace(healthy, lost)
 			seven()
 
 			engine.Restart()
 			r.until(`dcgm_exporter_sessions_total{cause="lost"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-			r.signal(syscall.SIGTERM)
-			if code := r.ends(); code != 0 {
-				t.Errorf("exit code = %d on SIGTERM, want 0", code)
-			}
+			r.stops()
 			nothingOpen(t, engine)
 		})
 	}
@@ -100,18 +97,6 @@ func TestCommandsOverDCGM(t *testing.T) {
 	}
 }
 
-func TestEngineDeadAtStart(t *testing.T) {
-	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, append(node(), "down")...)
-	r := start(t, env, remote)
-	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason=`)
-	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
-		t.Errorf("/-/ready: status %d, want 200 because health series are served", code)
-	}
-	engine.Remove("down")
-	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
-}
-
 // If the engine restarts in another version, which reports the utilization in another unit, the page keeps its unit.
 // The log has one warning for each change of the version.
 func TestEngineOfAnotherVersion(t *testing.T) {
@@ -127,7 +112,8 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		engine.Replace(change[0], change[1])
 		engine.Replace(change[2], change[3])
 		engine.Restart()
-		page := r.until(fmt.Sprintf(`dcgm_exporter_sessions_total{cause="lost"} %d`, i+1), `DCGM_FI_DEV_GPU_UTIL{gpu="7"`)
+		sessions := fmt.Sprintf(`dcgm_exporter_sessions_total{cause="lost"} %d`, i+1)
+		page := r.until(sessions, `DCGM_FI_DEV_GPU_UTIL{gpu="7"`)
 		for key, v := range parse(t, page).series("DCGM_FI_DEV_GPU_UTIL", "gpu") {
 			if v != 40 {
 				t.Errorf("%s: GPU %s: utilization = %v, want 40", change[1], key, v)
@@ -135,7 +121,8 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		}
 	}
 	warnings := func() int { return strings.Count(r.logged(), "have different versions") }
-	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 }) // the log line may follow the page
+	// the log line may follow the page
+	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 })
 	if n := warnings(); n != 2 {
 		t.Errorf("warnings of different versions = %d, want 2", n)
 	}
@@ -168,7 +155,8 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 		"kernel's log": func(t *testing.T, file string) (*running, func(int)) {
 			each := strings.TrimSuffix(strings.Repeat("62, ", xids/gpus), ", ")
 			// late enough that even a slow process reads the log by then: earlier XIDs are not counted
-			fault := fmt.Sprintf(`fault: xid, at: 6s, devices: ["0", "1", "2", "3"], apart: %v, xids: [%s]`, gpus*apart, each)
+			const form = `fault: xid, at: 6s, devices: ["0", "1", "2", "3"], apart: %v, xids: [%s]`
+			fault := fmt.Sprintf(form, gpus*apart, each)
 			r := simulate(t, "h100x8", []string{fault}, "-f", file, "--xid-kernel-log=/dev/kmsg")
 			r.sees("the first XID", func(p page) bool { return counted(p) > 0 })
 			return r, func(int) {}
@@ -178,7 +166,8 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 			t.Parallel()
 			file, request := changingFile(t)
 			change := func(n int) {
-				request([]string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}[:2+n%2]...)
+				fields := []string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}
+				request(fields[:2+n%2]...)
 			}
 			change(0)
 			r, happens := begin(t, file)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,21 @@ DCGM_FI_DEV_XID_ERRORS, gauge, X
 DCGM_EXP_XID_ERRORS_TOTAL, counter, X
 `
 
+// missing returns a pattern of the series about a field without values. The labels come first in the series.
+func missing(labels, field, reason string) string {
+	return `dcgm_exporter_field_unavailable\{` + labels + `.*field="` + field + `".*reason="` + reason + `"\} 1`
+}
+
+// xids returns a pattern of the number of an XID on GPU 0.
+func xids(xid, n int) string {
+	return fmt.Sprintf(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="%d".*\} %d`, xid, n)
+}
+
+// failures returns a pattern of the number of failures.
+func failures(reason, stage string) string {
+	return fmt.Sprintf(`dcgm_exporter_collect_failures_total\{reason=%q,stage=%q\} .*`, reason, stage)
+}
+
 // overNVML runs the program with the test library in folder.
 func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, file string) {
 	t.Helper()
@@ -33,11 +49,15 @@ func TestNVMLFaults(t *testing.T) {
 	r, file := overNVML(t, world, libNVML(t))
 	healthy := []string{
 		`dcgm_exporter_collect_success 1`,
-		`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`,
+		`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`,
+		`dcgm_exporter_entity_up\{gpu="1",.*\} 1`,
 	}
 	partitioned := []string{"gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984"}
 	lost := `dcgm_exporter_entity_up\{gpu="1",UUID=".*",reason="lost"\} 0`
-	first := []string{`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_POWER_USAGE\{gpu="0",.*\} 100.5`, `dcgm_exporter_collect_success 1`}
+	first := []string{
+		`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_POWER_USAGE\{gpu="0",.*\} 100.5`,
+		`dcgm_exporter_collect_success 1`,
+	}
 	for _, step := range []struct {
 		name   string
 		script []string
@@ -46,29 +66,33 @@ func TestNVMLFaults(t *testing.T) {
 	}{
 		{
 			"a GPU without a fan", nil,
-			[]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FAN_SPEED".*reason="not_supported"\} 1`}, "DCGM_FI_DEV_FAN_SPEED{",
+			[]string{missing("", "DCGM_FI_DEV_FAN_SPEED", "not_supported")}, "DCGM_FI_DEV_FAN_SPEED{",
 		},
 		{
 			"boards that share the machine's memory", []string{"fail nvmlDeviceGetMemoryInfo_v2 3"},
-			append([]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FB_USED".*reason="not_supported"\} 1`}, healthy...), "DCGM_FI_DEV_FB_USED{",
+			append([]string{missing("", "DCGM_FI_DEV_FB_USED", "not_supported")}, healthy...), "DCGM_FI_DEV_FB_USED{",
 		},
 		{"a GPU that is lost", []string{"gpu 1 lost"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`},
-		{"a GPU that needs a reset", []string{"fail nvmlDeviceGetTemperature 16 1"}, []string{lost}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`},
+		{
+			"a GPU that needs a reset", []string{"fail nvmlDeviceGetTemperature 16 1"},
+			[]string{lost}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
+		},
 		{
 			// temperature and power are read before the field values
-			"a GPU that vanishes between two calls", []string{"fail nvmlDeviceGetFieldValues 15 1"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
+			"a GPU that vanishes between two calls", []string{"fail nvmlDeviceGetFieldValues 15 1"},
+			[]string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
 		},
 		{
 			"an event set that fails", []string{"fail nvmlEventSetWait_v2 999"},
-			append([]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_XID_ERRORS".*reason="error"\} 1`}, healthy...), "",
+			append([]string{missing("", "DCGM_FI_DEV_XID_ERRORS", "error")}, healthy...), "",
 		},
 		{
 			"XIDs within one interval", []string{"xid 0 62", "xid 0 45", "xid 0 62"},
-			[]string{`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 2`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 1`}, "",
+			[]string{xids(62, 2), xids(45, 1)}, "",
 		},
 		{
 			"a field without permission on one GPU", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
-			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_POWER_USAGE".*reason="permission"\} 1`}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
+			[]string{missing(`gpu="1",`, "DCGM_FI_DEV_POWER_USAGE", "permission")}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
 		},
 		{
 			"one GPU less", []string{"gpus 1"},
@@ -76,8 +100,9 @@ func TestNVMLFaults(t *testing.T) {
 		},
 		{
 			"a field that one GPU lacks", []string{"gpus 2", "gpu 1 set field.83 -"},
-			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION".*reason="not_supported"\} 1`,
-				`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{gpu="0",.*\} 361800000`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`},
+			[]string{missing(`gpu="1",`, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "not_supported"),
+				`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{gpu="0",.*\} 361800000`,
+				`dcgm_exporter_entity_up\{gpu="1",.*\} 1`},
 			`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1"`,
 		},
 	} {
@@ -97,7 +122,7 @@ func TestNVMLFaults(t *testing.T) {
 	}
 	t.Run("a call that hangs", func(t *testing.T) {
 		world.Play(t, "gpus 2", "hang nvmlDeviceGetTemperature")
-		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="timeout",stage="read"\} .*`)
+		page := r.matching(`dcgm_exporter_collect_success 0`, failures("timeout", "read"))
 		if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
 			t.Errorf("page has stale temperatures, want none:\n%s", page)
 		}
@@ -109,7 +134,7 @@ func TestNVMLFaults(t *testing.T) {
 	})
 	t.Run("a driver that is gone", func(t *testing.T) {
 		world.Play(t, "driver 9")
-		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
+		page := r.matching(`dcgm_exporter_collect_success 0`, failures("unavailable", "open"))
 		if strings.Contains(page, "\nDCGM_FI_") {
 			t.Errorf("page has series of GPUs without a driver, want none:\n%s", page)
 		}
@@ -118,16 +143,13 @@ func TestNVMLFaults(t *testing.T) {
 	})
 	// XID counts survive lost sessions and a reload
 	world.Play(t, append(partitioned, "xid 0 45")...)
-	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
+	r.matching(xids(45, 2))
 	replace(t, file, counters+"DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
 	r.signal(syscall.SIGHUP)
 	r.until("\nDCGM_FI_DEV_SM_CLOCK{")
 	world.Play(t, append(partitioned, "xid 0 62")...)
-	r.matching(`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 3`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 2`)
-	r.signal(syscall.SIGTERM)
-	if code := r.ends(); code != 0 {
-		t.Errorf("exit code = %d on SIGTERM, want 0", code)
-	}
+	r.matching(xids(62, 3), xids(45, 2))
+	r.stops()
 	if n := world.OpenHandles(t); n != 0 {
 		t.Errorf("handles open after exit = %d, want 0", n)
 	}
@@ -138,7 +160,7 @@ func TestLateNVML(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	r, _ := overNVML(t, fakenvml.NewFor(t, "gpus 2"), folder)
-	r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
+	r.matching(`dcgm_exporter_collect_success 0`, failures("unavailable", "open"))
 	_, err := fakenvml.Build(folder)
 	fakenvml.Need(t, err)
 	r.matching(`dcgm_exporter_collect_success 1`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`)

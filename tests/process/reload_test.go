@@ -17,6 +17,8 @@ const (
 	withPower       = temperatureOnly + "DCGM_FI_DEV_POWER_USAGE, gauge, Power.\n"
 )
 
+const accepted = "dcgm_exporter_config_last_reload_successful"
+
 func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
 // A broken file changes nothing, and a valid one takes effect. Every page has the temperatures, which both valid files
@@ -50,16 +52,16 @@ func TestReload(t *testing.T) {
 			if refused := reload(r); name == "POST" && !refused {
 				t.Error("broken file was accepted, want it rejected")
 			}
-			p := sees("the refused file", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
+			p := sees("the refused file", func(p page) bool { return p.value(accepted) == 0 })
 			if got := p.value("dcgm_exporter_config_hash"); hasPower(p) || got != hash {
-				t.Errorf("after a rejected file: page has power series: %t, hash = %v; want false and %v", hasPower(p), got, hash)
+				t.Errorf("rejected file: power series: %t, hash = %v; want false and %v", hasPower(p), got, hash)
 			}
 			replace(t, file, withPower)
 			if reload(r) {
 				t.Error("valid file was rejected, want it accepted")
 			}
 			sees("the reload", func(p page) bool {
-				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 && p.value("dcgm_exporter_config_hash") != hash
+				return hasPower(p) && p.value(accepted) == 1 && p.value("dcgm_exporter_config_hash") != hash
 			})
 
 			// the log says that changes of the unit's environment need a restart
@@ -112,8 +114,8 @@ func TestCountersFromAPipe(t *testing.T) {
 	r.start()
 	r.listens()
 	r.sees("power", hasPower)
-	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK || !hasPower(parse(t, r.scrape())) {
-		t.Errorf("POST /-/reload: status %d, page has power series: %t; want 200 and true; body: %s", code, hasPower(parse(t, r.last)), body)
+	if r.reloads(); !hasPower(parse(t, r.scrape())) {
+		t.Error("page after a reload has no power series")
 	}
 }
 
@@ -157,21 +159,14 @@ func TestReloadIsAtomic(t *testing.T) {
 	})
 }
 
-// A change that the driver cannot accept now is retried until it succeeds. An invalid change is not retried.
-func TestReloadIsRetried(t *testing.T) {
+// An invalid change is not retried.
+func TestInvalidReloadIsNotRetried(t *testing.T) {
 	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
-	r := start(t, env, "-f", path)
-	r.until(everyGPU)
-	engine.Add("fail dcgmWatchFields -7")
-	request("DCGM_FI_DEV_POWER_USAGE")
-	r.until("dcgm_exporter_config_last_reload_successful 0", everyGPU)
-	engine.Remove("fail dcgmWatchFields -7")
-	r.until(`DCGM_FI_DEV_POWER_USAGE{gpu="7"`, "dcgm_exporter_config_last_reload_successful 1")
-
+	r := simulate(t, "single", nil, "-f", path)
+	r.collected()
 	request("NO_SUCH_FIELD")
-	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_POWER_USAGE{gpu="7"`)
+	r.until(accepted + " 0")
 	before := strings.Count(r.logged(), "NO_SUCH_FIELD")
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
 	first := r.collected().value(last)
@@ -181,22 +176,26 @@ func TestReloadIsRetried(t *testing.T) {
 	}
 }
 
+// a100 is the line of a GPU with a PCIe board.
+const a100 = "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8"
+
 // Health state survives a reload. Losing a link that was up, or an IMEX daemon that was ready, is still a finding
 // afterward.
 func TestHealthStateOutlivesReload(t *testing.T) {
 	t.Parallel()
 	const (
-		counters = "DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_FI_IMEX_DAEMON_STATUS, gauge, Daemon.\n"
-		ready    = "value any:* 1503 int 5"
-		up       = "link gpu:8:0 state=up"
-		none     = `,health_error_severity="NONE",health_error_category="NONE"} 0`
-		passes   = `health_watch="NVLINK",health_error_code="DCGM_FR_OK"` + none
-		daemon   = `health_watch="IMEX",health_error_code="DCGM_FR_IMEX_UNHEALTHY",` +
+		counters = "DCGM_EXP_NODE_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\n" +
+			"DCGM_FI_IMEX_DAEMON_STATUS, gauge, Daemon.\n"
+		ready  = "value any:* 1503 int 5"
+		up     = "link gpu:8:0 state=up"
+		none   = `,health_error_severity="NONE",health_error_category="NONE"} 0`
+		passes = `health_watch="NVLINK",health_error_code="DCGM_FR_OK"` + none
+		daemon = `health_watch="IMEX",health_error_code="DCGM_FR_IMEX_UNHEALTHY",` +
 			`health_error_severity="ISOLATE",health_error_category="SOFTWARE_OTHER"} 20`
 		link = `health_watch="NVLINK",health_error_code="DCGM_FR_NVLINK_DOWN",` +
 			`health_error_severity="TRIAGE",health_error_category="HARDWARE_NVLINK"} 20`
 	)
-	engine, env := fakedcgm.NewFor(t, append(node(), "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8 links=1",
+	engine, env := fakedcgm.NewFor(t, append(node(), a100+" links=1",
 		"value any:* 67 int 0", "value any:* 173 int 7", "value any:* 1502 text UP", ready, up)...)
 	file := write(t, "counters.csv", counters)
 	r := start(t, env, remote, "--web-enable-lifecycle", "-f", file)
@@ -206,11 +205,10 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	engine.Add("value any:* 1502 text UNAVAILABLE", "incident none:0 0x2000 20 122", "incident gpu:8 0x2 20 14")
 	r.until("} -3\n", daemon, link)
 	replace(t, file, counters+withPower)
-	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
-		t.Fatalf("POST /-/reload: status %d, want 200; body: %s", code, body)
-	}
-	if page := r.until("DCGM_FI_DEV_POWER_USAGE{"); !strings.Contains(page, daemon) || !strings.Contains(page, link) {
-		t.Errorf("findings after the reload: IMEX daemon: %t, link: %t; want both:\n%s", strings.Contains(page, daemon), strings.Contains(page, link), page)
+	r.reloads()
+	page := r.until("DCGM_FI_DEV_POWER_USAGE{")
+	if daemon, link := strings.Contains(page, daemon), strings.Contains(page, link); !daemon || !link {
+		t.Errorf("findings after the reload: IMEX daemon: %t, link: %t; want both:\n%s", daemon, link, page)
 	}
 }
 
@@ -220,7 +218,7 @@ func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +
 		"dcgm_exporter_gpu_verdict, gauge, Verdict.\n"
-	engine, env := fakedcgm.NewFor(t, append(node(), "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8",
+	engine, env := fakedcgm.NewFor(t, append(node(), a100,
 		"value gpu:8 240 int 7 1000", "incident gpu:8 0x10 20 52", "incident gpu:8 0x20 20 4000")...)
 	r := start(t, env, remote, "--health-ignore=FAULTY_MEMORY", "-c", "100ms", "-f", write(t, "counters.csv", counters))
 	r.until("DCGM_EXP_GPU_HEALTH_STATUS{")
@@ -232,6 +230,7 @@ func TestTreatmentOverDCGM(t *testing.T) {
 			`health_error_category="SOFTWARE_XID",treatment="superseded"} 10`,
 		`health_watch="MEM",health_error_code="DCGM_FR_FAULTY_MEMORY",health_error_severity="ISOLATE",`+
 			`health_error_category="HARDWARE_MEMORY",treatment="informational"} 20`,
-		`health_watch="SM",health_error_code="4000",health_error_severity="UNKNOWN",health_error_category="UNKNOWN"} 20`,
+		`health_watch="SM",health_error_code="4000",`+
+			`health_error_severity="UNKNOWN",health_error_category="UNKNOWN"} 20`,
 	)
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,7 +166,8 @@ func simulate(t *testing.T, node string, faults []string, args ...string) *runni
 	t.Helper()
 	all := []string{"--source=sim", "--sim-node=" + node}
 	if len(faults) > 0 {
-		all = append(all, "--sim-scenario="+write(t, "scenario.yaml", "faults:\n  - {"+strings.Join(faults, "}\n  - {")+"}\n"))
+		scenario := "faults:\n  - {" + strings.Join(faults, "}\n  - {") + "}\n"
+		all = append(all, "--sim-scenario="+write(t, "scenario.yaml", scenario))
 	}
 	return start(t, nil, append(all, args...)...)
 }
@@ -271,7 +273,9 @@ func (r *running) matching(patterns ...string) string {
 	r.t.Helper()
 	r.wait(strings.Join(patterns, " and "), func() bool {
 		page := r.scrape()
-		return !slices.ContainsFunc(patterns, func(p string) bool { return !regexp.MustCompile("(?m)^" + p + "$").MatchString(page) })
+		return !slices.ContainsFunc(patterns, func(p string) bool {
+			return !regexp.MustCompile("(?m)^" + p + "$").MatchString(page)
+		})
 	})
 	return r.last
 }
@@ -309,6 +313,32 @@ func (r *running) ends() int {
 	case <-time.After(patience):
 		r.t.Fatalf("program has not exited after %v", patience)
 		return -1
+	}
+}
+
+// stops sends SIGTERM and waits until the program exits with code 0.
+func (r *running) stops() {
+	r.t.Helper()
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 0 {
+		r.t.Errorf("exit code = %d on SIGTERM, want 0", code)
+	}
+}
+
+// reloads requests a reload over HTTP, which must succeed.
+func (r *running) reloads() {
+	r.t.Helper()
+	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
+		r.t.Errorf("POST /-/reload: status %d, want 200; body: %s", code, body)
+	}
+}
+
+// logsOnce waits for a log line with a text, and checks that there is only one.
+func (r *running) logsOnce(text string) {
+	r.t.Helper()
+	r.wait("a log line with "+text, func() bool { return strings.Contains(r.logged(), text) })
+	if n := strings.Count(r.logged(), text); n != 1 {
+		r.t.Errorf("log lines with %q = %d, want 1", text, n)
 	}
 }
 

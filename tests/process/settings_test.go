@@ -5,10 +5,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
@@ -35,7 +33,9 @@ func TestNVIDIAManifestsStart(t *testing.T) {
 		filled.Env[name] = value
 	}
 	filled.Env["DCGM_EXPORTER_COLLECTORS"] = "/etc/dcgm-exporter/dcgm-metrics.csv"
-	filled.Files = map[string]string{"/etc/dcgm-exporter/dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C)."}
+	filled.Files = map[string]string{
+		"/etc/dcgm-exporter/dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).",
+	}
 	for _, w := range append(all, filled) {
 		t.Run(w.Name, func(t *testing.T) {
 			t.Parallel()
@@ -59,10 +59,7 @@ func TestNVIDIAManifestsStart(t *testing.T) {
 			if resp.StatusCode != want {
 				t.Errorf("GET /health: status = %d, want %d", resp.StatusCode, want)
 			}
-			r.signal(syscall.SIGTERM)
-			if code := r.ends(); code != 0 {
-				t.Errorf("exit code = %d, want 0", code)
-			}
+			r.stops()
 		})
 	}
 }
@@ -111,25 +108,29 @@ func TestOddSettingsServe(t *testing.T) {
 		says string
 	}{
 		"a ConfigMap without a cluster": {
-			args: []string{"-m", "monitoring:counters"}, says: "Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
+			args: []string{"-m", "monitoring:counters"},
+			says: "Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
 		},
-		"a switch followed by its value": {args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true", want: func(p page) bool {
-			return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0
-		}},
+		"a switch followed by its value": {
+			args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true",
+			want: func(p page) bool { return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0 },
+		},
 		"pod labels without the node's name": {
-			args: []string{"-k", "--kubernetes-enable-pod-labels", "--kubernetes-enable-dra"}, says: "NODE_NAME is not set",
+			args: []string{"-k", "--kubernetes-enable-pod-labels", "--kubernetes-enable-dra"},
+			says: "NODE_NAME is not set",
 			want: func(p page) bool {
 				missing := p.series("dcgm_exporter_kubernetes_api_success", "resource")
 				return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
 			},
 		},
-		"pprof on all addresses":    {args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ rejects every request"},
+		"pprof on all addresses": {
+			args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ rejects every request",
+		},
 		"a GPU that does not exist": {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"-c", interval, "-f", root + "/etc/default-counters.csv", "--source=sim", "--sim-node=h100x8"}
-			r := serve(t, nil, append(args, tt.args...)...)
+			r := simulate(t, "h100x8", nil, tt.args...)
 			r.sees("temperatures, and a series about what is missing", func(p page) bool {
 				return len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
 			})
@@ -138,26 +139,7 @@ func TestOddSettingsServe(t *testing.T) {
 			}) {
 				t.Errorf("log does not contain the warning %q", tt.says)
 			}
-			r.signal(syscall.SIGTERM)
-			if code := r.ends(); code != 0 {
-				t.Errorf("exit code = %d, want 0", code)
-			}
+			r.stops()
 		})
-	}
-}
-
-// With --compatibility=strict, a node with MIG and pods serves only families of NVIDIA's exporter, in its format. GPU
-// values are repeated for each instance. Package compat tests the details.
-func TestStrictPage(t *testing.T) {
-	t.Parallel()
-	text := once(t, "a100-mig", "--compatibility=strict")
-	for name := range parse(t, text) {
-		if !strings.HasPrefix(name, "DCGM_") {
-			t.Errorf("page has the family %s, want only families with the prefix DCGM_", name)
-		}
-	}
-	power := regexp.MustCompile(`DCGM_FI_DEV_POWER_USAGE\{.*GPU_I_ID="\d+".*pod=".+".*\} \d+\.\d{6}\n`)
-	if !power.MatchString(text) {
-		t.Errorf("page has no power series of a MIG instance with a pod and a value with six decimals:\n%s", text)
 	}
 }
