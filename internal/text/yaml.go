@@ -19,7 +19,8 @@ import (
 
 // DecodeYAML decodes the single YAML document of a file into the struct that out points to, by `yaml` tags, and returns
 // the root of the document. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
-// a *SyntaxError. A float is of the wrong type for an integer, even without a fraction.
+// a *SyntaxError. A float is of the wrong type for an integer, even without a fraction. The struct consists of structs,
+// slices and scalars; maps are not supported.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
 	docs, err := documents(file, data)
 	if err != nil {
@@ -42,7 +43,9 @@ func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
 		}
 		return nil, errors.Join(errs...)
 	}
-	if err := root.Decode(out); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(out); err != nil {
 		return nil, YAMLError(file, err)
 	}
 	return root, nil
