@@ -238,8 +238,8 @@ func (e *env) sources(o *lintFlags, args []string) error {
 					Fix:    "check its subfolders one at a time"})
 				break reading
 			case err != nil:
-				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: "not checked: " +
-					err.Error()}
+				reason := "not checked: " + err.Error()
+				f := check.Finding{Check: notRead, Severity: check.Error, File: name, Reason: reason}
 				if found {
 					f.Severity = check.Note // the file was found in a directory
 				}
