@@ -1,5 +1,5 @@
-// Package chart has the facts about the releases of NVIDIA's gpu-operator Helm chart since v1.7.0. They are the keys
-// and defaults of the values, which of them the templates read, the fields of the custom resources, and the operands.
+// Package chart describes the releases of NVIDIA's gpu-operator Helm chart since v1.7.0: the keys and defaults of the
+// values, which of them the templates read, the fields of the custom resources, and the operands.
 //
 // The facts are embedded text files. Most are generated from the charts and from the operator's source by go generate;
 // about.txt and exclusions.txt are written by hand. A Table is immutable.

@@ -23,7 +23,7 @@ type Match struct {
 	Names []string
 }
 
-// Status is the kind of a Match.
+// Status says how a path relates to the values of a release.
 type Status uint8
 
 // These are the statuses of a path.

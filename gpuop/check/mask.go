@@ -96,7 +96,7 @@ var places = []place{
 		regexp.MustCompile(`([A-Za-z_.][\w.\[\]/-]*)=("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?:\\.|[^\s'",;&|})])+)`)},
 	{nil, secretWords, regexp.MustCompile(`"([A-Za-z_.][\w.-]*)=([^"\n]+)"`)},
 	{nil, secretWords, regexp.MustCompile(`'([A-Za-z_.][\w.-]*)=([^'\n]+)'`)},
-	// mappings of YAML, JSON and HCL: a line of its own, or inside braces
+	// mappings of YAML, JSON and HCL, on a line of their own or inside braces
 	{nil, secretWords, regexp.MustCompile(`[{,(][ \t]*["']?([A-Za-z_][\w.-]*)["']?[ \t]+=[ \t]*"((?:[^"\\\n]|\\.)*)"`)},
 	{nil, secretWords,
 		regexp.MustCompile(`(?m)^[ \t]*(?:- )?["']?([A-Za-z_.][\w.-]*)["']?[ \t]*(?::[ \t]|=[ \t])[ \t]*` +

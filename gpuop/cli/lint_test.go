@@ -197,7 +197,7 @@ func TestInputs(t *testing.T) {
 		t.Errorf("large standard input: exit %d, want 2 and a finding that it is too large\n%s", code, out)
 	}
 	if code, _, errOut := call("", "lint", t.TempDir()); code != 2 || !strings.Contains(errOut, "no .yaml") {
-		t.Errorf("empty directory: exit %d, want 2 and the extensions of the files\n%s", code, errOut)
+		t.Errorf("empty directory: exit %d, want 2 and an error that lists the extensions\n%s", code, errOut)
 	}
 }
 

@@ -178,7 +178,7 @@ func (p *prediction) partition(gpus []mig.GPU, data []byte, f *predictFlags) ([]
 	var found []check.Finding
 	if f.file == "" {
 		if gpus[0].Board == nil {
-			return nil, fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownGPU, gpus[0].Product)
+			return nil, fmt.Errorf("%w: %s", mig.ErrNoMIG, gpus[0].Product)
 		}
 		entry, err := mig.Default(*gpus[0].Board, f.config)
 		if err != nil {

@@ -61,8 +61,9 @@ defaults.`,
 	return cmd
 }
 
-// resolve returns the chart release that version refers to. If the release is unknown, it returns the nearest known
-// release and prints a note. If version is empty, it returns the newest release.
+// resolve returns the chart release that version refers to. If the release is unknown, it returns the nearest older
+// release and prints a note; if there is none, that is a usage error. If version is empty, it returns the newest
+// release.
 func (e *env) resolve(version string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(version)
 	if err != nil {

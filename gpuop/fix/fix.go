@@ -85,7 +85,8 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		const reason = "it is not valid YAML, or aliases refer to an edited setting; replace the aliases with values"
+		const reason = "it is not valid YAML, or an alias refers to an anchor that the edit removes; " +
+			"replace such aliases with values"
 		return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {

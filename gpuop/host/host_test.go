@@ -91,7 +91,7 @@ containerEdits:
 `
 }
 
-// change returns a copy of files with other contents. pairs alternates paths and contents. The content "-" removes a
+// change returns a copy of files in which some are added, replaced or removed. pairs alternates paths and contents. The content "-" removes a
 // path and everything below it.
 func change(files map[string]string, pairs ...string) map[string]string {
 	files = maps.Clone(files)

@@ -83,8 +83,9 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0, the chart's
-// ClusterPolicy and GPUCluster are optional, and an NVIDIADriver can replace the driver of the ClusterPolicy.
+// deployed reports whether the chart creates a resource that uses the image of a section. It always does before
+// v26.7.0, where the ClusterPolicy is not optional. Since then, the chart can leave out the ClusterPolicy and the
+// GPUCluster. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
 func (v view) deployed(part string) bool {
 	const policy = "clusterPolicy.deployCR"
 	if _, known := v.table.Default(v.version, policy); !known {

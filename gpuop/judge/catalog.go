@@ -22,10 +22,10 @@ var (
 		"Use a release that supports it.", platform)
 	osSupported = check.New("os-supported", check.Warning,
 		"The support matrix does not list a node's operating system.",
-		"See the matrix of the release.", platform)
+		"See the release's support matrix.", platform)
 	runtimeSupported = check.New("runtime-supported", check.Warning,
 		"The support matrix does not list the container runtime.",
-		"See the matrix of the release.", platform)
+		"See the release's support matrix.", platform)
 	cdiSupport = check.New("cdi-support", check.Error,
 		"The container runtime does not support CDI, which the operator uses by default since v25.10.0.",
 		"Upgrade containerd to 1.7 or later, or set cdi.enabled=false.",

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// These fixes apply to several symptoms.
+// These are fixes, or parts of fixes, of several symptoms.
 const (
 	newerDriver  = "gpuop explain driver.version  # a newer driver supports newer kernels, compilers and GPUs"
 	repositories = "gpuop explain driver.repoConfig  # the driver container needs the packages of the node's kernel; " +

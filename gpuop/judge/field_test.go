@@ -85,7 +85,7 @@ func driverPool(s *cluster.State, name, key, value string) {
 	}
 }
 
-// onlyPools removes the driver DaemonSet for all nodes, and its pods.
+// onlyPools removes the cluster-wide driver DaemonSet and its pods, so that only those of node pools are left.
 func onlyPools(s *cluster.State) {
 	s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {

@@ -343,8 +343,8 @@ func (s *script) label(h *call) (judged bool) {
 	return judged
 }
 
-// patched returns the operator's kind that a resource name of kubectl refers to, or kindUnknown. A name is, for
-// example, clusterpolicies.nvidia.com/cluster-policy.
+// patched returns the operator's kind that an argument of kubectl names, such as
+// clusterpolicies.nvidia.com/cluster-policy. It returns kindUnknown for other arguments.
 func patched(name string) kind {
 	name, _, _ = strings.Cut(strings.ToLower(name), "/")
 	for k, r := range resources {

@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The tests in this file compare gpuop with other programs: the API server's library, Helm's packages, bash, and the
-// types of Kubernetes.
+// The tests in this file compare gpuop with reference implementations: the validation of the API server, Helm's packages
+// and bash.
 
 // apiServer returns a validator with the CRDs of v26.7.0. It rejects unknown fields, like strict field validation.
 func apiServer(t *testing.T) *charts.Definitions {

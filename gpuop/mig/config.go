@@ -35,7 +35,7 @@ type Entry struct {
 	// All selects every GPU that passes the filter. If it is false, Indices lists the GPUs.
 	All     bool
 	Indices []int
-	// Enabled is the MIG mode. Devices are the instances on each GPU.
+	// Enabled reports whether MIG mode is on. Devices are the instances on each GPU.
 	Enabled bool
 	Devices Request
 	Line    int

@@ -113,15 +113,20 @@ func normal(s string) string {
 	return strings.TrimPrefix(s, "nvidia-")
 }
 
-// ErrUnknownGPU is returned for unknown or ambiguous names, and for a GPU without MIG if one with MIG is needed.
-var ErrUnknownGPU = errors.New("unknown GPU")
+var (
+	// ErrUnknownGPU is returned for unknown or ambiguous names.
+	ErrUnknownGPU = errors.New("unknown GPU")
+	// ErrNoMIG is returned for a GPU that does not support MIG, if one that does is needed.
+	ErrNoMIG = errors.New("GPU does not support MIG")
+)
 
 // FindBoard finds a MIG-capable board by name, alias ("A100-40GB") or nvidia.com/gpu.product label. Suffixes for MIG
-// (-MIG-1g.5gb) and sharing (-SHARED) are ignored. The error wraps ErrUnknownGPU and suggests names.
+// (-MIG-1g.5gb) and sharing (-SHARED) are ignored. The error wraps ErrNoMIG or ErrUnknownGPU. The latter
+// suggests names if there are similar ones.
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {
-		return Board{}, fmt.Errorf("%w with MIG support: %q does not support MIG", ErrUnknownGPU, word)
+		return Board{}, fmt.Errorf("%w: %q", ErrNoMIG, word)
 	}
 	return b, err
 }

@@ -122,7 +122,8 @@ func TestPredict(t *testing.T) {
 // fromDriver matches the labels that the test does not compare. Their values depend on the driver or the machine.
 var fromDriver = regexp.MustCompile(`nvidia\.com/(cuda\.|gfd\.timestamp|gpu\.(machine|mode)$)|\.(memory|engines\.[a-z]+|multiprocessors)$`)
 
-// Every other label in GPU Feature Discovery's own tests is predicted, with a value of the expected form.
+// Except for those that match fromDriver, every label in GPU Feature Discovery's own tests is predicted, with a value of
+// the expected form.
 func TestPredictionHasUpstreamsLabels(t *testing.T) {
 	for file, gpus := range map[string][]GPU{
 		"expected-output.txt":            node(t, "A100-40GB", ""),

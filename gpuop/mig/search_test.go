@@ -307,13 +307,16 @@ func TestFindBoard(t *testing.T) {
 			t.Errorf("FindBoard(%q) = %q, error %v; want %q", word, b.Name, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "does not support MIG", "": "such as T4",
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "": "such as T4",
 		"H20-3e": "gpuop has no MIG profiles", "NVIDIA-H20-3e": "gpuop has no MIG profiles", "H20-141GB": "gpuop has no MIG profiles", "NVIDIA-H20-141GB-HBM3e": "gpuop has no MIG profiles",
 		"NVIDIA-H100-SXM5-94GB": "gpuop has no MIG profiles", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "gpuop has no MIG profiles",
 		"RTX PRO 4500": "gpuop has no MIG profiles", "NVIDIA-GH200-120GB": "gpuop has no MIG profiles"} {
 		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("FindBoard(%q) = %q, error %v; want an error with %q", word, b.Name, err, hint)
 		}
+	}
+	if b, err := FindBoard("T4"); !errors.Is(err, ErrNoMIG) || err.Error() != `GPU does not support MIG: "T4"` {
+		t.Errorf("FindBoard(T4) = %q, error %v; want ErrNoMIG with the name", b.Name, err)
 	}
 }
 

@@ -129,8 +129,8 @@ var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage",
 	"nvidia.com/priority"}
 
 // resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. A name that
-// resembles no known name is accepted, unless it begins with nvidia.com/mig-. KubeVirt, vGPU and the network operator
-// define such names, for example nvidia.com/GRID_T4-1Q and nvidia.com/roce.
+// resembles no known name is accepted, because KubeVirt, vGPU and the network operator define their own, such as
+// nvidia.com/GRID_T4-1Q and nvidia.com/roce. A name that begins with nvidia.com/mig- must be known.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
 	short, _ := strings.CutPrefix(base, prefix)

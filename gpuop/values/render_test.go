@@ -274,7 +274,7 @@ func TestNullGroupsEndTheRealCharts(t *testing.T) {
 				found++
 			case ends:
 				missed++
-				t.Logf("%s: %s=null fails the templates, but the table does not list it", v, name)
+				t.Logf("%s: %s=null makes the templates fail, but the table does not list it", v, name)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func TestChangingPartition(t *testing.T) {
 	whole, halves := partitioned(), partitioned("4g.40gb", "3g.40gb")
 	parts, other := partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
 	for name, tops := range map[string][]*gpu.Topology{
-		"MIG on and off in turn":             {halves, whole},
+		"MIG toggled in each cycle":          {halves, whole},
 		"instances that leave slices unused": {parts, whole},
 		"other profiles with the same IDs":   {parts, other, halves},
 		"every two cycles":                   {halves, halves, whole, whole},

@@ -219,7 +219,7 @@ func TestProgramsDoNotLinkForeignModules(t *testing.T) {
 		}
 		for _, d := range strings.Fields(string(out)) {
 			if within(d, modules) {
-				t.Errorf("program %s is linked with %s, want it without this package", program, d)
+				t.Errorf("program %s links package %s, want it without", program, d)
 			}
 		}
 	}

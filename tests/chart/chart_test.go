@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-var update = flag.Bool("update", false, "write the rendered files of testdata")
+var update = flag.Bool("update", false, "update the golden files in testdata")
 
 // Golden files contain only objects with at most maxLines lines, and the DaemonSet. Longer objects contain files of the
 // repository (rules, dashboards, counters).

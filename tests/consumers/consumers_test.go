@@ -56,8 +56,7 @@ func uses(t *testing.T) (list []use) {
 
 func (u *use) asksOf(k *kind) bool { return len(u.Kinds) == 0 || slices.Contains(u.Kinds, k.name) }
 
-// remedy is a change that makes queries work that fail by default. It is a setting of the exporter or a file of
-// recording rules.
+// remedy is a change that fixes queries that fail by default: a setting of the exporter or a file of recording rules.
 type remedy struct {
 	name, arg, rules string
 }

@@ -54,7 +54,7 @@ type query struct {
 	where string
 }
 
-// dashboards returns the dashboards of grafana by file name.
+// dashboards returns the dashboards in the folder grafana, by file name.
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	all := map[string]dashboard{}

@@ -22,9 +22,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix lists the models of ten nodes with eight GPUs each. Nodes of the model b200 have whole GPUs. Those of h100x8 have
-// two partitioned GPUs with nine MIG instances. Those of demo also have a shared GPU. All GPUs of mig8x7 are
-// partitioned, into 56 instances.
+// mix is the repeated sequence of node models. All have eight GPUs. On b200, none is partitioned. On h100x8, two are
+// partitioned into nine MIG instances. On demo, two are partitioned into eleven, and one is time-sliced. On mig8x7, all
+// are partitioned, into 56 instances.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
 // jobNodes is the number of nodes per job.

@@ -271,7 +271,7 @@ func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
 }
 
 // TestNVMLAgreesWithDCGM checks that both sources report the same identities, types and units. They are read at
-// different times, so values may differ, but not by the factor of a wrong unit.
+// different times, so values may differ, but not by as much as a wrong unit would cause.
 func TestNVMLAgreesWithDCGM(t *testing.T) {
 	plan := planOf(t, everything()...)
 	ours := openNVML(t, plan)

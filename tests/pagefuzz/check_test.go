@@ -285,8 +285,9 @@ func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	return found
 }
 
-// ownerRules checks that each pod on a page held its device. On the device's own series, the pod must have held it
-// exclusively, or all held instances of it. On other series, holding a share is enough. XID series are skipped.
+// ownerRules checks that each pod named on a page held the device within the window. On DCGM_FI_* series, it must have
+// been the only owner of the device, or of all allocated instances of the GPU. On dcgm_pod_* series and on copies, which
+// have the label vgpu, a share is enough.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {

@@ -173,6 +173,6 @@ func FuzzPages(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
-	f.Add(uint64(727)) // a GPU is partitioned while it has an account
+	f.Add(uint64(727)) // a GPU is partitioned while a pod that used it is remembered
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
 }

@@ -212,8 +212,8 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	}
 }
 
-// Health findings of an engine have the label that determines how alerts and the verdict treat them. Codes that
-// --health-ignore adds have it too. An unknown code does not have it.
+// Health findings that alerts and the verdict ignore have the label treatment, also those of --health-ignore. A finding
+// with an unknown code is active, so it has no such label.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +

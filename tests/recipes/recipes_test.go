@@ -140,7 +140,7 @@ func (c *checkout) run(command string) (output string, err error) {
 }
 
 // program compiles a package with the given arguments of the go command, and returns the path of the result. The result
-// is reused until a Go file changes.
+// is reused until an edit changes a Go file or a file in etc.
 func (c *checkout) program(pkg string, build []string) string {
 	c.t.Helper()
 	if c.programs[pkg] == "" {

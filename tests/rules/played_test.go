@@ -56,7 +56,7 @@ var played = []struct {
 		faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
 `},
-	{name: "a bad link of NVLink 5", node: "b200", fires: []string{"GPUNVLink5Errors 3"}, faults: `
+	{name: "a bad NVLink 5 link", node: "b200", fires: []string{"GPUNVLink5Errors 3"}, faults: `
   - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
 `},
 	{name: "a bad link of NVLink 5, with counters by link", node: "b200", more: byLink,

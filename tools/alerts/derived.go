@@ -82,7 +82,8 @@ func xidGroup() (string, error) {
 func forgotten(c catalog.XIDClass) bool { return c.Memory() < time.Hour }
 
 // matcher returns the label matcher for the XIDs of an alert. The alert on unclassified XIDs matches every code that is
-// in no other class, even one that the table lacks. The alert on the recovery action is written in the template.
+// in no other class, even one that the table lacks. XID 154, of the class XIDAction, is omitted: the template adds it
+// with its own condition.
 func matcher(alert string) string {
 	if alert == catalog.XIDUnclassified.Alert() {
 		return `xid!~"` + codes(func(c catalog.XIDClass) bool { return c != catalog.XIDUnclassified }) + `"`

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// module is the module with IDs and names.
+// module is the Go module that defines the IDs and names of fields.
 const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A node is a JSON schema of a value or of all values.
+// A node is a JSON schema, of one value or of the whole values file.
 type node struct {
 	Schema      string           `json:"$schema,omitempty"`
 	Title       string           `json:"title,omitempty"`
@@ -25,8 +25,8 @@ type node struct {
 	Maximum     *float64         `json:"maximum,omitempty"`
 }
 
-// beyond returns schemas that cannot be derived from a default value, by key: several types, enums and list elements.
-// Objects of the Kubernetes API are not constrained, because the API server validates them.
+// beyond returns, by key, the schemas that cannot be derived from a default value: union types, enums, patterns, maps with
+// any keys, and lists. Of most Kubernetes objects, only the type is checked, because the API server validates them.
 func beyond() map[string]node {
 	scalar := []string{"string", "integer"}
 	strings := &node{Type: []string{"string", "integer", "number", "boolean"}}

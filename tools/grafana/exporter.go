@@ -99,11 +99,11 @@ func exporterMissing() []sdk.Panel {
 			label("library", "Library", 130),
 			digits(0, value("Exporters", "count by (version, source, driver, library) ("+versions+")", count, 100))),
 		wide(24, grid("Not served, by field",
-			"Fields of the counters files that cannot be read, and the number of GPUs, "+
-				"instances or nodes without each.",
-			"-Places", nil,
+			"Configured fields that are not served, with the reason and the number of GPUs, "+
+				"instances or nodes affected.",
+			"-Affected", nil,
 			label("field", "Field", 0), label("reason", "Reason", 130),
-			digits(0, value("Places", "count by (field, reason) ("+own("field_unavailable")+")", count, 90)))),
+			digits(0, value("Affected", "count by (field, reason) ("+own("field_unavailable")+")", count, 90)))),
 	}
 }
 

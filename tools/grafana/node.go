@@ -6,9 +6,10 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// Legends for series of GPUs, and for series of GPUs or MIG instances.
 const (
-	gpuLegend    = "{{node}} GPU {{gpu}}"
+	// gpuLegend is the legend of series of GPUs.
+	gpuLegend = "{{node}} GPU {{gpu}}"
+	// deviceLegend is the legend of series of GPUs or MIG instances.
 	deviceLegend = "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
 )
 

@@ -1,7 +1,7 @@
 // Command metrics writes pages of the documentation from the catalog and the exporter's code:
 //
 //   - docs/metrics.md lists every family that the exporter can serve.
-//   - docs/operations.md: the columns "type" and "labels" of its tables.
+//   - docs/operations.md gets the columns "type" and "labels" of its tables.
 //   - docs/flags.md lists every setting.
 //
 // "make generate" runs it in the root of the repository. It needs cgo to find out which fields the sources read.

@@ -60,7 +60,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// CHANGELOG.md has a section in this form.
+// TestChangelogHasARelease checks that the command notes finds the section of v0.1.0 in CHANGELOG.md.
 func TestChangelogHasARelease(t *testing.T) {
 	runRelease(t, folder.Read(t, "../../CHANGELOG.md"), "notes", "v0.1.0")
 }

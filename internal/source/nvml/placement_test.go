@@ -115,7 +115,7 @@ func TestPairsWithInstances(t *testing.T) {
 	top = open(t, src, plan).Topology()
 	for _, p := range top.Pairs {
 		if a, b := top.Devices[p.A].Entity.Kind, top.Devices[p.B].Entity.Kind; a != gpu.KindGPU || b != gpu.KindGPU {
-			t.Errorf("pair %v is of %v and %v, want two GPUs", p, a, b)
+			t.Errorf("pair %v joins %v and %v, want two GPUs", p, a, b)
 		}
 	}
 	if len(top.Pairs) != 3 || top.Devices[2].Place != nil {

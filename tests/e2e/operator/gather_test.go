@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// gather writes the files of the operator's must-gather script that gpuop reads. The names and kubectl commands are
+// gather imitates the operator's must-gather script, and returns the folder. The file names and kubectl commands are
 // those of hack/must-gather.sh in v26.7.0. There are no logs, because no container runs.
 func (s *server) gather(t *testing.T) string {
 	t.Helper()

@@ -192,7 +192,7 @@ func (e *Engine) Open() map[string]int64 {
 	return open
 }
 
-// Blocked returns the number of calls that are blocked.
+// Blocked returns the number of calls that wait because of the script's block lines.
 func (e *Engine) Blocked() int64 { return e.read()["blocked"] }
 
 // Held returns the number of calls that are delayed by a slow GPU or an engine that is down.

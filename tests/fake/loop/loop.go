@@ -25,7 +25,7 @@ type Options struct {
 	VirtualGPUs  bool
 	KernelLog    events.KernelLog
 	OwnersOnInfo bool
-	Strict       bool      // strict compatibility mode: data as NVIDIA's exporter has it
+	Strict       bool      // strict compatibility mode: data as NVIDIA's exporter reports it
 	Booted       time.Time // when the machine booted
 	Start        time.Time // when the process started; zero means that older XIDs are counted too
 }

@@ -1,11 +1,11 @@
 // Package nvml is a fake libnvidia-ml.so.1, written in C, that runs scripts. With it, tests run the complete go-nvml
 // code path without a GPU. Only tests import it. They build it with gcc and the nvml.h of the go-nvml module.
 //
-// A script is a list of lines. Play replaces it at any time, and the library reads it at its next call. "#" starts a
-// comment.
+// A script is a list of lines. Play can replace it at any time, and the library reads the new one at its next call. "#"
+// starts a comment.
 //
 //	gpus N                            N GPUs (default 2), healthy H100s
-//	version V                         of the driver (default 570.124.06)
+//	version V                         driver version (default 570.124.06)
 //	gpu I lost | denied | mig         fell off the bus; no permission; MIG mode
 //	gpu I instance GI CI PROFILE MIB  a MIG device, for example 9 0 1g.10gb 9984
 //	gpu I set KEY VALUE               a measurement; "-" makes it unsupported
@@ -19,7 +19,7 @@
 //	                                  0 if the process has exited
 //	xid I CODE [GI]                   an event, queued when the script is loaded
 //	fail FUNCTION CODE [I]            the function returns CODE (for GPU I)
-//	hang FUNCTION                     the function returns after the next Play
+//	hang FUNCTION                     the function blocks until a script without this line is played
 //	driver CODE                       every function returns CODE
 //	static                            the script is not read again
 //
