@@ -291,7 +291,7 @@ func labelsIn(t *testing.T, p play, family string) (all []string) {
 }
 
 // If two containers of a pod share a device, they have one account with the pod's labels. A container with a device
-// of its own is labeled.
+// of its own has a container label.
 func TestContainersOfOnePod(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1, 1)
 	uses[0].Owners[1].Container = "side"

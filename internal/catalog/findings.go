@@ -58,7 +58,7 @@ func (t Treatment) String() string {
 	return [...]string{"active", "superseded by the XID rule", "superseded by a series", "informational"}[t]
 }
 
-// TreatmentLabel is the name of the label of findings that alerts and the verdict do not use.
+// TreatmentLabel is the label of findings that alerts and the verdict ignore. Active findings do not have it.
 const TreatmentLabel = "treatment"
 
 // Label returns the value of the TreatmentLabel. It is empty for Active.

@@ -66,7 +66,8 @@ func (l *Loop) use(s Settings) {
 	l.attributions.use(s.Attributors)
 }
 
-// swap opens and reads a new session, publishes its page, and closes the old session. On an error nothing changes.
+// swap opens and reads a new session, publishes its page, and closes the old session after a last read. If the new
+// session cannot be opened or read, the old one stays in use.
 // Derivers count events once, even if both sessions report them.
 func (l *Loop) swap(ctx context.Context, from Source, s Settings) error {
 	next, err := l.open(ctx, from, s.Plan)

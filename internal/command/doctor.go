@@ -34,7 +34,7 @@ Exit code: 0 no check fails; 1 a check fails; 2 an invalid setting.
 `
 
 const (
-	dialLimit = 3 * time.Second  // for a peer
+	dialLimit = 3 * time.Second  // for a connection attempt
 	podsLimit = 10 * time.Second // for the kubelet and the API server
 	maxIDs    = 20               // maximum number of rows about unmatched devices
 )

@@ -35,8 +35,8 @@ Exit code: 0 the last collection succeeded and the page has data; 1 it has none,
 or there is no page; 2 an invalid flag, or a file that cannot be read.
 `
 
-// page is the default address of the page of a local exporter.
-const page = "http://127.0.0.1:9400/metrics"
+// localPage is the URL of a local exporter: the default of verdict, and the example in messages.
+const localPage = "http://127.0.0.1:9400/metrics"
 
 // probe scrapes a running exporter, for "helm test", container health checks, and machines without curl.
 func probe(ctx context.Context, p *Process) int {
@@ -80,9 +80,9 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	url = cmp.Or(flags.Arg(0), otherwise)
 	switch {
 	case url == "":
-		return nil, "", p.fail(Unable, fmt.Errorf("expected the URL of a page, such as %s", page))
+		return nil, "", p.fail(Unable, fmt.Errorf("expected the URL of a page, such as %s", localPage))
 	case flags.NArg() > 1:
-		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", page, flags.Args()))
+		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", localPage, flags.Args()))
 	case !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://"):
 		return nil, "", p.fail(Unable, fmt.Errorf("%q is not an http:// or https:// URL%s", url, withScheme(url)))
 	}

@@ -46,7 +46,7 @@ func (v gpuVerdict) String() string {
 func judgment(ctx context.Context, p *Process) int {
 	flags := flag.NewFlagSet("verdict", flag.ContinueOnError)
 	from := flags.String("from", verdict.Watch, "")
-	client, url, code := p.endpoint(flags, page)
+	client, url, code := p.endpoint(flags, localPage)
 	if client == nil {
 		return code
 	}

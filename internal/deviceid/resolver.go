@@ -27,11 +27,11 @@ func NewResolver(t *gpu.Topology) *Resolver {
 // Topology returns the Resolver's topology.
 func (r *Resolver) Topology() *gpu.Topology { return r.topology }
 
-// Rows returns the rows that id names. It returns nil if the topology has none, or if two entities share the UUID. A
-// compute instance is named only by its path, and stands for its GPU instance.
+// Rows returns the rows that match id. If several match, for example because two GPUs share a UUID, it returns nil,
+// except for FormAll. A path of a compute instance matches its GPU instance.
 //
-// Two forms match nothing on a GPU with MIG: a device file does not show which instance was assigned with it, and the
-// order of MIG device indexes is up to the driver.
+// Two forms match nothing on a GPU with MIG: a device file does not show which instance was assigned, and the driver
+// chooses the order of MIG device indexes.
 func (r *Resolver) Rows(id ID) []int {
 	rows := r.matches(id)
 	if len(rows) > 1 && id.Form != FormAll {

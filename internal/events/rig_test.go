@@ -18,8 +18,8 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// engine is a source whose GPUs have events that a test creates. Field 0 has a value. Field 1 contains XIDs or clock
-// event reasons.
+// engine is a source whose GPUs have events that a test creates. Field 0 always has a value. Field 1 contains XIDs or
+// clock event reasons.
 type engine struct {
 	mu       sync.Mutex
 	topology *gpu.Topology

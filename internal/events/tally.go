@@ -44,7 +44,7 @@ func (c *counted[K]) add(count, at, now int64) {
 	}
 }
 
-// happened reports whether an event was counted, or was seen without being counted.
+// happened reports whether an event was seen, counted or not.
 func (c counted[K]) happened() bool { return c.count > 0 || c.last > 0 }
 
 // series appends the number of events of each key, with the labels of their owner.

@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// reasons lists the values of the reason label that gpu.Reason does not have.
+// reasons maps the values of the reason label that gpu.Reason does not return to their errors.
 func reasons() map[string]error {
 	return map[string]error{
 		"too_large": errTooLarge, "changing": errChanging, "not_a_file": errNotAFile, "outside": errOutside,

@@ -2,7 +2,7 @@ package podmapper
 
 import "time"
 
-// claimName identifies a claim. It is zero for a device of a plugin.
+// claimName identifies a claim. It is zero for a device that a device plugin allocated.
 type claimName struct{ namespace, claim string }
 
 // assigned is what a listing assigns to its pods.

@@ -69,14 +69,14 @@ type deviceRequest struct {
 type connection struct {
 	transport  *http.Transport
 	prefix     string
-	versionErr error // why the runtime's API version is unknown; nil if it is known
+	versionErr error // error of the version query; nil if the runtime answered
 }
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
 
 // connect finds the socket and the API version of its runtime. Requests without a version are deprecated, and no
-// version is supported by every daemon. A proxy may hide the version but allow the rest; then requests are sent without
-// one, with a warning.
+// version is supported by every daemon. A proxy may reject the version query but allow the rest; then requests are
+// sent without a version, with a warning.
 func connect(ctx context.Context, sockets []string) (*connection, error) {
 	at := slices.IndexFunc(sockets, func(socket string) bool {
 		_, err := os.Stat(socket)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// unprotected says why a protected endpoint rejects every request.
+// unprotected says what a protected endpoint requires. Without it, every request is rejected.
 const unprotected = "needs authentication in --web-config-file, or --address on loopback"
 
 // protected admits a request that came over loopback or was authenticated, either by a password, which exporter-toolkit

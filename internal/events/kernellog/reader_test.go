@@ -315,7 +315,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		second := newDevice(record(4, time.Hour, 48))
 		present.Store(second)
 		time.Sleep(time.Minute + 10*time.Second)
-		first.live <- []byte{} // its end
+		first.live <- []byte{} // an empty read: the log ends
 		synctest.Wait()
 		up(false)
 		time.Sleep(time.Minute)

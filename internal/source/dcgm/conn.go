@@ -117,7 +117,7 @@ func (c *conn) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, 
 	}
 	group, _, err := c.engine.createGroup(c.nextName(), members)
 	if err != nil || group == 0 {
-		return err // only lost GPUs, which have no values
+		return err // without a group, all members are lost and have no values
 	}
 	defer c.engine.destroyGroup(group)
 	fields, err := c.engine.createFieldGroup(c.nextName(), ids)

@@ -22,7 +22,7 @@ const (
 // NVLink. Engines before 4.5 do not have it.
 const systemIMEX = 0x2000
 
-// A healthSystem is a health watch.
+// A healthSystem describes one of DCGM's health watches.
 type healthSystem struct {
 	name string   // value of the health_watch label
 	mask uint32   // dcgmHealthSystems_t

@@ -196,7 +196,7 @@ func (inv *inventory) identify(members []entity) (known map[entity]identity, dri
 	if err := inv.readOnce(members[:n], ofGPUs, learn); err != nil {
 		return nil, "", err
 	}
-	// Read this field from one GPU, because the engine logs an error each time it is no longer watched.
+	// Read the driver version from one GPU only: the engine logs an error for each GPU on which it is unwatched.
 	for i := 0; i < n && driver == ""; i++ {
 		if err := reopenOnly(inv.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err

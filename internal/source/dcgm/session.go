@@ -117,7 +117,7 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	return nil
 }
 
-// errNoProcesses is the fault of processes: DCGM only accounts for processes that have exited, and has no live
+// errNoProcesses is the fault if processes are requested: DCGM only accounts for processes that have exited, and has no live
 // utilization.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 

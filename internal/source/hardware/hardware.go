@@ -24,7 +24,7 @@ type Options struct {
 	EngineLog string             // level of DCGM's own log; empty means no log
 	Required  bool               // DCGM is configured explicitly, so that a missing library is a fault
 	Fallback  bool               // read NVML while DCGM is unavailable; NVML only sees the GPUs of this machine
-	Positions bool               // add the positions of GPU instances, which NVML knows, to DCGM's topology
+	Positions bool               // add the positions of GPU instances, as NVML reports them, to DCGM's topology
 	Metrics   *Metrics           // required
 	Log       *slog.Logger       // required
 }

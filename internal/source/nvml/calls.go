@@ -185,7 +185,7 @@ func readLicense(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// brands are DCGM's names of brands.
+// brands maps the brands of NVML to the names that DCGM reports.
 var brands = map[gonvml.BrandType]string{
 	gonvml.BRAND_QUADRO:         "Quadro",
 	gonvml.BRAND_TESLA:          "Tesla",

@@ -17,7 +17,7 @@ func Reads(p *gpu.Plan) bool {
 	return p.Health == 0 // NVML has peers and placement
 }
 
-// reads reports whether a field can be read for any kind of entity.
+// reads reports whether NVML can read a field for at least one kind of entity.
 func reads(f *gpu.Field) bool {
 	_, ok := specOf(f.ID)
 	entry, _ := catalog.ByID(f.ID)

@@ -18,7 +18,7 @@ import (
 // maxDrain is the maximum number of events that one Read takes from a GPU. Further events wait in the driver.
 const maxDrain = 4096
 
-// maxWaiting is the maximum number of events of a GPU that wait for a session that does not read.
+// maxWaiting limits the events kept per GPU until a session reads them. Beyond it, the oldest are dropped.
 const maxWaiting = 4 * maxDrain
 
 // noInstance is the instance ID of events that name no instance (nvmlEventData_t, nvml.h).

@@ -38,8 +38,8 @@ func (w *world) locate(t *gpu.Topology) {
 	}
 }
 
-// connect returns how two GPUs are connected. a has the lower number. Two neighbors on a socket without NVLink share a
-// PCIe switch.
+// connect returns how two GPUs are connected. a must have the lower number. Neighbors on one socket that no NVLink
+// connects share a PCIe switch.
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	var p gpu.Pair
 	if w.linked(a, b) {
