@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// The generated part of every file is up to date.
+// TestFilesAreCurrent checks that every generated part is up to date.
 func TestFilesAreCurrent(t *testing.T) {
 	parts, err := derived()
 	if err != nil {

@@ -55,7 +55,7 @@ type alert struct {
 	Name     string
 	Severity catalog.AlertSeverity
 	Matcher  string // label matcher for the XIDs
-	Meanings string // part of an annotation that prints the meaning of the XID
+	Meanings string // annotation template that expands to the meaning of the alert's XID
 }
 
 // xidGroup returns the rule group about XIDs.
@@ -65,7 +65,7 @@ func xidGroup() (string, error) {
 		return "", err
 	}
 	data := struct {
-		Short  string // regular expression of the XIDs that stay active for less than an hour
+		Short  string // regular expression that matches the XIDs that stay active for less than an hour
 		Alerts map[string]alert
 	}{codes(forgotten), map[string]alert{}}
 	for _, class := range catalog.XIDClasses() {
@@ -91,7 +91,7 @@ func matcher(alert string) string {
 	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert() == alert && c != catalog.XIDAction }) + `"`
 }
 
-// meanings returns a template for an annotation that prints the meaning of the alert's XID.
+// meanings returns an annotation template that expands to the meaning of the alert's XID.
 func meanings(alert string) string {
 	var b strings.Builder
 	branch := "if"
@@ -103,7 +103,7 @@ func meanings(alert string) string {
 	return b.String() + "{{ end }}"
 }
 
-// codes returns a regular expression of the XIDs in the classes for which keep returns true.
+// codes returns a regular expression that matches the XIDs in the classes for which keep returns true.
 func codes(keep func(catalog.XIDClass) bool) string {
 	var words []string
 	for _, code := range xids(keep) {
@@ -149,7 +149,7 @@ func xidTable() string {
 	return b.String()
 }
 
-// xidWords returns the entries about XIDs in gpuop's glossary: the meaning of each XID, and the actions.
+// xidWords returns the entries of gpuop's glossary about XIDs, each with the meaning of the XID and the actions for it.
 func xidWords() string {
 	var b strings.Builder
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {

@@ -43,7 +43,7 @@ func run(root string) error {
 // part is a generated text that goes between two markers in a file.
 type part struct{ file, begin, end, text string }
 
-// replaceIn returns the content of a file with the text between the marks replaced.
+// replaceIn returns content with the text between the markers replaced. It returns an error if a marker is missing.
 func (p *part) replaceIn(content []byte) ([]byte, error) {
 	head, rest, begins := bytes.Cut(content, []byte(p.begin))
 	_, tail, ends := bytes.Cut(rest, []byte(p.end))

@@ -114,7 +114,7 @@ func TestApplyFacts(t *testing.T) {
 	}
 }
 
-// A row that matches no field is an error that names the file.
+// A row that is malformed, outdated or matches no field is an error that names the file.
 func TestFactsMustMatchModule(t *testing.T) {
 	for text, apply := range map[string]func([]*field, string) error{
 		"# c\n7,integer,,,,,,,\n":        applyFacts, // unknown id

@@ -35,7 +35,8 @@ var words = map[string]string{
 	"VOL": "volatile", "XID": "XID", "C2C": "C2C", "CPU": "CPU", "CONNECTX": "ConnectX", "B2B": "back to back",
 }
 
-// units lists parts of names that only state a unit or type.
+// units lists parts of field names that only state a unit or type. describe leaves out those that are true, except at
+// the beginning of a name.
 var units = map[string]bool{
 	"RATIO": true, "HERTZ": true, "JOULES": true, "BYTES": true, "WATTS": true, "CELSIUS": true, "SECONDS": true,
 	"TOTAL": true,
@@ -44,8 +45,9 @@ var units = map[string]bool{
 
 var lane = regexp.MustCompile(`^L(\d+)$`)
 
-// describe returns the help text of a field. It is the text in facts.csv or, without one, the name of the field with
-// its abbreviations spelled out.
+// describe returns the help text of a field. It is the text in facts.csv, if there is one. A base-unit field without a
+// text has the help text of the field that it replaces. For other fields, the text is the name with its abbreviations
+// spelled out.
 func (f *field) describe(fields []*field) string {
 	if f.help != "" {
 		return f.help

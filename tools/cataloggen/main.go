@@ -1,7 +1,7 @@
-// Command cataloggen writes the generated files of package catalog: entries, IDs, and the names of DCGM health errors.
+// Command cataloggen writes two generated files of package catalog: the entries, and the constants for field IDs.
 //
 // It reads IDs and names from the go-dcgm module in the module cache. facts.csv and names.csv have what go-dcgm lacks:
-// levels, units, ranges, help texts and newer names. go generate runs the command.
+// levels, units, ranges, help texts and newer names. "go generate ./internal/catalog" runs the command.
 package main
 
 import (

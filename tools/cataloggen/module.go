@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// field is a DCGM field ID with everything that is known about it.
+// field is a DCGM field. An ID that only marks the start or end of a range is a field too.
 type field struct {
 	id      int
-	name    string   // the header's name
+	name    string   // current name in go-dcgm
 	legacy  []string // previous upper-case names
 	lower   []string // lower-case names of dcgm-exporter 1.x
 	markers []string // names that only mark the start or end of a range
@@ -31,7 +31,7 @@ type field struct {
 	flags, help             string
 }
 
-// readModule returns the fields of go-dcgm in the order of their ids.
+// readModule returns the fields of go-dcgm in the order of their IDs.
 func readModule(dir string) ([]*field, error) {
 	current, legacy, err := readMaps(filepath.Join(dir, "const_fields.go"))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // required lists top-level keys that are not sections, but that the DaemonSet needs.
 func required() []string { return []string{"counters", "kubeletPath", "terminationGracePeriodSeconds"} }
 
-// defaultsOf returns the values that the templates use for missing keys. Other keys have no such values, so that null
-// removes their default.
+// defaultsOf returns the values that the templates use for keys that are missing or null. These are the keys of all
+// sections, and the required top-level keys. For every other key, null removes the default.
 func defaultsOf(values []byte) ([]byte, error) {
 	var all map[string]any
 	if err := yaml.Unmarshal(values, &all); err != nil {
@@ -33,7 +33,7 @@ func defaultsOf(values []byte) ([]byte, error) {
 }
 
 // addSections moves the sections of values, including nested ones, into sections, keyed by dotted path. A section is a
-// map whose keys the schema fixes. rollingUpdate is not one, so it stays in values.
+// map whose keys the schema fixes. rollingUpdate is an exception: it stays in values, so that null removes it.
 func addSections(sections map[string]any, prefix string, values map[string]any) {
 	for key, value := range values {
 		path := prefix + key

@@ -25,7 +25,7 @@ const (
 	rendered  = "# Rendered from deployment/chart by \"make chart\".\n"
 )
 
-// component is an addition to the base, with the chart values that have the same effect.
+// component is a kustomize component. values are the chart values that have the same effect.
 type component struct{ name, about, values string }
 
 func components() []component {
@@ -46,8 +46,8 @@ func components() []component {
 	}
 }
 
-// render renders the chart with the base values of kustomize and more values. It returns the objects by file name,
-// without Helm's metadata and without the namespace, which the kustomization sets.
+// render renders the chart with the values in base. Those in more take precedence. It returns the objects by lower-case
+// kind, without Helm's labels and without the namespace, which the kustomization sets.
 func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error) {
 	values, err := chartutil.ReadValues(base)
 	if err != nil {
@@ -126,7 +126,7 @@ func bare(object map[string]any) {
 // tree maps the path of a file to its content.
 type tree map[string][]byte
 
-// put adds a YAML file with an object, below comment lines.
+// put adds an object as a YAML file. The lines of about become comments at its top.
 func (f tree) put(name string, object any, about ...string) error {
 	text, err := yaml.Marshal(object)
 	if err != nil {
@@ -140,7 +140,8 @@ func (f tree) put(name string, object any, about ...string) error {
 	return nil
 }
 
-// kustomize returns the files of deployment/kubernetes that are derived from the chart in folder.
+// kustomize returns the files of deployment/kubernetes that are derived from the chart in folder. The values for them
+// are in values.yaml in base.
 func kustomize(folder, base string) (tree, error) {
 	c, err := loader.Load(folder)
 	if err != nil {
@@ -180,8 +181,8 @@ func kustomize(folder, base string) (tree, error) {
 	return out, nil
 }
 
-// component adds the objects and patches of a component. plain has the objects that the chart renders without the
-// component, and with has those that it renders with the component.
+// component adds the objects and patches of a kustomize component. plain has the objects that the chart renders without
+// the component, and with has those that it renders with the component.
 func (f tree) component(one component, plain, with map[string]map[string]any) error {
 	folder := filepath.Join("components", one.name)
 	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}

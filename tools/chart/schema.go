@@ -25,8 +25,9 @@ type node struct {
 	Maximum     *float64         `json:"maximum,omitempty"`
 }
 
-// beyond returns, by key, the schemas that cannot be derived from a default value: union types, enums, patterns, maps with
-// any keys, and lists. Of most Kubernetes objects, only the type is checked, because the API server validates them.
+// beyond returns, by key, the schemas that cannot be derived from a default value: union types, enums, patterns, maps
+// with any keys, and lists. For most Kubernetes objects, only the type is checked, because the API server validates
+// them.
 func beyond() map[string]node {
 	scalar := []string{"string", "integer"}
 	strings := &node{Type: []string{"string", "integer", "number", "boolean"}}
@@ -127,7 +128,7 @@ func schemaOf(values []byte) ([]byte, error) {
 		return nil, fmt.Errorf("values.yaml: %s", strings.Join(w.wrong, "; "))
 	}
 	out.Schema, out.Title = "https://json-schema.org/draft-07/schema#", "Values of the chart dcgm-exporter"
-	// keys of Helm itself: values that a parent chart passes, and the usual condition of a subchart
+	// keys from a parent chart: its global values, and the usual condition of a subchart
 	out.Properties["global"] = &node{Type: "object",
 		Description: "Values that a parent chart passes to all its charts."}
 	out.Properties["enabled"] = &node{Type: "boolean",
@@ -171,7 +172,7 @@ func (w *schemaWriter) node(key string, v *yaml.Node) *node {
 		return &node{Type: "boolean"}
 	case "!!int":
 		return &node{Type: "integer"}
-	case "!!float": // all float values are fractions
+	case "!!float": // all floats in values.yaml are between 0 and 1
 		return &node{Type: "number", Minimum: new(float64), Maximum: &one}
 	case "!!str":
 		return &node{Type: "string"}

@@ -108,8 +108,8 @@ func (b board) listURLs(all []board) (pairs []string) {
 	return pairs
 }
 
-// listPlaceholder returns a placeholder for the URL of a panel. list is FILE/TITLE. The URL is known when all panels
-// have an ID.
+// listPlaceholder returns a placeholder for the URL of the panel list, written FILE/TITLE. The URL is known only after
+// all panels have an ID.
 func listPlaceholder(list string) string { return "{{list " + list + "}}" }
 
 // url returns the URL of a panel. It passes on the time range and the variables that both dashboards have.
@@ -123,10 +123,9 @@ func (b board) url(to board, panel int) string {
 	return "/d/" + uid(to.file) + "?" + strings.Join(append(parts, "${__url_time_range}"), "&")
 }
 
-// uid returns the UID of a dashboard.
 func uid(file string) string { return "gpu-telemetry-" + file }
 
-// datasource refers to the variable datasource.
+// datasource returns a reference to the data source that the variable datasource selects.
 func datasource() *common.DataSourceRef {
 	return &common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
 }

@@ -92,7 +92,7 @@ func powerByModel() string {
 }
 
 func fleetByModel() sdk.Panel {
-	// the GPU of a Jetson has no temperature
+	// the GPU of a Jetson has no temperature, so the clock is queried too
 	read := func(name string) string { return name + "{" + ofNode + "}" }
 	model := "max by (instance, gpu, modelName) (" + either("DCGM_FI_DEV_GPU_TEMP", read) +
 		" or " + either("DCGM_FI_DEV_SM_CLOCK", read) + ")"
@@ -174,7 +174,6 @@ func fleetHealth() []sdk.Panel {
 	}
 }
 
-// stragglerTable lists the stragglers.
 func stragglerTable(owner owner) sdk.Panel {
 	return grid("Stragglers",
 		"GPUs less than 60 % as busy as the median GPU of their pod or batch job, over 15 minutes. Only jobs with at "+

@@ -1,6 +1,6 @@
 //go:build generate
 
-// Command grafana writes the Grafana dashboards in grafana/. The Helm chart links to them.
+// Command grafana writes the Grafana dashboards in grafana/. The Helm chart contains symbolic links to them.
 //
 // Each dashboard has its own file with its variables, rows and panels. query.go has the PromQL that dashboards share,
 // such as a DCGM field in either vocabulary, the owner of a series and the name of a node. panel.go and board.go build
@@ -32,12 +32,10 @@ func main() {
 	}
 }
 
-// boards returns the dashboards.
 func boards() []board {
 	return []board{fleet(), node(), workload(), mig(), reliability(), exporter()}
 }
 
-// run writes the dashboards to a folder.
 func run(folder string) error {
 	all := boards()
 	for _, b := range all {

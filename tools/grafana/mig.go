@@ -59,9 +59,9 @@ func migNow() []sdk.Panel {
 }
 
 func migLayout() []sdk.Panel {
-	// device series have the profile, and memory needs no profiling
+	// free memory needs no profiling, and its series have the profile as a label
 	layout := ofEach("DCGM_FI_DEV_FB_FREE")
-	// each owner of an instance gets a row with the instance's values
+	// an instance gets a row for each of its owners, or one row if it has none
 	perOwner := func(query, more string) string {
 		return "(" + query + " * on (" + byDevice + ") group_right (" + more + ") " +
 			owners(everyOwner, ofInstance, byOwner, "") + " or on (" + byDevice + ") " + query + ")"

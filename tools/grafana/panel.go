@@ -67,8 +67,8 @@ func badAboveZero() *sdk.ThresholdsConfig { return steps("green", 1.0, "red") }
 // plain colors a value like other text.
 func plain() *sdk.ThresholdsConfig { return steps("text") }
 
-// number returns a stat panel with the current value of a query. It links to the panel list, FILE/TITLE, which shows
-// what the value consists of.
+// number returns a stat panel with the current value of a query. A click on it opens the panel that list names as
+// FILE/TITLE, which shows what the value consists of.
 func number(title, list, about, unit string, thresholds *sdk.ThresholdsConfig, expr string) sdk.Panel {
 	p := panel("stat", title, about, 4, 4)
 	p.Targets = []variants.Dataquery{query(expr, "", true, prometheus.PromQueryFormatTimeSeries, 0)}
@@ -124,7 +124,7 @@ func wide(w uint32, p sdk.Panel) sdk.Panel {
 	return p
 }
 
-// A line is a query of a graph.
+// A line is a query of a graph, with the legend of its series.
 type line struct{ expr, legend string }
 
 // graph returns a panel with lines over time.
@@ -164,7 +164,7 @@ func stacked(p sdk.Panel) sdk.Panel {
 	return p
 }
 
-// unbounded lets the axis begin anywhere, for values below zero or far above it.
+// unbounded removes the limits of the axis, for values below zero or above the usual maximum.
 func unbounded(p sdk.Panel) sdk.Panel {
 	p.FieldConfig.Defaults.Min, p.FieldConfig.Defaults.Max = nil, nil
 	return p
@@ -250,8 +250,8 @@ func (c column) address(columns []column) string {
 }
 
 // grid returns a table of current values with a row for each set of labels. The rows are sorted by the column sortBy,
-// in descending order if it begins with "-". Labels in hidden are not shown, but links can use them. All labels must be
-// columns or hidden.
+// in descending order if sortBy begins with "-". Labels in hidden are not shown, but links can use them. All labels of
+// the queries must be columns or hidden.
 func grid(title, about, sortBy string, hidden []string, columns ...column) sdk.Panel {
 	p := panel("table", title, about, 12, 8)
 	overrides := []sdk.DashboardFieldConfigSourceOverrides{}

@@ -135,15 +135,16 @@ const gpus = `dcgm_exporter_entity_up{` + ofNode + `, UUID!="", GPU_I_ID=""}`
 // gpusOf selects the GPUs of the variable gpu.
 const gpusOf = `dcgm_exporter_entity_up{` + ofGPU + `, UUID!="", GPU_I_ID=""}`
 
-// These are the numbers of allocated and active GPUs over five minutes. One GPU second per second is one GPU.
+// These queries return the mean number of GPUs that each owner held and used over five minutes. One GPU second per
+// second is one GPU.
 const (
 	allocated = `rate(dcgm_pod_gpu_allocated_seconds_total{` + ofNode + `}[5m])`
 	active    = `rate(dcgm_pod_gpu_active_seconds_total{` + ofNode + `}[5m])`
 )
 
-// withXID returns a query of the GPUs that had an XID within the last hour, by the time of the XID. If the counters
-// file only has the last XID, the query looks for a code that the GPU did not have an hour ago. The last XID stays
-// until the driver is reloaded, even long after the GPU was repaired.
+// withXID returns a query of the GPUs that had an XID within the last hour. It uses the time of each XID. If the
+// counters file has only the last XID, the query selects GPUs whose last XID was different an hour ago. The mere
+// presence of a last XID does not suffice, because it stays until the driver is reloaded.
 func withXID(matchers string) string {
 	const xids = "DCGM_FI_DEV_XID_ERRORS"
 	last := either(xids, func(name string) string { return name + "{" + matchers + "}" })
@@ -174,9 +175,9 @@ func taken(matchers string) string {
 // An owner is the function owned or everyOwner.
 type owner func(metric, matchers, function, window string) string
 
-// stragglers returns a query of the GPUs and MIG instances for which GPUStraggler fires. The values are their
-// utilization as a fraction of the median of their job. A job is a batch job or a container of a pod, with at least
-// four devices and a median above 30 %.
+// stragglers returns a query of the GPUs and MIG instances that meet the condition of the alert GPUStraggler. The
+// values are their utilization as a fraction of the median of their job. A job is a batch job or a container of a pod,
+// with at least four devices and a median above 30 %.
 func stragglers(owner owner) string {
 	const job = "cluster, namespace, pod, container, hpc_job"
 	busy := "max by (cluster, " + byDevice + ", namespace, pod, container, hpc_job) (" +

@@ -6,7 +6,7 @@ import (
 	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// These are the accounts of owners.
+// These families account for the use of GPUs by their owners.
 const (
 	podAllocated = "dcgm_pod_gpu_allocated_seconds_total"
 	podActive    = "dcgm_pod_gpu_active_seconds_total"
@@ -15,10 +15,10 @@ const (
 	podBusy      = "dcgm_pod_gpu_utilization_ratio"
 )
 
-// byAccount lists the labels of an account.
+// byAccount lists the labels that identify a series of these families.
 const byAccount = byDevice + ", namespace, pod, container, hpc_job"
 
-// account returns a query of a metric of the selected owners.
+// account returns a query of such a family for the selected owners.
 func account(metric, function, window string) string { return owned(metric, ofNode, function, window) }
 
 // idleAccount returns a query of the allocated time in which no work ran.

@@ -25,8 +25,8 @@ type row struct {
 // aboutItself matches the names of families about the exporter itself, which docs/operations.md explains.
 var aboutItself = regexp.MustCompile(`^(?:dcgm_exporter|promhttp)_[a-z0-9_]+$`)
 
-// self returns the families about the exporter itself. They are those of the catalog, and the metrics that the code
-// creates with client_golang.
+// self returns the families about the exporter itself. They come from the catalog and from the code, where
+// client_golang or package gauge creates the metrics.
 func (w *writer) self() map[string]row {
 	all := map[string]row{}
 	for _, f := range catalog.AllFamilies() {
@@ -97,7 +97,7 @@ func (w *writer) options(opts *ast.CompositeLit) (name string, r row) {
 	return name, r
 }
 
-// list returns the elements of a slice literal, or none for nil.
+// list returns the elements of a slice literal, or nil for other expressions.
 func (w *writer) list(n ast.Expr) []string {
 	if slice, ok := n.(*ast.CompositeLit); ok {
 		return w.strings(slice.Elts)
@@ -112,7 +112,7 @@ func (w *writer) strings(nodes []ast.Expr) (all []string) {
 	return all
 }
 
-// literal returns the value of a string literal. A name that is not a literal is an error.
+// literal returns the value of a string literal. For other expressions, it records an error.
 func (w *writer) literal(n ast.Expr) string {
 	s, ok := stringOf(n)
 	if !ok {
@@ -184,7 +184,7 @@ func stringOf(n ast.Node) (string, bool) {
 	return s, err == nil
 }
 
-// usage returns the families about the use of devices by their owners.
+// usage returns the families about the use of devices by their owners, without those about the exporter itself.
 func usage() []catalog.Family {
 	all := append(catalog.Families(catalog.Accounting), catalog.Families(catalog.XIDOwners)...)
 	return slices.DeleteFunc(all, func(f catalog.Family) bool { return aboutItself.MatchString(f.Name) })

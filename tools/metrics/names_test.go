@@ -18,8 +18,8 @@ import (
 const root = "../.."
 
 var (
-	// written matches names that look like the exporter's metrics or variables. A trailing "_*" or "_…" stands for
-	// all names with the prefix.
+	// written matches names that look like the exporter's metrics or variables. A trailing "*", "…" or "{" may stand
+	// for all names with the prefix.
 	written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
 	// others matches build arguments of the images, and names of DCGM that are neither metrics nor variables.
@@ -31,7 +31,7 @@ var (
 	flagSpan = regexp.MustCompile(`^(--[a-z-]+)(?:=(\S+))?$`)
 )
 
-// foreign lists flags of Helm and of container runtimes, which are not flags of the exporter.
+// foreign lists flags of other programs, such as Helm and nv-hostengine, that the exporter does not have.
 var foreign = []string{"--skip-schema-validation", "--privileged", "--reset-values", "--reuse-values",
 	"--domain-socket"}
 
@@ -94,13 +94,13 @@ func TestDocumentedNamesExist(t *testing.T) {
 	}
 }
 
-// ours reports whether a page documents the exporter.
+// ours reports whether a page is part of the exporter's documentation, as opposed to gpuop's.
 func ours(path string) bool {
 	return filepath.Ext(path) == ".md" && slices.Contains([]string{"docs", "docs/install"}, filepath.Dir(path))
 }
 
-// exists reports whether a name is known. A name with a star is known if any known name begins with the part before the
-// star.
+// exists reports whether a name is known or matches others. A name that ends in "_", "*", "…" or "{" also exists if it
+// is the prefix of a known name.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
@@ -117,8 +117,8 @@ func exists(known map[string]bool, name string) bool {
 	return false
 }
 
-// pages returns the files that are written for users. The changelog is left out, because it names things that were
-// removed.
+// pages returns the texts of the files that are written for users, by path. The changelog is left out, because it names
+// things that were removed.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"README.md": folder.Read(t, "README.md")}

@@ -18,7 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// exportable returns the fields that have a row. A field with two names has only one row.
+// exportable returns the fields that have a row. A base-unit field that replaces another field has no row: its name is
+// in the row of the other field.
 func exportable() []catalog.Entry {
 	var all []catalog.Entry
 	for e := range catalog.All() {
@@ -197,7 +198,7 @@ func usageRows() string {
 	for _, f := range usage() {
 		labels := f.Labels
 		if f.Group == catalog.XIDOwners {
-			labels = append(slices.Clone(labels), "…") // "…" stands for those of the GPU and its owner
+			labels = append(slices.Clone(labels), "…") // "…" stands for the labels of the GPU and its owner
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
 			f.Name, f.Type, promisedUnit(f.Name), code(labels), cell(f.HelpLine()))
@@ -231,7 +232,7 @@ func levels(e catalog.Entry) string {
 	return strings.Join(words, ", ")
 }
 
-// from returns the sources that read a family, with their names in --source.
+// from returns the names of the sources that can read a field or family, as in --source.
 func (w *writer) from(name string, typ gpu.MetricType) string {
 	request, err := counters.NewRequest(name, typ, "")
 	if err != nil {

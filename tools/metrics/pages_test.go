@@ -79,7 +79,8 @@ func served(t *testing.T, node, faults, has string) (text string, families map[s
 	return text, families
 }
 
-// rows returns the type and the labels of each declared family, by name. The labels are all that its series can have.
+// rows returns the type and the labels of each declared family, by name. The labels are all those that its series can
+// have.
 func rows(t *testing.T) map[string]row {
 	t.Helper()
 	t.Chdir(root)
@@ -134,8 +135,9 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Each served family is declared with its type and labels. No series is repeated, and every family passes promlint.
-// Together, the simulated nodes serve every family and every kind of entity.
+// Each family on the pages is declared with its type and labels. No series is repeated, and every family passes the
+// applicable rules of promlint. Together, the pages have every family that a counters file can request, and fields of
+// every kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{

@@ -1,5 +1,5 @@
 // Command operator writes the tables of package chart. It reads a folder of gpu-operator charts, one for each release,
-// and a clone of the operator's repository. docs/gpuop/dev/recipes.md describes how to use it.
+// a clone of the operator's repository, or both. docs/gpuop/dev/recipes.md describes how to use it.
 package main
 
 import (
@@ -28,8 +28,9 @@ func main() {
 	}
 }
 
-// run adds the releases in the folder charts to the tables, or replaces them. It also updates the operands of every
-// release that has a tag in the clone.
+// run adds the releases in the folder charts to the tables, or replaces them. With a clone, it also updates the
+// operands of every release in the tables. The clone must have the tags of all these releases. If only is set, the new
+// tables have no other releases than those in charts.
 func run(charts, clone, out string, only bool) error {
 	if charts == "" && clone == "" {
 		return errors.New("set -charts (or GPU_OPERATOR_CHARTS) or -source (or GPU_OPERATOR_SOURCE)")

@@ -194,8 +194,8 @@ func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
 	return "", "", false
 }
 
-// condition interprets a condition of isStateEnabled, or of an if statement around addState. standard is its value if
-// the ClusterPolicy does not set the fields.
+// condition interprets a condition of isStateEnabled, or of an if statement around addState. All conditions in list
+// must hold. standard is the result if the ClusterPolicy does not set the fields.
 func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, err error) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -255,7 +255,7 @@ func (s *source) method(name string) (key string, standard, known bool) {
 	return key, ok && types(result.Results[0]) == "true", ok && key != ""
 }
 
-// A state is a step of the operator, with its conditions.
+// A state is a step of the operator, which deploys DaemonSets under some conditions.
 type state struct {
 	name     string
 	when     []chart.Condition
@@ -303,8 +303,8 @@ func (s *source) states() []state {
 	return out
 }
 
-// calls visits the calls below a node, each with the conditions of the if statements around it. The condition that no
-// state was added yet (len == 0) is ignored.
+// calls visits the calls below a node, each with the conditions of the if statements around it. Comparisons with == are
+// ignored, such as the one that no state was added yet (len == 0).
 func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -387,7 +387,8 @@ func (r *reader) function(name string) {
 	}
 }
 
-// read collects the fields that are read below a node. guarded lists the sections whose switches are on there.
+// read collects the fields that are read below a node. guarded lists the sections that the if statements around the
+// node require to be enabled.
 func (r *reader) read(n ast.Node, guarded []string) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -449,7 +450,7 @@ func (r *reader) call(n *ast.CallExpr, guarded []string) bool {
 	return false
 }
 
-// switchesIn returns the sections whose switches are on if the condition is true.
+// switchesIn returns the sections that must be enabled for the condition to be true.
 func (s *source) switchesIn(cond ast.Expr) []string {
 	if both, ok := cond.(*ast.BinaryExpr); ok && both.Op == token.LAND {
 		return append(s.switchesIn(both.X), s.switchesIn(both.Y)...)
@@ -487,8 +488,9 @@ func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	return out
 }
 
-// containers lists the containers whose image or condition is not in their operand's section of the ClusterPolicy. A
-// plus sign stands for that section. operand checks the list against the sections that the code reads.
+// containers lists the containers that are exceptions to a rule: the image of a container is set in its operand's
+// section of the ClusterPolicy, and there is no condition. A plus sign stands for that section. operand checks the list
+// against the sections that the code reads.
 var containers = []struct {
 	name, image string
 	when        chart.Condition
@@ -524,7 +526,8 @@ func (s *source) operands() ([]chart.Operand, error) {
 	return out, nil
 }
 
-// onlySwitched removes the sections that no switch can disable.
+// onlySwitched removes fields from the Reads of the operands. It keeps those of a section that some operand or
+// container has a condition on, as SECTION.enabled.
 func onlySwitched(operands []chart.Operand) {
 	switches := map[chart.Condition]bool{}
 	for _, o := range operands {
@@ -595,7 +598,7 @@ func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
 	}
 	add(d.Spec.Template.Spec.Containers, false)
 	if !used["validator"] {
-		delete(parts, "validator") // the same function has a helper that looks for validations in every pod
+		delete(parts, "validator") // a helper of the function reads it for every pod
 	}
 	if !slices.Contains(st.when, chart.Never) {
 		o.Reads = s.readsOfOthers(transform, o)

@@ -19,8 +19,8 @@ var (
 	printed = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
 )
 
-// TestWorkedExamples follows the recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md. It uses a
-// copy of the repository.
+// TestWorkedExamples follows the recipes for a release, a rule and a wrapper in docs/gpuop/dev/recipes.md. It builds
+// gpuop with an overlay of the changed files, and compares its output with the page.
 func TestWorkedExamples(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

@@ -76,7 +76,7 @@ type line struct{ before, after string }
 
 // marshaled returns a line whose last column is v as JSON.
 func marshaled(before string, v any) line {
-	text, _ := json.Marshal(v) // cannot fail: the facts are decoded text
+	text, _ := json.Marshal(v) // cannot fail: JSON can represent v
 	return line{before, string(text)}
 }
 
@@ -150,7 +150,7 @@ func (w writer) fields() (out []string) {
 }
 
 // operands returns the lines about operands in the order of the newest release. An operand that only older releases
-// have follows the one that precedes it there.
+// have follows the operand that precedes it in those releases.
 func (w writer) operands(of map[chart.Version][]chart.Operand) (out []string) {
 	var order []string
 	lines := set{}

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// same checks that the table produces the files in the repository. The files in but are not compared.
+// same checks that the table produces the files in the repository. The file named by but is not compared.
 func same(t *testing.T, table *chart.Table, but ...string) {
 	t.Helper()
 	for name, text := range files(table, operandsIn(table)) {
@@ -40,7 +40,8 @@ func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
 
 func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load()) }
 
-// The charts produce the files in the repository, in whatever order the releases are added.
+// The charts produce the files in the repository, even if the newest release is the last one to be added and the others
+// are not in order.
 func TestTablesMatchCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	entries, err := os.ReadDir(dir)

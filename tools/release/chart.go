@@ -8,7 +8,8 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// packChart packs the Helm chart in a folder for a tag, like "helm package". The images in it have the same tag.
+// packChart packs the Helm chart in folder, like "helm package", and writes the archive to the folder into. The version
+// of the chart and the default tag of its image are those of tag.
 func packChart(folder, tag, into string) error {
 	c, err := loader.LoadDir(folder)
 	if err != nil {

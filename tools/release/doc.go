@@ -2,5 +2,6 @@
 // provenance statement, the release notes from CHANGELOG.md, and the packed chart. The Makefile and the scripts in
 // deployment/ run it. The command itself is not released.
 //
-// The output depends only on the input, so two builds of a commit are identical.
+// The output depends only on the input and the Go release, so that builds of a commit are identical. The chart is an
+// exception: Helm stores the time in the archive, and deployment/release/build.sh packs it again.
 package main

@@ -62,7 +62,7 @@ func writeSBOM(out io.Writer, of subject, from string) error {
 		},
 	}
 	bom.Components = &components
-	// the serial number is derived from the content, so that all builds have the same one
+	// the serial number is derived from the content, so that all builds of a commit have the same one
 	content, err := json.Marshal(bom)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func distinct(list []cdx.Component) []cdx.Component {
 	return slices.CompactFunc(list, func(a, b cdx.Component) bool { return a.BOMRef == b.BOMRef })
 }
 
-// programComponents returns a program, its Go release and its modules.
+// programComponents returns the components of a program: the program itself, the Go standard library and the modules.
 func programComponents(name string, program []byte) ([]cdx.Component, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -184,7 +184,7 @@ func blobOf(layout string, d descriptor) (string, error) {
 	return filepath.Join(layout, "blobs", algorithm, digest), nil
 }
 
-// layerComponents reads the programs and Debian packages in a layer.
+// layerComponents returns the components of the exporter, gpuop and the Debian packages in a layer.
 func layerComponents(blob string) ([]cdx.Component, error) {
 	file, err := os.Open(blob)
 	if err != nil {
