@@ -16,8 +16,8 @@ var strictPackages = []string{"internal/compat", "internal/config", "internal/ap
 // strictWord matches "strict" in identifiers and in prose, but not in "restrict".
 var strictWord = regexp.MustCompile(`(^|[^a-z])strict|Strict`)
 
-// Only strictPackages may mention strict mode. Other packages name their options by their effect, such as
-// snapshot.Facts.AsReported.
+// TestStrictModeIsInOnePlace checks that only strictPackages mention strict mode, and that each of them does. Other
+// packages name their options by their effect, such as snapshot.Facts.AsReported.
 func TestStrictModeIsInOnePlace(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {

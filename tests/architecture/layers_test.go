@@ -11,8 +11,8 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
-// layers lists the exporter's packages from the bottom up. A package imports only lower layers. It may also import
-// packages below its own entry, but no other entry of its layer. gpuop has no layers.
+// layers lists the exporter's packages from the bottom up. A package may import packages of lower layers, and packages
+// of its own entry. It may not import another entry of its layer. gpuop has no layers.
 var layers = []struct {
 	packages []string
 	why      string
@@ -82,7 +82,8 @@ type pkg struct {
 // listed caches the result of packages.
 var listed []pkg
 
-// packages lists the packages of the module, with the build tag generate. It ignores the imports of test files.
+// packages lists the packages of the module, including files with the build tag generate. Imports of test files are
+// left out.
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	if listed != nil {
@@ -115,8 +116,8 @@ func within(path string, folders []string) bool {
 	})
 }
 
-// layerOf returns the index of the layer of a package, or -1 if it is in none. innermost is the longest entry of layers
-// that contains the package.
+// layerOf returns the index of the layer of a package, or -1 if no layer contains it. innermost is the longest entry of
+// layers that contains the package.
 func layerOf(path string) (layer int, innermost string) {
 	layer = -1
 	for i, l := range layers {

@@ -54,7 +54,7 @@ func sources(t *testing.T) (all []source) {
 }
 
 // called returns the package and the name of the function that n calls. The package is "" for an unqualified name. Both
-// are "" if n is a method call or no call.
+// are "" if n calls a method or is not a call.
 func called(n ast.Node) (pkg, name string) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -71,7 +71,7 @@ func called(n ast.Node) (pkg, name string) {
 	return "", ""
 }
 
-// waits lists files whose tests may wait in real time, with the reason.
+// waits lists the test files that may wait in real time, each in one place, with the reason.
 var waits = map[string]string{
 	"internal/source/dcgm/world_test.go": "libdcgm and the test library sample by the system clock",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its " +

@@ -76,7 +76,7 @@ func requested() *gpu.Plan {
 // stepped runs a Loop that starts a cycle only when it receives from turn.
 type stepped struct {
 	turn   chan struct{} // starts a cycle
-	done   chan struct{} // receives a value after a page is published
+	done   chan struct{} // receives a value after a page is encoded
 	ended  chan error
 	lines  int // number of lines on the last page, set when the Loop ends
 	shares int // number of dcgm_pod_gpu_* series on the last page

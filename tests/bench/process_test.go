@@ -28,7 +28,7 @@ const (
 
 func gpuOf(share int) int { return share % crowdGPUs }
 
-// shuffled is a reply that lists the pods in a new random order each time, as a kubelet may.
+// shuffled returns a reply that lists the pods in a new random order each time, as a kubelet may.
 func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	return func(context.Context, *kubelet.Server) (*v1.ListPodResourcesResponse, error) {
 		next := make([]*v1.PodResources, len(pods))
@@ -119,7 +119,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		await(30) // until all programs are collecting
+		await(30) // until every program has run some cycles
 	}
 	before := make([]time.Duration, len(all))
 	for i := range all {

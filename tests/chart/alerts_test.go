@@ -58,8 +58,8 @@ func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	}
 }
 
-// TestAlertValues sets the values below "alerts", and compares all alerts with the shipped ones. Invalid values must be
-// errors.
+// TestAlertValues sets values below "alerts". The rendered alerts must be the shipped ones with exactly these changes.
+// Invalid values must be errors.
 func TestAlertValues(t *testing.T) {
 	c := load(t)
 	shipped := alertsOf(t, mustRender(t, c, "prometheusRule: {enabled: true}"))

@@ -28,15 +28,15 @@ import (
 
 var update = flag.Bool("update", false, "update the golden files in testdata")
 
-// Golden files contain only objects with at most maxLines lines, and the DaemonSet. Longer objects contain files of the
-// repository (rules, dashboards, counters).
+// Golden files contain the DaemonSet, and other objects with fewer than maxLines lines. Longer objects contain files of
+// the repository (rules, dashboards, counters).
 const maxLines = 90
 
 // varies matches the parts of a rendering that differ each time: certificates, and hashes with a salt.
 var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64}`)
 
 // TestRendered renders the values of testdata/*.values.yaml. The output must match the golden files, and the exporter
-// must accept its settings.
+// must accept the rendered settings.
 func TestRendered(t *testing.T) {
 	c := load(t)
 	for _, file := range folder.Files(t, "testdata", "*.values.yaml") {
@@ -65,7 +65,8 @@ func TestRendered(t *testing.T) {
 
 func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return only[*apps.DaemonSet](t, r) }
 
-// check checks that the exporter accepts the settings of a rendering and has exactly the permissions that they need.
+// check checks that the exporter accepts the settings of a rendering. The RBAC rules must grant exactly the permissions
+// that the settings need, or none if kubernetes.rbac.create is false.
 func check(t *testing.T, values string, r *rendering) {
 	t.Helper()
 	var set struct {
@@ -123,7 +124,7 @@ func check(t *testing.T, values string, r *rendering) {
 		t.Errorf("kubelet socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
 
-	// the RBAC rules must grant exactly the permissions that the settings need
+	// if the chart creates RBAC rules, they must grant exactly the permissions that the settings need
 	granted := rights(t, r)
 	var want []string
 	own := func(needed bool, rules ...string) {
@@ -197,7 +198,8 @@ func TestHelmLint(t *testing.T) {
 	}
 }
 
-// With the values for the GPU Operator, gpuop finds no problem in the DaemonSet.
+// TestGPUOperatorsLint renders the DaemonSet with values for the GPU Operator. gpuop must report nothing more severe
+// than a note about it.
 func TestGPUOperatorsLint(t *testing.T) {
 	c := load(t)
 	found := func(values string) []string {

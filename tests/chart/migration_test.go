@@ -20,7 +20,7 @@ import (
 )
 
 // TestMigration follows docs/migration.md with the values of three generations of NVIDIA's chart, on three simulated
-// nodes. Every metric in the selected counters file is served, unless a series says that the node's hardware lacks it.
+// nodes. Every metric in the selected counters file must be served, unless the node's hardware lacks it.
 func TestMigration(t *testing.T) {
 	const mounted = `
 extraConfigMapVolumes:
@@ -74,7 +74,7 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 				}
 				for _, r := range requests {
 					for mode, page := range map[string]string{"strict": strict, "default": relaxed} {
-						// docs/migration.md says "before the first XID"
+						// in strict mode, the XID metric has no series before the first XID
 						isFirstXID := mode == "strict" && r.Name == "DCGM_FI_DEV_XID_ERRORS"
 						if !isServed(page, &r) && !isFirstXID && !isLacking(relaxed, r.Name) {
 							t.Errorf("%s page lacks %s, and dcgm_exporter_field_unavailable does not say why", mode,
@@ -87,7 +87,7 @@ resources: {limits: {cpu: 200m, memory: 512Mi}}
 	}
 }
 
-// withStrict adds the setting of the second step of docs/migration.md.
+// withStrict adds the environment variable of strict mode, as the second step of docs/migration.md says.
 func withStrict(values string) string {
 	const setting = "{name: DCGM_EXPORTER_COMPATIBILITY, value: strict}"
 	if strings.Contains(values, "extraEnv: [") {
@@ -112,7 +112,7 @@ func isLacking(page, field string) bool {
 }
 
 // migrated returns the page that the exporter in the rendered DaemonSet serves for a simulated node. The container must
-// have the default image, and the permission for profiling metrics.
+// have the default image, and the capability SYS_ADMIN for profiling metrics.
 func migrated(t *testing.T, r *rendering, node string) string {
 	t.Helper()
 	pod := only[*apps.DaemonSet](t, r).Spec.Template.Spec

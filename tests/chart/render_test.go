@@ -144,7 +144,7 @@ func (r *rendering) objects(t testing.TB) []runtime.Object {
 	return out
 }
 
-// only returns the object of a kind. The test fails if there is none, or more than one.
+// only returns the rendering's object of type T. The test fails if there is none, or more than one.
 func only[T runtime.Object](t testing.TB, r *rendering) T {
 	t.Helper()
 	all := every[T](t, r)
@@ -166,8 +166,9 @@ func every[T runtime.Object](t testing.TB, r *rendering) []T {
 	return out
 }
 
-// A copy of the chart whose symbolic links were lost is rejected, and the error says what to run. Git makes such a copy
-// on Windows (core.symlinks=false), and so do tools that archive only regular files.
+// TestChartWithoutLinkedFiles renders a copy of the chart whose symbolic links are missing or are text files. The error
+// must say what to run. Git makes such copies on Windows (core.symlinks=false), and so do tools that archive only
+// regular files.
 func TestChartWithoutLinkedFiles(t *testing.T) {
 	for name, change := range map[string]func(*helm.File) bool{
 		"links are missing": func(f *helm.File) bool { return f.Name != "files/defaults.yaml" },

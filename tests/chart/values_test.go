@@ -49,7 +49,8 @@ func TestValues(t *testing.T) {
 		{values: "podLabels: {app: {kubernetes: {io/name: x}}}", refused: "/podLabels/app"},
 		{values: "nodeSelector: {nvidia: {com/gpu: x}}", refused: "/nodeSelector/nvidia"},
 
-		// YAML and Helm parse unquoted digits as floating-point numbers; losing digits is an error
+		// YAML and Helm parse unquoted digits as floating-point numbers. A number with more digits than they keep is an
+		// error.
 		{values: "image: {tag: 4.8}", has: []string{`dcgm-exporter:4.8"`}},
 		{values: "image: {tag: 1.10}", has: []string{`dcgm-exporter:1.1"`}}, // YAML reads 1.1
 		{values: "image: {tag: 4.8, variant: nvml}", has: []string{`dcgm-exporter:4.8-nvml"`}},
@@ -59,21 +60,24 @@ func TestValues(t *testing.T) {
 			has: []string{`password: "12345678901234567890"`}},
 		{values: "basicAuth: {users: {ann: 12345678901234567890}}",
 			refused: "basicAuth.users.ann is a number with more digits than YAML keeps: expected it in quotes"},
-		// the error must not contain the password
+		// an error about a label contains its value; the error about a password above does not
 		{values: "podLabels: {a: 12345678901234567890}", refused: "1.2345678901234567e+19"},
 
-		// Values of a parent chart are ignored. If the values select NVIDIA's image without a tag, as those of NVIDIA's
-		// chart may, the image gets the tag of that chart. The notes name keys that have no effect.
+		// Values of a parent chart are ignored. If the values select NVIDIA's image without a tag, as values for
+		// NVIDIA's chart may, the image gets the default tag of NVIDIA's chart. The notes name keys that have no
+		// effect.
 		{values: "global: {imageRegistry: x}\nenabled: true"},
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true", has: []string{
 			"nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless", "mapPodsMetrics has no effect"}},
-		// NVIDIA's image exits if its counters file names a family of this exporter, so the chart adds none.
+		// NVIDIA's image exits if its counters file names a family of this exporter, so the chart adds no such
+		// counters.
 		{values: "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter, tag: 4.5.3-4.8.2-distroless}",
 			has: []string{"DCGM_FI_DEV_GPU_TEMP"}, lacks: health},
 		{values: "counters: fleet\nimage: {repository: mirror.example/nvidia/k8s/dcgm-exporter}", lacks: health},
 
-		// By default, the chart adds the counters that alerts need. It adds none in strict mode or with a custom
-		// counters file. "counters: fleet" adds them in strict mode too.
+		// If "counters" is not set, the chart adds the counters that alerts need, except in strict mode or with a
+		// custom counters file. "counters: default" never adds them, and "counters: fleet" adds them in strict mode
+		// too.
 		{values: "", has: []string{health}, lacks: fleet},
 		{values: "counters: default", lacks: health},
 		{values: "counters: fleet", has: []string{health, fleet}},
@@ -82,8 +86,8 @@ func TestValues(t *testing.T) {
 		{values: "{counters: fleet, arguments: [--compatibility=strict]}", has: []string{health, fleet}},
 		{values: "customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x", lacks: health},
 
-		// Rules for queries of other programs record names that the exporter itself serves. So each group must be
-		// enabled by name.
+		// Rules for queries of other programs record names that the exporter itself serves. Each of their groups must
+		// therefore be enabled by name.
 		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
 		{values: "prometheusRule: {enabled: true, compat: [opencost]}",
 			has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},
@@ -93,7 +97,8 @@ func TestValues(t *testing.T) {
 		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
 
 		// The API server rejects a container that disallows privilege escalation and is privileged or has
-		// CAP_SYS_ADMIN. By default the chart disallows escalation, and values for GKE set only privileged.
+		// CAP_SYS_ADMIN. The chart disallows escalation by default. If the values make the container privileged, as
+		// those for GKE do, the chart leaves that setting out.
 		{values: "{}", has: []string{mayNot}},
 		{values: "securityContext: {privileged: true}", lacks: mayNot},
 		{values: "securityContext: {capabilities: {add: [CAP_SYS_ADMIN]}}", lacks: mayNot},
@@ -147,18 +152,18 @@ func TestValues(t *testing.T) {
 		{values: "exporter: {source: sim}", lacks: "It runs on every node"},
 		{values: "exporter: {source: sim}", lacks: "default runtime"},
 
-		// a duration that the exporter would reject at its start
+		// a duration that the exporter would reject when it starts is an error
 		{values: "exporter: {collectInterval: abc}", refused: "collectInterval"},
 		{values: "exporter: {collectInterval: 30 s}", refused: "collectInterval"},
 		{values: "exporter: {collectInterval: 1m30.5s}", has: []string{`value: "1m30.5s"`}},
 		{values: "exporter: {collectInterval: \"5000\"}", has: []string{`value: "5000"`}},
 		{values: "exporter: {collectInterval: 5000}", has: []string{`value: "5000"`}},
 
-		// a container that gets the device from the container runtime need not be privileged
+		// kernelLog makes the container privileged only if the values do not set privileged
 		{values: "{kernelLog: {enabled: true}, securityContext: {privileged: false}}",
 			has: []string{"SYSLOG", "privileged: false", mayNot}},
 
-		// if alerts are installed, the notes say where the Alertmanager configuration is
+		// if alerts are installed, the notes name the file with the Alertmanager configuration
 		{values: "prometheusRule: {enabled: true}", has: []string{"files/alertmanager.yml"}},
 		{values: "{}", lacks: "files/alertmanager.yml"},
 
@@ -200,8 +205,9 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// YAML and --set turn unquoted values such as true and 9400 into booleans and numbers. The API server rejects these
-// where it expects strings. The chart must write strings with all digits.
+// TestStringsThatYAMLReadsOtherwise leaves out the quotes of strings such as "true" and "9400", which YAML and --set
+// then parse as booleans and numbers. The rendering must be the same as with quotes: the API server rejects other
+// types.
 func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	c := load(t)
 	for _, meant := range []string{
@@ -236,8 +242,8 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	}
 }
 
-// null in a values file removes a default. The chart must render without the value, or its schema must name the key in
-// an error. A template must not fail with a nil pointer.
+// TestNullValues sets each value to null, which removes its default. The chart must render without the value, or its
+// schema must name the key in an error. A template must not fail with a nil pointer.
 func TestNullValues(t *testing.T) {
 	c := load(t)
 	var walk func(path []string, values map[string]any)
@@ -276,9 +282,9 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// "helm upgrade --reuse-values" renders a chart with the values of the previous release, and without the chart's
-// defaults. Values of NVIDIA's chart lack whole sections, and those of older versions of this chart lack single keys.
-// The templates use the chart's defaults for keys that they need.
+// TestReusedValues renders the chart without each of its values, and without all of them. This happens with "helm
+// upgrade --reuse-values": values of NVIDIA's chart lack whole sections, and those of older versions lack single keys.
+// The templates must use the chart's defaults for keys that they need.
 func TestReusedValues(t *testing.T) {
 	want := mustRender(t, load(t), "").docs
 	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName",
@@ -321,8 +327,8 @@ func TestReusedValues(t *testing.T) {
 	}
 }
 
-// A counters file and a configuration are in the ConfigMap exactly as written, except that a missing last newline is
-// added. A YAML block scalar would lose the indentation of the first line.
+// A counters file and a configuration are in the ConfigMap exactly as written, and end with a newline. A YAML block
+// scalar would lose the indentation of the first line.
 func TestFilesAsTheyAre(t *testing.T) {
 	c := load(t)
 	for _, content := range []string{

@@ -113,8 +113,8 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 }
 
 // answered reports whether the world answers all queries of a use. A query must have a result for each owner or device
-// of the node, and none for another owner. Results must add up to the values of the devices if the use says so. If the
-// use is per name, each name must have a series. plain is the world without remedies.
+// of the node, and none for an owner that holds no device. If the use says so, the results must add up to the values of
+// the devices. If the use is per name, each name must have a series. plain is the world without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})
@@ -165,7 +165,8 @@ func (w *world) filled(query string) (list []string) {
 	return list
 }
 
-// expected returns the keys that the results of a use must have. They are the owners or devices of the node.
+// expected returns the keys that the results of a use must have: one for each owner or device of the node. Owners that
+// lack a label in u.By are left out.
 func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	switch u.Per {
 	case "owner":
@@ -190,8 +191,8 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 	return nil
 }
 
-// addsUp reports whether the results add up to the values of the devices. If there is one result for each owner, only
-// shares of pods are counted.
+// addsUp reports whether the results add up to the values of the devices. If there is one result for each owner,
+// unattributed utilization is left out of both sums. If mean is true, the values are averages of the last five minutes.
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
 	if u.Per == "owner" {
@@ -291,8 +292,8 @@ func TestConsumers(t *testing.T) {
 	written(t, "modes", found.String())
 }
 
-// If pods share a MIG instance, the driver does not report which process uses it. With the recording rules, OpenCost's
-// bill still adds up to the value of the instance.
+// TestOpenCostOfUnknownShares covers pods that share a MIG instance, where the driver does not report which process
+// uses it. With the recording rules, OpenCost's bill must add up to the value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
 	k := kind{"replicas of an instance", `
 gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]
@@ -310,7 +311,8 @@ pods:
 	}
 }
 
-// With --owner-labels=info, the recording rules give OpenCost a bill that adds up to the values of the devices.
+// TestOpenCostOfOwnersApart checks that with --owner-labels=info, the recording rules give OpenCost a bill that adds up
+// to the values of the devices.
 func TestOpenCostOfOwnersApart(t *testing.T) {
 	r, u, apart := newRig(t), &uses(t)[0], remedy{arg: "--owner-labels=info", rules: "opencost.yml"}
 	for i := range kinds {
@@ -364,7 +366,7 @@ func (r *rig) kindsOf(u *use, arg string) string {
 	return strings.Join(have, ", ")
 }
 
-// written compares the generated part of a page, between two marks, with want. With -update, it writes the part.
+// written compares the part of docs/consumers.md between two marks with want. With -update, it replaces the part.
 func written(t *testing.T, mark, want string) {
 	t.Helper()
 	const page = "../../docs/consumers.md"

@@ -48,8 +48,8 @@ func (w *world) recorded(t *testing.T) map[string]float64 {
 	return all
 }
 
-// The recording rules turn a machine's DCGM values, in either vocabulary, into what nvidia_gpu_exporter publishes for
-// the machine.
+// TestFromNVIDIASMI gives the recording rules a machine's DCGM values, in either vocabulary. The result must be what
+// nvidia_gpu_exporter publishes for the machine.
 func TestFromNVIDIASMI(t *testing.T) {
 	var published []struct {
 		Page         string
@@ -125,7 +125,7 @@ func TestStatesFromNVIDIASMI(t *testing.T) {
 }
 
 // TestInstancesFromNVIDIASMI checks series that no page in nvidia-smi.yaml has, such as those of MIG instances and
-// XIDs. It compares them with the series of a simulated node.
+// XIDs. It compares them with the DCGM series of a simulated node.
 func TestInstancesFromNVIDIASMI(t *testing.T) {
 	k := &kind{"an XID", kinds[3].node, kinds[3].owners, `faults: [{fault: xid, at: 1m, devices: ["0"], xids: [79]}]`}
 	w := newRig(t).world(k, "honored", remedy{arg: withLines, rules: smiRules})

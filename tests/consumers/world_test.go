@@ -117,7 +117,7 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 	return list, times
 }
 
-// moreLines returns the default counters file with a line for each further DCGM metric that queries.yaml or a rule file
+// moreLines returns the default counters file, with a line for each other DCGM metric that queries.yaml or a rule file
 // names. It skips names that have another name in the classic vocabulary.
 func moreLines(t *testing.T) []byte {
 	t.Helper()
@@ -140,8 +140,8 @@ var (
 )
 
 // scrape returns the world after the pages were scraped. If way is "renamed", the labels of the exporter's pod replace
-// those of owners, which are renamed to exported_*. The world also has the series of kube-state-metrics that queries
-// join.
+// those of the owners, which are renamed to exported_*. The world also has the series of kube-state-metrics that some
+// queries join.
 func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
 	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
 	for i, page := range pages {

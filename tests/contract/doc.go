@@ -3,7 +3,7 @@
 //
 // A Read returns:
 //
-//   - Samples: the newest sample of each cell, at most one, with its time.
+//   - Samples: at most one sample of each cell, the newest, with its time.
 //   - Trails: for fields with Field.AllSamples, every sample since the previous Read of the session. Each sample is
 //     returned once, and samples of a cell are in time order. The last one is the newest sample.
 //   - XIDs: each XID once per session, with the same ID in every session. XIDs are never samples.

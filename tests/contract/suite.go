@@ -20,7 +20,7 @@ type Fixture struct {
 	New func(t *testing.T) collector.Source
 	// Plan is the plan of the sessions. On a healthy source, at least one of its fields must have a value after Settle.
 	Plan *gpu.Plan
-	// Kinds lists the kinds of entities that a healthy source must have, each with a value of some field.
+	// Kinds lists the kinds of entities that a healthy source must have. Each kind must have a sample of some field.
 	Kinds gpu.Kinds
 	// Settle waits until the engine has taken new samples. It is nil if no wait is needed.
 	Settle func(t *testing.T)
@@ -29,16 +29,16 @@ type Fixture struct {
 
 	// Lose removes the GPU at the given row. It is nil if the source cannot lose a GPU.
 	Lose func(t *testing.T, row int)
-	// Change changes the topology. It is nil if the source cannot do that.
+	// Change changes the topology. It is nil if the source cannot change it.
 	Change func(t *testing.T)
-	// Kill stops the engine or driver. It is nil if the source cannot do that.
+	// Kill stops the engine or driver. It is nil if the source cannot stop it.
 	Kill func(t *testing.T)
 	// XID causes XIDs on the GPU at the first row: 62 once on the first call, and 45 twice on the second. It is nil if
 	// the source has no XIDs.
 	XID func(t *testing.T)
-	// Sample makes the engine take a sample of a field with AllSamples, on the GPU at the first row. Sampled is the
-	// index of the field in the plan. Sample returns the value, which differs from the previous one. It is nil if the
-	// source cannot do that.
+	// Sample makes the engine take a sample of a field with AllSamples, on the GPU at the first row. It returns the
+	// value, which differs from the previous one. It is nil if the source cannot take samples on request. Sampled is
+	// the index of the field in the plan.
 	Sample  func(t *testing.T) gpu.Value
 	Sampled int
 	// OpenHandles returns the number of open driver handles. It is nil if that is unknown.
@@ -205,8 +205,8 @@ func labelsOf(d *gpu.Device) string {
 	}
 }
 
-// pairs checks the connections between GPUs that a topology reports. Each is between two GPUs in row order and is
-// reported once. There are none if they were not requested.
+// pairs checks the connections between GPUs that a topology reports. Each must be between two GPUs in row order, and be
+// reported once. If they were not requested, there must be none.
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
@@ -271,7 +271,7 @@ func (f Fixture) samples(t *testing.T) {
 	}
 }
 
-// check reports violations of the contract in a batch.
+// check reports violations of the contract in a batch, except those in its trails.
 func (f Fixture) check(t *testing.T, top *gpu.Topology, req gpu.ReadRequest, b *gpu.Batch) {
 	t.Helper()
 	cells := map[cell]bool{}
@@ -418,9 +418,9 @@ const (
 	steps = 24
 )
 
-// trails runs a random history of samples, Reads and sessions. The trails of a session have each sample since it was
-// opened, once and in order. They may begin with earlier samples. Repeated equal values are ignored, because a source
-// may also sample at each Read.
+// trails runs a random history of samples, Reads and sessions. The trails of a session must have each sample taken
+// since the session was opened, once and in order. They may begin with earlier samples. Repeated equal values are
+// ignored, because a source may also sample at each Read.
 func (f Fixture) trails(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	src := f.New(t)
@@ -496,15 +496,15 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	}
 }
 
-// xids checks that each session reports each XID once. Sessions that are open at the same time report the same XIDs
-// with the same IDs. Opening or closing a session repeats no XID in the other session.
+// xids checks that each session reports each XID once, and that all sessions report the same IDs. A new session may
+// report earlier XIDs. If another session is opened or closed, a session must not repeat XIDs.
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
 	gpuRow := slices.IndexFunc(first.Topology().Devices,
 		func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
 	var b gpu.Batch
-	// wait reads until the session has returned atLeast XIDs, and then once more
+	// wait reads until the session has returned at least that many XIDs, and then once more
 	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
 		t.Helper()
 		end := time.Now().Add(deadline)
@@ -653,7 +653,8 @@ func (f Fixture) killing(t *testing.T) {
 	f.ends(t, s, f.Kill, gpu.ErrLost)
 }
 
-// ends calls the function happen, reads until the session ends, and checks the error and the open handles.
+// ends calls happen, which must end the session. It reads until the session ends, and checks the error and the open
+// handles.
 func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
 	t.Helper()
 	var b gpu.Batch
