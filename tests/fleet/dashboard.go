@@ -16,11 +16,12 @@ type query struct {
 	recorded string // a query of recorded series with the same answer, or ""
 }
 
-// all fills in the variables as Grafana does for all nodes, at a scrape interval of 30 seconds.
+// all replaces the variables of a dashboard with the values that Grafana uses if all nodes are selected and the scrape
+// interval is 30 seconds.
 var all = strings.NewReplacer("$cluster", ".*", "$instance", ".*", "$__rate_interval", "2m")
 
-// recorded maps panels to queries of recorded series that have the same answers, in order. A query is "" if no recorded
-// series has the answer.
+// recorded maps the title of a panel to queries of recorded series with the same answers, in the order of the panel's
+// queries. A query is "" if no recorded series has the answer.
 var recorded = map[string][]string{
 	"GPUs":               {"sum(cluster:gpus:count)"},
 	"Allocated":          {"sum(cluster:gpus_allocated:sum)"},

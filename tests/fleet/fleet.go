@@ -22,15 +22,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix is the repeated sequence of node models. All have eight GPUs. On b200, none is partitioned. On h100x8, two are
-// partitioned into nine MIG instances. On demo, two are partitioned into eleven, and one is time-sliced. On mig8x7, all
-// are partitioned, into 56 instances.
+// mix is the repeated sequence of node models. All have eight GPUs. b200 has no partitioned GPUs. h100x8 has two, with
+// nine MIG instances together. demo has two, with eleven instances together, and a time-sliced GPU. On mig8x7, all GPUs
+// are partitioned, into 56 instances together.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
-// jobNodes is the number of nodes per job.
+// jobNodes is the number of consecutive nodes that run the same job.
 const jobNodes = 16
 
-// A node is a simulated machine with its exporter, configured as in the chart.
+// A node is a simulated machine with its exporter. The counters file is the chart's default.
 type node struct {
 	name, model string
 	pages       exposition.Pages

@@ -47,8 +47,8 @@ func serve(t *testing.T, nodes int) (*fleet, *httptest.Server) {
 	return f, server
 }
 
-// Every target serves the page of one node. The page has eight GPUs with their own UUIDs, its own host name and its own
-// pods.
+// Every target serves the page of its node. The page has eight GPUs. Their UUIDs, the hostname and the pods are on no
+// other page.
 func TestTargetsAreNodes(t *testing.T) {
 	_, server := serve(t, 3)
 	var groups []struct {
@@ -58,7 +58,7 @@ func TestTargetsAreNodes(t *testing.T) {
 	if err := json.Unmarshal(get(t, server.URL+"/targets"), &groups); err != nil || len(groups) != 3 {
 		t.Fatal(err, groups)
 	}
-	seen := map[string]string{} // maps values that only one node may have to the instance of that node
+	seen := map[string]string{} // maps the values of the labels in own to the instance whose page has them
 	for _, g := range groups {
 		instance := g.Labels["instance"]
 		gpus := map[string]bool{}
@@ -103,7 +103,7 @@ func get(t *testing.T, url string) []byte {
 	return body
 }
 
-// The report has a row for each measurement, each model of node and each query.
+// TestReport checks rows of each table of the report: the measurements, the node models and the queries.
 func TestReport(t *testing.T) {
 	f, _ := serve(t, 3)
 	queries, err := dashboardQueries("../../grafana/fleet.json")

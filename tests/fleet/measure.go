@@ -42,7 +42,7 @@ type measurement struct {
 	missed            float64         // missed evaluations
 	ownCPU, ownMemory float64         // CPU and memory of this process, which runs all nodes
 	took              []time.Duration // duration of each dashboard query
-	instead           []time.Duration // duration of each recorded query with the same answer
+	instead           []time.Duration // duration of each query.recorded; 0 if it is empty or the server has no rules
 }
 
 // measure runs the measurement and prints the tables.
@@ -108,7 +108,8 @@ func measureOne(ctx context.Context, turn *sync.Mutex, address, path, rules stri
 	return m, err
 }
 
-// watch measures from the end of the warmup to the end of the span.
+// watch reads the metrics of Prometheus and of this process until the span ends. Rates are over the time after the
+// warmup. The peak memory includes the warmup.
 func (m *measurement) watch(ctx context.Context, p *program, data string, span time.Duration) error {
 	own := prometheus.NewRegistry()
 	own.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

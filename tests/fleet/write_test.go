@@ -73,7 +73,7 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		file, query string // its result must be 24, the number of GPUs
+		file, query string // the result of query must be 24, the number of GPUs
 		none        string // a query that must return nothing
 		flags       []string
 	}{
@@ -130,7 +130,8 @@ func TestVictoriaMetricsAnswers(t *testing.T) {
 	}
 }
 
-// built returns the path of a program built by make scrapers. It skips the test if the program was not built.
+// built returns the path of a program that is in PATH or that make scrapers has built. If there is none, it skips the
+// test.
 func built(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.Command("../manifests/scrapers.sh", name).Output()

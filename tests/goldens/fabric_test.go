@@ -19,8 +19,9 @@ import (
 
 const fabricCounters = "DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,\n"
 
-// fabricCases maps what drivers report about a GPU in a fabric to the expected series. NVML reports a state and a
-// status, which DCGM combines into one number. A cluster UUID of zeros means no cluster.
+// fabricCases lists what drivers report about the fabric of a GPU, and the expected series. NVML reports state and
+// status. dcgm is the number that DCGM makes of them. Without cluster, the cluster UUID is all zeros. want has the
+// clique ID if there is an info series, the conditions whose series is 0, and those whose series is 1.
 var fabricCases = []struct {
 	name, model         string
 	state, status, dcgm int
@@ -56,11 +57,12 @@ var fabricCases = []struct {
 		want: "0: failed incompatible_firmware incorrect_system_guid insufficient_nvlinks invalid_gpu_state " +
 			"invalid_location no_partition not_completed, 1: access_timeout_recovery degraded_bandwidth " +
 			"incorrect_chassis_serial manager_disconnected partition_unassigned route_recovery route_unhealthy"},
-	// DCGM maps an unknown state to the number of an error
+	// DCGM reports a state that it does not know as -1
 	{name: "unknown states", model: "NVIDIA H100 80GB HBM3", state: 9, dcgm: -1, mask: 0xf9ff},
 }
 
-// DCGM's fields and NVML's structs produce the same series.
+// TestFabric checks that DCGM's fields and NVML's structs produce the same series, except for the condition links_down.
+// NVML serves this condition, but DCGM reports it as a health finding.
 func TestFabric(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	fakenvml.Need(t, err)

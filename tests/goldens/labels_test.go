@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// TestLabelNames checks that each label on series of owned GPUs is reserved. A pod label with the same name could
-// otherwise replace it.
+// TestLabelNames checks that each label of the series with a pod on the golden pages is reserved by the exporter. A pod
+// label with the same name could otherwise replace it.
 func TestLabelNames(t *testing.T) {
 	name := regexp.MustCompile(`[{,]([a-zA-Z_][a-zA-Z0-9_]*)="`)
 	seen := map[string]bool{}

@@ -22,8 +22,7 @@ func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 // pace is the interval of a session with a test library, which runs in real time.
 const pace = 20 * time.Millisecond
 
-// masked lists families of durations, ages and numbers of samples, which vary in real time. Only their labels are
-// compared.
+// masked lists families whose values vary because these tests run in real time. Only their labels are compared.
 var masked = []string{
 	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
 	"DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS",
@@ -106,7 +105,7 @@ func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }
 
-// A library is a source that uses a test library.
+// A library opens a source that uses a test library of DCGM or NVML. name is the name of its golden page.
 type library struct {
 	name string
 	open func(t *testing.T) collector.Source

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// nodeName is the host on every page.
+// nodeName is the name of the node. Pages have it as the host, unless the arguments disable the host label.
 const nodeName = "node-17"
 
 // counters is the counters file of the pages.
@@ -126,7 +126,7 @@ func (s *session) page(t *testing.T) (page []byte) {
 	return page
 }
 
-// owned is an attributor: two pods share the first GPU.
+// owned is an attributor that reports that two pods share the first GPU by time-slicing.
 type owned struct{}
 
 func (owned) Name() string { return "kubernetes" }

@@ -57,7 +57,7 @@ func (s *session) play(t *testing.T, source *sim.Source, cycle int) []byte {
 	return s.page(t)
 }
 
-// TestPagesMatchExporter checks that the exporter itself serves the same page for the same settings.
+// TestPagesMatchExporter compares the pages of this package with those of package app for the same arguments.
 func TestPagesMatchExporter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "few.csv")
 	folder.Write(t, file, counters)

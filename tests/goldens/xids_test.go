@@ -63,7 +63,7 @@ type xidRig struct {
 	maxCode  int64 // highest XID code that happens
 	// UUID of a GPU whose XIDs the engine does not keep, as if the session could not watch it; "" if none
 	unwatched string
-	dates     map[string][]time.Time // by entity and code
+	dates     map[string][]time.Time // by labels and code
 	want      map[string]int64
 	got       map[string]int64
 }
@@ -99,7 +99,7 @@ func (r *xidRig) open() {
 	r.log.Bind(s.Topology(), r.plan)
 }
 
-// read counts the XIDs of a Read. It replaces a session that has ended.
+// read reads the session and counts the XIDs. If the session has ended, it opens a new one.
 func (r *xidRig) read() {
 	r.t.Helper()
 	begin, batch := time.Now(), &gpu.Batch{}
@@ -144,8 +144,8 @@ func (r *xidRig) key(labels, code string) string {
 	return labels + ": " + code
 }
 
-// isApart reserves a date for an XID. It returns false if the entity has an XID with the same code within 5 s: a
-// starting engine dates XIDs again, so they could not be distinguished.
+// isApart reserves a date for an XID. It returns false if another XID with the same labels and code has a date within 5
+// s. A starting engine dates XIDs again, so the two could not be distinguished.
 func (r *xidRig) isApart(target xidTarget, code int64, at time.Time) bool {
 	key := fmt.Sprint(target.labels, code)
 	for _, other := range r.dates[key] {

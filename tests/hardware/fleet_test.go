@@ -145,8 +145,8 @@ func TestNVMLFabric(t *testing.T) {
 	}
 }
 
-// TestNVMLPlacement checks that each GPU has a placement with the NUMA node that the kernel reports, and that each pair
-// of GPUs has a peer state.
+// TestNVMLPlacement checks that each GPU has a CPU affinity, and the NUMA node that the kernel reports. Each pair of
+// GPUs must have a peer state, unless the read reports a fault.
 func TestNVMLPlacement(t *testing.T) {
 	plan := planOf(t, 150)
 	plan.Placement, plan.Peers = true, true
@@ -191,7 +191,7 @@ func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) 
 	}, &out, &err
 }
 
-// cells returns the connections in a matrix in nvidia-smi's format, by the pair of GPUs.
+// cells returns the connections in a matrix of GPUs in nvidia-smi's format, keyed by pairs such as "GPU0 to 1".
 func cells(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -258,8 +258,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 	}
 }
 
-// Clock event times are in nanoseconds; nvidia-smi prints them in microseconds. They never decrease, and grow no faster
-// than real time.
+// TestNVMLClockEventTimes reads clock event times, in nanoseconds, before and after nvidia-smi prints them in
+// microseconds. They must agree to within a second, and must not grow faster than real time.
 func TestNVMLClockEventTimes(t *testing.T) {
 	counters := map[gpu.FieldID]string{1420: "SW Power Capping", 1421: "Sync Boost"}
 	var ids []gpu.FieldID

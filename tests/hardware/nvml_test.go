@@ -99,7 +99,7 @@ func TestNVMLContract(t *testing.T) {
 		Plan:   plan,
 		Kinds:  gpu.KindsOf(gpu.KindGPU),
 		Settle: settle,
-		// the driver opens device files, and must have closed all of them
+		// device files of the driver that are still open
 		OpenHandles: func(*testing.T) int { return len(held()) },
 	})
 }
@@ -129,8 +129,8 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	return gpus
 }
 
-// comparison maps a field to the nvidia-smi property with the same value. A changing value may differ by slack from the
-// readings before and after it.
+// A comparison names a field and the nvidia-smi property with the same value. A number may differ by slack from the
+// range of nvidia-smi's values before and after it.
 type comparison struct {
 	id       gpu.FieldID
 	property string
@@ -232,8 +232,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 	}
 }
 
-// between reports whether a number lies between two values that nvidia-smi printed, or outside by at most slack. A
-// value that is not a number must equal a, ignoring case.
+// between reports whether v lies between a and b, which nvidia-smi printed, or outside by at most slack. If any of the
+// three is not a number, v must equal a, ignoring case.
 func between(v gpu.Value, a, b string, slack float64) bool {
 	n, ok := v.Number()
 	x, errX := strconv.ParseFloat(a, 64)

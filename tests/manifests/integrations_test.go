@@ -41,9 +41,8 @@ func TestPrometheusAcceptsSnippets(t *testing.T) {
 	}
 }
 
-// TestProgramsAcceptSnippets checks that programs accept the documented files, and reject them if they contain an
-// error. vmalert must accept the alerting and recording rules too. Datadog's agent cannot be built here;
-// TestDatadogPatterns checks its files.
+// TestProgramsAcceptSnippets checks that vmagent, vmalert and the OpenTelemetry Collector accept our files, and reject
+// a copy with a deliberate error. Datadog's agent cannot be built here; TestDatadogPatterns checks its files.
 func TestProgramsAcceptSnippets(t *testing.T) {
 	for _, tt := range []struct {
 		program, file, right, wrong string
@@ -125,7 +124,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	if len(names) == 0 || len(names) != len(units) {
 		t.Fatalf("names = %v, units = %v; want as many names as units", names, units)
 	}
-	// UCUM spelling of units, as OpenTelemetry uses it, with the conversion factor
+	// the unit in OpenTelemetry's spelling (UCUM), and the conversion to it
 	want := map[gpu.Unit][2]string{
 		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
 		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},
@@ -149,7 +148,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	}
 }
 
-// TestDatadogPatterns checks that each pattern matches a family of the exporter.
+// TestDatadogPatterns checks that each pattern matches a family in docs/metrics.md.
 func TestDatadogPatterns(t *testing.T) {
 	served := folder.Read(t, "../../docs/metrics.md")
 	for _, file := range []string{"datadog.yaml", "datadog-dcgm.yaml"} {

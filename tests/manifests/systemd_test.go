@@ -116,8 +116,8 @@ func TestUnitIsHardened(t *testing.T) {
 	t.Log(lines[len(lines)-1])
 }
 
-// The unit allows the devices of a driver that is loaded after the service has started. systemd resolves the list of
-// allowed devices only at the start.
+// TestUnitAllowsLateDriver checks that the unit has no setting that limits access to devices. systemd resolves the list
+// of allowed devices only at the start, so it would block a driver that is loaded later.
 func TestUnitAllowsLateDriver(t *testing.T) {
 	for line := range strings.Lines(folder.Read(t, unitFile)) {
 		key, _, _ := strings.Cut(line, "=")

@@ -189,8 +189,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// The package replaces NVIDIA's package, and Microsoft's package of the same name. Both contain a program, counters
-// files and a service at the same paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
+// The package replaces NVIDIA's package, and Microsoft's, which is also called dcgm-exporter. Both have a program and a
+// counters file at our paths. Their unit is below /lib, which is a symbolic link to /usr/lib.
 func TestDebianReplacesOtherPackages(t *testing.T) {
 	for name, version := range map[string]string{"datacenter-gpu-manager-exporter": "4.8.2-1",
 		"dcgm-exporter": "4.8.3-ubuntu24.04u5"} {
@@ -220,8 +220,8 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 	}
 }
 
-// serves runs the installed program as the package's user, with the variables of the drop-in for TLS and a simulated
-// node. It waits until the program serves GPU series over TLS. The paths in web.yaml are relative to its directory.
+// serves runs the installed program as the package's user, with a simulated node and the variable of the drop-in for
+// TLS. It waits for GPU series over TLS, and stops the program. web.yaml has paths relative to its own directory.
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()

@@ -41,7 +41,8 @@ func release(at string, settings ...string) (string, error) {
 	return string(out), err
 }
 
-// A release has exactly the expected files, with correct digests. Its programs report its version.
+// A release has exactly the expected files, with correct digests. dcgm-exporter reports the version of the release, and
+// gpuop generates values with it.
 func TestRelease(t *testing.T) {
 	at := clone(t)
 	out, err := release(at, "VERSION=v0.1.0")
@@ -123,7 +124,7 @@ func TestRelease(t *testing.T) {
 	if err != nil || !regexp.MustCompile(wanted).Match(said) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
-	// gpuop must name an image that is in the release
+	// gpuop must write the version of the release into the values that it generates
 	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen",
 		"generic", "exporter").Output()
 	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {

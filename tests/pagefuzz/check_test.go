@@ -20,19 +20,19 @@ import (
 type rule string
 
 const (
-	parses       rule = "parses"        // Prometheus' parser accepts the page
+	parses       rule = "parses"        // the parser of Prometheus accepts the page
 	finite       rule = "finite"        // there is no NaN and no Inf
 	unique       rule = "unique"        // no series occurs twice
 	monotonic    rule = "monotonic"     // a counter does not fall while its series exists
-	conserved    rule = "conserved"     // pods and unattributed usage add up to the device
-	bounded      rule = "bounded"       // pods and unattributed usage do not exceed the device
+	conserved    rule = "conserved"     // usage of pods and unattributed usage add up to the device's usage
+	bounded      rule = "bounded"       // usage of pods and unattributed usage do not exceed the device's usage
 	ownersRight  rule = "owners-right"  // pods on DCGM_FI_ series hold the device exclusively
 	ownersThere  rule = "owners-there"  // all owners are on the page once the kubelet lists them
-	sharersRight rule = "sharers-right" // pods on dcgm_pod_ series hold the device
-	copiesRight  rule = "copies-right"  // pods on series with the label vgpu hold the device
+	sharersRight rule = "sharers-right" // pods on dcgm_pod_ series hold the device or a share of it
+	copiesRight  rule = "copies-right"  // pods on series with the label vgpu hold the device or a share of it
 	unknownEnds  rule = "unknown-ends"  // usage that is unknown for a pod is neither counted nor unattributed
 	punctual     rule = "punctual"      // pages are on time, whatever the kubelet does
-	healthOnly   rule = "health-only"   // an entity that is down, and its pods on it, have no current values
+	healthOnly   rule = "health-only"   // entities that are down have no values; a page without data has no devices
 	noPanic      rule = "no-panic"
 	endsInTime   rule = "ends-in-time" // the loop ends in time, even if the engine hangs
 	runs         rule = "runs"         // the loop ends without an error when it is canceled
@@ -101,11 +101,11 @@ type checker struct {
 	pages int
 
 	counters map[string]seen             // last value of each counter by series
-	totals   map[string]map[string]total // latest totals by family and series
+	totals   map[string]map[string]total // latest counters by family and series, including those of pods that have ended
 	// energy counter of a GPU when it first appeared, minus the energy counted until then
 	energy0  map[string]float64
 	weights  map[key]float64 // fraction of a GPU by device
-	seconds  map[key]float64 // GPU seconds since the device appeared
+	seconds  map[key]float64 // elapsed seconds since the device appeared, times the fraction of a GPU
 	at       time.Time       // time of the latest page with data
 	unknown  map[key]bool    // devices with a pod of unknown utilization on the previous page
 	last     *page           // previous page, if it had data
@@ -217,8 +217,8 @@ func (c *checker) parse(text string, at time.Time) *page {
 // forgotten is how long a series must be absent before its counter may start at zero again.
 const forgotten = 15 * time.Minute
 
-// counterRules checks that the exporter's own counters do not decrease. Counters of the driver may
-// decrease.
+// counterRules checks that the exporter's own counters do not decrease, unless a series was absent for 15 minutes.
+// Counters of the driver (DCGM_FI_) may decrease.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
@@ -346,8 +346,9 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners checks that the page lists all owners of each device. It skips devices whose owners have changed within
-// two windows. It checks nothing unless the kubelet has listed all pods for two windows.
+// exactOwners checks that the page lists all owners of each device, and that a device's memory series names its
+// exclusive owner. It skips devices whose owners have changed within two windows. It checks nothing unless the kubelet
+// has listed all pods for two windows.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -481,7 +482,8 @@ func (c *checker) totalRules(p *page) {
 	c.secondRules(p)
 }
 
-// counted returns the sum of all counters seen so far, including those of pods that have ended. of selects the devices.
+// counted returns the sum of the latest values of all counters seen so far, including those of pods that have ended.
+// The function of selects the devices.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for _, t := range c.totals[name] {
@@ -493,7 +495,7 @@ func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	return sum
 }
 
-// sum returns the sum of the families on a page. of selects the devices.
+// sum returns the sum of the families on a page. The function of selects the devices.
 func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for i := range p.samples[name] {
@@ -540,7 +542,7 @@ func (c *checker) entities(uuid string) int {
 	return 1
 }
 
-// list returns the sorted label sets of a family. of selects the devices.
+// list returns the sorted label sets of a family. The function of selects the devices.
 func (p *page) list(of func(key) bool, family string) (list []string) {
 	for i := range p.samples[family] {
 		if s := &p.samples[family][i]; of(s.key()) {
@@ -565,8 +567,8 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules checks that the counted seconds of a device do not exceed the elapsed time. They must equal the active
-// time if it is known for all pods.
+// secondRules checks that the counted seconds of a device do not exceed the elapsed time, times the device's fraction
+// of a GPU. Active seconds must match the utilization on the page if that is known for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}

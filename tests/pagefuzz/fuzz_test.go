@@ -140,7 +140,7 @@ func reload(ctx context.Context, l *loop.Loop, s collector.Settings) {
 	_ = l.Reload(ctx, s) // a rejected reload changes nothing
 }
 
-// pagesOf returns the number of pages that TestPages checks.
+// pagesOf returns the minimum number of pages that TestPages checks.
 func pagesOf(t *testing.T) int {
 	text := os.Getenv("PAGEFUZZ_PAGES")
 	if text == "" {

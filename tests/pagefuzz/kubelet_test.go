@@ -43,7 +43,7 @@ const (
 	poolName = "node-17"
 )
 
-// A node is the kubelet of a world with its connections.
+// A node is the kubelet of a world, and the gRPC server that it runs in.
 type node struct {
 	v1.UnimplementedPodResourcesListerServer
 	t      *testing.T
@@ -113,8 +113,8 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-// turn returns how the next request is answered. After turns requests, the kubelet is well again. Until then, its
-// answers are not trusted.
+// turn returns how the next request is answered, and counts the request. A mood ends after the number of requests in
+// kubelet.turns. Until then, the kubelet's list is not trusted to be complete.
 func (n *node) turn() mood {
 	k := &n.w.kubelet
 	if k.mood != well {
@@ -154,7 +154,8 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// answer decides how a list request is answered. The caller waits for a delay itself, so that no lock is held.
+// answer decides how a list request is answered. It returns the mood, the pods, and the code for an error. The caller
+// waits or hangs, so that no lock is held meanwhile.
 func (n *node) answer() (mood, []*v1.PodResources, codes.Code) {
 	n.w.mu.Lock()
 	defer n.w.mu.Unlock()

@@ -33,7 +33,7 @@ type pod struct {
 
 func (p *pod) String() string { return p.namespace + "/" + p.name }
 
-// holding is a device or a replica of a device that a pod holds.
+// A holding records that a pod holds a device or one replica of it.
 type holding struct {
 	pod     *pod
 	replica string
@@ -131,7 +131,7 @@ type world struct {
 	pids  uint32
 
 	measured   time.Time
-	steps      int       // number of steps that changed the world
+	steps      int       // number of calls of the method step
 	readAt     int       // value of steps at the last read
 	restless   bool      // the first GPU alternates between whole and partitioned
 	generation int       // generation of the topology
@@ -224,7 +224,7 @@ func (w *world) devices() []*device {
 	return all
 }
 
-// room returns how many more pods can hold the device.
+// room returns how many more holdings the device can have.
 func (d *device) room() int {
 	switch {
 	case d.gpu.mode == claimed:
@@ -338,7 +338,8 @@ func (w *world) note() {
 	w.history = append(w.history, m)
 }
 
-// change applies one random event: a pod starts or ends, a GPU is lost, or the engine or the kubelet misbehaves.
+// change applies one random event. For example, a pod starts or ends, a GPU is lost or returns, or the engine or the
+// kubelet misbehaves.
 func (w *world) change() {
 	c := w.cards[w.rng.IntN(len(w.cards))]
 	switch w.rng.IntN(24) {
@@ -441,7 +442,7 @@ func (w *world) confuse() {
 	}
 }
 
-// podOf finds the pod of a process.
+// podOf returns the UID of a process's pod, or nothing for a process of the host.
 func (w *world) podOf(pid uint32) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

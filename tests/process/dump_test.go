@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// readDump returns the content of a dump, or "" if the file is incomplete because it is still being written.
+// readDump returns the content of a dump. It returns "" if a compressed dump is incomplete because it is still being
+// written.
 func readDump(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)

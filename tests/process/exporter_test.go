@@ -74,7 +74,8 @@ func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 	}
 }
 
-// The log says that the node is simulated. Its series have the name of this machine and the driver's version.
+// The log says that the node is simulated. The node's series have the name of this machine and the version of the
+// simulated driver.
 func TestDemoNode(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "demo", nil, "--hostname-label=both")

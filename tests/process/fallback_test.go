@@ -32,8 +32,8 @@ const (
 	fallenBack = "dcgm_exporter_source_fallback 1"
 )
 
-// If the engine dies, NVML is read within three intervals, until the engine is back. There is no page without data when
-// DCGM returns.
+// If the engine dies, the exporter reads NVML within three intervals. It returns to DCGM when the engine is back. While
+// it switches back, every page has data.
 func TestFallbackEndsWhenDCGMReturns(t *testing.T) {
 	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// counters is the counters file of these tests. It has a line for each field that they break.
+// counters is the counters file of these tests. It has every field that they break.
 const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, T
 DCGM_FI_DEV_POWER_USAGE, gauge, P
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, E
@@ -19,7 +19,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, X
 DCGM_EXP_XID_ERRORS_TOTAL, counter, X
 `
 
-// missing returns a pattern of the series about a field without values. The labels come first in the series.
+// missing returns a pattern of the series about a field without values. The series begins with the given labels.
 func missing(labels, field, reason string) string {
 	return `dcgm_exporter_field_unavailable\{` + labels + `.*field="` + field + `".*reason="` + reason + `"\} 1`
 }
@@ -155,7 +155,7 @@ func TestNVMLFaults(t *testing.T) {
 	}
 }
 
-// Without a driver, the page says so. A driver that is installed later is used.
+// Without a driver, the page reports that the collection fails. A driver that is installed later is used.
 func TestLateNVML(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

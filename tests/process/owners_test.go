@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// owned returns the values of labels on memory series, by "GPU" or "GPU.instance". Series without the labels are left
-// out.
+// owned returns the values of labels on memory series, joined with slashes. The keys are "GPU" or "GPU.instance".
+// Series without the labels are left out.
 func owned(p page, labels ...string) map[string]string {
 	got := map[string]string{}
 	for key := range p.series("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
@@ -93,8 +93,8 @@ func TestPodsFollowKubelet(t *testing.T) {
 
 type object = map[string]any
 
-// lists returns the kubeconfig of an API server that lists one object after a delay, and answers requests for claims,
-// by path. Other requests get no answer.
+// lists returns the kubeconfig of an API server. It lists one object at path after a delay, and answers requests for
+// the paths in claims. Other requests get no answer.
 func lists(t *testing.T, after time.Duration, path string, item any, claims object) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -282,7 +282,8 @@ func TestSlurmScripts(t *testing.T) {
 	r.untilOwned(m{}, "hpc_job")
 }
 
-// TestContainers checks that containers appear on the page as soon as the runtime answers.
+// TestContainers checks that a container appears on the page as soon as the runtime answers. Labels outside the
+// allowlist must not be served.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("a", 64)
@@ -311,7 +312,7 @@ func TestContainers(t *testing.T) {
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // the container has no pod
+	p = r.untilOwned(map[string]string{"2": "train"}, "com_docker_compose_service") // no pod holds GPU 2
 	leaked := strings.Contains(r.last, "secret")
 	if got := owned(p, "container")["2"]; got != "trainer" || leaked {
 		t.Errorf("container = %q, label outside the allowlist: %t; want trainer and false", got, leaked)

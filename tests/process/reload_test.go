@@ -159,7 +159,7 @@ func TestReloadIsAtomic(t *testing.T) {
 	})
 }
 
-// An invalid change is not retried.
+// An invalid counters file is not read again before it changes.
 func TestInvalidReloadIsNotRetried(t *testing.T) {
 	t.Parallel()
 	path, request := changingFile(t)
@@ -212,8 +212,8 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	}
 }
 
-// Health findings that alerts and the verdict ignore have the label treatment, also those of --health-ignore. A finding
-// with an unknown code is active, so it has no such label.
+// Health findings that alerts and the verdict ignore have the label treatment. Codes in --health-ignore get the
+// value informational. A finding with an unknown code is not ignored, so it has no such label.
 func TestTreatmentOverDCGM(t *testing.T) {
 	t.Parallel()
 	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +

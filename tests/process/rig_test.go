@@ -100,7 +100,8 @@ func (r *running) logged() string {
 	return r.log.String()
 }
 
-// begin starts the program with no sign of a Kubernetes cluster. If it still runs at the end of the test, it is killed.
+// begin starts the program without KUBERNETES_SERVICE_HOST, as outside a pod. If the program still runs at the end of
+// the test, it is killed.
 func begin(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -207,7 +208,7 @@ func libNVML(t *testing.T, without ...string) (folder string) {
 	return folder
 }
 
-// wait polls until is returns true. The test fails if the program exits first, or if patience is over.
+// wait calls the function is until it returns true, for at most patience. The test fails if the program exits first.
 func (r *running) wait(what string, is func() bool) {
 	r.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -280,7 +281,7 @@ func (r *running) matching(patterns ...string) string {
 	return r.last
 }
 
-// sees scrapes until wanted returns true for the page, and returns the page.
+// sees scrapes until the function wanted returns true for the page, and returns the page.
 func (r *running) sees(what string, wanted func(page) bool) page {
 	r.t.Helper()
 	var p page

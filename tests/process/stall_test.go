@@ -62,8 +62,8 @@ func (r *running) endsSoon() int {
 	return code
 }
 
-// withholds waits until only health series are served, and /health returns the status health. It checks that the last
-// page is not served for longer than allowed.
+// withholds waits until the page has only health series, with the given reason, and /health returns the status health.
+// It fails if the data is still served after 7 s.
 func (r *running) withholds(reason string, health int) {
 	r.t.Helper()
 	begin := time.Now()
@@ -82,8 +82,8 @@ func (r *running) withholds(reason string, health int) {
 	}
 }
 
-// Standard error is a full pipe that nobody reads, so the collection blocks when it logs. Its last page must not be
-// served as fresh. The pipe is full from the start, or becomes full later.
+// Standard error is a full pipe that nobody reads, so the collection blocks when it logs. The last page before that
+// must not be served as fresh. The pipe is full from the start, or becomes full later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]bool{"from the start": false, "later": true} {
@@ -127,8 +127,8 @@ func TestStalledStandardError(t *testing.T) {
 	}
 }
 
-// If a driver call hangs, data is withheld from the page, and the process can still exit. An exit on request returns 0,
-// and the log says why it took long.
+// A driver call hangs, either in a read or in a reload. During a hanging read, data is withheld from the page. In both
+// cases, SIGTERM ends the program with exit code 0, and the log says that a driver call was still blocked.
 func TestStalledDriver(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -187,7 +187,7 @@ func TestSlowGPU(t *testing.T) {
 	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
 }
 
-// The program can exit while DCGM tries to connect to an engine that is down, which takes five seconds.
+// SIGTERM ends the program while DCGM tries for five seconds to connect to an engine that is down.
 func TestStopWhileAConnectBlocks(t *testing.T) {
 	timed(t)
 	t.Parallel()
@@ -234,7 +234,7 @@ func silentServer(t *testing.T) (address string, called func() bool) {
 	return l.Addr().String(), func() bool { return calls.Load() > 0 }
 }
 
-// If reading a settings file hangs, the program still exits in time.
+// If reading a settings file or a ConfigMap hangs, SIGTERM still ends the program in time.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
 	address, called := silentServer(t)

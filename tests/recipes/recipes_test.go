@@ -73,7 +73,7 @@ func recipeOf(t *testing.T, heading string) (r recipe) {
 type checkout struct {
 	t        *testing.T
 	folder   string
-	changed  map[string]bool   // changed Go files
+	changed  map[string]bool   // changed Go files and files of etc
 	programs map[string]string // compiled programs and tests, by package
 }
 
@@ -155,7 +155,7 @@ func (c *checkout) program(pkg string, build []string) string {
 	return c.programs[pkg]
 }
 
-// overlay writes an overlay file (go build -overlay) that replaces the changed Go files, and returns its path.
+// overlay writes an overlay file (go build -overlay) that replaces the changed files, and returns its path.
 func (c *checkout) overlay() string {
 	c.t.Helper()
 	replace := map[string]string{}

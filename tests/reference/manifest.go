@@ -1,5 +1,6 @@
 // Package reference reads what NVIDIA publishes for its exporter: the rendered chart, and what the GPU Operator
-// applies. The files are in a folder next to the repository, and not in the repository. Only tests use the package.
+// applies. It also makes scripts of a fake engine from NVIDIA's pages. The files are in a folder next to the
+// repository, and not in the repository. Only tests use the package.
 package reference
 
 import (
@@ -19,7 +20,7 @@ import (
 
 // A Workload is the configuration of an exporter's DaemonSet in a manifest.
 type Workload struct {
-	// Name is the name of the rendering.
+	// Name is the file name of the rendering without .yaml, or "operator".
 	Name string
 	// Args and Env are those of the first container. A value from a field of the pod is given as the path of the field,
 	// such as spec.nodeName.
@@ -41,7 +42,7 @@ func OperatorState(t testing.TB, name string) []byte {
 	return content
 }
 
-// Chart returns the workloads of NVIDIA's chart, one per rendering.
+// Chart returns the exporter's workloads in the renderings of NVIDIA's chart.
 func Chart(t testing.TB) []Workload {
 	t.Helper()
 	dir := material.Path(t, "data/upstream/dcgm-exporter/rendered")
@@ -110,8 +111,8 @@ type volume struct {
 	} `yaml:"configMap"`
 }
 
-// files returns the files of a volume by their path below the mount. items selects keys of the ConfigMap; by default,
-// each key is a file.
+// files returns the files of a volume by their path below the mount. If the volume has items, only their keys of the
+// ConfigMap are files. Otherwise each key is a file.
 func (v volume) files(data map[string]string) map[string]string {
 	if v.ConfigMap.Items == nil {
 		return data

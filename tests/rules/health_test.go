@@ -85,7 +85,7 @@ func imex(domain, daemon string) string {
 		`, {fault: set, fields: [DCGM_FI_IMEX_DAEMON_STATUS], value: ` + daemon + `}`
 }
 
-// oneLinkDown are the findings about a GPU with a link that is down.
+// oneLinkDown are the findings about a GPU with at least one link that is down.
 var oneLinkDown = []string{"gpu ALL DCGM_FR_NVLINK_DOWN  20", "gpu NVLINK DCGM_FR_NVLINK_DOWN  20"}
 
 // healthCases are machines with their health findings, correct and false ones. A machine is an engine script, a
@@ -294,7 +294,8 @@ var healthCases = []struct {
 	},
 }
 
-// Each machine has exactly the findings of its case, and fires exactly its alerts. All other watches pass.
+// Each machine has exactly the findings of its case, and fires exactly its alerts. All other watches pass. The cases
+// omit alerts with severity info.
 func TestHealthFindings(t *testing.T) {
 	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
 	const fired = `group by (alertname, instance) (label_replace(` +
@@ -352,8 +353,8 @@ func TestHealthFindings(t *testing.T) {
 	promtool(t, "test", "rules", writeYAML(t, file))
 }
 
-// In strict mode, nothing is corrected, and unknown codes have no name. Only GPUs have health, and experimental series
-// are left out.
+// In strict mode, findings are not corrected, and unknown codes become DCGM_FR_UNRECOGNIZED. Health series exist only
+// for GPUs. The families about the fabric and the verdict are left out.
 func TestHealthInStrictMode(t *testing.T) {
 	script := engine("4.6.0", "NVIDIA A100-PCIE-40GB", 1, 12, append(linksDown(all...), noClique, "switch 0 links=2",
 		"incident none:0 0x2 20 122", "incident switch:0 0x800 20 15", "incident gpu:0 0x10 20 4000",

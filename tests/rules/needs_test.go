@@ -143,7 +143,7 @@ func shipped(t *testing.T, name string) []byte {
 }
 
 // The table in the runbooks lists the lines of the counters file that an alert uses, and whether it can fire with the
-// default file. All alerts can fire with the health file and the fleet file.
+// default file. With the health file or the fleet file, every alert can fire. Both have all lines of the default file.
 func TestNeeds(t *testing.T) {
 	recorded := recordings(t)
 	standard := collected(t, etc.Default())

@@ -59,7 +59,8 @@ func TestRulesAreValid(t *testing.T) {
 	promtool(t, slices.Concat([]string{"check", "rules", "--lint-fatal"}, ruleFiles(t), compat)...)
 }
 
-// The tests in testdata pass with the names and units of dcgm-exporter 4.8, and with those of 4.9.
+// The tests in testdata pass with the names and units of dcgm-exporter 4.8, and with those of 4.9. Each alert has a
+// test in which it fires, and one in which it does not.
 func TestUnitTests(t *testing.T) {
 	args := []string{"test", "rules"}
 	fires, silent, renamed := map[string]bool{}, map[string]bool{}, 0
@@ -139,8 +140,9 @@ func (f *testFile) rename(t *testing.T) {
 	})
 }
 
-// write writes f for promtool, and returns the paths. Each test has only the groups of the alerts that it names,
-// because evaluating all groups takes minutes. Groups do not read each other, as TestRecordings checks.
+// write writes files for promtool, and returns the paths. A file has tests that name alerts of the same groups, and
+// loads only these groups, because evaluating all groups takes minutes. Groups do not read each other, as
+// TestRecordings checks.
 func (f *testFile) write(t *testing.T) (paths []string) {
 	t.Helper()
 	files := map[string]*testFile{}

@@ -131,9 +131,9 @@ func TestSelectedMetricsExist(t *testing.T) {
 	}
 }
 
-// The name of a recording rule has a level, a metric and an operation. Only the rule itself and later
-// rules in the same group read a recorded series. Groups are evaluated at different times, so a rule in another group
-// could read a value that is one interval old.
+// The name of a recording rule has a level, a metric and an operation. Only the rule itself and later rules in the same
+// group read a recorded series. Groups are evaluated at different times, so a rule in another group could read a value
+// that is one interval old.
 func TestRecordings(t *testing.T) {
 	groups, all, read := map[string]string{}, recordings(t), 0
 	for _, r := range allRules(t) {

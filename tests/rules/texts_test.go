@@ -35,7 +35,7 @@ func expand(t *testing.T, text string, s *prom.Storage, with map[string]string, 
 }
 
 var (
-	// someLabels has a value for each label that an annotation prints.
+	// someLabels has a value for each label that an annotation prints, except labels with a host name.
 	someLabels = map[string]string{
 		"node": "node-a", "gpu": "3", "UUID": "GPU-3", "GPU_I_ID": "7", "namespace": "research", "pod": "train-0",
 		"hpc_job": "4711",
@@ -47,7 +47,7 @@ var (
 	printedLabel = regexp.MustCompile(`\$labels\.([A-Za-z_]+)`)
 )
 
-// Annotations can be expanded for every value. The summary names the node.
+// Annotations can be expanded for several values. The summary names the node, or the host if there is no node label.
 func TestTextsOfAlerts(t *testing.T) {
 	s := prom.NewStorage()
 	for _, a := range alerts(t) {
@@ -90,7 +90,8 @@ func TestTextsOfRecoveryActions(t *testing.T) {
 	}
 }
 
-// Between two scrapes, a counter of seconds can grow by more than a second per second. No text prints more than 100 %.
+// A counter of seconds can grow by slightly more than a second per second. Here it grows by 1.02. Alerts that print
+// its rate must print 100%, not 102%.
 func TestPercentagesStayBelow100(t *testing.T) {
 	s, at := prom.NewStorage(), time.Unix(0, 0)
 	for i := range 61 {

@@ -24,13 +24,13 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// example is the pages before, during and after a fault.
+// An example holds the pages before, during and after a fault.
 type example struct{ before, within, after page }
 
 // A check checks the pages of an example.
 type check func(*testing.T, example)
 
-// is returns a check that say returns these values before, during and after the fault.
+// is makes a check. On the pages before, during and after the fault, the function say must return the given values.
 func is[T any](say func(page) T, before, within, after T) check {
 	return func(t *testing.T, p example) {
 		t.Helper()
@@ -41,10 +41,10 @@ func is[T any](say func(page) T, before, within, after T) check {
 	}
 }
 
-// passes returns a check that say returns true before and after the fault, and false during it.
+// passes makes a check. The function say must return true before and after the fault, and false during it.
 func passes(say func(page) bool) check { return is(say, true, false, true) }
 
-// counts returns a check that say returns no values before the fault, and the values in then during and after it.
+// counts makes a check. The function say must return no values before the fault, and those of then during and after it.
 func counts(say func(page) map[string]float64, then map[string]float64) check {
 	return is(say, none, then, then)
 }
@@ -90,7 +90,7 @@ func zero(family string, names ...string) func(page) []string {
 	}
 }
 
-// unavailable returns the GPUs for which a field is not served, with the reasons.
+// unavailable returns "GPU/reason" for each GPU for which a field is not served. GPU is empty if that applies to all.
 func unavailable(field string) func(page) []string {
 	return func(p page) []string {
 		var reasons []string
@@ -288,7 +288,8 @@ var shown = map[string][]check{
 
 var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
 
-// Every documented example changes the page as described, both during its fault and after it.
+// TestExamples plays each example of docs/simulator.md, and runs its checks on pages before, during and after the
+// fault. Each example must have checks, and all checks must have an example.
 func TestExamples(t *testing.T) {
 	text := document(t)
 	unseen := maps.Clone(shown)
@@ -316,7 +317,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// A GPU that shares the machine's memory has no memory values, and the page gives the reason. It has all other values.
+// A GPU that shares the machine's memory has no memory values, and the page gives the reason. The utilization and the
+// power are served.
 func TestUnifiedMemory(t *testing.T) {
 	perform(t, "gb10", "faults: []", func(s *stage) {
 		p := s.at(35 * time.Second)

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// healthyWork lists workloads of healthy GPUs, by simulated node and faults.
+// healthyWork lists workloads of healthy GPUs. Each has a simulated node and faults that make up the workload.
 var healthyWork = []struct{ name, node, faults string }{
 	{"training", "single", `[]`},
 	{
