@@ -21,7 +21,7 @@ func shipped(t *testing.T, name string) []byte {
 	return []byte(folder.Read(t, root, "etc", name+"-counters.csv"))
 }
 
-// fleet returns machines that share GPUs in every way, in both vocabularies, with the faults that panels show.
+// fleet returns four machines that share GPUs in different ways, in all vocabularies, with the faults that panels show.
 func fleet(t *testing.T) []machine {
 	file := shipped(t, "fleet")
 	return []machine{
@@ -84,7 +84,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	w := play(t, 30*time.Minute, fleet(t)...)
 	ups := w.Series["gpu-d"+"up"].Floats
 	for i := len(ups) - 10; i < len(ups); i++ {
-		ups[i].F = 0 // the last scrapes failed
+		ups[i].F = 0 // the last ten scrapes failed
 	}
 	onOne := 0
 	for file, d := range dashboards(t) {
@@ -124,7 +124,8 @@ func TestEveryQueryAnswers(t *testing.T) {
 	}
 }
 
-// On the node dashboard, a GPU with links and instances counts as one GPU. Each pod that shares a GPU has its own row.
+// TestNodeDashboardCounts checks that the node dashboard counts a GPU with MIG instances as one GPU. Its table "Who
+// uses what" must have a row for each pod that shares a GPU, and a row for a GPU without a pod.
 func TestNodeDashboardCounts(t *testing.T) {
 	w := play(t, 5*time.Minute,
 		machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
@@ -154,7 +155,8 @@ func find(t *testing.T, file, title, kind string) panel {
 	return panel{}
 }
 
-// Some boards have GPUs that share the machine's memory. No panel shows an impossible value for them.
+// TestBoardsWithOneMemory plays boards whose GPU shares the machine's memory, and an H100 for comparison. No panel may
+// show an impossible value, and the fleet dashboard must count one GPU.
 func TestBoardsWithOneMemory(t *testing.T) {
 	for _, node := range []string{"single", "gb10", "thor", "orin"} {
 		w := play(t, 20*time.Minute, machine{host: node, node: node, file: shipped(t, "health"), scenario: `faults:
@@ -172,7 +174,8 @@ func TestBoardsWithOneMemory(t *testing.T) {
 	}
 }
 
-// possible checks that a panel shows no impossible value for a node.
+// possible checks the values that a panel shows for a node. None may be infinite or not a number, negative unless it is
+// drawn below the axis, or above 100 %.
 func (w *world) possible(t *testing.T, file, node string, p panel) {
 	t.Helper()
 	most, bounded := map[string]float64{"percentunit": 1, "percent": 100}[p.FieldConfig.Defaults.Unit]

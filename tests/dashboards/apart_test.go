@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// passing returns a function that assigns owners to devices. All owners are replaced when the given life is over. Two
-// pods share GPU 1, and every other GPU and instance has one pod. A batch job runs inside the pod of GPU 0.
+// passing returns a function that assigns owners to devices. After each life, new owners replace all of them. Two pods
+// share GPU 1, and every other GPU and instance has one pod. A batch job runs inside the pod of GPU 0.
 func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	return func(t *gpu.Topology) *gpu.Owners {
 		generation := time.Now().Unix() / int64(life/time.Second)
@@ -45,7 +45,7 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	}
 }
 
-// busy is a machine whose pods are replaced after the given life. It has XIDs every four minutes.
+// busy returns a machine whose pods are replaced after the given life. Three of its GPUs have XIDs every four minutes.
 func busy(t *testing.T, minutes int, life time.Duration) machine {
 	var faults strings.Builder
 	for at := 3; at < minutes; at += 4 {
@@ -56,7 +56,7 @@ func busy(t *testing.T, minutes int, life time.Duration) machine {
 		tenants: passing(life)}
 }
 
-// both simulates machines twice: with owner labels on device series, and with owners in series of their own.
+// both plays machines twice: first with owner labels on device series, then with --owner-labels=info.
 func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *world) {
 	on = play(t, length, machines...)
 	for i := range machines {
@@ -65,7 +65,8 @@ func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *w
 	return on, play(t, length, machines...)
 }
 
-// ofDevices returns the series of devices. Series of owners have names of their own.
+// ofDevices returns the labels of each device series. Their names begin with DCGM_; those of series about owners do
+// not.
 func (w *world) ofDevices() (all []labels.Labels) {
 	for _, s := range w.Series {
 		if strings.HasPrefix(s.Metric.Get("__name__"), "DCGM_") {
@@ -75,8 +76,9 @@ func (w *world) ofDevices() (all []labels.Labels) {
 	return all
 }
 
-// With --owner-labels=info, a thousand pods create no device series, and no device series names an owner. Queries about
-// XIDs have the same results as with owner labels on device series.
+// TestPodsComeAndGoApart replaces the pods every minute. With --owner-labels=info, the number of device series must not
+// grow, and no device series may name an owner. Queries about XIDs must have the same results as with owner labels on
+// device series.
 func TestPodsComeAndGoApart(t *testing.T) {
 	const minutes = 80
 	few, fewApart := both(t, 20*time.Minute, busy(t, minutes, time.Minute))
@@ -113,7 +115,8 @@ func TestPodsComeAndGoApart(t *testing.T) {
 
 var promQL = regexp.MustCompile("(?s)```promql\n(.*?)```")
 
-// questions returns every shipped query by its location. It records the series of the recording rules first.
+// questions returns the queries of the dashboards, the documentation and the rules by their location. It also records
+// the series of the recording rules in the world.
 func (w *world) questions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -153,8 +156,8 @@ func (w *world) questions(t *testing.T) map[string]string {
 	return all
 }
 
-// withStaleMarkers returns the points of a recorded series. It adds the marker that Prometheus writes when the series
-// disappears.
+// withStaleMarkers returns the points of a recorded series. If no point follows a point one scrape interval later, it
+// adds the marker that Prometheus writes when a series disappears.
 func withStaleMarkers(points []promql.FPoint, end time.Time) []promql.FPoint {
 	step := scrapeInterval.Milliseconds()
 	var out []promql.FPoint
@@ -174,8 +177,8 @@ func withStaleMarkers(points []promql.FPoint, end time.Time) []promql.FPoint {
 // ofPages matches queries about the size of pages, which depends on --owner-labels.
 var ofPages = regexp.MustCompile("scrape_samples_scraped")
 
-// agrees runs the queries whose text matches the expression which in both worlds, except queries about the size of
-// pages. The results must be equal. It returns the number of results that are not empty.
+// agrees runs queries in both worlds and checks that the results are equal. It runs those that match the regular
+// expression, except queries about the size of pages. It returns the number of queries with a result.
 func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answered int) {
 	t.Helper()
 	other.questions(t)
@@ -192,7 +195,8 @@ func (w *world) agrees(t *testing.T, other *world, which *regexp.Regexp) (answer
 	return answered
 }
 
-// The answers of all panels, rules, alerts and documented queries are the same with --owner-labels=info.
+// TestOwnersApartGiveTheSameAnswers checks that all panels, rules, alerts and documented queries have the same results
+// with --owner-labels=info.
 func TestOwnersApartGiveTheSameAnswers(t *testing.T) {
 	const length = 30
 	dishonored := busy(t, length, 24*time.Hour)

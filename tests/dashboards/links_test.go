@@ -49,8 +49,8 @@ func (p panel) properties(t *testing.T, id string) map[string]json.RawMessage {
 
 var linked = regexp.MustCompile(`var-([a-z]+)=\$\{__data\.fields\["([^"]+)"\]`)
 
-// Links from table cells to other dashboards set variables of that dashboard from columns of their row. They also pass
-// on the time, the data source and the cluster.
+// TestLinksCarryVariables checks the links from table cells to other dashboards. A link must set variables of its
+// target from columns of the row. It must also pass on the time, the data source and the cluster.
 func TestLinksCarryVariables(t *testing.T) {
 	all := dashboards(t)
 	variables := map[string][]string{}
@@ -99,11 +99,11 @@ func TestLinksCarryVariables(t *testing.T) {
 	}
 }
 
-// runbooks is the URL of the runbooks, to which dashboards link.
+// runbooks is the URL of the runbooks. Links to them need no variables.
 const runbooks = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md"
 
-// A node that is down, or whose exporter has no data, is counted and listed with its name and the reason. A healthy
-// node is not.
+// TestNodesWithoutData plays a healthy node, a node whose exporter has no data, and a node that is down. The fleet
+// dashboard must count the last two, and list each with its name and the reason.
 func TestNodesWithoutData(t *testing.T) {
 	file := shipped(t, "health")
 	w := play(t, 30*time.Minute,

@@ -30,7 +30,7 @@ type machine struct {
 	trailer    string // appended to each page
 	// reports owners that replace those of the node; nil keeps those of the node
 	tenants func(*gpu.Topology) *gpu.Owners
-	apart   bool
+	apart   bool // serves owners in series of their own (--owner-labels=info)
 	// pod of the exporter if the scrape does not honor labels; otherwise empty
 	pod string
 }
@@ -42,7 +42,7 @@ func (m *machine) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, er
 	return m.tenants(t), nil
 }
 
-// world is what Prometheus has scraped from machines, with its query engine.
+// world holds what Prometheus has scraped from machines. It answers queries.
 type world struct {
 	*prom.Storage
 	begin, end time.Time
@@ -117,7 +117,7 @@ func (w *world) take(t *testing.T, host, pod string, page []byte, at time.Time) 
 	w.Stale(at, func(metric labels.Labels) bool { return metric.Get("instance") == host })
 }
 
-// query returns the answer to a query, keyed by the given labels of its series.
+// query returns the values of the results of a query, keyed by the given labels.
 func (w *world) query(t *testing.T, query string, at time.Time, by ...string) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}
@@ -135,7 +135,7 @@ func (w *world) query(t *testing.T, query string, at time.Time, by ...string) ma
 	return found
 }
 
-// over returns the answer to a range query over the whole simulation.
+// over returns the result of a range query over the whole simulation.
 func (w *world) over(t *testing.T, query string, step time.Duration) promql.Matrix {
 	t.Helper()
 	return w.Matrix(t, query, w.begin, w.end, step)

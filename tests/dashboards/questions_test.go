@@ -42,8 +42,8 @@ func total(m map[string]float64) (sum float64) {
 	return sum
 }
 
-// The documented queries are evaluated over four hours instead of a day. Usage by pods and unattributed usage add up to
-// that of the devices.
+// TestQuestions evaluates the documented queries over four hours instead of a day. The values of pods and the
+// unattributed values must add up to those of the devices.
 func TestQuestions(t *testing.T) {
 	text := folder.Read(t, root, "docs", "attribution.md")
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
@@ -68,8 +68,8 @@ func TestQuestions(t *testing.T) {
 		"serving":   second * instance * half,
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
-	// Energy adds up, except at the edges of the range, which Prometheus extrapolates. The active energy of a
-	// time-sliced instance belongs to no known pod, so it is missing from the sum of GPU 3.
+	// Energy adds up, except at the edges of the range, which Prometheus extrapolates. On GPU 3, the active energy of
+	// the time-sliced instance is not attributed to any pod, and is missing from the sum.
 	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
 	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
 		sums[key] += v
@@ -90,7 +90,7 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 
-	// instances count, and the GPU that they partition does not
+	// for a partitioned GPU, the memory of its instances is counted
 	rest := at(`sum(avg_over_time(dcgm_gpu_unattributed_memory_used_bytes[1d]))`)
 	near(t, "memory", at(`sum(avg_over_time(DCGM_FI_DEV_FB_USED[1d])) * 1024 * 1024`),
 		map[string]float64{"": total(at(memory, "namespace")) + total(rest)}, 1e-3)
@@ -102,13 +102,13 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("idle pods = %q, want jupyter-b but not pretrain-0, embed-0 and jupyter-c", got)
 	}
 
-	// look two minutes after the XID, and again an hour later
+	// query two minutes after the XID, and again an hour later
 	then := d.begin.Add(3*time.Hour + 2*time.Minute)
 	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
 	near(t, "pods on the GPUs at the time of the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
-	// The utilization of pods and the unattributed utilization add up to that of the device. Its samples are
+	// The utilization of pods and the unattributed utilization add up to that of the device. The device's samples are
 	// instantaneous, so the averages differ slightly.
 	key := []string{"UUID", "GPU_I_ID"}
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, key...)

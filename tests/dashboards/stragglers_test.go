@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// busyDevices returns a world in which an owner's devices have the given constant utilizations.
+// busyDevices returns a world in which the owner's devices have the given utilizations for an hour.
 func busyDevices(owner labels.Labels, utilization ...float64) *world {
 	w := &world{Storage: prom.NewStorage(), begin: time.Unix(1_000_000_000, 0)}
 	w.end = w.begin.Add(time.Hour)
@@ -39,7 +39,7 @@ func busyDevices(owner labels.Labels, utilization ...float64) *world {
 	return w
 }
 
-// The dashboards list exactly the GPUs for which GPUStraggler fires.
+// TestStragglersAreThoseOfTheAlert checks that the dashboards list the same GPUs for which GPUStraggler fires.
 func TestStragglersAreThoseOfTheAlert(t *testing.T) {
 	pod := labels.FromStrings("namespace", "ns", "pod", "train-0", "container", "main")
 	job := labels.FromStrings("hpc_job", "4711")

@@ -29,14 +29,14 @@ var bases = map[gpu.Unit]measure{
 	catalog.Celsius:            {"celsius", 1}, catalog.Seconds: {"seconds", 1},
 }
 
-// grafanas maps units to the units in which Grafana displays them.
+// grafanas maps each unit to the names of the Grafana units that may display it.
 var grafanas = map[string][]string{
 	"hertz": {"hertz"}, "joules": {"joule"}, "watts": {"watt"}, "ratio": {"percentunit"},
 	"seconds/s": {"percentunit", "none"}, "bytes": {"bytes"}, "bytes/s": {"Bps"},
 	"celsius": {"celsius"}, "seconds": {"s"}, "": {"none"}, "/s": {"cps"}, "any": {"none"},
 }
 
-// measureOf derives the unit of an expression from the catalog.
+// measureOf derives the unit of an expression from the catalog, from the names of families, and from its functions.
 func measureOf(t *testing.T, e parser.Expr) measure {
 	t.Helper()
 	switch e := e.(type) {
@@ -172,7 +172,7 @@ func TestUnitsAreTheCatalogs(t *testing.T) {
 	}
 }
 
-// promisedUnit returns the unit in the name of a family.
+// promisedUnit returns the unit at the end of a family's name, or "" if there is none.
 func promisedUnit(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), "_total")
 	for _, unit := range []gpu.Unit{catalog.Seconds, catalog.Bytes, catalog.Joules, catalog.Ratio} {

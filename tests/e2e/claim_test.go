@@ -36,7 +36,7 @@ type driver struct {
 	report func(format string, args ...any)
 
 	mu        sync.Mutex
-	published bool // whether the slice should exist: a starting kubelet deletes the slices of its node
+	published bool // whether run keeps the slice in existence: a starting kubelet deletes the slices of its node
 }
 
 // run publishes the slice repeatedly while it should exist, as real drivers do, until ctx is done.
@@ -123,8 +123,8 @@ func (d *driver) NodeUnprepareResources(_ context.Context,
 	return out, nil
 }
 
-// classes returns the device classes of NVIDIA's driver, and one for a device that several claims share (consumable
-// capacity).
+// classes returns the device classes of NVIDIA's driver, and the class "part" for a device that several claims share
+// (consumable capacity).
 func classes() string {
 	all := ""
 	for _, kind := range []string{"gpu", "mig", "part"} {

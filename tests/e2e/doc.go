@@ -5,5 +5,5 @@
 // exporter reads the same node. Pods, allocations, the PodResources socket and the kubelet's restarts are real.
 //
 // The tests have the build tag e2e and need root. `make test` does not run them. They use the same node, so they run
-// one after another, and each deletes its pods.
+// one after another. Each test deletes the pods that it created.
 package e2e

@@ -65,7 +65,8 @@ func containerfiles() (string, error) {
 	return "", fmt.Errorf("buildah has no image of commit %s: run make image", commit)
 }
 
-// If an image was built from deployment/docker, the node has that image. It has a revision label.
+// TestNodeUsesBuiltImage checks that an image built from deployment/docker, if there is one, is on the node. The image
+// has a revision label, and the one that the tests make themselves does not.
 func TestNodeUsesBuiltImage(t *testing.T) {
 	n := theNode(t)
 	if _, err := containerfiles(); err != nil {
@@ -95,8 +96,8 @@ func (n *node) ctr(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// image loads an image of the exporter into the node. If none was built from deployment/docker, it makes one with the
-// same files and a static program.
+// image loads an image of the exporter into the node. If none was built from deployment/docker, it makes one from a
+// static program and the shipped counters files.
 func (n *node) image(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(n.state, "exporter.tar")

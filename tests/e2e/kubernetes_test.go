@@ -46,8 +46,8 @@ func offer(t *testing.T, n *node) {
 	}
 }
 
-// pod returns the manifest of the pod "NAMESPACE/NAME" with two containers. The container "main" requests n of a
-// resource, and the other one requests none.
+// pod returns the manifest of the pod "NAMESPACE/NAME" with two containers. The container "main" requests n of the
+// resource. The container "beside" requests no device.
 func pod(name, resource string, n int) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -165,7 +165,7 @@ func TestOwnersOfDevices(t *testing.T) {
 		t.Errorf("owners after the pod is gone (-want +got):\n%s", d)
 	}
 
-	// other pods get its GPUs, and one of them has the same name
+	// two new pods get the GPUs of the deleted pod, and one of them has its name
 	n.run(t, pod("web/next", "nvidia.com/gpu", 1)+pod("ml/train", "nvidia.com/gpu", 1), "web/next", "ml/train")
 	e.until("one GPU for each new pod", func(p page) bool {
 		owners := []string{p.owners()["0"], p.owners()["1"]}
@@ -203,7 +203,7 @@ func TestKubeletRestarts(t *testing.T) {
 	start()
 	e.showing(want, truthful)
 
-	// The plugin has registered again: the node allocates devices again.
+	// the plugin has registered again, so the node allocates devices again
 	n.run(t, pod("web/c", shares, 1), "web/c")
 	e.until("a third pod on the shared GPU", func(p page) bool {
 		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
@@ -281,8 +281,8 @@ spec:
 `, namespace, name)
 }
 
-// TestPodUIDsFromLogFolders checks pod_uid, which the exporter takes from the names of pod log folders. It must be the
-// UID in the API server.
+// TestPodUIDsFromLogFolders checks the label pod_uid. The exporter reads the UIDs from the names of pod log folders,
+// and they must match those in the API server.
 func TestPodUIDsFromLogFolders(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)

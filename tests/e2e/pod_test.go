@@ -53,13 +53,13 @@ func (n *node) kustomize(t *testing.T, components ...string) string {
 }
 
 // exporterPod returns the manifests of deployment/kubernetes, with the component for pod labels. They are changed to
-// read the simulated node.
+// read the simulated node. exporterPod applies the Namespace itself and leaves it out.
 func (n *node) exporterPod(t *testing.T) string {
 	t.Helper()
 	var rest []string
 	for doc := range strings.SplitSeq(n.kustomize(t, "pod-labels"), "\n---\n") {
 		if strings.Contains(doc, "\nkind: Namespace\n") {
-			n.must(t, doc, "apply", "-f", "-") // the namespace is kept: see theNode
+			n.must(t, doc, "apply", "-f", "-") // the namespace is not deleted after the test: see theNode
 			continue
 		}
 		rest = append(rest, doc)
@@ -78,8 +78,8 @@ func (n *node) label(t *testing.T, key, value string) {
 	t.Cleanup(func() { n.must(t, "", "label", "node", nodeName, key+"-") })
 }
 
-// TestExporterPod deploys the exporter as a pod, as documented in deployment/ and docs/. The node shares GPUs with MPS,
-// and the API server restarts.
+// TestExporterPod deploys the exporter as a pod, as documented in deployment/ and docs/. It checks owners on a node
+// that shares GPUs with MPS, and the labels of pods while the API server is down and after it returns.
 func TestExporterPod(t *testing.T) {
 	n := theNode(t)
 	n.image(t)
@@ -197,7 +197,7 @@ func once(name, resource string) string {
 	return strings.Replace(pod(name, resource, 1), "spec:\n", "spec:\n  restartPolicy: Never\n", 1)
 }
 
-// deviceOf returns a device of the owner, or "" if it has none.
+// deviceOf returns a device of the owner, or "" if the owner has none.
 func deviceOf(p page, owner string) string {
 	for device, o := range p.owners() {
 		if o == owner {
@@ -240,9 +240,9 @@ func TestPodsStartAndComplete(t *testing.T) {
 	}
 }
 
-// onThisNode changes manifests so that this node can run them. Resources of software that is not installed are left
-// out. Pods use the host network and the node address of the API server, because the node has no pod network and no
-// cluster services. change may edit a DaemonSet.
+// onThisNode changes manifests so that this node can run them. It leaves out resources of software that is not
+// installed. DaemonSets use the host network and the address of the API server on this node, because the node has no
+// pod network and no cluster services. change may edit a DaemonSet.
 func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) string {
 	t.Helper()
 	var out []string
@@ -272,8 +272,8 @@ func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) st
 	return strings.Join(out, "\n---\n")
 }
 
-// applied applies manifests until the test ends. It then waits until the pods are gone, because those of the next test
-// listen on the same port.
+// applied applies manifests, and deletes their objects when the test ends. It then waits until port 9400 is closed,
+// because pods of the next test listen on it.
 func (n *node) applied(t *testing.T, manifests string) {
 	t.Helper()
 	n.must(t, manifests, "apply", "-f", "-")

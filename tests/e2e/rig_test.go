@@ -43,7 +43,7 @@ func theNode(t *testing.T) *node {
 	if n.programs == "" || n.state == "" {
 		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: run tests/e2e/run.sh")
 	}
-	// the namespaces are kept for the next test: the API server takes many seconds to delete one
+	// the namespaces are kept for the next test, because the API server takes many seconds to delete one
 	manifest := ""
 	for _, name := range []string{"ml", "web", "lab", "gpu-monitoring"} {
 		manifest += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
@@ -57,8 +57,8 @@ func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
-// stop stops a program of the node ("kubelet", "apiserver"), and returns a function that starts it again. A marker file
-// keeps the node's supervisor from restarting it.
+// stop stops a program of the node ("kubelet", "apiserver"), and returns a function that starts it again. The node's
+// supervisor stops the program while a marker file exists.
 func (n *node) stop(t *testing.T, program string) (start func()) {
 	t.Helper()
 	stopped := filepath.Join(n.state, program+".stopped")
@@ -74,7 +74,8 @@ func (n *node) stop(t *testing.T, program string) (start func()) {
 	return start
 }
 
-// kubectl runs kubectl as administrator and returns its output. If kubectl fails, that is its standard error.
+// kubectl runs kubectl as administrator and returns its output. If kubectl fails, it returns the standard error
+// instead.
 func (n *node) kubectl(input string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(n.programs, "kubectl"),
 		append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
@@ -157,8 +158,8 @@ type exporter struct {
 	url string
 }
 
-// export runs an exporter of the simulated node until the test ends. The exporter queries the kubelet twice a second,
-// and the API server if kubeconfig is not empty.
+// export runs an exporter of the simulated node until the test ends. By default, it queries the kubelet twice a second.
+// It queries the API server only if kubeconfig is not empty.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
 	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}

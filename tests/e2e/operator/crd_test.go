@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestStaleCRD removes a field from the ClusterPolicy's CRD, as if Helm had not updated it.
+// TestStaleCRD removes a field from the ClusterPolicy's CRD, as if Helm had not updated it. verify must report crd-stale,
+// and so must preflight if the chart does not update CRDs.
 func TestStaleCRD(t *testing.T) {
 	program := build(t)
 	s := start(t)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// gather imitates the operator's must-gather script, and returns the folder. The file names and kubectl commands are
-// those of hack/must-gather.sh in v26.7.0. There are no logs, because no container runs.
+// gather writes a folder like the operator's must-gather script, and returns its path. The file names and kubectl
+// commands are those of hack/must-gather.sh in v26.7.0. The folder has no logs, because no container runs.
 func (s *server) gather(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()

@@ -16,7 +16,8 @@ import (
 )
 
 // TestMIGChange runs gpuop mig apply --apply, and then gpuop verify --wait --node. The test acts as the MIG manager:
-// after gpuop has set the label, the operands stop and return.
+// after gpuop has set the label, the operands stop and start again. gpuop must fail if the manager reports success but
+// the node offers no instances.
 func TestMIGChange(t *testing.T) {
 	program := build(t)
 	s := start(t)

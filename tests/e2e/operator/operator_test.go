@@ -92,10 +92,11 @@ func (s *server) judge(t *testing.T, program string, st *state, command string) 
 	}
 }
 
-// gathered is the key of the findings of verify for a gathered folder, if they differ from those for the cluster.
+// gathered is the key of a state's expected findings for a gathered folder. A state without it expects those of verify.
 const gathered = "gathered"
 
-// A must-gather folder yields the same findings as the cluster, except for what the script does not collect.
+// TestGathered checks that verify has the same findings for a must-gather folder as for the cluster, unless the state
+// lists other ones. Findings about data that the script does not collect are ignored.
 func TestGathered(t *testing.T) {
 	program := build(t)
 	s := start(t)
@@ -105,7 +106,7 @@ func TestGathered(t *testing.T) {
 			st := load(t, name)
 			s.enter(t, st)
 			answer := s.gpuop(t, program, administrator, "verify", "--from", s.gather(t), "-o", "json")
-			// ignore findings about what the script does not collect
+			// "unread" and "prediction" are about data that the script does not collect
 			got := wrong(slices.DeleteFunc(answer.findings(t), func(f finding) bool {
 				return f.ID == "unread" || f.ID == "prediction"
 			}))
@@ -131,7 +132,7 @@ func (r run) findings(t *testing.T) []finding {
 	return tree.Findings
 }
 
-// wrong lists the findings that are errors or warnings.
+// wrong lists the errors and warnings as "severity node subject", sorted and without duplicates.
 func wrong(findings []finding) []string {
 	all := []string{}
 	for _, v := range findings {

@@ -25,7 +25,7 @@ import (
 // namespace is the operator's namespace.
 const namespace = "gpu-operator"
 
-// version is the release of the chart. crds is the folder of its CustomResourceDefinitions.
+// version is the chart's release. crds is the folder of that release's CustomResourceDefinitions.
 const (
 	version = "v26.7.0"
 	crds    = "data/upstream/gpu-operator-v26.7.0/crds"
@@ -65,7 +65,7 @@ func (p place) path(namespace, name string) string {
 	return path
 }
 
-// install creates what every state needs: the namespaces and NVIDIA's CRDs.
+// install creates the namespaces and NVIDIA's CRDs, which every state needs. It waits until the CRDs are served.
 func (s *server) install(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{namespace, "ml"} {
@@ -86,7 +86,8 @@ func (s *server) install(t *testing.T) {
 	}
 }
 
-// enter creates the objects of a state, and deletes them when the test ends.
+// enter creates the objects of a state and waits until the pods run. If the state has a base, it installs the chart
+// first. When the test ends, it deletes all of this.
 func (s *server) enter(t *testing.T, st *state) {
 	t.Helper()
 	t.Cleanup(func() { s.clear(t) })
@@ -137,7 +138,7 @@ func (s *server) create(t *testing.T, st *state, o object, owner string) object 
 	var made object
 	var refused *refusal
 	switch installed, err := s.try(http.MethodGet, path, nil); {
-	case err == nil: // the object is the chart's, with an edit; the edit must have its own time
+	case err == nil: // the chart has installed the object: date it an hour back, so that the edit is later
 		var before object
 		if err := json.Unmarshal(installed, &before); err != nil {
 			t.Fatal(err)
@@ -182,7 +183,7 @@ func (s *server) chart(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if into != nil { // the subchart is already rendered
+		if into != nil { // the rendered objects include those of the subchart
 			if err := yaml.Unmarshal(data, into); err != nil {
 				t.Fatal(err)
 			}
@@ -224,9 +225,8 @@ func (s *server) helm(t *testing.T, args ...string) {
 	}
 }
 
-// writtenBefore changes the managedFields of an object so that it seems to have been written some time ago. When an
-// object is created, the API server sets the time. In an update that also changes something else, it accepts the given
-// time.
+// writtenBefore changes managedFields so that the object seems to have been written some time ago. The API server
+// accepts such times only in an update that also changes something else, so writtenBefore sets an annotation too.
 func writtenBefore(o object, ago time.Duration) {
 	metadata := o["metadata"].(map[string]any)
 	metadata["annotations"] = merged(metadata["annotations"], map[string]any{"e2e/written-before": ago.String()})
@@ -276,7 +276,7 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
 		available, _ := set.at("status", "numberReady").(float64)
-		// a pod may have been created after the list was read
+		// the numbers differ if a pod was created after the pods were listed
 		if observed == 0 || current != desired || listed[set.text("metadata", "name")] != int(desired) ||
 			int(available) != ready[set.text("metadata", "name")] {
 			return fmt.Errorf("%s: %v", set.key(), set["status"])
@@ -379,7 +379,7 @@ func (s *server) installed(t *testing.T) bool {
 	return len(all.Items) > 0
 }
 
-// clear uninstalls the chart and deletes all objects that a state may contain.
+// clear uninstalls the chart and deletes all objects that a state may contain. It keeps the API server's own objects.
 func (s *server) clear(t *testing.T) {
 	t.Helper()
 	if s.installed(t) {

@@ -34,7 +34,7 @@ type server struct {
 	client      http.Client
 }
 
-// These are the users of the server. A state defines what each may do, except for the administrator.
+// These are the users who run gpuop. The administrator may do everything, and a state defines what the reader may do.
 const (
 	administrator = "admin"
 	reader        = "reader"

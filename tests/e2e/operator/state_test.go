@@ -44,8 +44,8 @@ type state struct {
 	name string
 	// About describes the cluster, and From names the sources of its facts.
 	About, From string
-	// Base means that the objects of base.yaml and of the chart exist. Without it, the cluster has only the objects of
-	// the file.
+	// Base means that the cluster also has the objects of base.yaml and of the chart. Otherwise, it has only the
+	// objects of the state's file.
 	Base bool
 	// Pods lists the pods of DaemonSets that are not running and ready.
 	Pods []podState
@@ -67,8 +67,8 @@ type state struct {
 // A podState is the status that a kubelet reports for the pod of a DaemonSet on a node.
 type podState struct {
 	DaemonSet, Node string
-	// Container waits for Reason, with Message. If Reason is empty, it runs but is not ready. Init means that it is an
-	// init container.
+	// Container is not ready: it waits, for Reason and with Message, or runs if Reason is empty. Init means that it is
+	// an init container.
 	Container, Reason, Message string
 	Init                       bool
 	Restarts                   int
@@ -150,7 +150,7 @@ func parse(t *testing.T, path string, data []byte) []object {
 	}
 }
 
-// stateNames returns the names of the states in the order of their files, without "base".
+// stateNames returns the names of the files in states, sorted and without "base".
 func stateNames(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -51,12 +51,12 @@ func TestFirstInstallation(t *testing.T) {
 			rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
 	})
 
-	// the state "healthy" replaces the installation by Helm and the operator
+	// instead of installing the chart and running the operator, create the objects of the state "healthy"
 	st := load(t, "healthy")
 	s.enter(t, st)
 	compare(t, nil, rows(0, "verify"))
 
-	// apply the ConfigMap, and the ClusterPolicy's reference to it
+	// create the ConfigMap, and refer to it in the ClusterPolicy
 	const manifest = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: device-plugin-config, namespace: gpu-operator}
@@ -71,8 +71,8 @@ data:
 `
 	sharing := file("sharing.yaml", manifest)
 	gpuop(0, "lint", sharing)
-	// Kubernetes dates objects in whole seconds. A change in the second in which the plugin started may precede its
-	// start.
+	// Kubernetes records times in whole seconds. A change in the second in which the plugin started could seem older
+	// than the plugin's start.
 	started := time.Now().Unix()
 	eventually(t, "the next second to begin", func() error {
 		if time.Now().Unix() == started {

@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is a Kubernetes object, or a part of one, in JSON.
+// object is a Kubernetes object, or a part of one, as decoded from JSON.
 type object = map[string]any
 
-// Fleet serves a cluster of n nodes. It is made from recorded files of kubectl get -o yaml in folder: the node gpu-1
-// and all its pods are repeated as node-00000 to node-(n-1).
+// Fleet serves a cluster of n nodes. It reads recorded files of kubectl get -o yaml in folder. The node gpu-1 and all
+// its pods are repeated as node-00000 to node-(n-1). Other nodes and their pods are left out.
 //
 // Objects are padded to realistic sizes. A node has about 20 KiB, with NFD's labels and a list of images. A pod has 7
 // KiB. Each node has five additional pods, two of which request GPUs. Objects of other kinds are served as recorded.
@@ -185,7 +185,7 @@ func fillNode(o object) object {
 	return o
 }
 
-// written returns the entry in managedFields of a manager that wrote the fields.
+// written returns a managedFields entry which says that the manager wrote the fields.
 func written(manager string, fields object) object {
 	return object{
 		"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields,

@@ -87,7 +87,7 @@ func (s *Server) Add(t testing.TB, path string, objects ...any) *Server {
 	return s.Generate(path, len(all), func(i int) []byte { return all[i] })
 }
 
-// Generate serves n objects at a path. item is called when an object is requested.
+// Generate serves n objects at a path. item returns the i-th object each time it is requested.
 func (s *Server) Generate(path string, n int, item func(i int) []byte) *Server {
 	if s.Items == nil {
 		s.Items, s.Count = map[string]func(int) []byte{}, map[string]int{}

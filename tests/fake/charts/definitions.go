@@ -138,7 +138,7 @@ func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (
 	return findings, true
 }
 
-// normalize converts YAML's number types to those of JSON, which the validators expect.
+// normalize converts the types of YAML values to those of JSON, which the validators expect.
 func normalize(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -4,7 +4,7 @@
 // Main is called by a package's TestMain. It builds the library with gcc and the headers of the go-dcgm module. Then it
 // runs the test binary again with LD_LIBRARY_PATH set, because go-dcgm loads the library by name. New gives a test an
 // Engine, which has a script and counters of calls and open handles. The library reads the script again whenever it
-// changes. Both are files, so that a program in another process can be tested in the same way.
+// changes. Script and counters are files, so that a program in another process can be tested in the same way.
 //
 // A script has one command on each line. If several lines match, the last one wins. TARGET is gpu:ID, instance:ID,
 // compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID, link:LINK or any:*. ID and LINK may be *. LINK is gpu:ID:INDEX
@@ -52,7 +52,7 @@
 //   - Watches of a detached GPU are removed. Its fields return -16 after it is attached again.
 //   - An embedded engine changes the working directory to DCGM_HOME_DIR.
 //   - Fields 83 and 84 are sampled at most every 30 s.
-//   - Health checks keep each XID of a GPU until the engine restarts. They warn while the counters of power and thermal
+//   - Health checks keep each XID of a GPU until the engine restarts. They warn if the counters of power and thermal
 //     violations (240 and 241) grew within the last minute.
 //
 // The counter cost.microseconds adds up the time that calls would take on a real engine: about 500 µs per GPU for a

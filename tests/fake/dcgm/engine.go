@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Environment variables of a process that loads the library.
+// Environment variables for a process that loads the library.
 const (
 	envLibrary  = "LD_LIBRARY_PATH"
 	envScript   = "FAKEDCGM_SCRIPT"
@@ -40,8 +40,8 @@ func Main(m *testing.M) int {
 	return 1
 }
 
-// environment returns the environment that a process needs to load the library. Script and counters are in a new
-// folder.
+// environment builds the library and returns the variables that a process needs to load it. The script and the counters
+// are in a new folder.
 func environment() ([]string, error) {
 	dir, err := Build()
 	if err != nil {
@@ -137,7 +137,7 @@ func (e *Engine) Add(lines ...string) {
 	e.Play(append(slices.Clone(e.lines), lines...)...)
 }
 
-// Remove removes all lines with the prefix from the script.
+// Remove removes all lines that begin with the prefix from the script.
 func (e *Engine) Remove(prefix string) {
 	e.t.Helper()
 	e.Play(slices.DeleteFunc(slices.Clone(e.lines), func(line string) bool {

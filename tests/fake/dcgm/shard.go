@@ -91,7 +91,7 @@ func runBatches(processes int) (int, error) {
 	return code, joinLogs(work, len(batches))
 }
 
-// runBatch runs some tests in a new process.
+// runBatch runs the named tests in a new process and returns its output. log is the path of the process's test log.
 func runBatch(names []string, log string) ([]byte, error) {
 	env, err := environment()
 	if err != nil {

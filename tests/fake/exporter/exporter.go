@@ -42,8 +42,8 @@ type Exporter struct {
 }
 
 // Start runs the exporter until the test ends. It waits at most patience until the exporter listens. The address is a
-// free loopback port unless p.Args has another. The environment is empty if p.Env is nil. Start replaces the outputs,
-// start time and version of p. If the test fails, the log is printed.
+// free loopback port unless p.Args has another. The environment is empty if p.Env is nil. Start replaces Out, Err,
+// Start, Version and Listening of p. If the test fails, the log is printed.
 func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

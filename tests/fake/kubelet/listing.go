@@ -33,8 +33,8 @@ func Device(resource, id string) *v1.ContainerDevices {
 	return &v1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}}
 }
 
-// Claiming returns a container with one device of a claim in the same namespace. share is empty unless the device is
-// shared by capacity.
+// Claiming returns a container that has one device through a claim. namespace and claim name the claim. share is empty
+// unless the device is shared by capacity.
 func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.ContainerResources {
 	r := &v1.ClaimResource{DriverName: driver, PoolName: pool, DeviceName: device}
 	if share != "" {
@@ -45,7 +45,7 @@ func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.Co
 	}}}
 }
 
-// Crowd returns n pods in two namespaces. Each has one container with the device that the function device returns.
+// Crowd returns n pods in two namespaces. Pod i has one container with the device device(i).
 func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources {
 	pods := make([]*v1.PodResources, n)
 	for i := range pods {
@@ -55,7 +55,8 @@ func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources
 	return pods
 }
 
-// Captures returns the recorded replies to List by file name. It skips the test if they are missing.
+// Captures returns the recorded replies to List by file name without suffix. It skips the test if the shared material
+// is missing.
 func Captures(t testing.TB) map[string]*v1.ListPodResourcesResponse {
 	t.Helper()
 	dir := material.Path(t, "data/podresources")

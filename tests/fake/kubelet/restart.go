@@ -14,7 +14,7 @@ import (
 )
 
 // Fills returns the replies of a kubelet that has just started. It learns about its pods one by one, in random order.
-// The first replies are empty, and the last one is complete. Each list is in random order.
+// The first replies list no pods; empty is their number. The last reply lists all pods. Each list is in random order.
 func Fills(random *rand.Rand, empty int, pods ...*v1.PodResources) []Reply {
 	var replies []Reply
 	for range empty {
@@ -41,12 +41,13 @@ type Moment struct {
 	At time.Duration // since the recording started
 	// Event is "kubelet ended", "kubelet started", or empty for a reply.
 	Event string
-	// Refused means that nothing answered. Otherwise Pods is the reply.
+	// Refused means that the call failed. Otherwise, if Event is empty, Pods is the reply.
 	Refused bool
 	Pods    []*v1.PodResources
 }
 
-// Timeline returns what a real kubelet did during a recorded restart. It ends the test if the recording is missing.
+// Timeline returns what a real kubelet did during a recorded restart. If the recording is missing, it skips the test or
+// fails it, like material.Path.
 func Timeline(t testing.TB, resource string) []Moment {
 	t.Helper()
 	const name = "data/podresources/kubelet-restart-timeline.jsonl"

@@ -92,7 +92,7 @@ func Start(t testing.TB, script ...Reply) *Server {
 	return s
 }
 
-// Born sets the age of the socket to that of a kubelet which started at the given time.
+// Born sets the modification time of the socket, as if the kubelet had started at that time.
 func (s *Server) Born(at time.Time) {
 	s.t.Helper()
 	if err := os.Chtimes(s.socket, at, at); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) Socket() string { return s.socket }
 // Lists returns the number of List calls.
 func (s *Server) Lists() int { return int(s.lists.Load()) }
 
-// Script sets the replies to the next List calls. The last reply is repeated.
+// Script sets the replies to the next List calls, one for each call. The last reply is repeated.
 func (s *Server) Script(replies ...Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ type mortalConn struct {
 }
 
 func (c *mortalConn) Write(p []byte) (int, error) {
-	// Smaller writes are settings, pings and acknowledgments.
+	// Smaller writes are settings, pings and acknowledgments. Larger ones have a response.
 	const answer = 64
 	if len(p) < answer {
 		return c.Conn.Write(p)

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-// Options are the options of the Loop and its derivers. Derivers in Options are replaced.
+// Options are the options of the Loop and its derivers. New replaces Settings.Derivers.
 type Options struct {
 	collector.Options
 	PodOf        accounting.PodOf
@@ -27,7 +27,7 @@ type Options struct {
 	OwnersOnInfo bool
 	Strict       bool      // strict compatibility mode: data as NVIDIA's exporter reports it
 	Booted       time.Time // when the machine booted
-	Start        time.Time // when the process started; zero means that older XIDs are counted too
+	Start        time.Time // when the process started; XIDs from before are not counted, and zero counts all
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -40,7 +40,7 @@ type Loop struct {
 	judge      verdict.Judge
 }
 
-// New returns a Loop. If there are attributors, the plan is extended for them.
+// New returns a Loop. If there are attributors, it adds to the plan the fields that accounting needs.
 func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf, facts: snapshot.Facts{AsReported: o.Strict, Booted: o.Booted},
@@ -55,7 +55,7 @@ func New(o Options) *Loop {
 	return l
 }
 
-// with returns s with the derivers and the plan that they need.
+// with returns s with the derivers, and with the plan that they need.
 func (l *Loop) with(s collector.Settings) collector.Settings {
 	s.Derivers = []snapshot.Deriver{&l.facts, l.events}
 	if len(s.Attributors) > 0 {

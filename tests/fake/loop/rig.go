@@ -95,7 +95,7 @@ func render(s *gpu.Snapshot) string {
 	return strings.Join(lines, "\n")
 }
 
-// Pages returns all pages except the one from before the first cycle.
+// Pages returns all pages except the first, which was published before the first cycle.
 func (r *Rig) Pages() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *Rig) series(prefix string) []string {
 	return withPrefix(all, prefix)
 }
 
-// Metric checks that the Loop has a series. If want ends with a space, the value is not compared.
+// Metric checks that the Loop has a series with this value. If want ends with a space, the value is not compared.
 func (r *Rig) Metric(want string) {
 	r.t.Helper()
 	if all := r.series(want); len(all) == 0 || all[0] != want && !strings.HasSuffix(want, " ") {

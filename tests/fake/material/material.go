@@ -20,7 +20,8 @@ const (
 const reason = "shared-material-absent"
 
 // Path returns the path of a file or folder in the shared material. name is relative to the folder shared next to the
-// repository and uses slashes. If it does not exist, Path skips the test, or fails it if REQUIRE_SHARED_MATERIAL is 1.
+// repository and uses slashes. If there is no such file, Path skips the test, or fails it if REQUIRE_SHARED_MATERIAL is
+// 1.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	path, err := find(name)
@@ -68,7 +69,7 @@ func find(name string) (string, error) {
 func absent(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err) // it exists but cannot be read
+		t.Fatal(err) // it exists but cannot be read, or the test runs outside the repository
 	}
 	if os.Getenv(require) == "1" {
 		t.Fatalf("%s is 1: %v", require, err)
@@ -76,7 +77,8 @@ func absent(t testing.TB, err error) {
 	Skip(t, reason, err)
 }
 
-// count appends a line in a single write, because several test binaries append to the same file.
+// count appends a line with the reason and the test. It writes it in one call, because several test binaries append to
+// the file.
 func count(path, reason, test string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

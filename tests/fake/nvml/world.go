@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// A World is a script, and the ledger of calls made while it runs.
+// A World holds the files of a fake library: the script that it runs, and the ledger in which it counts calls.
 type World struct {
 	dir string
 }
 
-// NewFor writes the script for the library in another process. That process needs the environment Env.
+// NewFor writes the script for the library in another process. The test must start that process with the environment
+// Env.
 func NewFor(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := &World{dir: t.TempDir()}
@@ -22,7 +23,7 @@ func NewFor(t testing.TB, script ...string) *World {
 	return w
 }
 
-// NewWorld runs the script for the library in this process until the test ends. Tests that use it cannot be parallel.
+// NewWorld runs the script for the library in this process until the test ends. Tests that call it cannot be parallel.
 func NewWorld(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := NewFor(t, script...)
@@ -60,7 +61,7 @@ const (
 	entrySize = nameSize + 8
 )
 
-// Ledger returns the counts. It is empty before the first nvmlInit.
+// Ledger returns the counts by name. It is empty before the first nvmlInit.
 func (w *World) Ledger(t testing.TB) map[string]uint64 {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.dir, "ledger"))

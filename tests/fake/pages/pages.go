@@ -42,7 +42,7 @@ type Run struct {
 }
 
 // Each calls see with each snapshot and its page until see returns false. The page is valid until see returns. If the
-// exporter exits because a driver call hangs, it is started again, as a supervisor would do. It must be called in a
+// exporter exits because a driver call hangs, Each starts it again, as a supervisor would do. Each must be called in a
 // synctest bubble.
 func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	t.Helper()

@@ -1,2 +1,2 @@
-// Package prom reads pages as a Prometheus server does, and finds promtool for tests.
+// Package prom parses pages and evaluates queries like a Prometheus server. It also finds promtool for tests.
 package prom

@@ -88,7 +88,7 @@ func (s *Storage) Matrix(t testing.TB, query string, begin, end time.Time, step 
 	return matrix
 }
 
-// Querier implements storage.Queryable. It ignores the time range.
+// Querier implements storage.Queryable. It ignores the time range, and selects series with all of their samples.
 func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints,
 		matchers ...*labels.Matcher) storage.SeriesSet {
@@ -103,7 +103,7 @@ func (s *Storage) Querier(int64, int64) (storage.Querier, error) {
 	}}, nil
 }
 
-// candidates returns the series with the metric name in matchers, or all series.
+// candidates returns the series with the metric name in matchers, or all series if matchers require no exact name.
 func (s *Storage) candidates(matchers []*labels.Matcher) []*promql.Series {
 	if len(s.named[""]) != len(s.Series) {
 		s.named = map[string][]*promql.Series{}

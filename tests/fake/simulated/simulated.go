@@ -1,4 +1,5 @@
-// Package simulated has helpers for tests of simulated nodes: a manual clock, and plans made of catalog fields.
+// Package simulated has helpers for tests of simulated nodes: a manual clock, fault scenarios, and plans made of
+// catalog fields.
 package simulated
 
 import (
@@ -29,13 +30,13 @@ func (c *Clock) Pass(d time.Duration) { c.t = c.t.Add(d) }
 // At sets the clock to a time after Epoch.
 func (c *Clock) At(d time.Duration) { c.t = Epoch.Add(d) }
 
-// Plan returns a plan of the fields with these IDs on every entity. Without IDs, it has all exportable fields of the
-// catalog.
+// Plan returns a plan of the exportable fields with these IDs on every entity. Without IDs, it has all exportable
+// fields of the catalog.
 func Plan(ids ...gpu.FieldID) *gpu.Plan {
 	return PlanOf(func(e catalog.Entry) bool { return ids == nil || slices.Contains(ids, e.ID) })
 }
 
-// PlanOf returns a plan of the fields for which include returns true, on every entity.
+// PlanOf returns a plan of the exportable fields for which include returns true, on every entity.
 func PlanOf(include func(catalog.Entry) bool) *gpu.Plan {
 	flex := gpu.Selector{Flex: true}
 	p := &gpu.Plan{Interval: 10 * time.Second, Devices: flex, Switches: flex, CPUs: flex}
