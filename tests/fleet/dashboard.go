@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// A query is a query of a dashboard with its variables filled in.
+// A query is a query of a dashboard, with the variables replaced in Expr.
 type query struct {
 	Expr    string
 	Instant bool
 
-	title    string // title of the panel, and the number of the query if the panel has several
-	recorded string // a query of recorded series with the same answer, or ""
+	title    string // title of the panel, followed by the query's position if the panel has several queries
+	recorded string // a query of recorded series that has the same answer, or ""
 }
 
 // all replaces the variables of a dashboard with the values that Grafana uses if all nodes are selected and the scrape

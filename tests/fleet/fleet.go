@@ -22,9 +22,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
-// mix is the repeated sequence of node models. All have eight GPUs. b200 has no partitioned GPUs. h100x8 has two, with
-// nine MIG instances together. demo has two, with eleven instances together, and a time-sliced GPU. On mig8x7, all GPUs
-// are partitioned, into 56 instances together.
+// mix is the repeated sequence of node models. All have eight GPUs. The number of MIG instances is 0 on b200, 9 on
+// h100x8, 11 on demo, and 56 on mig8x7. One GPU of demo is time-sliced.
 var mix = []string{"b200", "h100x8", "b200", "demo", "h100x8", "b200", "mig8x7", "b200", "h100x8", "demo"}
 
 // jobNodes is the number of consecutive nodes that run the same job.

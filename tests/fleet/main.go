@@ -67,7 +67,7 @@ func run(ctx context.Context) error {
 	return errors.Join(err, server.Close())
 }
 
-// progress prints a line about the progress to standard error.
+// progress prints a line with the time of day to standard error.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// config is the configuration of Prometheus. The %s are the address of the fleet and the rules file.
+// config is the configuration of Prometheus. The first %s is the address of the fleet, and the second one the path of
+// the rules file. The path is empty for the server without rules.
 const config = `global:
   scrape_interval: 30s
   evaluation_interval: 30s
@@ -32,7 +33,7 @@ const warmup = time.Minute
 
 // A measurement holds the results for one Prometheus and the nodes that it scraped.
 type measurement struct {
-	series, recorded  float64 // series in memory, and those that rules record
+	series, recorded  float64 // series in memory; series that the rules record
 	samples           float64 // per second
 	cpu, memory, peak float64 // CPU in seconds per second; memory at the end and its maximum, in bytes
 	log               float64 // bytes per sample in the write-ahead log
@@ -40,7 +41,7 @@ type measurement struct {
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds
 	rules             float64         // total duration of the latest evaluation of all rule groups, in seconds
 	missed            float64         // missed evaluations
-	ownCPU, ownMemory float64         // CPU and memory of this process, which runs all nodes
+	ownCPU, ownMemory float64         // CPU in seconds per second, and memory in bytes, of this process with all nodes
 	took              []time.Duration // duration of each dashboard query
 	instead           []time.Duration // duration of each query.recorded; 0 if it is empty or the server has no rules
 }
@@ -182,7 +183,8 @@ const (
 // failed is the duration of a query that failed.
 const failed = time.Duration(-1)
 
-// ask measures the queries, and reads the scrape statistics of Prometheus.
+// ask measures the queries. It also asks for the number of recorded series, and for the duration and the failures of
+// scrapes.
 func (m *measurement) ask(ctx context.Context, p *program, span time.Duration, queries []query, rules bool) error {
 	lost, err := p.ask(ctx,
 		`sum(count_over_time(up{job="dcgm-exporter"}[1h]) - sum_over_time(up{job="dcgm-exporter"}[1h]))`, 0)

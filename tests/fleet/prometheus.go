@@ -28,8 +28,8 @@ type program struct {
 	ends func() // stops the program and waits for it
 }
 
-// start starts a program that listens on the address passed to flags. It waits until a GET of the path ready succeeds.
-// The output goes to the file log.
+// start starts the program at path with the arguments that flags returns for a free loopback address. It waits until
+// the program answers a GET of the path ready. The output goes to the file log.
 func start(ctx context.Context, path, ready, log string, flags func(address string) []string) (*program, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // reserve a free port
 	if err != nil {
@@ -117,7 +117,7 @@ func sum(f *dto.MetricFamily) (v float64) {
 	return v
 }
 
-// ask returns the answer to a query: an instant query, or a range query if over is not zero.
+// ask runs an instant query. If over is not zero, it runs a range query that ends now and begins that much earlier.
 func (p *program) ask(ctx context.Context, query string, over time.Duration) (answer model.Value, err error) {
 	if now := time.Now(); over > 0 {
 		answer, _, err = p.QueryRange(ctx, query, v1.Range{Start: now.Add(-over), End: now, Step: interval})
@@ -130,7 +130,7 @@ func (p *program) ask(ctx context.Context, query string, over time.Duration) (an
 	return answer, err
 }
 
-// number returns the sum of the newest values of an answer.
+// number returns the sum of the newest values of all series of an answer.
 func number(answer model.Value) (sum float64) {
 	switch a := answer.(type) {
 	case model.Vector:
@@ -145,13 +145,13 @@ func number(answer model.Value) (sum float64) {
 	return sum
 }
 
-// block describes the two-hour block on disk that contains a Prometheus server's samples.
+// block describes the TSDB block that contains all samples of a Prometheus server.
 type block struct {
 	Stats         struct{ NumSamples, NumSeries float64 }
 	chunks, index float64 // in bytes
 }
 
-// block takes a snapshot and describes the block in it.
+// block takes a snapshot and describes its block. It is an error if the snapshot does not have exactly one block.
 func (p *program) block(ctx context.Context, data string) (*block, error) {
 	if _, err := p.Snapshot(ctx, false); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (p *program) block(ctx context.Context, data string) (*block, error) {
 	return b, json.Unmarshal(meta, b)
 }
 
-// length returns the total size of the files at a path and below.
+// length returns the size of a file, or the total size of the files below a folder.
 func length(path string) (n float64) {
 	_ = filepath.Walk(path, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && !info.IsDir() {

@@ -20,7 +20,7 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// TestPrometheusAcceptsSnippets checks that Prometheus' own parser accepts the documented scrape configurations.
+// TestPrometheusAcceptsSnippets checks that promtool accepts the documented configurations of Prometheus and vmagent.
 func TestPrometheusAcceptsSnippets(t *testing.T) {
 	promtool := prom.Promtool(t)
 	for _, name := range []string{

@@ -99,7 +99,7 @@ func TestNodeProblemDetector(t *testing.T) {
 			switch {
 			case code == 1:
 				unfit = append(unfit, rule.Condition)
-			case verdict == "unknown" && code == 2: // both conditions are Unknown
+			case verdict == "unknown" && code == 2: // node-problem-detector sets a condition to Unknown for the exit code 2
 			case code != 0 || verdict == "unknown":
 				t.Errorf("%q with verdict %s: exit code = %d, want 2 for the verdict unknown, "+
 					"and 0 or 1 for others; output:\n%s", args, verdict, code, out.String())

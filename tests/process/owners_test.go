@@ -201,7 +201,7 @@ func TestMIGMadeForAPod(t *testing.T) {
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
-	const job, whole, part, odd = "hpc_job", "2", "0.11", `job "x" \ 7` // neither device has a pod
+	const job, whole, part, odd = "hpc_job", "2", "0.11", `job "x" \ 7` // no pod holds GPU 2, or instance 11 of GPU 0
 	dir := filepath.Join(t.TempDir(), "jobs")
 	r := simulate(t, "a100-mig", nil, "--hpc-job-mapping-dir="+dir)
 	missing := func(p page) bool { return p.series("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }

@@ -17,7 +17,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
-// sampleLine and labelPair split a line of a page into family, labels and the text of the value.
+// sampleLine splits a line of a page into family, labels and the text of the value. labelPair matches one of the
+// labels.
 var (
 	sampleLine = regexp.MustCompile(`^(\w+)\{(.*)\} (\S+)$`)
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)

@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 				return hasPower(p) && p.value(accepted) == 1 && p.value("dcgm_exporter_config_hash") != hash
 			})
 
-			// the log says that changes of the unit's environment need a restart
+			// after a reload without changes, the log says what needs a restart
 			r.signal(syscall.SIGHUP)
 			r.wait("a log line that nothing changed", func() bool {
 				return strings.Contains(r.logged(), "Restart to apply changed flags or environment variables")

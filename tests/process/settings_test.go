@@ -64,8 +64,8 @@ func TestNVIDIAManifestsStart(t *testing.T) {
 	}
 }
 
-// inFolder returns the arguments and variables of a workload. Paths in its image and volumes are replaced by paths in a
-// folder of this machine.
+// inFolder writes the files of a workload and of the exporter's image to a folder of this machine. It returns the
+// arguments and variables of the workload, with paths in that folder.
 func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	t.Helper()
 	dir := t.TempDir()

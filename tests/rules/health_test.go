@@ -95,7 +95,7 @@ var healthCases = []struct {
 	name         string
 	engine       []string
 	node, faults string
-	boots        bool // the machine boots when the watch starts
+	boots        bool // the machine has just booted
 	noCheck      bool // the engine has no IMEX watch
 	findings     []string
 	alerts       []string

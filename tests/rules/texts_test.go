@@ -90,8 +90,8 @@ func TestTextsOfRecoveryActions(t *testing.T) {
 	}
 }
 
-// A counter of seconds can grow by slightly more than a second per second. Here it grows by 1.02. Alerts that print
-// its rate must print 100%, not 102%.
+// A counter of seconds can grow by slightly more than a second per second. Here it grows by 1.02 seconds. Alerts that
+// print its rate must print 100%, not 102%.
 func TestPercentagesStayBelow100(t *testing.T) {
 	s, at := prom.NewStorage(), time.Unix(0, 0)
 	for i := range 61 {

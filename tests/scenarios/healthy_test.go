@@ -42,7 +42,7 @@ var healthyWork = []struct{ name, node, faults string }{
 }
 
 // GPUs that do healthy work have the verdict ok on every page. HEALTHY_PAGES=1000000 selects the long run.
-// TestSimulatedFaultsFireAlerts in tests/rules checks that such work fires no alert.
+// TestSimulatedFaultsFireAlerts in tests/rules checks that healthy nodes and GPUs at their limits fire no alert.
 func TestHealthyWorkIsOK(t *testing.T) {
 	pages := 9_000
 	if text := os.Getenv("HEALTHY_PAGES"); text != "" {
