@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// These describe the node: eight time-sliced GPUs and 110 pods. Each pod has three replicas, with one process on each.
+// The node has eight time-sliced GPUs and 110 pods. Each pod has three replicas, with one process on each.
 const (
 	crowdGPUs     = 8
 	crowdPods     = 110

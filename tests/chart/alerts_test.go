@@ -40,7 +40,7 @@ func alertsOf(t *testing.T, r *rendering) map[string]monitoring.Rule {
 	return alerts
 }
 
-// With prometheusRule.enabled, the chart renders the rules in deployment/rules unchanged.
+// TestDefaultRulesAreTheShippedOnes checks that prometheusRule.enabled renders the rules in deployment/rules unchanged.
 func TestDefaultRulesAreTheShippedOnes(t *testing.T) {
 	got := rulesOf(t, mustRender(t, load(t), "prometheusRule: {enabled: true}"))
 	want := map[string]monitoring.RuleGroup{}

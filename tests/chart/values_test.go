@@ -96,9 +96,9 @@ func TestValues(t *testing.T) {
 			lacks: "name: compat-opencost"},
 		{values: "prometheusRule: {enabled: true, compat: [opencosts]}", refused: "/prometheusRule/compat/0"},
 
-		// The API server rejects a container that disallows privilege escalation and is privileged or has
-		// CAP_SYS_ADMIN. The chart disallows escalation by default. If the values make the container privileged, as
-		// those for GKE do, the chart leaves that setting out.
+		// The API server rejects allowPrivilegeEscalation: false in a container that is privileged or adds
+		// CAP_SYS_ADMIN by that name. The chart writes it by default, and leaves it out in these cases. Values for GKE,
+		// for example, set only privileged.
 		{values: "{}", has: []string{mayNot}},
 		{values: "securityContext: {privileged: true}", lacks: mayNot},
 		{values: "securityContext: {capabilities: {add: [CAP_SYS_ADMIN]}}", lacks: mayNot},
@@ -282,9 +282,9 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// TestReusedValues renders the chart without each of its values, and without all of them. This happens with "helm
-// upgrade --reuse-values": values of NVIDIA's chart lack whole sections, and those of older versions lack single keys.
-// The templates must use the chart's defaults for keys that they need.
+// TestReusedValues renders the chart once without each of its default values, and once without all of them. This
+// happens with "helm upgrade --reuse-values": values of NVIDIA's chart lack whole sections, and those of older versions
+// lack single keys. The templates must use the chart's defaults for keys that they need.
 func TestReusedValues(t *testing.T) {
 	want := mustRender(t, load(t), "").docs
 	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName",
@@ -327,8 +327,8 @@ func TestReusedValues(t *testing.T) {
 	}
 }
 
-// A counters file and a configuration are in the ConfigMap exactly as written, and end with a newline. A YAML block
-// scalar would lose the indentation of the first line.
+// TestFilesAsTheyAre checks that counters files and configurations are in ConfigMaps exactly as written. Only a missing
+// last newline is added. A YAML block scalar would lose the indentation of the first line.
 func TestFilesAsTheyAre(t *testing.T) {
 	c := load(t)
 	for _, content := range []string{

@@ -192,7 +192,8 @@ func (w *world) expected(t *testing.T, u *use) map[string]bool {
 }
 
 // addsUp reports whether the results add up to the values of the devices. If there is one result for each owner,
-// unattributed utilization is left out of both sums. If mean is true, the values are averages of the last five minutes.
+// unattributed utilization is left out of both sums. If mean is true, the expected value is the average of the last
+// five minutes.
 func (w *world) addsUp(t *testing.T, u *use, answers promql.Vector, plain *world, mean bool) bool {
 	of := u.AddsUp
 	if u.Per == "owner" {

@@ -368,7 +368,7 @@ func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
 	bad(ahead > time.Minute, "sample is %v in the future, want at most a minute", ahead)
 }
 
-// trailed is the set of trail samples that a session has returned, without their values.
+// trailed is the set of trail samples that the Reads of a session have returned, without their values.
 type trailed map[gpu.Sample]bool
 
 // checkTrails reports violations of the contract in the trails of b. Only fields with AllSamples may have trails. A

@@ -65,8 +65,8 @@ func both(t *testing.T, length time.Duration, machines ...machine) (on, apart *w
 	return on, play(t, length, machines...)
 }
 
-// ofDevices returns the labels of each device series. Their names begin with DCGM_; those of series about owners do
-// not.
+// ofDevices returns the labels of each device series. The names of device series begin with DCGM_, and those of series
+// about owners with dcgm_.
 func (w *world) ofDevices() (all []labels.Labels) {
 	for _, s := range w.Series {
 		if strings.HasPrefix(s.Metric.Get("__name__"), "DCGM_") {

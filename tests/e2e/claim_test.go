@@ -36,7 +36,7 @@ type driver struct {
 	report func(format string, args ...any)
 
 	mu        sync.Mutex
-	published bool // whether run keeps the slice in existence: a starting kubelet deletes the slices of its node
+	published bool // whether run publishes the slice; it does so again and again, because a starting kubelet deletes it
 }
 
 // run publishes the slice repeatedly while it should exist, as real drivers do, until ctx is done.

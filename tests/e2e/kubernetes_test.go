@@ -220,8 +220,8 @@ func checkOwners(t *testing.T, p page, want map[string]string) {
 	}
 }
 
-// If a kubelet with many pods restarts repeatedly, each page has the correct owners or none. A page never lists only
-// some of the four pods that share GPU 2.
+// TestKubeletRestartsOften restarts the kubelet of a node with many pods nine times. Each page must have the correct
+// owners or none. It must list all four pods that share GPU 2, or none of them.
 func TestKubeletRestartsOften(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)

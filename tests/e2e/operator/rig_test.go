@@ -31,11 +31,11 @@ const (
 	crds    = "data/upstream/gpu-operator-v26.7.0/crds"
 )
 
-// A place is the path at which the API server serves a kind.
+// A place says how the API server serves a kind.
 type place struct {
 	prefix, resource string
 	namespaced       bool
-	status           bool // has a status subresource
+	status           bool // create sets the status of such objects
 }
 
 // places lists the kinds that states may contain.
@@ -213,7 +213,7 @@ func (s *server) chart(t *testing.T) string {
 	return folder
 }
 
-// helm runs Helm in the namespace as administrator.
+// helm runs Helm in the operator's namespace as administrator.
 func (s *server) helm(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "helm"),

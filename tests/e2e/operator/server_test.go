@@ -147,7 +147,7 @@ func (s *server) run(t *testing.T, program string, args ...string) {
 	})
 }
 
-// eventually calls try until it returns no error. After patience it fails with the last error.
+// eventually calls try until it returns no error. After patience, the test ends with the last error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	if err := wait.Until(patience, try); err != nil {

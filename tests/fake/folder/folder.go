@@ -20,7 +20,7 @@ func Of(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// Write writes a file, and creates its folder if it does not exist.
+// Write writes a file, and creates its folder if necessary.
 func Write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

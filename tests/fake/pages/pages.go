@@ -36,9 +36,9 @@ type Run struct {
 	Interval   time.Duration        // 0 for the interval of the settings
 	Trailer    string               // appended after the exporter's own series, if these are enabled
 	Booted     time.Time            // when the machine booted
-	MaxBackoff time.Duration        // of the collector; 0 for its default
-	HangLimit  time.Duration        // of the collector; 0 for that of the settings
-	Registry   *prometheus.Registry // for the exporter's own series; nil for a new one
+	MaxBackoff time.Duration        // maximum backoff of the collector; 0 for the default
+	HangLimit  time.Duration        // hang limit of the collector; 0 for the one in the settings
+	Registry   *prometheus.Registry // registry of the exporter's own series; nil for a new one
 }
 
 // Each calls see with each snapshot and its page until see returns false. The page is valid until see returns. If the

@@ -1,4 +1,4 @@
-// Package wait polls in tests.
+// Package wait has a polling loop for tests.
 package wait
 
 import "time"
