@@ -74,7 +74,7 @@ func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	}
 }
 
-// session serves, and registers once. It returns when the kubelet deletes the socket or ctx is done.
+// session serves the plugin and registers it once. It returns when the kubelet deletes the socket or ctx is done.
 func (p *plugin) session(ctx context.Context, folder string) error {
 	socket := filepath.Join(folder, "e2e-"+filepath.Base(p.resource)+".sock")
 	server, err := serve(socket, func(s *grpc.Server) { deviceplugin.RegisterDevicePluginServer(s, p) })

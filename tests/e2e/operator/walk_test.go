@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. The steps are gpuop commands:
-// preflight, values, verify, sharing config, and verify again.
+// TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. It runs verify after each step,
+// and values gen, lint, preflight and node predict in between.
 func TestFirstInstallation(t *testing.T) {
 	program := build(t)
 	s := start(t)

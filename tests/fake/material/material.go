@@ -44,7 +44,7 @@ func Read(t testing.TB, name string) []byte {
 // errNoModule is returned if a test runs outside the repository.
 var errNoModule = errors.New("no go.mod in this folder or a parent")
 
-// find returns the path for a name. If it does not exist, the error wraps fs.ErrNotExist.
+// find returns the path for a name. If there is no such file or folder, the error wraps fs.ErrNotExist.
 func find(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
