@@ -41,7 +41,7 @@ func Read(t testing.TB, path string, into any) {
 	}
 }
 
-// Whole returns the folder of complete charts. It skips the test if there is none.
+// Whole returns the folder of complete charts. It skips the test if GPU_OPERATOR_CHARTS is not set.
 func Whole(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_CHARTS")
@@ -51,7 +51,7 @@ func Whole(t testing.TB) string {
 	return dir
 }
 
-// Source returns the clone of the operator's repository in GPU_OPERATOR_SOURCE. It skips the test if there is none.
+// Source returns the clone of the operator's repository. It skips the test if GPU_OPERATOR_SOURCE is not set.
 func Source(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("GPU_OPERATOR_SOURCE")

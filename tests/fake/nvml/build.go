@@ -44,8 +44,8 @@ func Build(dir string, without ...string) (string, error) {
 	return filepath.Join(dir, Soname), nil
 }
 
-// compiled returns the compiler and the object file to link. The object file is compiled once per machine for each
-// source.
+// compiled returns the compiler and the object file to link. The object file is compiled only if the machine has none
+// for this source.
 func compiled() (gcc, object string, err error) {
 	if gcc, err = exec.LookPath("gcc"); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoCompiler, err)

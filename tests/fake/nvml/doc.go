@@ -1,5 +1,6 @@
-// Package nvml is a fake libnvidia-ml.so.1, written in C, that runs scripts. With it, tests run the complete go-nvml
-// code path without a GPU. Only tests import it. They build it with gcc and the nvml.h of the go-nvml module.
+// Package nvml is a fake libnvidia-ml.so.1, written in C, that runs scripts. Tests use it to run the complete go-nvml
+// code path without a GPU. Only tests import this package. They build the library with gcc and the nvml.h of the
+// go-nvml module.
 //
 // A script is a list of lines. Play can replace it at any time, and the library reads the new one at its next call. "#"
 // starts a comment.

@@ -75,8 +75,9 @@ func (r Run) Loop(t *testing.T, publish func(*gpu.Snapshot, *exposition.Page)) f
 	return run
 }
 
-// New returns a function that runs the exporter and publishes pages until its context ends. That function returns the
-// collector's error. The error of New is about the settings.
+// New returns a function that runs the exporter and publishes pages until its context ends. That function returns
+// errors of the collector and of the exporter's own metrics. An error of New is about the settings or the counters
+// file.
 func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Context) error, error) {
 	env := func(name string) (string, bool) {
 		if name == "NODE_NAME" {

@@ -183,7 +183,7 @@ static struct gpu *gpu_of(int group, unsigned entity) {
     return i ? world_gpu(i->gpu) : NULL;
 }
 
-/* Reports whether an entity is a lost GPU or one of its instances. */
+/* Reports whether an entity is a GPU that is lost or missing, or an instance of one. */
 static int lost_entity(int group, unsigned entity) {
     if (group != DCGM_FE_GPU && group != DCGM_FE_GPU_I && group != DCGM_FE_GPU_CI) return 0;
     struct gpu *g = gpu_of(group, entity);
@@ -848,8 +848,8 @@ dcgmReturn_t dcgmFieldGroupDestroy(dcgmHandle_t handle, dcgmFieldGrp_t id) {
 
 /* ---- watches ---- */
 
-/* Returns an error if a member of the group lacks one of the fields. DCGM
- * rejects the entire watch then. */
+/* Returns an error if a member of the group lacks one of the fields, or if the
+ * script rejects profiling fields. DCGM rejects the entire watch then. */
 static dcgmReturn_t watchable(const struct group *g, const struct field_group *f) {
     for (int i = 0; i < f->n; i++) {
         int of_switches = f->ids[i] >= FIRST_SWITCH_FIELD && f->ids[i] <= LAST_SWITCH_FIELD;
@@ -945,7 +945,7 @@ dcgmReturn_t dcgmHealthSet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthSy
     return leave(DCGM_ST_OK);
 }
 
-/* Adds an incident of a system that the group watches. */
+/* Adds an incident if the group watches the system and the response has room. */
 static void add_incident(dcgmHealthResponse_t *r, const struct group *g, dcgmGroupEntityPair_t at, unsigned system, unsigned result,
                          unsigned code) {
     if (!(g->health & system) || r->incidentCount >= DCGM_HEALTH_WATCH_MAX_INCIDENTS_V2) return;
@@ -965,7 +965,8 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
     for (int i = 0; i < world.nincidents; i++) {
         struct incident *x = &world.incidents[i];
         dcgmGroupEntityPair_t at = {.entityGroupId = (dcgm_field_entity_group_t)x->group, .entityId = (dcgm_field_eid_t)x->entity};
-        // Members are checked, and the machine too if the group has a GPU (DcgmHealthWatch.cpp, MonitorWatches).
+        // The members of the group are checked. The node is checked if the group has a GPU (MonitorWatches in
+        // DcgmHealthWatch.cpp).
         int judged = 0;
         for (int e = 0; e < g->n; e++)
             judged |= x->group == DCGM_FE_NONE ? g->members[e].entityGroupId == DCGM_FE_GPU

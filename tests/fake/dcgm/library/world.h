@@ -32,8 +32,8 @@ enum kind {
     KIND_NO_PERMISSION,/* blank + 3 */
     KIND_NO_DATA,      /* watched but never sampled */
     KIND_STOPPED,      /* no further samples; the last one stays */
-    KIND_STUCK,        /* stopped, except for watches since the script changed */
-    KIND_ZERO          /* 0, except for watches since the script changed */
+    KIND_STUCK,        /* samples only for watches that began with this script */
+    KIND_ZERO          /* 0 for watches that began before this script */
 };
 
 struct rule {

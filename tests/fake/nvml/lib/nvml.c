@@ -258,7 +258,7 @@ static void load_script(void)
 	fclose(f);
 }
 
-/* start resets all state at the first client's init. */
+/* start resets all state. It is called when the first client calls nvmlInit. */
 static void start(void)
 {
 	const char *script = getenv("FAKENVML_SCRIPT"), *path = getenv("FAKENVML_LEDGER");
@@ -282,7 +282,8 @@ static void start(void)
 	ledger = map;
 }
 
-/* begin does what all functions have in common. d may be NULL. */
+/* begin counts the call, loads the script, and returns the error that the call
+ * must end with. It returns with the lock held. d may be NULL. */
 static nvmlReturn_t begin(const char *func, nvmlDevice_t d)
 {
 	pthread_mutex_lock(&lock);
@@ -398,7 +399,8 @@ static nvmlReturn_t text(char *to, unsigned int size, const char *from)
 	return NVML_SUCCESS;
 }
 
-/* said returns the text of a setting. The value "-" means not supported. */
+/* said copies the text of a setting. Without the setting, it copies otherwise. The
+ * value "-" means not supported. */
 static nvmlReturn_t said(int gpu, const char *key, const char *otherwise, char *to, unsigned int size)
 {
 	struct setting *s = setting(gpu, key);
@@ -407,7 +409,8 @@ static nvmlReturn_t said(int gpu, const char *key, const char *otherwise, char *
 	return text(to, size, s ? s->text : otherwise);
 }
 
-/* count32 returns the number of a setting. The value "-" means not supported. */
+/* count32 stores the number of a setting, or otherwise without the setting. The
+ * value "-" means not supported. */
 static nvmlReturn_t count32(int gpu, const char *key, double otherwise, unsigned int *to)
 {
 	struct setting *s = setting(gpu, key);
@@ -741,7 +744,7 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t d, unsigned int *utili
 
 static const unsigned long long MiB = 1024 * 1024;
 
-/* Frame buffer in bytes. Used memory excludes reserved memory, and some is free. */
+/* framebuffer stores the frame buffer's memory in bytes. Used memory excludes reserved memory. */
 static void framebuffer(nvmlDevice_t d, nvmlMemory_v2_t *m)
 {
 	unsigned long long total = (unsigned long long)number(d->gpu, "fb-total", 81559) * MiB;
@@ -875,7 +878,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfoV_t *i
 
 /* ------------------------------------------------------------- placement */
 
-/* Every other GPU is on the second socket, unless "socket" is set. */
+/* GPUs with an odd index are on the second socket, unless "socket" is set. */
 static int socket_of(int gpu) { return (int)number(gpu, "socket", gpu % 2); }
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuTopologyLevel_t *level)
@@ -934,7 +937,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsig
 	END(n == 0 ? NVML_ERROR_NOT_FOUND : samples && n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS);
 }
 
-/* field returns the value of one field id: its setting, or else an H100's value. */
+/* field stores the value of one field id: its setting, or else the value of an H100. */
 static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 {
 	char key[NAME];
@@ -1144,7 +1147,8 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t d, unsigned int gi, nvmlGpmSample_
 	END(NVML_ERROR_NOT_FOUND);
 }
 
-/* A percentage is the metric's id plus the instance's. Rates are in MiB/s. */
+/* The value of a metric is its setting. Without one, it is the metric's id plus
+ * the id of the GPU instance, if any. NVML's rates are in MiB/s. */
 nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 {
 	char key[NAME];
