@@ -194,7 +194,7 @@ func timeline(title, about string, lines ...line) sdk.Panel {
 	return p
 }
 
-// A column is a label of a table's series, or the value of a query.
+// A column of a table shows a label of the series, or the value of a query.
 type column struct {
 	label, title string
 	expr, unit   string // for a value; without a unit, the value is hidden

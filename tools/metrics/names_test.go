@@ -99,8 +99,8 @@ func ours(path string) bool {
 	return filepath.Ext(path) == ".md" && slices.Contains([]string{"docs", "docs/install"}, filepath.Dir(path))
 }
 
-// exists reports whether a name is known or matches others. A name that ends in "_", "*", "…" or "{" also exists if it
-// is the prefix of a known name.
+// exists reports whether a name is known or matches the pattern others. A name that ends in "_", "*", "…" or "{" also
+// exists if it is the prefix of a known name.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {

@@ -488,9 +488,9 @@ func (s *source) readsOfOthers(transform string, o chart.Operand) []string {
 	return out
 }
 
-// containers lists the containers that are exceptions to a rule: the image of a container is set in its operand's
-// section of the ClusterPolicy, and there is no condition. A plus sign stands for that section. operand checks the list
-// against the sections that the code reads.
+// containers lists the exceptions to two rules: the image of a container is set in its operand's section of the
+// ClusterPolicy, and every pod of the operand has the container. A plus sign stands for the operand's section. operand
+// checks the list against the sections that the code reads.
 var containers = []struct {
 	name, image string
 	when        chart.Condition
@@ -526,8 +526,8 @@ func (s *source) operands() ([]chart.Operand, error) {
 	return out, nil
 }
 
-// onlySwitched removes fields from the Reads of the operands. It keeps those of a section that some operand or
-// container has a condition on, as SECTION.enabled.
+// onlySwitched removes from Reads the fields of sections that cannot be disabled. A section can be disabled if
+// SECTION.enabled is a condition of an operand or of a container.
 func onlySwitched(operands []chart.Operand) {
 	switches := map[chart.Condition]bool{}
 	for _, o := range operands {

@@ -40,8 +40,8 @@ func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
 
 func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load()) }
 
-// The charts produce the files in the repository, even if the newest release is the last one to be added and the others
-// are not in order.
+// TestTablesMatchCharts compares the files in the repository with tables made from the charts. The newest release is
+// added last, and the others in the order of their file names.
 func TestTablesMatchCharts(t *testing.T) {
 	dir := charts.Whole(t)
 	entries, err := os.ReadDir(dir)

@@ -8,8 +8,8 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// packChart packs the Helm chart in folder, like "helm package", and writes the archive to the folder into. The version
-// of the chart and the default tag of its image are those of tag.
+// packChart packs the Helm chart in folder, like "helm package", and writes the archive to the folder into. It takes
+// the version of the chart and the default image tag from tag.
 func packChart(folder, tag, into string) error {
 	c, err := loader.LoadDir(folder)
 	if err != nil {
