@@ -166,7 +166,7 @@ func (r *xidRig) reload() {
 	r.read()
 }
 
-// happen creates up to n XIDs with random dates in the last four minutes, and returns how many it created. It skips
+// happen creates up to n XIDs with dates between four minutes ago and now, and returns how many it created. It skips
 // XIDs that the engine does not keep, or that could not be distinguished from others.
 func (r *xidRig) happen(n int) (made int) {
 	r.engine.Remove("event")

@@ -259,7 +259,8 @@ func TestNVMLRecoveryAction(t *testing.T) {
 }
 
 // TestNVMLClockEventTimes reads clock event times, in nanoseconds, before and after nvidia-smi prints them in
-// microseconds. They must agree to within a second, and must not grow faster than real time.
+// microseconds. They must agree to within a second. Between the reads, they must not decrease or grow faster than real
+// time.
 func TestNVMLClockEventTimes(t *testing.T) {
 	counters := map[gpu.FieldID]string{1420: "SW Power Capping", 1421: "Sync Boost"}
 	var ids []gpu.FieldID

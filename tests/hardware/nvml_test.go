@@ -48,7 +48,8 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	return plan
 }
 
-// everything returns the IDs of all exportable fields that a GPU or a link can have.
+// everything returns the IDs of all exportable fields that a GPU or a link can have. It leaves out fields that repeat
+// an older one in another unit.
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for entry := range catalog.All() {

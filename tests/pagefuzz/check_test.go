@@ -235,7 +235,8 @@ func (c *checker) counterRules(p *page) {
 	}
 }
 
-// healthRules checks that an entity that is down has no current values.
+// healthRules checks that an entity that is down has no DCGM_FI_ series, and neither pods' nor unattributed utilization
+// and memory.
 func (c *checker) healthRules(p *page) {
 	down := map[key]bool{}
 	for _, s := range p.samples[entityUp] {
@@ -393,7 +394,8 @@ func (c *checker) exactOwners(p *page) {
 	}
 }
 
-// momentRules checks that the current shares and the unattributed remainder add up to the device's value.
+// momentRules checks for utilization and memory that the shares of the pods and the unattributed remainder add up to
+// the value of the device.
 func (c *checker) momentRules(p *page) {
 	if c.w.readAt != c.w.steps {
 		return // the world has changed since the page was read
@@ -466,8 +468,8 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 	return all
 }
 
-// totalRules checks the counted seconds and joules. They must not exceed the real ones, and must equal them while
-// nothing changes.
+// totalRules checks the counted seconds and joules. They must not exceed the real ones. Between two pages with the same
+// series, they must grow by the real amount.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {

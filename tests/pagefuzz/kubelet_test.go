@@ -126,7 +126,7 @@ func (n *node) turn() mood {
 	return k.mood
 }
 
-// known returns how many pods a kubelet lists at the given time after its start.
+// known returns how many of the pods a kubelet lists at the given time after its start.
 func known(pods int, since time.Duration) int {
 	const empty = time.Second
 	if since >= filling {

@@ -113,7 +113,7 @@ func (s *session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	w.readAt = w.steps
 	at := time.Now().Add(w.engine.skew)
 	for i, r := range s.rows {
-		if r.device != nil && r.device.instance == 0 { // the GPU may have been partitioned since the session was opened
+		if r.device != nil && r.device.instance == 0 { // a GPU in another mode has a new device
 			r.device = r.card.devices[0]
 		}
 		if r.card.lost {

@@ -301,7 +301,7 @@ func (w *world) clear(c *card) {
 	}
 }
 
-// measure advances counters by the time since the last call, and picks new activity.
+// measure advances the energy counters by the time since the last call, and picks new activity.
 func (w *world) measure() {
 	passed := time.Since(w.measured)
 	w.measured = time.Now()
