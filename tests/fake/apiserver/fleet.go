@@ -19,9 +19,9 @@ type object = map[string]any
 // Fleet serves a cluster of n nodes. It reads recorded files of kubectl get -o yaml in folder. The node gpu-1 and all
 // its pods are repeated as node-00000 to node-(n-1). Other nodes and their pods are left out.
 //
-// Other nodes and their pods are left out. Objects of other kinds are served as recorded. Nodes and pods are padded to
-// realistic sizes: about 20 KiB for a node, with NFD's labels and a list of images, and 7 KiB for a pod. Each node has
-// five additional pods, two of which request GPUs.
+// Objects of other kinds are served as recorded. Nodes and pods are padded to realistic sizes: about 20 KiB for a node,
+// with NFD's labels and a list of images, and 7 KiB for a pod. Each node has five additional pods, two of which request
+// GPUs.
 func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
 	t.Helper()
 	var node []byte

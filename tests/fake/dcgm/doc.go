@@ -1,5 +1,5 @@
-// Package dcgm is a fake libdcgm.so.4, written in C, that runs scripts. With it, tests run the real go-dcgm client and
-// the real cgo code without a GPU. Only tests import it.
+// Package dcgm is a fake libdcgm.so.4, written in C, that runs scripts. Tests use it to run the real go-dcgm client and
+// the real cgo code without a GPU. Only tests import this package.
 //
 // Main is called by a package's TestMain. It builds the library with gcc and the headers of the go-dcgm module. Then it
 // runs the test binary again with LD_LIBRARY_PATH set, because go-dcgm loads the library by name. New gives a test an
