@@ -342,7 +342,11 @@ func TestMissingPermissionsAreReported(t *testing.T) {
 	e := n.export(t, config, "--kubernetes-enable-pod-labels")
 	n.run(t, pod("ml/train", "nvidia.com/gpu", 2), "ml/train")
 	p := e.showing(map[string]string{"0": "ml/train/main", "1": "ml/train/main"}) // these owners need only the kubelet
-	for _, m := range p["dcgm_exporter_kubernetes_api_success"].GetMetric() {
+	metrics := p["dcgm_exporter_kubernetes_api_success"].GetMetric()
+	if len(metrics) == 0 {
+		t.Error("missing permissions: dcgm_exporter_kubernetes_api_success is absent, want it to be 0")
+	}
+	for _, m := range metrics {
 		if v := m.GetGauge().GetValue(); v != 0 {
 			t.Errorf("missing permissions: dcgm_exporter_kubernetes_api_success = %v, want 0", v)
 		}

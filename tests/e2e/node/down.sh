@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ends the test node whose state lies in the folder $1, and removes what it left:
-# its link, its control groups and that folder.
+# Stops the test node that uses the state folder $1. Removes its link, its control
+# groups and the folder.
 set -uo pipefail
 state=$(realpath "$1")
 . "$(dirname "$0")/settings.sh"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The first process of the test node's own pid, mount, network, uts and ipc
-# namespaces: brings up its network, then runs what a node and its control plane
-# run, and starts again what ends. When this process ends, the kernel ends
-# everything else in its namespaces. Called by up.sh alone.
+# The first process in the test node's pid, mount, network, uts and ipc
+# namespaces. Only up.sh runs it. It sets up the network and runs the components
+# of the node and its control plane, restarting those that exit. When this process
+# ends, the kernel ends everything else in its namespaces.
 #   init.sh PROGRAMS STATE
 set -euo pipefail
 programs=$1 state=$2
 . "$(dirname "$0")/settings.sh"
 export PATH=$programs:/usr/sbin:/usr/bin:/sbin:/bin
-cd "$state" # which is root's alone
-umask 022   # the kubelet's folders of tokens and ConfigMaps are for pods of any user
+cd "$state" # only root has access
+umask 022   # pods of any user read the kubelet's folders of tokens and ConfigMaps
 
-# What Kubernetes writes outside its own folders lands in the state folder.
+# Redirect what Kubernetes writes outside its own folders to the state folder.
 mount --make-rshared /
 mkdir -p host/{lib/kubelet,lib/containerd,run/lock,log} cni sysctl log
 mount --bind host/lib /var/lib
@@ -20,8 +20,8 @@ mount --bind host/run /run
 [ -L /var/run ] || mount --bind host/run /var/run
 hostname "$NODE"
 
-# The kubelet insists on sysctls that are the whole machine's: it is shown those
-# values, and the machine keeps its own.
+# The kubelet requires values of sysctls that apply to the whole machine. Show it
+# these values without changing the machine's.
 while IFS== read -r name value; do
   echo "$value" >"sysctl/${name//\//.}"
   mount --bind "sysctl/${name//\//.}" "/proc/sys/$name"
@@ -44,8 +44,8 @@ ip addr add "$NODE_IP/30" dev eth0
 ip link set eth0 up
 ip route add default via "$HOST_IP"
 
-# The pods share the node's network, so that this plugin is never called; the
-# node is not ready without one.
+# A node without a network plugin is not ready. This one is never called, because
+# all pods use the node's network.
 echo '{"cniVersion":"1.0.0","name":"none","plugins":[{"type":"loopback"}]}' >cni/none.conflist
 cat >containerd.toml <<TOML
 version = 3
@@ -80,8 +80,8 @@ volumePluginDir: /var/lib/kubelet/volumeplugins
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%}
 YAML
 
-# keep NAME COMMAND...: runs it, starts it again when it ends, and keeps it
-# stopped for as long as a file NAME.stopped lies in the state folder.
+# keep NAME COMMAND...: runs the command and restarts it when it exits. While the
+# state folder has a file NAME.stopped, the command is kept stopped.
 keep() {
   local name=$1 child
   shift

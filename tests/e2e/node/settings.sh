@@ -1,5 +1,5 @@
-# What the scripts of the test node agree on. The addresses are of its own pair
-# of links; nothing listens on any other.
+# Settings that the scripts of the test node share. The addresses belong to its
+# own pair of links; nothing listens on other addresses.
 NODE=e2e-node
 LINK=dcgm-e2e
 HOST_IP=10.111.7.1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts the test node: one Kubernetes node with its control plane, in namespaces
-# of its own. Everything it writes lies in the state folder.
+# Starts the test node: one Kubernetes node with its control plane, in its own
+# namespaces. It writes only to the state folder.
 #   up.sh PROGRAMS STATE
 # Afterwards STATE/admin.kubeconfig reaches the API server from this machine.
 set -euo pipefail
@@ -13,7 +13,7 @@ umask 077
 ! ip link show "$LINK" >/dev/null 2>&1 ||
   { echo "the link $LINK exists: another test node runs, or was left by a run that was killed; node/down.sh /tmp/dcgm-e2e.* ends it" >&2; exit 1; }
 
-# Everyone has a token; the API server makes its own certificate.
+# Every component has a token; the API server makes its own certificate.
 openssl genrsa -out service-accounts.key 2048 2>/dev/null
 while read -r who user groups; do
   token=$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')
