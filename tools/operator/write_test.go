@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// same checks that the table produces the files in the repository. The file named by but is not compared.
-func same(t *testing.T, table *chart.Table, but ...string) {
+// same checks that the table produces the files in the repository, except for the file named except.
+func same(t *testing.T, table *chart.Table, except string) {
 	t.Helper()
 	for name, text := range files(table, operandsIn(table)) {
-		if len(but) > 0 && name == but[0] {
+		if name == except {
 			continue
 		}
 		have, err := os.ReadFile(filepath.Join("..", "..", "gpuop", "chart", name))
@@ -38,7 +38,7 @@ func operandsIn(table *chart.Table) map[chart.Version][]chart.Operand {
 	return out
 }
 
-func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load()) }
+func TestTablesRoundTrip(t *testing.T) { same(t, chart.Load(), "") }
 
 // TestTablesMatchCharts compares the files in the repository with tables made from the charts. The newest release is
 // added last, and the others in the order of their file names.
