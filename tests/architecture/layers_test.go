@@ -11,8 +11,8 @@ import (
 
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
-// layers lists the exporter's packages from the bottom up. A package may import packages of lower layers, and packages
-// of its own entry. It may not import another entry of its layer. gpuop has no layers.
+// layers lists the exporter's packages from the bottom up. Each path stands for a package and its subpackages. A
+// package may import lower layers and packages under its own path, but not other paths of its layer. gpuop has no layers.
 var layers = []struct {
 	packages []string
 	why      string

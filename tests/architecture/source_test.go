@@ -71,7 +71,7 @@ func called(n ast.Node) (pkg, name string) {
 	return "", ""
 }
 
-// waits lists the test files that may wait in real time, each in one place, with the reason.
+// waits maps the test files that may wait in real time, each in one place, to the reason.
 var waits = map[string]string{
 	"internal/source/dcgm/world_test.go": "libdcgm and the test library sample by the system clock",
 	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its " +

@@ -86,8 +86,7 @@ func TestValues(t *testing.T) {
 		{values: "{counters: fleet, arguments: [--compatibility=strict]}", has: []string{health, fleet}},
 		{values: "customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x", lacks: health},
 
-		// Rules for queries of other programs record names that the exporter itself serves. Each of their groups must
-		// therefore be enabled by name.
+		// Compatibility rules are off by default. Each file in deployment/rules/compat must be enabled by name.
 		{values: "prometheusRule: {enabled: true}", has: []string{"name: gpu-fleet"}, lacks: "name: compat-"},
 		{values: "prometheusRule: {enabled: true, compat: [opencost]}",
 			has: []string{"name: gpu-fleet", "name: compat-opencost"}, lacks: "name: compat-jobstats"},

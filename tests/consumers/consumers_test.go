@@ -113,8 +113,8 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 }
 
 // answered reports whether the world answers all queries of a use. A query must have a result for each owner or device
-// of the node, and none for an owner that holds no device. If the use says so, the results must add up to the values of
-// the devices. If the use is per name, each name must have a series. plain is the world without remedies.
+// of the node, and none for an owner that holds no device. If AddsUp is set, the results must add up to the values of
+// the devices. If Per is "name", each of the Names must have a series. plain is the world without remedies.
 func (w *world) answered(t *testing.T, u *use, plain *world) bool {
 	if u.Per == "name" {
 		got := keys(w.Vector(t, `{__name__=~"`+strings.Join(u.Names, "|")+`"}`, w.now()), []string{"__name__"})

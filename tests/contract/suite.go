@@ -193,7 +193,7 @@ func problems(d *gpu.Device) []string {
 	return list
 }
 
-// labelsOf returns the labels that distinguish a device from all others on a page.
+// labelsOf returns a key of the labels that distinguish a device from all others on a page.
 func labelsOf(d *gpu.Device) string {
 	switch e := d.Entity; e.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:

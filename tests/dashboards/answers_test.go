@@ -155,7 +155,7 @@ func find(t *testing.T, file, title, kind string) panel {
 	return panel{}
 }
 
-// TestBoardsWithOneMemory plays boards whose GPU shares the machine's memory, and an H100 for comparison. No panel may
+// TestBoardsWithOneMemory simulates nodes whose GPU uses the machine's memory, and an H100 for comparison. No panel may
 // show an impossible value, and the fleet dashboard must count one GPU.
 func TestBoardsWithOneMemory(t *testing.T) {
 	for _, node := range []string{"single", "gb10", "thor", "orin"} {

@@ -45,7 +45,8 @@ func passing(life time.Duration) func(*gpu.Topology) *gpu.Owners {
 	}
 }
 
-// busy returns a machine whose pods are replaced after the given life. Three of its GPUs have XIDs every four minutes.
+// busy returns a machine whose pods are all replaced at intervals of life. Three of its GPUs have XIDs every four
+// minutes.
 func busy(t *testing.T, minutes int, life time.Duration) machine {
 	var faults strings.Builder
 	for at := 3; at < minutes; at += 4 {

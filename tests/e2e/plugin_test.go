@@ -115,7 +115,7 @@ func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
 	}
 	server := grpc.NewServer()
 	register(server)
-	go func() { _ = server.Serve(listener) }() // ends with Stop
+	go func() { _ = server.Serve(listener) }() // returns when the server is stopped
 	return server, nil
 }
 

@@ -35,7 +35,7 @@ const warmup = time.Minute
 type measurement struct {
 	series, recorded  float64 // series in memory; series that the rules record
 	samples           float64 // per second
-	cpu, memory, peak float64 // CPU in seconds per second; memory at the end and its maximum, in bytes
+	cpu, memory, peak float64 // CPU seconds per second; final and peak memory in bytes
 	log               float64 // bytes per sample in the write-ahead log
 	block             *block
 	failed, p50, p99  float64         // failed scrapes; quantiles of the scrape duration in seconds

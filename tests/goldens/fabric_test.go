@@ -20,7 +20,7 @@ import (
 const fabricCounters = "DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_FABRIC_INFO, gauge,\n"
 
 // fabricCases lists what drivers report about the fabric of a GPU, and the expected series. NVML reports state and
-// status. dcgm is the number that DCGM makes of them. Without cluster, the cluster UUID is all zeros. want has the
+// status. dcgm is the state that DCGM derives from them. Without cluster, the cluster UUID is all zeros. want has the
 // clique ID if there is an info series, the conditions whose series is 0, and those whose series is 1.
 var fabricCases = []struct {
 	name, model         string

@@ -100,7 +100,8 @@ func driver() []string {
 	}
 }
 
-// podOf returns a pod UID made from the process ID. Processes 100 and 200 of the driver are in the two pods of owned.
+// podOf returns a pod UID made from the process ID. Processes 100 and 200 belong to the two pods that
+// owned reports.
 func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }

@@ -24,7 +24,7 @@ import (
 // nodeName is the name of the node. Pages have it as the host, unless the arguments disable the host label.
 const nodeName = "node-17"
 
-// counters is the counters file of the pages.
+// counters is the counters file of the golden pages.
 const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in degrees C).
 DCGM_FI_DEV_POWER_USAGE, gauge, Power draw of the board (in W).
 DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).

@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 )
 
-// refresh is longer than the time in which the hardware takes new profiling samples.
+// refresh is longer than the interval between the profiling samples of the hardware.
 const refresh = 300 * time.Millisecond
 
 // settle waits for new samples of the hardware, which samples on its own clock.
@@ -245,7 +245,8 @@ func between(v gpu.Value, a, b string, slack float64) bool {
 	return n >= math.Min(x, y)-slack && n <= math.Max(x, y)+slack
 }
 
-// key identifies a value by properties that are equal in both sources. Entity IDs differ.
+// key identifies a value by properties that are equal in both sources. It has no entity ID, because each source
+// assigns its own.
 type key struct {
 	uuid     string
 	instance uint32

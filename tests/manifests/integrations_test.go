@@ -124,7 +124,7 @@ func TestOpenTelemetryUnits(t *testing.T) {
 	if len(names) == 0 || len(names) != len(units) {
 		t.Fatalf("names = %v, units = %v; want as many names as units", names, units)
 	}
-	// the unit in OpenTelemetry's spelling (UCUM), and the conversion to it
+	// the UCUM unit, as OpenTelemetry writes it, and the conversion to it
 	want := map[gpu.Unit][2]string{
 		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
 		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},

@@ -654,7 +654,8 @@ func (c *checker) unknownRules(p *page) {
 	}
 }
 
-// firstAnswer is how long the first page of a session waits for owners (attributeTimeout of package collector).
+// firstAnswer is the longest time that the first page of a session waits for owners (attributeTimeout in package
+// collector).
 const firstAnswer = 2 * time.Second
 
 // paceRules checks that a page follows shortly after its read began, and that reads are one interval apart. The first

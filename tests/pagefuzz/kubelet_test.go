@@ -29,7 +29,7 @@ const (
 	restarting      // lists no pods, then some, then all, while it starts
 	refusing        // new connections fail, and open ones get a gRPC error
 	failing         // returns a gRPC error
-	hanging         // does not answer until the caller gives up
+	hanging         // blocks until the caller gives up
 	slow            // answers after half a second
 	moods
 )

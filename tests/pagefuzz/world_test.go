@@ -135,7 +135,7 @@ type world struct {
 	readAt     int       // value of steps at the last read
 	restless   bool      // the first GPU alternates between whole and partitioned
 	generation int       // generation of the topology
-	revision   uint64    // revision of what the API server knows
+	revision   uint64    // incremented when a pod is created or ends
 	history    []moment  // owners at each change, oldest first
 	trusted    time.Time // time since which the kubelet has listed all pods; zero if its list may be incomplete
 
@@ -146,7 +146,7 @@ type world struct {
 		skew      time.Duration // error of the engine's clock
 		noProcess error         // error of reading processes
 		noBusy    error         // error of reading the utilization of processes
-		noPod     error         // error of finding the pods of processes
+		noPod     error         // error of looking up the pod of a process
 		noMean    bool          // the averaged utilization (gpu.Utilization) is not reported
 		blind     map[gpu.FieldID]error
 		strange   map[gpu.FieldID]float64 // fields with implausible values

@@ -177,7 +177,7 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 				change(reloads)
 				r.signal(syscall.SIGHUP)
 			}
-			// the file watcher can reload in addition to the signal
+			// at least: the file watcher may trigger reloads in addition to the signals
 			reloaded := func(p page) bool {
 				return p.series("dcgm_exporter_sessions_total", "cause")["reload"] >= float64(reloads)
 			}

@@ -165,8 +165,8 @@ func TestOwnerLabelsInfo(t *testing.T) {
 	}
 }
 
-// The DRA driver can create a MIG device when a pod starts. Such a device is matched by its placement, which NVML adds
-// to what DCGM reports.
+// The DRA driver can create a MIG device when a pod starts. Such a device is matched by its placement. DCGM does not
+// report the placement, so it is read from NVML.
 func TestMIGMadeForAPod(t *testing.T) {
 	t.Parallel()
 	const device = "gpu-7-mig-1g10gb-19-2"

@@ -259,7 +259,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.args = append(c.args, c.pipe, path)
-				hangs = func() bool { // the program has opened the pipe, which is empty
+				hangs = func() bool { // reports whether the program has opened the pipe; nothing is written to it
 					w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 					if err == nil {
 						t.Cleanup(func() { _ = w.Close() })

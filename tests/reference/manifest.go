@@ -111,8 +111,8 @@ type volume struct {
 	} `yaml:"configMap"`
 }
 
-// files returns the files of a volume by their path below the mount. If the volume has items, only their keys of the
-// ConfigMap are files. Otherwise each key is a file.
+// files returns the contents of a ConfigMap volume's files, by path below the mount. If the volume has items, only
+// their keys become files, at the paths of the items. Otherwise, every key becomes a file of that name.
 func (v volume) files(data map[string]string) map[string]string {
 	if v.ConfigMap.Items == nil {
 		return data

@@ -47,7 +47,8 @@ var (
 	printedLabel = regexp.MustCompile(`\$labels\.([A-Za-z_]+)`)
 )
 
-// Annotations can be expanded for several values. The summary names the node, or the host if there is no node label.
+// Annotations can be expanded for several values, without missing labels. The summary names the node, or the host
+// if there is no node label.
 func TestTextsOfAlerts(t *testing.T) {
 	s := prom.NewStorage()
 	for _, a := range alerts(t) {

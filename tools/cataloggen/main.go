@@ -63,7 +63,7 @@ func run(out, ids, facts string) error {
 	return nil
 }
 
-// moduleDir returns the directory and version of the module required by go.mod.
+// moduleDir returns the directory and version of the module, as required by go.mod.
 func moduleDir() (dir, version string, err error) {
 	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
 	if err != nil {

@@ -39,7 +39,7 @@ func linksDown() string {
 	return "(" + links + " != 2) and on (instance) (" + links + " == 2)"
 }
 
-// fabricCondition returns a query of the fabric conditions that apply.
+// fabricCondition returns a query for the fabric conditions that apply.
 func fabricCondition(matcher, by string) string {
 	return "max by (" + by + ") (DCGM_EXP_FABRIC_STATE{" + ofGPU + matcher + "}) == 1"
 }

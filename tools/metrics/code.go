@@ -122,7 +122,7 @@ func (w *writer) literal(n ast.Expr) string {
 	return s
 }
 
-// tableRow matches a row about a family in docs/operations.md.
+// tableRow matches the cells for the family, type and labels in a row of docs/operations.md.
 var tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\|[^|]*\\|[^|]*\\|")
 
 // operations returns docs/operations.md with the type and labels of each family filled in. The rest of each row is

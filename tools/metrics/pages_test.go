@@ -135,9 +135,9 @@ func rows(t *testing.T) map[string]row {
 	return all
 }
 
-// Each family on the pages is declared with its type and labels. No series is repeated, and every family passes the
-// applicable rules of promlint. Together, the pages have every family that a counters file can request, and fields of
-// every kind of entity.
+// Each family on the pages has a row in the documentation with its type and labels. No series is repeated, and every
+// family passes the applicable rules of promlint. Together, the pages have every family that a counters file can
+// request, and fields of every kind of entity.
 func TestServedPagesAreDescribed(t *testing.T) {
 	all, seen := rows(t), map[string]bool{}
 	for node, want := range map[string][2]string{

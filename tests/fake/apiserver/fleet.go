@@ -193,7 +193,7 @@ func written(manager string, fields object) object {
 	}
 }
 
-// fillPod adds what templates, admission and the kubelet write to a pod.
+// fillPod pads a pod to a realistic size with managedFields, volumes, environment variables and mounts.
 func fillPod(o object) object {
 	about, _ := o["metadata"].(object)
 	fields := object{}

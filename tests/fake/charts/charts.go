@@ -29,7 +29,7 @@ func Data(t testing.TB) string {
 	return dir
 }
 
-// Read decodes a JSON file of the data. If the file cannot be read or decoded, the test fails.
+// Read decodes a JSON file in the folder that Data returns. If the file cannot be read or decoded, the test fails.
 func Read(t testing.TB, path string, into any) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -15,7 +15,7 @@ import (
 // Epoch is the start time of every Clock.
 var Epoch = time.Date(2026, 3, 4, 9, 0, 0, 0, time.UTC)
 
-// A Clock is a clock that tests set.
+// A Clock is a clock that only tests advance.
 type Clock struct{ t time.Time }
 
 // NewClock returns a clock set to Epoch.
