@@ -13,6 +13,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
+const imagesHelp = `images lists the images of all operands that the values enable, one per line, as input for a copying
+tool. The driver has one image for each operating system of the nodes (--os). Precompiled drivers have one for each
+kernel (--kernel) as well. If the name of an image is not certain, a note on standard error says why.
+
+--check asks the registries whether the images exist, with the credentials of docker login. It downloads nothing. The
+exit code is 1 if an image is missing or its registry could not be asked.`
+
 func newImagesCommand(e *env) *cobra.Command {
 	var (
 		version        string
@@ -23,12 +30,7 @@ func newImagesCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images [VALUES]",
 		Short: "List every image that an installation pulls, for mirroring",
-		Long: `images lists the images of all operands that the values enable, one per line, as input for a copying
-tool. The driver has one image for each operating system of the nodes (--os). Precompiled drivers have one for each
-kernel (--kernel) as well. If the name of an image is not certain, a note on standard error says why.
-
---check asks the registries whether the images exist, with the credentials of docker login. It downloads nothing. The
-exit code is 1 if an image is missing or its registry could not be asked.`,
+		Long:  imagesHelp,
 		Example: `  gpuop images values.yaml --os ubuntu24.04
   gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 ` +
 			`--os ubuntu24.04 --kernel 6.8.0-60-generic

@@ -15,6 +15,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 )
 
+const verifyHelp = `verify checks a cluster, or a folder with its objects: the custom resources, the DaemonSet of each
+operand, and each node with a GPU with its operands, driver upgrade, MIG change and resources. Fix the first finding
+first. Components that only wait for it are counted there and not listed.
+
+Exit codes: 0 everything is ready, 1 something is not ready or a timeout expired, 2 bad input, 3 the cluster cannot
+be reached.`
+
 func newVerifyCommand(e *env) *cobra.Command {
 	var wait bool
 	var deadline time.Duration
@@ -22,12 +29,7 @@ func newVerifyCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the operator, its operands and each GPU node",
-		Long: `verify checks a cluster, or a folder with its objects: the custom resources, the DaemonSet of each
-operand, and each node with a GPU with its operands, driver upgrade, MIG change and resources. Fix the first finding
-first. Components that only wait for it are counted there and not listed.
-
-Exit codes: 0 everything is ready, 1 something is not ready or a timeout expired, 2 bad input, 3 the cluster cannot
-be reached.`,
+		Long:  verifyHelp,
 		Example: `  gpuop verify
   gpuop verify --from must-gather/
   gpuop verify --wait --wait-timeout 30m

@@ -41,8 +41,8 @@ type TerraformFile struct {
 // maxMade limits the nodes, and the bytes of templates, that are created from a file.
 const maxMade = 256 << 10
 
-// ReadTerraform parses the resources helm_release, kubernetes_manifest and kubectl_manifest of a Terraform file. Findings
-// name the file name.
+// ReadTerraform parses the resources helm_release, kubernetes_manifest and kubectl_manifest of a Terraform file.
+// Findings name the file name.
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {

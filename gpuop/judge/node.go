@@ -575,10 +575,7 @@ func (n *nodeReport) sandbox(l *operand) {
 		return
 	}
 	l.Fix += "  # see its events"
-	if slices.ContainsFunc(n.operandPods, func(p *corev1.Pod) bool {
-		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class &&
-			p.Status.Phase == corev1.PodRunning
-	}) {
+	if slices.ContainsFunc(n.operandPods, func(p *corev1.Pod) bool { return runsWith(p, class) }) {
 		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: "+
 			"probably a volume or the network is missing", class)
 		return
@@ -596,6 +593,11 @@ func (n *nodeReport) sandbox(l *operand) {
 	if late {
 		l.Severity = check.Error
 	}
+}
+
+// runsWith reports whether a pod runs with a RuntimeClass.
+func runsWith(p *corev1.Pod, class string) bool {
+	return p.Status.Phase == corev1.PodRunning && p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == class
 }
 
 // missingConfigMap returns the name of a ConfigMap that the pod mounts and that does not exist, or "".

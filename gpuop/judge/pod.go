@@ -83,6 +83,12 @@ func podStateOf(p *corev1.Pod) (s podState) {
 			because(status.Reason, status.Message))
 		return s
 	}
+	ready(p, restarts, &s)
+	return s
+}
+
+// ready describes a pod whose containers are all ready.
+func ready(p *corev1.Pod, restarts int32, s *podState) {
 	s.Fix = ""
 	s.Reason = "the pod is ready"
 	if c := podCondition(p, corev1.PodReady); c != nil {
@@ -91,7 +97,6 @@ func podStateOf(p *corev1.Pod) (s podState) {
 	if restarts > 0 {
 		s.Reason = "the pod is ready after " + check.Count(int(restarts), "restart")
 	}
-	return s
 }
 
 // notStarted reports whether an init container has never run and has no problem, such as an image that cannot be

@@ -114,21 +114,7 @@ func Check(n *corev1.Node) []check.Finding {
 			"GPU Feature Discovery has not labeled the node: its pod has not run or found no driver",
 			"check the gpu-feature-discovery pod, and NFD, which applies its labels")
 	}
-	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(MIGState, check.Error, mig.WholeGPU+".product",
-			"the strategy single does not support the node's MIG devices, so no GPU is allocatable",
-			"partition every GPU alike, or use mig.strategy=mixed")
-	}
-	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
-		severity := check.Warning
-		if state == "failed" {
-			severity = check.Error
-		}
-		add(MIGState, severity, "nvidia.com/mig.config.state",
-			fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
-				state, n.Labels["nvidia.com/mig.config"]),
-			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager")
-	}
+	findings = append(findings, migStates(n)...)
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
 			add(CapacityDiffers, check.Warning, resource,
@@ -136,6 +122,31 @@ func Check(n *corev1.Node) []check.Finding {
 					allocatable[resource], capacity[resource]),
 				"check the node for XID errors")
 		}
+	}
+	return findings
+}
+
+// migStates returns findings about the MIG labels of a node.
+func migStates(n *corev1.Node) []check.Finding {
+	var findings []check.Finding
+	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
+		findings = append(findings, check.Finding{
+			Check: MIGState, Severity: check.Error, Subject: mig.WholeGPU + ".product",
+			Reason: "the strategy single does not support the node's MIG devices, so no GPU is allocatable",
+			Fix:    "partition every GPU alike, or use mig.strategy=mixed",
+		})
+	}
+	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
+		severity := check.Warning
+		if state == "failed" {
+			severity = check.Error
+		}
+		findings = append(findings, check.Finding{
+			Check: MIGState, Severity: severity, Subject: "nvidia.com/mig.config.state",
+			Reason: fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
+				state, n.Labels["nvidia.com/mig.config"]),
+			Fix: "kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager",
+		})
 	}
 	return findings
 }

@@ -36,8 +36,8 @@ type Address struct {
 	Path      string // absolute path of a unix socket
 }
 
-// Parse parses an address; Form describes the syntax. The port defaults to DefaultPort. The empty string is the embedded
-// engine. Errors do not repeat the text; callers prefix it.
+// Parse parses an address; Form describes the syntax. The port defaults to DefaultPort. The empty string is the
+// embedded engine. Errors do not repeat the text; callers prefix it.
 func Parse(text string) (Address, error) {
 	if text == "" {
 		return Address{}, nil

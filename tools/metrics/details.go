@@ -38,8 +38,8 @@ var details = map[string]string{
 		"more than 30 labels: see attribution.md.",
 	"kubernetes-pod-log-directory": "The names are used for pods that the API server does not report. No log is " +
 		"read. The directory need not exist. Set it to the empty string to disable it.",
-	"kubernetes-virtual-gpus": "NVIDIA's exporter has the same flag. Utilization and used memory are the pod's own, if " +
-		"known. All other copies repeat the device's value, so a sum counts the device several times: use " +
+	"kubernetes-virtual-gpus": "NVIDIA's exporter has the same flag. Utilization and used memory are the pod's own, " +
+		"if known. All other copies repeat the device's value, so a sum counts the device several times: use " +
 		"dcgm_pod_gpu_* for sums.",
 	"nvidia-resource-names": "Separate several names with commas, or repeat the flag.",
 	"KUBECONFIG": "By default the service account of the pod is used. The API server is read only for settings " +

@@ -117,8 +117,8 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	return nil
 }
 
-// errNoProcesses is the fault if processes are requested: DCGM only accounts for processes that have exited, and has no live
-// utilization.
+// errNoProcesses is the fault if processes are requested: DCGM only accounts for processes that have exited, and has no
+// live utilization.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 
 // Close releases everything that the session holds at the engine. A remote engine releases it when the connection
