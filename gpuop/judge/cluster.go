@@ -23,7 +23,7 @@ func customResources(v *view) []check.Finding {
 	policies := v.Policies()
 	switch {
 	case len(policies) > 0 || len(v.GPUClusters) > 0:
-	case v.absent(cluster.ClusterPolicies):
+	case v.why(cluster.ClusterPolicies) == cluster.Absent:
 		findings = append(findings, check.Finding{
 			Check: clusterPolicy, Severity: check.Error, Subject: "ClusterPolicy",
 			Reason: "the CustomResourceDefinition is not installed: " +
@@ -84,7 +84,7 @@ func driverResources(v *view) []check.Finding {
 		findings = append(findings, f)
 	}
 	if v.policy != nil && own && len(v.NVIDIADrivers) == 0 &&
-		(!v.lacks(cluster.NVIDIADrivers) || v.absent(cluster.NVIDIADrivers)) {
+		(!v.lacks(cluster.NVIDIADrivers) || v.why(cluster.NVIDIADrivers) == cluster.Absent) {
 		findings = append(findings, check.Finding{
 			Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
 			Reason:   "the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver",
@@ -227,7 +227,7 @@ func gpuNodesFound(v *view) []check.Finding {
 			len(v.Nodes), labeled, nfdPrefix, gpus),
 	}
 	switch {
-	case gpus == 0 && v.by == preflight:
+	case gpus == 0 && v.before:
 		f.Say(check.Warning, "none of %d nodes is labeled as a GPU node by NFD, the operator or a cloud "+
 			"provider: node checks were skipped", len(v.Nodes))
 		f.Fix = "install NFD, or kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true"
@@ -241,7 +241,7 @@ func gpuNodesFound(v *view) []check.Finding {
 			"Node Feature Discovery has labeled %d of %d nodes, but found no NVIDIA GPU (PCI vendor 10de)",
 			labeled, len(v.Nodes))
 		f.Fix = "kubectl get nodes -L " + nfdPrefix + "pci-10de.present"
-	case labeled == 0 && v.by == verify:
+	case labeled == 0 && !v.before:
 		f.Say(check.Warning,
 			"no node has a label of Node Feature Discovery: the operator cannot find new GPU nodes; the %d "+
 				"known ones are unaffected", gpus)
@@ -278,7 +278,7 @@ func (v *view) isOperand(d *appsv1.DaemonSet) bool {
 
 // devicePlugins checks that no second device plugin is installed.
 func devicePlugins(v *view) []check.Finding {
-	if v.DaemonSets == nil || v.by == verify && v.policy == nil {
+	if v.DaemonSets == nil || !v.before && v.policy == nil {
 		return nil
 	}
 	none := check.Finding{
@@ -313,7 +313,7 @@ func devicePlugins(v *view) []check.Finding {
 		}
 		findings = append(findings, f)
 	}
-	if len(findings) > 0 || v.by == verify && v.Lacks(cluster.DaemonSets) != nil {
+	if len(findings) > 0 || !v.before && v.Lacks(cluster.DaemonSets) != nil {
 		return findings
 	}
 	v.partial(&none, cluster.DaemonSets)

@@ -12,7 +12,7 @@ import (
 // staleCRDs compares the installed CustomResourceDefinitions with those of the operator's release. Helm installs the
 // files in crds/ once and never updates them. The chart's CRD upgrade hook runs only on upgrades.
 func staleCRDs(v *view) []check.Finding {
-	if v.by == verify && !v.installed {
+	if !v.before && !v.installed {
 		return nil // the installed release is not known exactly
 	}
 	var stale, absent, lacks []string
@@ -25,7 +25,7 @@ func staleCRDs(v *view) []check.Finding {
 			if missing := v.unlisted(k.Name, "", c.Schema); len(missing) > 0 {
 				stale, lacks = append(stale, c.Name), append(lacks, missing...)
 			}
-		case v.by == verify && v.absent(k.Kind):
+		case !v.before && v.why(k.Kind) == cluster.Absent:
 			absent = append(absent, string(k.Kind))
 		}
 	}
@@ -43,7 +43,7 @@ func staleCRDs(v *view) []check.Finding {
 	switch {
 	case len(absent) > 0:
 		f.Reason = fmt.Sprintf("not installed, but needed by the operator of %s: %s", v.Release, some(absent))
-	case v.by == preflight && len(v.ClusterPolicies) > 0 && v.is("operator.upgradeCRD"):
+	case v.before && len(v.ClusterPolicies) > 0 && v.is("operator.upgradeCRD"):
 		f.Severity, f.Cause, f.Fix = check.OK, "", ""
 		f.Reason = fmt.Sprintf("lacks fields of %s; helm upgrade adds them because operator.upgradeCRD=true", v.Release)
 	default:

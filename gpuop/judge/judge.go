@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -27,7 +27,7 @@ const (
 	labelClient    = deployPrefix + "client"
 	labelDriver    = deployPrefix + "driver"
 	labelPresent   = "nvidia.com/gpu.present"
-	labelOperands  = "nvidia.com/gpu.deploy.operands"
+	labelOperands  = deployPrefix + "operands"
 	labelWorkload  = "nvidia.com/gpu.workload.config"
 	labelUpgrade   = "nvidia.com/gpu-driver-upgrade-state"
 	labelSkip      = "nvidia.com/gpu-driver-upgrade.skip"
@@ -55,37 +55,26 @@ type Options struct {
 	Values map[string]any
 }
 
-type command uint8
-
-const (
-	preflight command = iota
-	verify
-)
-
-// kinds lists the kinds of objects that each command reads.
-var kinds = map[command][]cluster.Kind{
-	preflight: {
-		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs,
-		cluster.ClusterPolicies, cluster.Events,
-	},
-	verify: {
-		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps,
-		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.CRDs, cluster.Events,
-	},
+// PreflightKinds returns the kinds of objects that Preflight needs.
+func PreflightKinds() []cluster.Kind {
+	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas,
+		cluster.CRDs, cluster.ClusterPolicies, cluster.Events}
 }
 
-// PreflightKinds returns the kinds of objects that Preflight needs.
-func PreflightKinds() []cluster.Kind { return kinds[preflight] }
-
 // VerifyKinds returns the kinds of objects that Verify and Prepare need.
-func VerifyKinds() []cluster.Kind { return kinds[verify] }
+func VerifyKinds() []cluster.Kind {
+	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps, cluster.ClusterPolicies,
+		cluster.NVIDIADrivers, cluster.GPUClusters, cluster.CRDs, cluster.Events}
+}
 
 // Preflight checks everything that an installation depends on: first the cluster, then each node with GPUs. A kind of
 // object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
 func Preflight(s *cluster.State, o Options) []check.Finding {
-	v := newView(s, o, preflight)
-	findings := run(v, unread, kubernetes, gpuNodesFound, driverSystems, runtimes, staleCRDs, discovery, devicePlugins,
-		privileges, quota, serviceMonitor, clients)
+	v := newView(s, o)
+	v.before = true
+	findings := slices.Concat(unread(v, PreflightKinds()), kubernetes(v), gpuNodesFound(v), driverSystems(v),
+		runtimes(v), staleCRDs(v), discovery(v), devicePlugins(v), privileges(v), quota(v), serviceMonitor(v),
+		clients(v))
 	for _, kube := range v.gpu {
 		findings = append(findings, preflightNode(v, kube)...)
 	}
@@ -95,7 +84,7 @@ func Preflight(s *cluster.State, o Options) []check.Finding {
 // Verify checks an installation: first the cluster, then each node with GPUs, both in dependency order. A kind of
 // object that could not be read is reported, and the checks that depend on it are skipped or Unknown.
 func Verify(s *cluster.State, o Options) []check.Finding {
-	v := newView(s, o, verify)
+	v := newView(s, o)
 	notReady := map[string]bool{} // the components that are not ready on at least one node
 	var nodes []check.Finding
 	for _, kube := range v.gpu {
@@ -105,27 +94,12 @@ func Verify(s *cluster.State, o Options) []check.Finding {
 			notReady[o.component] = notReady[o.component] || isBroken(o)
 		}
 	}
-	findings := slices.Concat(
-		run(v, unread, operator, staleCRDs, customResources, gpuNodesFound, devicePlugins),
-		daemonSets(v, notReady),
-		sharingFiles(v),
-		nodes,
-	)
-	findings = check.Together(withoutExplained(findings))
+	findings := check.Together(withoutExplained(slices.Concat(unread(v, VerifyKinds()), operator(v), staleCRDs(v),
+		customResources(v), gpuNodesFound(v), devicePlugins(v), daemonSets(v, notReady), sharingFiles(v), nodes)))
 	for i := range findings {
 		if findings[i].Severity == check.OK {
-			// findings about healthy nodes differ only in Since; without it, a report can group them
-			findings[i].Since = time.Time{}
+			findings[i].Since = time.Time{} // otherwise a report could not group the findings about healthy nodes
 		}
-	}
-	return findings
-}
-
-// run returns the findings of the checks.
-func run(v *view, checks ...func(*view) []check.Finding) []check.Finding {
-	var findings []check.Finding
-	for _, each := range checks {
-		findings = append(findings, each(v)...)
 	}
 	return findings
 }
@@ -134,7 +108,7 @@ func run(v *view, checks ...func(*view) []check.Finding) []check.Finding {
 type view struct {
 	*cluster.State
 	Options
-	by command
+	before bool // the view is for Preflight
 	// installed means that Release was read from the ClusterPolicy's labels and is exactly the version there.
 	installed bool
 	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
@@ -153,18 +127,16 @@ type view struct {
 	shares *sharingConfigs
 }
 
-func newView(s *cluster.State, o Options, by command) *view {
-	v := &view{
-		State: s, Options: o, by: by, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{},
-	}
+func newView(s *cluster.State, o Options) *view {
+	v := &view{State: s, Options: o, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{}}
 	policies := s.Policies()
 	if len(policies) > 0 && len(o.Values) == 0 {
 		v.policy = policies[0]
 	}
 	if v.Release == (chart.Version{}) {
 		v.Release = v.Table.Latest()
-		for _, p := range slices.Backward(policies) {
-			labels := p.GetLabels()
+		if len(policies) > 0 {
+			labels := policies[0].GetLabels()
 			if release, ok := v.Table.Labeled(labels); ok {
 				v.Release = release
 				written := cmp.Or(labels["app.kubernetes.io/version"], labels["helm.sh/chart"])
@@ -226,15 +198,11 @@ func componentOf(d *appsv1.DaemonSet) string {
 
 // order returns the position of a component among the operands. Components that the release does not have are last.
 func (v *view) order(component string) int {
-	i := slices.IndexFunc(v.components, func(o chart.Operand) bool { return o.Label == component })
-	if i < 0 {
-		return len(v.components)
+	if i := slices.IndexFunc(v.components, func(o chart.Operand) bool { return o.Label == component }); i >= 0 {
+		return i
 	}
-	return i
+	return len(v.components)
 }
-
-// policyPaths maps a setting in the values to its path in the ClusterPolicy, if the two differ.
-var policyPaths = map[string]string{"driver.nvidiaDriverCRD.enabled": "driver.useNvidiaDriverCRD"}
 
 // set returns a setting from the values or the ClusterPolicy, or nil if it is not set.
 func (v *view) set(path string) any {
@@ -244,8 +212,8 @@ func (v *view) set(path string) any {
 	if v.policy == nil {
 		return nil
 	}
-	in := "spec." + cmp.Or(policyPaths[path], path)
-	value, _, _ := unstructured.NestedFieldNoCopy(v.policy.Object, strings.Split(in, ".")...)
+	path = strings.Replace("spec."+path, "driver.nvidiaDriverCRD.enabled", "driver.useNvidiaDriverCRD", 1)
+	value, _, _ := unstructured.NestedFieldNoCopy(v.policy.Object, strings.Split(path, ".")...)
 	return value
 }
 
@@ -268,18 +236,11 @@ func (v *view) text(path string) string {
 	return ""
 }
 
-// tolerations parses a setting that is a list of tolerations. Entries that cannot be parsed are skipped.
-func (v *view) tolerations(path string) []corev1.Toleration {
-	list, _ := v.get(path).([]any)
-	var out []corev1.Toleration
-	for _, each := range list {
-		var t corev1.Toleration
-		m, _ := each.(map[string]any)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &t); err == nil {
-			out = append(out, t)
-		}
-	}
-	return out
+// tolerations returns a setting that is a list of tolerations. Invalid parts are skipped.
+func (v *view) tolerations(path string) (list []corev1.Toleration) {
+	data, _ := json.Marshal(v.get(path))
+	_ = json.Unmarshal(data, &list)
+	return list
 }
 
 // taintsOf returns the permanent taints of a node. Kubernetes adds other taints while a node has problems, and
@@ -288,15 +249,20 @@ func taintsOf(n *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
 }
 
+// why returns why the list of a kind is nil or incomplete, or "" if it is complete.
+func (v *view) why(kind cluster.Kind) cluster.Why {
+	if m := v.Lacks(kind); m != nil {
+		return m.Why
+	}
+	return ""
+}
+
 // lacks reports whether a kind could not be read, or is not served by the cluster. An incomplete list counts as read.
 // An incomplete list of pods or DaemonSets counts as read only if it has an object of the operator's namespace.
 func (v *view) lacks(kind cluster.Kind) bool {
-	m := v.Lacks(kind)
-	switch {
-	case m == nil:
-		return false
-	case m.Why != cluster.Partial:
-		return true
+	switch why := v.why(kind); {
+	case why != cluster.Partial:
+		return why != ""
 	case kind == cluster.Pods:
 		return !slices.ContainsFunc(v.Pods, func(p corev1.Pod) bool { return p.Namespace == v.Namespace })
 	case kind == cluster.DaemonSets:
@@ -305,49 +271,31 @@ func (v *view) lacks(kind cluster.Kind) bool {
 	return false
 }
 
-// absent reports whether the cluster does not serve a kind.
-func (v *view) absent(kind cluster.Kind) bool {
-	m := v.Lacks(kind)
-	return m != nil && m.Why == cluster.Absent
-}
-
-// unread returns the findings of Unread for the kinds that the command reads. It skips kinds that are missing from a
-// gathered folder but not needed, and incomplete lists that suffice for verify.
-func unread(v *view) []check.Finding {
+// unread returns the findings of Unread. It skips kinds that are missing from a gathered folder but not needed, and
+// incomplete lists that suffice for Verify.
+func unread(v *view, kinds []cluster.Kind) []check.Finding {
+	// NVIDIA's must-gather script collects no ConfigMaps, and NVIDIADrivers and GPUClusters only if there are any
+	unneeded := map[cluster.Kind]bool{
+		cluster.ConfigMaps:    v.shares == nil,
+		cluster.NVIDIADrivers: !v.is("driver.nvidiaDriverCRD.enabled"),
+		cluster.GPUClusters:   v.policy != nil,
+		cluster.Events:        true, // they only explain causes
+		cluster.CRDs:          !v.before,
+	}
 	var findings []check.Finding
-	for _, f := range Unread(v.State, kinds[v.by]) {
+	for _, f := range Unread(v.State, kinds) {
 		kind := cluster.Kind(f.Evidence.Object)
-		switch m := v.Lacks(kind); {
-		case m.Why == cluster.Unread && !v.needed(kind):
+		switch why := v.why(kind); {
+		case why == cluster.Unread && unneeded[kind], why == cluster.Partial && !v.before && !v.lacks(kind):
 			continue
-		case m.Why == cluster.Partial && v.by == verify && !v.lacks(kind):
-			continue // the list is sufficient for verify
-		case m.Why == cluster.Partial && v.by == verify:
+		case why == cluster.Partial && !v.before:
 			f.Severity = check.Unknown
-		case kind == cluster.CRDs && v.by == verify:
+		case kind == cluster.CRDs && !v.before:
 			f.Severity = check.Note // only staleCRDs reads CRDs
 		}
 		findings = append(findings, f)
 	}
 	return findings
-}
-
-// needed reports whether the checks need a kind that a gathered folder has no file for. NVIDIA's must-gather script
-// does not collect ConfigMaps. It collects NVIDIADrivers and GPUClusters only if there are any.
-func (v *view) needed(kind cluster.Kind) bool {
-	switch kind {
-	case cluster.ConfigMaps:
-		return v.shares != nil
-	case cluster.NVIDIADrivers:
-		return v.is("driver.nvidiaDriverCRD.enabled")
-	case cluster.GPUClusters:
-		return v.policy == nil
-	case cluster.Events:
-		return false // no finding depends on events; they only explain causes
-	case cluster.CRDs:
-		return v.by == preflight
-	}
-	return true
 }
 
 // Unread returns a finding for each kind that could not be read, except resources that the cluster does not serve.
@@ -360,26 +308,29 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 			continue
 		}
 		detail := strings.TrimSuffix(cmp.Or(m.Detail, string(m.Why)), ".")
-		f := check.Finding{
-			Check: NotRead, Severity: check.Unknown, Subject: "list " + string(kind),
-			Reason:   fmt.Sprintf("%s; checks that need %s were skipped", detail, kind),
-			Evidence: check.Evidence{Kind: "answer", Object: string(kind), Text: detail, Time: s.At},
+		f := check.Finding{Check: NotRead, Subject: "list " + string(kind),
+			Evidence: check.Seen("answer", string(kind), "%s", detail).At(s.At)}
+		f.Say(check.Unknown, "%s; checks that need %s were skipped", detail, kind)
+		switch {
+		case kind == cluster.Events:
+			f.Say(check.Note, "%s; some causes can only be guessed", detail)
+		case m.Why == cluster.Partial:
+			f.Severity, f.Reason = check.Note, detail
 		}
 		switch m.Why {
 		case cluster.Forbidden:
 			f.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
-		case cluster.Partial:
-			f.Severity, f.Reason = check.Note, detail
-			fallthrough
-		case cluster.Unread:
+		case cluster.Partial, cluster.Unread:
 			f.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
-		}
-		if kind == cluster.Events {
-			f.Severity, f.Reason = check.Note, detail+"; some causes can only be guessed"
 		}
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// say sets the severity, the fix and the reason of a finding.
+func say(f *check.Finding, severity check.Severity, fix, format string, args ...any) {
+	f.Severity, f.Fix, f.Reason = severity, fix, fmt.Sprintf(format, args...)
 }
 
 // listed returns evidence from the list of a kind, with the time at which the cluster was read.
@@ -390,9 +341,11 @@ func (v *view) listed(kind cluster.Kind, format string, args ...any) check.Evide
 // setting returns evidence of a setting in the values, the ClusterPolicy or the chart.
 func (v *view) setting(path string) check.Evidence {
 	where := "chart " + v.Release.String()
-	if value := v.set(path); value != nil && v.policy != nil {
+	switch {
+	case v.set(path) == nil:
+	case v.policy != nil:
 		where = "ClusterPolicy/" + v.policy.GetName()
-	} else if value != nil {
+	default:
 		where = "values"
 	}
 	return check.Seen("setting", where, "%s=%v", path, v.get(path))
@@ -400,11 +353,10 @@ func (v *view) setting(path string) check.Evidence {
 
 // label returns evidence of a node label.
 func label(n *corev1.Node, key string) check.Evidence {
-	e := check.Seen("label", "Node/"+n.Name, "%s is absent", key)
 	if value, found := n.Labels[key]; found {
-		e.Text, e.Time = key+"="+value, labelWritten(n, key)
+		return check.Seen("label", "Node/"+n.Name, "%s=%s", key, value).At(labelWritten(n, key))
 	}
-	return e
+	return check.Seen("label", "Node/"+n.Name, "%s is absent", key)
 }
 
 // shown describes the value of a label in a sentence: absent, empty, or the quoted value.
@@ -434,18 +386,16 @@ func owners(fields []metav1.ManagedFieldsEntry, path ...string) []time.Time {
 // changes the value becomes the only owner of the label. Clients that write the same value later become owners too. So
 // the label has had its value since the earliest write of an owner, or for longer.
 func labelWritten(n *corev1.Node, label string) time.Time {
-	times := owners(n.ManagedFields, "metadata", "labels", label)
-	if len(times) == 0 {
-		return time.Time{}
+	if times := owners(n.ManagedFields, "metadata", "labels", label); len(times) > 0 {
+		return slices.MinFunc(times, time.Time.Compare)
 	}
-	return slices.MinFunc(times, time.Time.Compare)
+	return time.Time{}
 }
 
 // some joins up to four names and says how many more there are.
 func some(names []string) string {
-	const most = 4
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	if more := len(names) - 4; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:4], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }

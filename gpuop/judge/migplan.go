@@ -38,7 +38,7 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding,
 		}
 		return nil, fmt.Errorf("%w: %q among %d nodes%s", ErrNode, name, len(s.Nodes), Nearest(s, name))
 	}
-	c := &migChange{nodeReport: newNodeReport(newView(s, o, verify), &s.Nodes[i]), config: config}
+	c := &migChange{nodeReport: newNodeReport(newView(s, o), &s.Nodes[i]), config: config}
 	for _, f := range Unread(s, []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}) {
 		if f.Severity == check.Unknown {
 			c.add(f)

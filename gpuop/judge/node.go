@@ -115,7 +115,7 @@ func (n *nodeReport) ready() {
 			continue
 		}
 		f.Severity, f.Since = check.Error, c.LastTransitionTime.Time
-		if n.by == preflight {
+		if n.before {
 			// not an error before the install: the operands start when the node becomes ready
 			f.Severity = check.Warning
 		}

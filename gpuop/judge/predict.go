@@ -184,7 +184,7 @@ func (n *nodeReport) expect() (want *expectation, doubt *check.Finding) {
 		return nil, unknown(mig.WholeGPU,
 			"the labels do not show which GPUs the node has, so its resources cannot be checked")
 	}
-	if n.policy == nil && n.lacks(cluster.ClusterPolicies) && !n.absent(cluster.ClusterPolicies) {
+	if n.policy == nil && n.lacks(cluster.ClusterPolicies) && n.why(cluster.ClusterPolicies) != cluster.Absent {
 		return nil, unknown(mig.WholeGPU,
 			"the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
 	}
