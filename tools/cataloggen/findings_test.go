@@ -36,12 +36,12 @@ func TestFindingsMatchHeader(t *testing.T) {
 		}
 		f := catalog.FindingNumbered(uint32(number))
 		if f.Code != name && f.Code != catalog.FindingOf(name).Code {
-			t.Errorf("internal/catalog/findings.go: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name,
+			t.Errorf("internal/catalog/findings.csv: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name,
 				version)
 		}
 	}
 	if got := len(catalog.Findings()); got != end || end < 100 {
-		t.Errorf("internal/catalog/findings.go: rows = %d, want one for each of the %d codes in the header, "+
+		t.Errorf("internal/catalog/findings.csv: rows = %d, want one for each of the %d codes in the header, "+
 			"and at least 100", got, end)
 	}
 	for _, f := range catalog.Findings() {
