@@ -513,7 +513,7 @@ var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)
 // not compared, because the driver toolkit builds the driver.
 func (n *nodeReport) driverSystem(l *operand) {
 	const container = "nvidia-driver-ctr"
-	os, _ := systemOf(n.kube)
+	os := systemOf(n.kube)
 	built := imageSystem.FindStringSubmatch(image(l.pod, container))
 	if l.Severity != check.Error || built == nil || os.id == "" || os.id == "rhcos" || built[1] == os.id &&
 		(strings.HasPrefix(os.version, built[2]) || strings.HasPrefix(built[2], os.version)) {

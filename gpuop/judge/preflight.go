@@ -24,28 +24,30 @@ func kubernetes(v *view) []check.Finding {
 			first, last = min(cmp.Or(first, r.first), r.first), max(last, r.last)
 		}
 	}
-	version := v.Version
-	have, ok := minor(version)
+	have, ok := minor(v.Version)
 	f := check.Finding{Check: kubernetesVersion, Subject: "Kubernetes",
-		Evidence: check.Seen("answer", "/version", "%s", cmp.Or(version, "none"))}
+		Evidence: check.Seen("answer", "/version", "%s", cmp.Or(v.Version, "none"))}
+	f.Say(check.OK, "%s; %s supports 1.%d to 1.%d", v.Version, v.Release, first, last)
 	switch {
 	case !ok:
-		f.Severity, f.Reason, f.Fix = check.Unknown, "the server's version is unknown",
-			"kubectl version -o yaml > version.yaml"
+		say(&f, check.Unknown, "kubectl version -o yaml > version.yaml", "the server's version is unknown")
 	case first == 0:
-		f.Say(check.Unknown, "%s; gpuop has no support matrix for %s", version, v.Release)
-		f.Fix = "see the platform support page of " + v.Release.String()
+		f = noMatrix(v, f, v.Version)
 	case have < first:
-		f.Say(check.Error, "%s is too old: %s supports 1.%d to 1.%d", version, v.Release, first, last)
-		f.Fix = "upgrade Kubernetes, or try an older release with gpuop preflight --version"
+		say(&f, check.Error, "upgrade Kubernetes, or try an older release with gpuop preflight --version",
+			"%s is too old: %s supports 1.%d to 1.%d", v.Version, v.Release, first, last)
 	case have > last:
-		f.Say(check.Warning, "%s is newer than the versions validated with %s: 1.%d to 1.%d",
-			version, v.Release, first, last)
-		f.Fix = "gpuop preflight --version latest"
-	default:
-		f.Reason = fmt.Sprintf("%s is in the range 1.%d to 1.%d that %s supports", version, first, last, v.Release)
+		say(&f, check.Warning, "gpuop preflight --version latest",
+			"%s is newer than the versions validated with %s: 1.%d to 1.%d", v.Version, v.Release, first, last)
 	}
 	return []check.Finding{f}
+}
+
+// noMatrix makes a finding about a version or system Unknown because gpuop has no support matrix for the release.
+func noMatrix(v *view, f check.Finding, what string) check.Finding {
+	say(&f, check.Unknown, "see the platform support page of "+v.Release.String(),
+		"%s; gpuop has no support matrix for %s", cmp.Or(what, "unknown"), v.Release)
+	return f
 }
 
 // system is an operating system as named in the driver's image tags.
@@ -59,53 +61,84 @@ func (s system) String() string { return strings.TrimSpace(s.id + " " + s.versio
 const (
 	labelID      = nfdPrefix + "system-os_release.ID"
 	labelVersion = nfdPrefix + "system-os_release.VERSION_ID"
+	// rhcos is the prefix of the OS image of OpenShift nodes. Since OpenShift 4.19, their os-release names RHEL.
+	rhcos = "Red Hat Enterprise Linux CoreOS "
 )
 
 // monitorsOptional is the first release that becomes ready without the ServiceMonitor CRD. Since this release, the
 // operator also evicts clients.
 var monitorsOptional, _ = chart.ParseVersion("v26.7.0")
 
-// images maps prefixes of the OS image in a node's status to an ID. NFD's labels take precedence.
+// images maps prefixes of the OS image in a node's status to an ID.
 var images = []struct{ prefix, id string }{
-	{"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
+	{rhcos, "rhcos"}, {"Ubuntu ", "ubuntu"}, {"Red Hat Enterprise Linux ", "rhel"}, {"Rocky Linux ", "rocky"},
 	{"Oracle Linux Server ", "ol"}, {"SUSE Linux Enterprise Server ", "sles"}, {"Debian GNU/Linux ", "debian"},
-	{"Amazon Linux ", "amzn"},
-	{"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"}, {"Talos", "talos"},
-	{"Flatcar ", "flatcar"},
+	{"Amazon Linux ", "amzn"}, {"Container-Optimized OS", "cos"}, {"Bottlerocket OS ", "bottlerocket"},
+	{"Talos", "talos"}, {"Flatcar ", "flatcar"},
 }
 
-// rhcos is the prefix of the OS image of OpenShift nodes. Since OpenShift 4.19, their os-release names RHEL.
-const rhcos = "Red Hat Enterprise Linux CoreOS "
-
 // systemOf returns a node's operating system: RHCOS according to its status, and others according to NFD's labels or,
-// without labels, the status. labeled reports whether NFD's labels name the system.
-func systemOf(n *corev1.Node) (s system, labeled bool) {
-	if version, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, rhcos); found {
-		version, _, _ = strings.Cut(version, " ")
-		return system{"rhcos", version}, n.Labels[labelID] != ""
-	}
-	if id, version := n.Labels[labelID], n.Labels[labelVersion]; id != "" && version != "" {
-		return system{id, version}, true
+// without labels, the status.
+func systemOf(n *corev1.Node) system {
+	image := n.Status.NodeInfo.OSImage
+	id, version := n.Labels[labelID], n.Labels[labelVersion]
+	if id != "" && version != "" && !strings.HasPrefix(image, rhcos) {
+		return system{id, version}
 	}
 	for _, i := range images {
-		if rest, found := strings.CutPrefix(n.Status.NodeInfo.OSImage, i.prefix); found {
+		if rest, found := strings.CutPrefix(image, i.prefix); found {
 			version, _, _ := strings.Cut(rest, " ")
 			if i.id == "ubuntu" { // the tags use 22.04, not 22.04.4
-				if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
-					version = parts[0] + "." + parts[1]
-				}
+				version = version[:min(len(version), len("22.04"))]
 			}
-			return system{i.id, version}, false
+			return system{i.id, version}
 		}
 	}
-	return system{}, false
+	return system{}
 }
 
 // systemSeen returns evidence of a node's operating system.
 func systemSeen(n *corev1.Node) check.Evidence {
 	return check.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s",
-		n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID],
-		labelVersion, n.Labels[labelVersion])
+		n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+}
+
+// mixture counts the GPU nodes that run a component by a property, such as the container runtime.
+type mixture struct {
+	nodes int
+	text  string   // such as "2 with ubuntu22.04, 1 with rhel9"
+	wrong []string // the nodes whose property is not the chosen one
+}
+
+// mixed returns the mixture of a property among the GPU nodes that run a component. An unknown property is "".
+func (v *view) mixed(component, chosen string, property func(*corev1.Node) string) (m mixture) {
+	by := map[string]int{}
+	for _, n := range v.gpu {
+		if !v.runs(component, n) {
+			continue
+		}
+		m.nodes++
+		is := property(n)
+		by[cmp.Or(is, "unknown")]++
+		if is != chosen {
+			m.wrong = append(m.wrong, n.Name)
+		}
+	}
+	var words []string
+	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(by[b]-by[a], strings.Compare(a, b))
+	}) {
+		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
+	}
+	m.text = cmp.Or(strings.Join(words, ", "), "no GPU node runs the "+component)
+	return m
+}
+
+// explain makes a finding an error about the nodes with the wrong property. The format says what all nodes get.
+func (m mixture) explain(f *check.Finding, fix, format string, args ...any) {
+	say(f, check.Error, fix, "mixed %s (%s): %s, which is wrong for %s",
+		f.Subject, m.text, fmt.Sprintf(format, args...), check.Count(len(m.wrong), "node"))
+	f.Nodes, f.Cause = strings.Join(m.wrong, ", "), f.Subject
 }
 
 // driverSystems checks for mixed operating systems. The operator selects the driver image for all nodes by the
@@ -115,55 +148,29 @@ func driverSystems(v *view) []check.Finding {
 		return nil
 	}
 	first := v.gpu[0]
-	os, labeled := systemOf(first)
+	os := systemOf(first)
 	tag := os.tag(v.Release)
+	m := v.mixed("driver", tag, func(n *corev1.Node) string { return systemOf(n).tag(v.Release) })
 	f := check.Finding{Check: driverOS, Subject: "operating systems", Evidence: systemSeen(first)}
-	drivers, byOS := 0, map[string]int{}
-	var wrong []string
-	for _, n := range v.gpu {
-		if !v.runs("driver", n) {
-			continue
-		}
-		drivers++
-		s, _ := systemOf(n)
-		byOS[cmp.Or(s.tag(v.Release), "unknown")]++
-		if s.tag(v.Release) != tag {
-			wrong = append(wrong, n.Name)
-		}
-	}
 	precompiled := v.is("driver.usePrecompiled")
 	switch {
-	case drivers == 0:
-		f.Reason = "no GPU node gets the operator's driver container"
-	case !v.is("driver.enabled"):
-		f.Reason, f.Evidence = fmt.Sprintf("%s; driver.enabled=false: the nodes need their own drivers", counts(byOS)),
-			v.setting("driver.enabled")
+	case m.nodes == 0 || !v.is("driver.enabled"):
+		f.Reason, f.Evidence = m.text+"; the operator installs no driver", v.setting("driver.enabled")
 	case v.is("driver.nvidiaDriverCRD.enabled"):
-		f.Reason = fmt.Sprintf("%s; each NVIDIADriver selects the image for its nodes", counts(byOS))
+		f.Reason = m.text + "; each NVIDIADriver selects the image for its nodes"
 		f.Evidence = v.setting("driver.nvidiaDriverCRD.enabled")
 	case !precompiled && (os.id == "rhcos" || v.openShift() && v.get("operator.use_ocp_driver_toolkit") != false):
 		f.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
 	case os.id == "":
-		f.Say(check.Error,
-			"the operator cannot continue: the operating system of %s, the first GPU node, is unknown because "+
-				"NFD has not set %s", first.Name, labelID)
-		f.Fix = "kubectl get node " + first.Name + " -o jsonpath='{.metadata.labels}'"
-	case len(wrong) > 0:
-		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "operating systems"
-		f.Reason = fmt.Sprintf("mixed operating systems (%s): "+
-			"all nodes get the driver image of %s (%s), which is wrong for %s",
-			counts(byOS), first.Name, tag, check.Count(len(wrong), "node"))
-		f.Fix = driverForEachSystem(wrong...)
+		say(&f, check.Error, "kubectl get node "+first.Name+" -o jsonpath='{.metadata.labels}'", "the operator cannot "+
+			"continue: the operating system of %s, the first GPU node, is unknown because NFD has not set %s",
+			first.Name, labelID)
+	case len(m.wrong) > 0:
+		m.explain(&f, driverForEachSystem(m.wrong...), "all nodes get the driver image of %s (%s)", first.Name, tag)
 	default:
-		f.Reason = fmt.Sprintf("%d GPU nodes get the driver image for %s", drivers, tag)
-		if drivers == 1 {
-			f.Reason = fmt.Sprintf("1 GPU node gets the driver image for %s", tag)
-		}
+		f.Reason = fmt.Sprintf("driver image for %s on %s", tag, check.Count(m.nodes, "GPU node"))
 		if precompiled {
 			f.Reason += ", one for each kernel"
-		}
-		if !labeled {
-			f.Reason += ", according to their status: NFD has not labeled them yet"
 		}
 	}
 	return []check.Finding{f}
@@ -174,17 +181,6 @@ func driverForEachSystem(nodes ...string) string {
 	return "helm upgrade … --set driver.nvidiaDriverCRD.enabled=true # and an NVIDIADriver with a nodeSelector for " +
 		"each system; or install the driver yourself and kubectl label node " + strings.Join(nodes, " ") + " " +
 		labelDriver + "=false --overwrite"
-}
-
-// counts lists how many nodes have each value, most frequent first: "2 with ubuntu22.04, 1 with rhel9".
-func counts(by map[string]int) string {
-	var words []string
-	for _, k := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
-		return cmp.Or(by[b]-by[a], strings.Compare(a, b))
-	}) {
-		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
-	}
-	return strings.Join(words, ", ")
 }
 
 func runtimeOf(n *corev1.Node) string {
@@ -199,45 +195,22 @@ func runtimes(v *view) []check.Finding {
 	if len(v.gpu) == 0 {
 		return nil
 	}
-	chosen, toolkits, by := "", 0, map[string]int{}
-	for _, n := range v.gpu {
-		name := runtimeOf(n)
-		if v.runs("container-toolkit", n) {
-			by[cmp.Or(name, "unknown")]++
-			toolkits++
-		}
-		if chosen != "containerd" && slices.Contains([]string{"docker", "containerd", "cri-o"}, name) {
-			chosen = name
-		}
-	}
+	chosen := "containerd"
 	if v.openShift() {
 		chosen = "cri-o"
+	} else if !slices.ContainsFunc(v.gpu, func(n *corev1.Node) bool { return runtimeOf(n) == chosen }) {
+		chosen = cmp.Or(runtimeOf(v.gpu[len(v.gpu)-1]), chosen)
 	}
-	chosen = cmp.Or(chosen, "containerd")
-	found := cmp.Or(counts(by), "no node runs the toolkit")
-	f := check.Finding{
-		Check: containerRuntime, Subject: "container runtimes",
-		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(toolkits, "GPU node")),
-		Evidence: v.listed(cluster.Nodes, "%s", found),
-	}
-	if !v.is("toolkit.enabled") {
-		f.Reason = found + "; toolkit.enabled=false: the nodes' runtimes are not changed"
-		f.Evidence = v.setting("toolkit.enabled")
-		return []check.Finding{f}
-	}
-	var wrong []string
-	for _, n := range v.gpu {
-		if name := runtimeOf(n); name != chosen && name != "" && v.runs("container-toolkit", n) {
-			wrong = append(wrong, n.Name)
-		}
-	}
-	if len(wrong) > 0 {
-		f.Severity, f.Nodes, f.Cause = check.Error, strings.Join(wrong, ", "), "container runtimes"
-		f.Reason = fmt.Sprintf("mixed container runtimes (%s): "+
-			"the operator configures %s on all nodes, which is wrong for %s",
-			counts(by), chosen, check.Count(len(wrong), "node"))
-		f.Fix = "move the nodes to " + chosen + ", or kubectl label node " + strings.Join(wrong, " ") + " " +
-			labelOperands + "=false --overwrite"
+	m := v.mixed("container-toolkit", chosen, func(n *corev1.Node) string { return cmp.Or(runtimeOf(n), chosen) })
+	f := check.Finding{Check: containerRuntime, Subject: "container runtimes",
+		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(m.nodes, "GPU node")),
+		Evidence: v.listed(cluster.Nodes, "%s", m.text)}
+	switch {
+	case !v.is("toolkit.enabled"):
+		f.Reason, f.Evidence = m.text+"; the operator does not change the runtimes", v.setting("toolkit.enabled")
+	case len(m.wrong) > 0:
+		m.explain(&f, "move the nodes to "+chosen+", or kubectl label node "+strings.Join(m.wrong, " ")+" "+
+			labelOperands+"=false --overwrite", "the operator configures %s on all nodes", chosen)
 	}
 	return []check.Finding{f}
 }
@@ -245,9 +218,8 @@ func runtimes(v *view) []check.Finding {
 // openShift reports whether the cluster is OpenShift. A gathered folder may lack the CRDs, so the nodes' OS images are
 // checked too.
 func (v *view) openShift() bool {
-	return v.CRD("clusterversions.config.openshift.io") != nil ||
-		slices.ContainsFunc(v.Nodes,
-			func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
+	return v.CRD("clusterversions.config.openshift.io") != nil || slices.ContainsFunc(v.Nodes,
+		func(n corev1.Node) bool { return strings.HasPrefix(n.Status.NodeInfo.OSImage, rhcos) })
 }
 
 // runs reports whether a node should run a component for containers: no label excludes it, and the node is not for
@@ -258,91 +230,64 @@ func (v *view) runs(component string, n *corev1.Node) bool {
 		!v.forMachines(n)
 }
 
-// gke reports whether a node has the provider ID and the node pool label of GKE.
-func (v *view) gke() bool {
-	return slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool {
-		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
-	})
-}
-
 // discovery checks that Node Feature Discovery is installed once, by the chart or independently of it.
 func discovery(v *view) []check.Finding {
 	if v.DaemonSets == nil {
 		return nil // unread has reported it
 	}
-	var other, own []string
+	// Argo CD and other tools that apply rendered charts do not set this annotation
+	const helmRelease = "meta.helm.sh/release-name"
+	ours := "gpu-operator"
+	for _, p := range slices.Backward(v.Policies()) {
+		ours = cmp.Or(p.GetAnnotations()[helmRelease], ours)
+	}
+	var other, all []string
 	for _, d := range v.discoverers() {
-		// Argo CD and other tools that apply rendered charts do not set this annotation
-		name, found := d.Annotations["meta.helm.sh/release-name"]
-		if d.Namespace == v.Namespace && strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") &&
-			(!found || name == v.helmRelease()) {
-			own = append(own, d.Namespace+"/"+d.Name)
-		} else {
-			other = append(other, d.Namespace+"/"+d.Name)
+		name := d.Namespace + "/" + d.Name
+		all = append(all, name)
+		if d.Namespace != v.Namespace || !strings.HasPrefix(d.Labels["helm.sh/chart"], "node-feature-discovery") ||
+			cmp.Or(d.Annotations[helmRelease], ours) != ours {
+			other = append(other, name)
 		}
 	}
-	all := append(slices.Clone(other), own...)
-	f := check.Finding{
-		Check: nfd, Subject: "Node Feature Discovery",
-		Evidence: v.listed(cluster.DaemonSets, "%d of %d DaemonSets are NFD workers: %s", len(all), len(v.DaemonSets),
-			cmp.Or(strings.Join(all, ", "), "none")),
-	}
+	workers := cmp.Or(strings.Join(all, ", "), "none")
+	f := check.Finding{Check: nfd, Subject: "Node Feature Discovery", Reason: "workers: " + workers,
+		Evidence: v.listed(cluster.DaemonSets, "NFD workers among %d DaemonSets: %s", len(v.DaemonSets), workers)}
 	wanted := v.is("nfd.enabled")
 	known := slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
-	whole := v.Lacks(cluster.DaemonSets) == nil
 	switch {
 	case v.openShift() && len(all) > 0:
-		f.Reason = "DaemonSet " + all[0] + " is installed; NVIDIA's operator from OperatorHub does not include one"
-	case v.openShift() && !known && whole:
-		f.Say(check.Error,
+	case v.openShift() && !known && v.why(cluster.DaemonSets) == "":
+		say(&f, check.Error, "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery",
 			"no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
 				"Hat's NFD Operator the GPU nodes are not found")
-		f.Fix = "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery"
-	case v.policy != nil && len(other) > 0 && len(own) == 0:
+	case v.policy != nil && len(other) > 0 && len(other) == len(all):
 		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
 		// false
-		f.Reason = "DaemonSet " + other[0] + " is installed, and the Helm release does not add a second one"
 	case wanted && len(other) > 0:
-		f.Say(check.Error,
-			"DaemonSet %s is already installed, and the chart would install a second one: "+
-				"both would write the same labels", other[0])
-		f.Fix = "helm upgrade … --set nfd.enabled=false"
-	case wanted && len(own) > 0:
-		f.Reason = "DaemonSet " + own[0] + " was installed by the chart"
+		say(&f, check.Error, "helm upgrade … --set nfd.enabled=false", "DaemonSet %s is already installed, and the "+
+			"chart would install a second one: both would write the same labels", other[0])
+	case len(all) > 0:
 	case wanted:
 		f.Reason = "not installed; the chart will install it"
 		v.partial(&f, cluster.DaemonSets)
-	case len(all) > 0:
-		f.Reason = "DaemonSet " + all[0] + " is installed, and nfd.enabled=false"
 	case known:
 		f.Say(check.Note, "nfd.enabled=false and no NFD worker is installed, but GPU nodes are labeled already")
 	default:
-		f.Say(check.Error,
-			"nfd.enabled=false and no NFD worker is installed: GPU nodes are not found, and no operand is scheduled")
-		f.Fix = "helm upgrade … --set nfd.enabled=true"
+		say(&f, check.Error, "helm upgrade … --set nfd.enabled=true", "nfd.enabled=false and no NFD worker is "+
+			"installed: GPU nodes are not found, and no operand is scheduled")
 		v.partial(&f, cluster.DaemonSets)
 	}
 	return []check.Finding{f}
 }
 
-// helmRelease returns the name of the Helm release that installed the operator, or "gpu-operator" if unknown.
-func (v *view) helmRelease() string {
-	for _, p := range v.Policies() {
-		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {
-			return name
-		}
-	}
-	return "gpu-operator"
-}
-
 // discoverers returns the DaemonSets of Node Feature Discovery workers.
-func (v *view) discoverers() []*appsv1.DaemonSet {
-	var out []*appsv1.DaemonSet
+func (v *view) discoverers() (out []*appsv1.DaemonSet) {
 	for i := range v.DaemonSets {
 		d := &v.DaemonSets[i]
 		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
-			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") ||
-				strings.Contains(d.Name, "worker"))
+			return strings.Contains(c.Image, "node-feature-discovery") &&
+				(slices.Contains(c.Command, "nfd-worker") || strings.Contains(d.Name, "worker"))
 		}) {
 			out = append(out, d)
 		}
@@ -357,11 +302,11 @@ func privileges(v *view) []check.Finding {
 	}
 	const enforce = "pod-security.kubernetes.io/enforce"
 	f := check.Finding{Check: podSecurity, Subject: "Namespace/" + v.Namespace}
-	f.Fix = "kubectl label namespace " + v.Namespace + " " + enforce + "=privileged --overwrite"
+	fix := "kubectl label namespace " + v.Namespace + " " + enforce + "=privileged --overwrite"
 	i := slices.IndexFunc(v.Namespaces, func(n corev1.Namespace) bool { return n.Name == v.Namespace })
 	if i < 0 {
-		f.Say(check.Note, "does not exist yet; the operands need the Pod Security level privileged")
-		f.Fix = "kubectl create namespace " + v.Namespace + " && " + f.Fix
+		say(&f, check.Note, "kubectl create namespace "+v.Namespace+" && "+fix,
+			"does not exist yet; the operands need the Pod Security level privileged")
 		f.Evidence = v.listed(cluster.Namespaces, "no %s among the %d namespaces", v.Namespace, len(v.Namespaces))
 		return []check.Finding{f}
 	}
@@ -369,77 +314,62 @@ func privileges(v *view) []check.Finding {
 	f.Evidence = check.Seen("label", f.Subject, "%s=%s", enforce, level)
 	switch {
 	case level == "privileged":
-		f.Reason, f.Fix = "enforces privileged, which the operands need", ""
+		f.Reason = "enforces privileged, which the operands need"
 	case level == "":
-		f.Say(check.Note, "enforces no level; if the cluster's default is not privileged, the operands are rejected")
+		say(&f, check.Note, fix,
+			"enforces no level; if the cluster's default is not privileged, the operands are rejected")
 	case v.is("psa.enabled"):
-		f.Severity, f.Reason, f.Fix = check.Note,
-			fmt.Sprintf("enforces %s; the operator changes it to privileged because psa.enabled=true", level), ""
+		f.Say(check.Note, "enforces %s; the operator changes it to privileged because psa.enabled=true", level)
 	default:
-		f.Say(check.Error, "enforces %s: the operands' pods are privileged and will be rejected", level)
+		say(&f, check.Error, fix, "enforces %s: the operands' pods are privileged and will be rejected", level)
 	}
 	return []check.Finding{f}
 }
 
-// quota checks that the namespace allows pods with the operands' priority class.
+// quota checks that the namespace allows pods with the operands' priority class. GKE rejects pods of that class in
+// namespaces without a quota for it; a quota without scopes is not enough.
 func quota(v *view) []check.Finding {
 	if v.Quotas == nil {
 		return nil
 	}
-	var of []corev1.ResourceQuota
+	var findings []check.Finding
 	covered := false
 	for _, q := range v.Quotas {
-		if q.Namespace != v.Namespace {
+		scoped := coversPriority(&q)
+		if q.Namespace != v.Namespace || !scoped && (q.Spec.ScopeSelector != nil || len(q.Spec.Scopes) > 0) {
 			continue
 		}
-		scoped := coversPriority(&q)
 		covered = covered || scoped
-		if scoped || q.Spec.ScopeSelector == nil && len(q.Spec.Scopes) == 0 {
-			of = append(of, q)
-		}
-	}
-	none := check.Finding{
-		Check: priorityQuota, Subject: "system-node-critical",
-		Reason: "no quota limits pods of this priority in " + v.Namespace,
-		Evidence: v.listed(cluster.Quotas, "%d quotas apply to pods of this priority in namespace %s",
-			len(of), v.Namespace),
-	}
-	if v.gke() && !covered {
-		none.Say(check.Error,
-			"GKE rejects pods with the priority system-node-critical in namespaces without a quota for "+
-				"it, and %s has none", v.Namespace)
-		none.Fix = "kubectl create quota gpu-operator-quota -n " + v.Namespace +
-			" --hard=pods=100 --scopes=PriorityClass"
-	}
-	var findings []check.Finding
-	if none.Severity != check.OK || len(of) == 0 {
-		findings = append(findings, none)
-	}
-	for _, q := range of {
-		f := check.Finding{Check: none.Check, Subject: "ResourceQuota/" + q.Namespace + "/" + q.Name}
 		hard, limited := q.Status.Hard[corev1.ResourcePods]
 		if !limited {
 			hard, limited = q.Spec.Hard[corev1.ResourcePods]
 		}
-		used := q.Status.Used[corev1.ResourcePods]
-		f.Evidence = check.Seen("status", f.Subject, "pods %s of %s", used.String(), hard.String())
-		switch {
-		case limited && used.Value() >= hard.Value():
-			f.Say(check.Error, "%s of %s allowed pods exist: further operand pods would be rejected",
-				used.String(), hard.String())
-			f.Fix = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
-		case !limited:
-			f.Reason = "does not limit the number of pods"
-		default:
-			f.Reason = fmt.Sprintf("%s of %s allowed pods exist", used.String(), hard.String())
+		if used := q.Status.Used[corev1.ResourcePods]; limited && used.Value() >= hard.Value() {
+			name := "ResourceQuota/" + q.Namespace + "/" + q.Name
+			findings = append(findings, check.Finding{Check: priorityQuota, Severity: check.Error, Subject: name,
+				Reason: fmt.Sprintf("%s of %s allowed pods exist: further operand pods would be rejected",
+					used.String(), hard.String()),
+				Fix:      "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name,
+				Evidence: check.Seen("status", name, "pods %s of %s", used.String(), hard.String())})
 		}
-		findings = append(findings, f)
 	}
-	return findings
+	f := check.Finding{Check: priorityQuota, Subject: "system-node-critical",
+		Reason:   "no quota prevents pods of this priority in " + v.Namespace,
+		Evidence: v.listed(cluster.Quotas, "quotas: %d", len(v.Quotas))}
+	gke := slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool {
+		return strings.HasPrefix(n.Spec.ProviderID, "gce://") && n.Labels["cloud.google.com/gke-nodepool"] != ""
+	})
+	if gke && !covered {
+		say(&f, check.Error,
+			"kubectl create quota gpu-operator-quota -n "+v.Namespace+" --hard=pods=100 --scopes=PriorityClass",
+			"GKE rejects pods with this priority in namespaces without a quota for it, and %s has none", v.Namespace)
+	} else if len(findings) > 0 {
+		return findings
+	}
+	return append(findings, f)
 }
 
-// coversPriority reports whether a quota's scopes select the operands' priority class. GKE rejects pods of that class
-// in namespaces without such a quota; a quota without scopes is not enough.
+// coversPriority reports whether a quota's scopes select the operands' priority class.
 func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
 		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
@@ -448,8 +378,7 @@ func coversPriority(q *corev1.ResourceQuota) bool {
 		func(e corev1.ScopedResourceSelectorRequirement) bool {
 			named := slices.Contains(e.Values, "system-node-critical")
 			return e.ScopeName == corev1.ResourceQuotaScopePriorityClass &&
-				(e.Operator == corev1.ScopeSelectorOpExists ||
-					e.Operator == corev1.ScopeSelectorOpIn && named ||
+				(e.Operator == corev1.ScopeSelectorOpExists || e.Operator == corev1.ScopeSelectorOpIn && named ||
 					e.Operator == corev1.ScopeSelectorOpNotIn && !named)
 		})
 }
@@ -461,23 +390,18 @@ func serviceMonitor(v *view) []check.Finding {
 		return nil
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
-	there := v.CRD(definition) != nil
-	f := check.Finding{Check: serviceMonitorCRD, Subject: setting,
-		Evidence: v.listed(cluster.CRDs, "CustomResourceDefinition %s exists: %t", definition, there)}
-	switch enabled := v.is(setting); {
-	case !enabled:
-		f.Reason, f.Evidence = "is false", v.setting(setting)
-	case there:
-		f.Reason = "is true, and the ServiceMonitor's CustomResourceDefinition is installed"
-	case v.Release.Before(monitorsOptional):
-		f.Say(check.Error,
-			"is true, but the CustomResourceDefinition %s is not installed: the ClusterPolicy never becomes ready",
-			definition)
-		f.Fix = "install the Prometheus Operator first, or helm upgrade … --set " + setting + "=false"
-	default:
-		f.Say(check.Note, "is true, but the CustomResourceDefinition %s is not installed: no ServiceMonitor is created",
-			definition)
-		f.Fix = "install the Prometheus Operator, or scrape dcgm-exporter by annotations"
+	f := check.Finding{Check: serviceMonitorCRD, Subject: setting, Reason: fmt.Sprintf("is %t", v.is(setting)),
+		Evidence: v.setting(setting)}
+	if !v.is(setting) || v.CRD(definition) != nil {
+		return []check.Finding{f}
+	}
+	f.Evidence = v.listed(cluster.CRDs, "no CustomResourceDefinition %s", definition)
+	if v.Release.Before(monitorsOptional) {
+		say(&f, check.Error, "install the Prometheus Operator first, or helm upgrade … --set "+setting+"=false",
+			"is true, but its CRD %s is not installed: the ClusterPolicy never becomes ready", definition)
+	} else {
+		say(&f, check.Note, "install the Prometheus Operator, or scrape dcgm-exporter by annotations",
+			"is true, but its CRD %s is not installed: no ServiceMonitor is created", definition)
 	}
 	return []check.Finding{f}
 }
@@ -489,31 +413,20 @@ func clients(v *view) []check.Finding {
 	for i := range v.DaemonSets {
 		d := &v.DaemonSets[i]
 		spec := &d.Spec.Template.Spec
-		how := ""
-		switch used := usesGPU(spec); {
-		case cluster.AsksForGPU(spec):
-		case spec.RuntimeClassName != nil && *spec.RuntimeClassName == "nvidia":
-			how = "runs with the RuntimeClass nvidia"
-		case strings.HasPrefix(used, "/"):
-			how = "mounts " + used
-		case used != "":
-			how = "sets " + used
+		how := usesGPU(spec)
+		if spec.RuntimeClassName != nil && *spec.RuntimeClassName == "nvidia" {
+			how = "the RuntimeClass nvidia"
 		}
-		if how == "" || v.isOperand(d) || d.Namespace == v.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") ||
-			slices.ContainsFunc(spec.Containers, registers) {
+		if how == "" || cluster.AsksForGPU(spec) || v.isOperand(d) || slices.ContainsFunc(spec.Containers, registers) ||
+			d.Namespace == v.Namespace && strings.HasPrefix(d.Labels["app"], "nvidia-") {
 			continue
 		}
-		f := check.Finding{
-			Check: gpuClient, Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
-			Reason: how + ", and is evicted during MIG changes and driver upgrades",
-		}
+		f := check.Finding{Check: gpuClient, Subject: "DaemonSet/" + d.Namespace + "/" + d.Name,
+			Reason: "uses " + how + ", and is evicted during MIG changes and driver upgrades"}
 		f.Evidence = check.Seen("spec", f.Subject, "%s; nodeSelector %s", how, cmp.Or(join(spec.NodeSelector), "none"))
 		if spec.NodeSelector[labelClient] != "true" {
-			f.Severity = check.Warning
-			f.Reason = how +
-				" without the nodeSelector nvidia.com/gpu.deploy.client=true: " +
-				"it blocks MIG changes and driver upgrades on its nodes"
-			f.Fix = makeClient(d.Namespace, d.Name)
+			say(&f, check.Warning, makeClient(d.Namespace, d.Name), "uses %s without the nodeSelector %s=true: "+
+				"it blocks MIG changes and driver upgrades on its nodes", how, labelClient)
 			if v.Release.Before(monitorsOptional) {
 				f.Fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # before a MIG change: %s does not evict it",
 					d.Namespace, d.Name, v.Release)
@@ -553,75 +466,62 @@ func usesGPU(s *corev1.PodSpec) string {
 func (n *nodeReport) architecture() {
 	kube := n.kube
 	arch := cmp.Or(kube.Status.NodeInfo.Architecture, kube.Labels["kubernetes.io/arch"])
-	f := check.Finding{
-		Check: architecture, Subject: "architecture", Reason: arch,
-		Evidence: check.Seen("status", "Node/"+kube.Name, "architecture %s", cmp.Or(arch, "none")),
-	}
-	served := arch == "amd64" || arch == "arm64"
-	switch os, _ := systemOf(kube); {
-	case kube.Labels[labelOperands] == "false":
-		f.Reason = arch + "; nvidia.com/gpu.deploy.operands=false keeps every operand off the node"
-		if !served {
-			f.Severity = check.Note
-		}
+	f := check.Finding{Check: architecture, Subject: "architecture", Reason: arch,
+		Evidence: check.Seen("status", "Node/"+kube.Name, "architecture %s", cmp.Or(arch, "none"))}
+	served, off := arch == "amd64" || arch == "arm64", kube.Labels[labelOperands] == "false"
+	switch os := systemOf(kube); {
+	case off && served:
+	case off:
+		f.Say(check.Note, "%s; %s=false keeps every operand off the node", arch, labelOperands)
 	case arch == "":
 		f.Say(check.Unknown, "the node's architecture is unknown")
 	case !served:
-		f.Say(check.Error, "the node is %s; the operator's images support only amd64 and arm64", arch)
-		f.Fix = "kubectl label node " + kube.Name + " nvidia.com/gpu.deploy.operands=false --overwrite"
+		say(&f, check.Error, "kubectl label node "+kube.Name+" "+labelOperands+"=false --overwrite",
+			"the node is %s; the operator's images support only amd64 and arm64", arch)
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && n.is("driver.enabled") &&
 		!n.is("driver.usePrecompiled"):
-		f.Say(check.Error, "the node is arm64; the driver containers for RHEL 9 support only amd64")
-		f.Fix = "install the driver on the node, then helm upgrade … --set driver.enabled=false"
+		say(&f, check.Error, "install the driver on the node, then helm upgrade … --set driver.enabled=false",
+			"the node is arm64; the driver containers for RHEL 9 support only amd64")
 	}
 	n.add(f)
 }
 
 // supported checks the node's operating system and runtime against the support matrix.
 func (n *nodeReport) supported() {
-	kube, systems := n.kube, series(n.Release)
-	os, _ := systemOf(kube)
+	kube, systems, os := n.kube, series(n.Release), systemOf(n.kube)
 	f := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(kube)}
 	if len(systems) == 0 {
-		f.Say(check.Unknown, "%s; gpuop has no support matrix for %s", cmp.Or(os.String(), "unknown"), n.Release)
-		f.Fix = "see the platform support page of " + n.Release.String()
-		n.add(f)
+		n.add(noMatrix(n.view, f, os.String()))
 		return
 	}
 	s, known, exact := find(systems, os)
 	have, ok := minor(n.Version)
+	const unlisted = "%s is not in the support matrix of %s, which lists %s"
 	switch {
 	case os.id == "":
-		f.Severity, f.Reason = check.Unknown,
-			"the node's operating system is unknown: "+cmp.Or(kube.Status.NodeInfo.OSImage,
-				"the node's status does not name it")
+		f.Say(check.Unknown, "the node's operating system is unknown: %s",
+			cmp.Or(kube.Status.NodeInfo.OSImage, "the node's status does not name it"))
 	case !known && !n.is("driver.enabled"):
-		f.Say(check.Note,
-			"%s is not in the support matrix of %s, which lists %s; driver.enabled=false, so no driver image is needed",
-			os, n.Release, named(systems))
+		f.Say(check.Note, unlisted+"; driver.enabled=false needs no driver image", os, n.Release, named(systems))
 	case !known || !exact:
-		f.Say(check.Warning, "%s is not in the support matrix of %s, which lists %s", os, n.Release, named(systems))
-		f.Fix = "gpuop explain driver.enabled # a preinstalled driver needs no driver image"
+		say(&f, check.Warning, "gpuop explain driver.enabled # a preinstalled driver needs no driver image",
+			unlisted, os, n.Release, named(systems))
 	case ok && s.first > 0 && (have < s.first || have > s.last):
-		f.Say(check.Warning, "%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s",
-			os, s.first, s.last, n.Version)
-		f.Fix = "try another release with gpuop preflight --version"
+		say(&f, check.Warning, "try another release with gpuop preflight --version",
+			"%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, n.Version)
 	}
 	n.add(f)
 	runs := kube.Status.NodeInfo.ContainerRuntimeVersion
-	f = check.Finding{
-		Check: runtimeSupported, Subject: "container runtime", Reason: runs,
-		Evidence: check.Seen("status", "Node/"+kube.Name, "%s", cmp.Or(runs, "no container runtime")),
-	}
+	f = check.Finding{Check: runtimeSupported, Subject: "container runtime", Reason: runs,
+		Evidence: check.Seen("status", "Node/"+kube.Name, "%s", cmp.Or(runs, "no container runtime"))}
 	switch name := runtimeOf(kube); {
 	case name == "":
 		f.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
-		f.Severity, f.Reason, f.Fix = check.Error, "docker is not supported; use containerd or CRI-O",
-			"move the node to containerd"
+		say(&f, check.Error, "move the node to containerd", "docker is not supported; use containerd or CRI-O")
 	case len(s.runtimes) > 0 && !slices.Contains(s.runtimes, name):
-		f.Say(check.Warning, "%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
-		f.Fix = "move the node to " + s.runtimes[0]
+		say(&f, check.Warning, "move the node to "+s.runtimes[0],
+			"%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
 	}
 	n.add(f)
 }
@@ -634,15 +534,15 @@ func (n *nodeReport) cdi() {
 	runs := n.kube.Status.NodeInfo.ContainerRuntimeVersion
 	version, isContainerd := strings.CutPrefix(runs, "containerd://")
 	minor, ok := minor(version)
-	old := isContainerd && ok && minor < 7
-	if !old || !n.is("cdi.enabled") || n.Release.Before(cdiInRuntime) || !n.runs("container-toolkit", n.kube) {
+	if !isContainerd || !ok || minor >= 7 || !n.is("cdi.enabled") || n.Release.Before(cdiInRuntime) ||
+		!n.runs("container-toolkit", n.kube) {
 		return
 	}
-	f := check.Finding{Check: cdiSupport, Subject: "container runtime", Cause: "CDI " + runs}
-	f.Evidence = check.Seen("status", "Node/"+n.kube.Name, "%s", runs)
-	f.Say(check.Error, "containerd %s does not support CDI, which %s uses to give GPUs to containers: pods get no GPU",
+	f := check.Finding{Check: cdiSupport, Subject: "container runtime", Cause: "CDI " + runs,
+		Evidence: check.Seen("status", "Node/"+n.kube.Name, "%s", runs)}
+	say(&f, check.Error, "helm upgrade … --set cdi.enabled=false  # or upgrade containerd to 1.7 or later",
+		"containerd %s does not support CDI, which %s uses to give GPUs to containers: pods get no GPU",
 		version, n.Release)
-	f.Fix = "helm upgrade … --set cdi.enabled=false  # or upgrade containerd to 1.7 or later"
 	n.add(f)
 }
 
@@ -656,26 +556,19 @@ type tolerant struct {
 
 // tolerants returns the operands and the NFD worker with their tolerations. If a ClusterPolicy is in force, the
 // tolerations in the cluster are used, otherwise those in the values and the chart. The worker is left out if the chart
-// does not install it, or if the cluster has no worker or several.
+// does not install it, or if the cluster has no worker or several: then it is unknown which one labels a node.
 func (v *view) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
-	all := []tolerant{{
-		path: "daemonsets.tolerations", what: "the operands, so the node gets none of them",
-		have: node.OperandTolerations(v.tolerations("daemonsets.tolerations")),
-	}}
+	const operands, worker = "daemonsets.tolerations", "node-feature-discovery.worker.tolerations"
+	all := []tolerant{{path: operands, what: "the operands, so the node gets none of them",
+		have: node.OperandTolerations(v.tolerations(operands))}}
 	if v.policy == nil {
-		const path = "node-feature-discovery.worker.tolerations"
 		if v.is("nfd.enabled") {
-			all = append(all, tolerant{path: path, what: what, have: v.tolerations(path)})
+			all = append(all, tolerant{path: worker, what: what, have: v.tolerations(worker)})
 		}
-		return all
-	}
-	// if there are several workers, it is unknown which one labels a node
-	if there := v.discoverers(); len(there) == 1 {
-		d := there[0]
-		all = append(all,
-			tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what,
-				d.Spec.Template.Spec.Tolerations, true})
+	} else if there := v.discoverers(); len(there) == 1 {
+		all = append(all, tolerant{"the tolerations of DaemonSet/" + there[0].Namespace + "/" + there[0].Name, what,
+			there[0].Spec.Template.Spec.Tolerations, true})
 	}
 	return all
 }
@@ -691,32 +584,24 @@ func (n *nodeReport) taints() {
 				continue
 			}
 			ok = false
-			n.add(check.Finding{
-				Check: untolerated, Severity: check.Error, Subject: who.path,
-				Cause:    fmt.Sprintf("taint %s %s", taint.ToString(), who.path),
-				Evidence: check.Seen("taint", "Node/"+kube.Name, "%s", taint.ToString()),
-				Reason:   fmt.Sprintf("the taint %s is not tolerated by %s", taint.ToString(), who.what),
-				Fix: fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s",
-					taint.Key, taint.Effect, who.path),
-			})
+			text := taint.ToString()
+			f := check.Finding{Check: untolerated, Subject: who.path, Cause: "taint " + text + " " + who.path,
+				Evidence: check.Seen("taint", "Node/"+kube.Name, "%s", text)}
+			say(&f, check.Error, fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s",
+				taint.Key, taint.Effect, who.path), "the taint %s is not tolerated by %s", text, who.what)
+			n.add(f)
 		}
 	}
-	spec := check.Seen("spec", "Node/"+kube.Name, "%s", check.Count(len(kube.Spec.Taints), "taint"))
+	f := check.Finding{Check: untolerated, Subject: "taints", Reason: "the operands tolerate all taints",
+		Evidence: check.Seen("spec", "Node/"+kube.Name, "%s", check.Count(len(kube.Spec.Taints), "taint"))}
 	if ok {
-		reason := "has no taint that keeps pods away"
-		if kept {
-			reason = "the operands tolerate all taints"
-		}
-		n.add(check.Finding{Check: untolerated, Subject: "taints", Reason: reason, Evidence: spec})
+		n.add(f)
 	}
-	if len(n.gpu) == len(n.Nodes) {
-		return // pods without GPUs have no other node to run on
-	}
-	if !kept && n.Lacks(cluster.Nodes) == nil {
-		n.add(check.Finding{
-			Check: untainted, Severity: check.Note, Subject: "taints", Evidence: spec,
-			Reason: "no taint keeps pods without GPU requests off the node", Fix: "kubectl taint node " + kube.Name +
-				" nvidia.com/gpu=present:NoSchedule",
-		})
+	// without other nodes, pods without GPUs must run here
+	if !kept && len(n.gpu) < len(n.Nodes) && n.why(cluster.Nodes) == "" {
+		f.Check = untainted
+		say(&f, check.Note, "kubectl taint node "+kube.Name+" nvidia.com/gpu=present:NoSchedule",
+			"no taint keeps pods without GPU requests off the node")
+		n.add(f)
 	}
 }
