@@ -66,7 +66,7 @@ func TestMIGApply(t *testing.T) {
 		says string
 	}{
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--kubeconfig", kubeconfig}, 0, "56 nvidia.com/mig-1g.10gb after the change, 8 nvidia.com/gpu now"},
-		{[]string{"mig", "apply", "gpu-1", "all-1g.10g", "--kubeconfig", kubeconfig}, 1, "did you mean all-1g.10gb?"},
+		{[]string{"mig", "apply", "gpu-1", "all-1g.10g", "--kubeconfig", kubeconfig}, 1, "write all-1g.10gb"},
 		{[]string{"mig", "apply", "gpu1", toSlices, "--kubeconfig", kubeconfig}, 2, "did you mean gpu-1?"},
 		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig}, 2, `patch`},
 		{[]string{"mig", "apply", "gpu-1"}, 2, "a node and the name of a MIG config"},

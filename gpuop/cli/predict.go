@@ -119,7 +119,7 @@ func newPrediction(n *corev1.Node, gpus []mig.GPU, strategy string) *prediction 
 		p.headline = n.Name + ": " + p.headline
 	}
 	p.before = mig.Predict(gpus, strategy, mig.Replication{})
-	if resources := node.GPUResources(n); len(resources) > 0 {
+	if resources := node.Resources(n.Status.Capacity); len(resources) > 0 {
 		p.before.Resources, p.before.Labels = resources, n.Labels
 	}
 	return p

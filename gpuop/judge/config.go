@@ -79,8 +79,7 @@ func sharingFiles(v *view) []check.Finding {
 		}
 		if all := c.findings[key]; len(all) > 0 && all[0].Severity > check.Note {
 			first := all[0]
-			of := withoutPlace(first)
-			f.Severity, f.Fix, f.Reason = of.Severity, of.Fix, of.Subject+": "+of.Reason
+			f.Severity, f.Fix, f.Reason = first.Severity, first.Fix, first.Subject+": "+first.Reason
 			if first.Line > 0 {
 				f.Reason = fmt.Sprintf("line %d, %s", first.Line, f.Reason)
 				f.Evidence.Text = fmt.Sprintf("%s, line %d", key, first.Line)

@@ -61,23 +61,20 @@ var driverSymptoms = []symptom{
 // driverLog explains a failing driver pod from its log. Unless the finding is an error, pods without restarts are
 // skipped because they may still succeed.
 func (n *nodeReport) driverLog(l *operand) {
-	log := n.DriverLogs[l.pod.Name]
 	statuses := slices.Concat(l.pod.Status.InitContainerStatuses, l.pod.Status.ContainerStatuses)
 	restarted := slices.ContainsFunc(statuses, func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 })
-	if log == "" || !isBroken(*l) || l.Severity != check.Error && !restarted {
+	if !isBroken(*l) || l.Severity != check.Error && !restarted {
 		return
 	}
-	for _, s := range driverSymptoms {
-		at := s.message.FindStringIndex(log)
-		if at == nil {
-			continue
+	for i := range driverSymptoms {
+		for line := range strings.Lines(n.DriverLogs[l.pod.Name]) {
+			evidence := check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line))
+			if d := n.diagnoseText(line, evidence, driverSymptoms[i:i+1]); d != nil {
+				reason := l.Reason
+				d.explain(&l.Finding)
+				l.Reason = strings.TrimSpace(d.reason) + ": " + reason
+				return
+			}
 		}
-		start := strings.LastIndexByte(log[:at[0]], '\n') + 1
-		line, _, _ := strings.Cut(log[start:], "\n")
-		d := n.diagnoseText(line, check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line)), []symptom{s})
-		reason := l.Reason
-		d.explain(&l.Finding)
-		l.Reason = strings.TrimSpace(d.reason) + ": " + reason
-		return
 	}
 }

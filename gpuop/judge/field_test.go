@@ -205,7 +205,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 		"cordoned by the driver upgrade": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
 			node(s, "gpu-1").Spec.Unschedulable = true
-		}, []row{{"node-ready", "gpu-1", check.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", check.Waiting, "the node is being drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		}, []row{{"node-ready", "gpu-1", check.Note, "cordoned by the driver upgrade"}, {"driver-upgrade", "gpu-1", check.Waiting, "is in progress (drain-required)"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
 		"cordoned after a failed driver upgrade": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
 			node(s, "gpu-1").Spec.Unschedulable = true

@@ -626,12 +626,12 @@ func TestStates(t *testing.T) {
 			label(n, "nvidia.com/gpu-driver-upgrade-state", "drain-required", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
 			offers(n, nil)
 		}, []row{
-			{"driver-upgrade", "gpu-1", check.Waiting, "the node is being drained"},
+			{"driver-upgrade", "gpu-1", check.Waiting, "is in progress (drain-required)"},
 			{"node-operand-paused", "gpu-1", check.Waiting, "until the driver upgrade ends"},
 		}},
 		"driver upgrade failed": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
-		}, []row{{"driver-upgrade", "gpu-1", check.Error, "fix the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "the operand stays paused"}}},
+		}, []row{{"driver-upgrade", "gpu-1", check.Error, "fix the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "nothing resumes the operand"}}},
 		"driver upgrade unknown": {func(s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
 		}, []row{{"driver-upgrade", "gpu-1", check.Unknown, "coffee-required"}}},

@@ -58,7 +58,7 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 		}
 	}
 	if len(instances) > 0 && count > 0 {
-		capacity := GPUResources(n)
+		capacity := Resources(n.Status.Capacity)
 		whole := capacity[mig.WholeGPU]
 		if replicas, err := strconv.Atoi(label("replicas")); err == nil && replicas > 1 {
 			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
@@ -79,7 +79,7 @@ func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 // labels, a MIG change that did not succeed, or unhealthy GPUs. Findings have no file.
 func Check(n *corev1.Node) []check.Finding {
 	var findings []check.Finding
-	capacity, allocatable := GPUResources(n), resources(n.Status.Allocatable)
+	capacity, allocatable := Resources(n.Status.Capacity), Resources(n.Status.Allocatable)
 	add := func(id *check.Check, s check.Severity, subject, reason, fix string) {
 		findings = append(findings, check.Finding{Check: id, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 	}

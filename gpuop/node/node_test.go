@@ -151,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
-	if err != nil || GPUResources(n)["nvidia.com/gpu"] != 2 {
+	if err != nil || Resources(n.Status.Capacity)["nvidia.com/gpu"] != 2 {
 		t.Errorf("list with one node: node = %+v, error = %v, want a node with 2 GPUs", n, err)
 	}
 	if n, err := Parse([]byte("metadata: {labels: {a: b}}\n")); err != nil || n.Labels["a"] != "b" {

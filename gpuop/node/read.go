@@ -105,8 +105,8 @@ func Described(data []byte) (*corev1.Node, bool) {
 	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
 }
 
-// resources returns the nvidia.com resources in a list.
-func resources(list corev1.ResourceList) map[string]int {
+// Resources returns the nvidia.com resources in a list.
+func Resources(list corev1.ResourceList) map[string]int {
 	out := map[string]int{}
 	for name, q := range list {
 		if strings.HasPrefix(string(name), "nvidia.com/") {
@@ -115,6 +115,3 @@ func resources(list corev1.ResourceList) map[string]int {
 	}
 	return out
 }
-
-// GPUResources returns the nvidia.com resources in the node's capacity.
-func GPUResources(n *corev1.Node) map[string]int { return resources(n.Status.Capacity) }
