@@ -15,101 +15,80 @@ import (
 
 // ChartUse describes a chart that another tool's file installs. Such a file is, for example, a Flux HelmRelease.
 type ChartUse struct {
-	// Where names the place in the file. Chart is the chart's name or a reference to it.
-	Where, Chart string
-	// Repository is the address or name of the chart's repository. It is empty if the file names none.
-	Repository string
-	Version    *yaml.Node
-	// Values are mappings, texts of values files, or names of values files.
-	Values []*yaml.Node
-	// Parameters are lists of names and values. The names have the syntax of --set.
-	Parameters []*yaml.Node
-	// Sets is a mapping of dotted names to values.
-	Sets *yaml.Node
-	// Elsewhere refers to more values outside the file; nil means none.
-	Elsewhere *yaml.Node
-	// Reference is the name of the object that defines the chart's version.
-	Reference *yaml.Node
+	// Where names the place in the file. Chart is the chart's name or a reference to it. Repository is the address or
+	// name of the chart's repository, or empty.
+	Where, Chart, Repository string
+	Version                  *yaml.Node
+	Values                   []*yaml.Node // mappings, texts of values files, or names of values files
+	Parameters               []*yaml.Node // lists of names and values; the names have the syntax of --set
+	Sets                     *yaml.Node   // a mapping of dotted names to values
+	Elsewhere                *yaml.Node   // refers to more values outside the file; nil means none
+	Reference                *yaml.Node   // the name of the object that defines the chart's version
 	// Misplaced are keys in which only other tools look for values. Place is the key that this tool reads.
 	Misplaced []*yaml.Node
 	Place     string
-	// Raw means that Helm parses the values of parameters, so commas separate values.
-	Raw bool
-	// AsText tells the user how to mark the value of a parameter as a string.
-	AsText string
+	Raw       bool   // Helm parses the values of parameters, so commas separate values
+	AsText    string // tells the user how to mark the value of a parameter as a string
 }
 
-// Carrier describes a file format of another tool that contains Helm values. All paths are dotted. A field with several
-// paths separates them by spaces.
+// Carrier describes a file format of another tool that contains Helm values. All paths are dotted and relative to the
+// chart, or to the root if they begin with a slash. A field with several paths separates them by spaces.
 type Carrier struct {
-	kind, group string
-	// at is the path of the chart, or of a list of charts. Other paths are relative to it, or to the root if they begin
-	// with a slash.
-	at string
-	// chart is the path of the chart's name, or of another name that identifies the chart.
-	chart, version string
+	kinds, group string
+	// at has the paths of charts and of lists of charts. chart has the paths of names that identify the chart.
+	at, chart, version string
 	// reference is the path of the field that names another object holding the chart version, such as Flux's
 	// chartRef.name.
 	reference string
-	// values are the paths of mappings, texts and file names.
-	values string
-	// parameters is the path of a list of names and values. sets is the path of a mapping from dotted names to values.
-	// asText is ChartUse.AsText.
-	parameters, sets, asText string
-	// elsewhere is the path of a reference to values outside the file.
-	elsewhere string
-	// where is the suffix of ChartUse.Where, such as ".values".
-	where string
+	// values are the paths of mappings, texts and file names. elsewhere is the path of a reference to values outside
+	// the file.
+	values, elsewhere string
+	// parameters are the paths of lists of names and values. sets is the path of a mapping from dotted names to values.
+	parameters, sets string
+	where            string // the suffix of ChartUse.Where, such as ".values"
+	raw              bool
+	asText           string
 }
 
-var carriers = []Carrier{
-	{
-		kind: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
+var (
+	carriers = []Carrier{{
+		kinds: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
 		chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
 		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values",
-	},
-	argo("Application", "spec.source spec.sources"),
-	argo("ApplicationSet", "spec.template.spec.source spec.template.spec.sources"),
-	rancher("HelmChart"),
-	rancher("HelmChartConfig"),
-	kustomize("Kustomization"),
-	kustomize("Component"),
-	{
-		kind: Fleet, at: "helm targetCustomizations",
-		chart: "chart /helm.chart", version: "version helm.version /helm.version",
-		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values",
-	},
-	{
-		kind: Helmfile, at: "releases", chart: "chart", version: "version",
-		values: "values", parameters: "set", asText: "write it below setString",
-	},
-}
-
-func argo(kind, at string) Carrier {
-	return Carrier{
-		kind: kind, group: "argoproj.io", at: at, chart: "chart path", version: "targetRevision",
+	}, {
+		kinds: "Application ApplicationSet", group: "argoproj.io",
+		at:    "spec.source spec.sources spec.template.spec.source spec.template.spec.sources",
+		chart: "chart path", version: "targetRevision",
 		values: "helm.values helm.valuesObject", elsewhere: "helm.valueFiles", where: ".helm",
 		parameters: "helm.parameters", asText: "write forceString: true",
-	}
-}
-
-func rancher(kind string) Carrier {
-	return Carrier{
-		kind: kind, group: "helm.cattle.io", at: "spec", chart: "chart /metadata.name", version: "version",
+	}, {
+		kinds: "HelmChart HelmChartConfig", group: "helm.cattle.io", at: "spec",
+		chart: "chart /metadata.name", version: "version",
 		values: "valuesContent values", sets: "set", asText: "write it as a quoted string below valuesContent",
+	}, {
+		kinds: "Kustomization Component", group: "kustomize.config.k8s.io", at: "helmCharts",
+		chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles",
+	}}
+	fleet = Carrier{
+		kinds: "fleet.yaml", at: "helm targetCustomizations",
+		chart: "chart /helm.chart", version: "version helm.version /helm.version",
+		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values",
 	}
-}
-
-func kustomize(kind string) Carrier {
-	return Carrier{kind: kind, group: "kustomize.config.k8s.io", at: "helmCharts", chart: "name", version: "version",
-		values: "valuesFile valuesInline additionalValuesFiles"}
-}
-
-// Helmfile and Fleet name the formats of helmfile.yaml and of Rancher's fleet.yaml, which do not have the field "kind".
-const (
-	Helmfile = "helmfile"
-	Fleet    = "fleet.yaml"
+	helmfile = Carrier{
+		kinds: Helmfile, at: "releases", chart: "chart", version: "version",
+		values: "values", parameters: "set", asText: "write it below setString",
+	}
+	helmRelease = Carrier{
+		chart: "chart name", version: "version", values: "values", parameters: "set set_sensitive set_list",
+		raw: true, asText: `write type = "string"`,
+	}
+	ansible = Carrier{
+		chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files",
+	}
 )
+
+// Helmfile names the format of helmfile.yaml, which does not have the field "kind".
+const Helmfile = "helmfile"
 
 // valueKeys lists the keys under which supported tools take chart values. Each tool ignores the keys of other tools.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
@@ -117,8 +96,8 @@ var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInlin
 // repositoryKeys are the keys that tools use for the chart's repository.
 const repositoryKeys = "repo repoURL repository chart_repo_url chart.spec.sourceRef.name helm.repo"
 
-// Kind returns the kind of the objects in this format, or Helmfile or Fleet.
-func (c *Carrier) Kind() string { return c.kind }
+// Kind returns the kinds of the objects in this format, or the name of a format without kinds.
+func (c *Carrier) Kind() string { return c.kinds }
 
 // nodeAt returns the node at a dotted path.
 func nodeAt(n *yaml.Node, path string) *yaml.Node {
@@ -129,19 +108,14 @@ func nodeAt(n *yaml.Node, path string) *yaml.Node {
 }
 
 // Uses returns the charts that the file installs, including charts other than gpu-operator.
-func (c *Carrier) Uses(root *yaml.Node) []ChartUse {
-	var out []ChartUse
+func (c *Carrier) Uses(root *yaml.Node) (out []ChartUse) {
 	for place := range strings.FieldsSeq(c.at) {
 		n := nodeAt(root, place)
-		if n == nil {
-			continue
-		}
-		if n.Kind != yaml.SequenceNode {
-			out = append(out, c.use(root, n, place))
-			continue
-		}
 		for i, item := range fields.Items(n) {
 			out = append(out, c.use(root, item, fmt.Sprintf("%s[%d]", place, i)))
+		}
+		if n != nil && n.Kind != yaml.SequenceNode {
+			out = append(out, c.use(root, n, place))
 		}
 	}
 	return out
@@ -161,22 +135,16 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 	}
 	text := func(paths string) (out string) {
 		for _, v := range at(paths) {
-			if v != nil && v.Kind == yaml.ScalarNode {
+			if v != nil && v.Kind == yaml.ScalarNode && v.Tag != UnknownTag {
 				out = cmp.Or(out, v.Value)
 			}
 		}
 		return out
 	}
 	use := ChartUse{
-		Where:      place + c.where,
-		Chart:      text(c.chart),
-		Repository: text(repositoryKeys),
-		Version:    cmp.Or(at(c.version)...),
-		Parameters: at(c.parameters),
-		Sets:       nodeAt(n, c.sets),
-		Elsewhere:  nodeAt(n, c.elsewhere),
-		Reference:  nodeAt(n, c.reference),
-		AsText:     c.asText,
+		Where: place + c.where, Chart: text(c.chart), Repository: text(repositoryKeys),
+		Version: cmp.Or(at(c.version)...), Parameters: at(c.parameters), Sets: nodeAt(n, c.sets),
+		Elsewhere: nodeAt(n, c.elsewhere), Reference: nodeAt(n, c.reference), Raw: c.raw, AsText: c.asText,
 	}
 	for _, v := range at(c.values) {
 		if v != nil && v.Kind == yaml.SequenceNode {
@@ -196,19 +164,19 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 
 // CarrierOf returns the format of a document, or nil if the format is unknown.
 func CarrierOf(root *yaml.Node) *Carrier {
-	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
+	api, kind := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {
-		if k == c.kind && strings.HasPrefix(api, c.group+"/") {
+		if slices.Contains(strings.Fields(c.kinds), kind) && strings.HasPrefix(api, c.group+"/") {
 			return &carriers[i]
 		}
 	}
 	releases := fields.Items(fields.Get(root, "releases"))
 	switch {
-	case k != "":
+	case kind != "":
 	case len(releases) > 0 && fields.Text(releases[0], "chart") != "":
-		return &carriers[len(carriers)-1]
+		return &helmfile
 	case fields.Text(root, "helm", "chart") != "":
-		return &carriers[len(carriers)-2]
+		return &fleet
 	}
 	return nil
 }
@@ -229,32 +197,27 @@ var archive = regexp.MustCompile(`^(.*?)-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
 // Patch is an inline patch of a Kustomization.
 type Patch struct {
-	// Text is a partial object, or a list of operations on an object whose kind is Target.
-	Text   *yaml.Node
-	Target string
+	Text   *yaml.Node // a partial object, or a list of operations
+	Target string     // the kind of the object that operations change
 }
 
 // Patches returns the inline patches of a Kustomization.
 func Patches(root *yaml.Node) (out []Patch) {
 	for _, list := range []string{"patches", "patchesJson6902", "patchesStrategicMerge"} {
 		for _, p := range fields.Items(fields.Get(root, list)) {
-			text := fields.Resolve(p)
-			if inner := fields.Get(p, "patch"); inner != nil {
-				text = fields.Resolve(inner)
-			}
+			text := cmp.Or(fields.Get(p, "patch"), p)
 			if text.Kind == yaml.ScalarNode && strings.Contains(text.Value, "\n") {
-				out = append(out, Patch{Text: text, Target: fields.Text(fields.Get(p, "target"), "kind")})
+				out = append(out, Patch{text, fields.Text(p, "target", "kind")})
 			}
 		}
 	}
 	return out
 }
 
-// Task is an Ansible task that installs a chart, runs commands or applies an object.
+// Task is a part of a Terraform file or an Ansible playbook: a chart that it installs, commands that it runs, or
+// Kubernetes objects as a mapping or a YAML text. Only one of the fields is set.
 type Task struct {
-	// Use is the chart that kubernetes.core.helm installs; nil for other modules.
-	Use *ChartUse
-	// Script is the command of the modules shell and command. Object is the definition of kubernetes.core.k8s.
+	Use            *ChartUse
 	Script, Object *yaml.Node
 }
 
@@ -272,10 +235,6 @@ func Steps(root *yaml.Node) (out []*yaml.Node) {
 		}
 	}
 	return out
-}
-
-var ansible = Carrier{
-	chart: "chart_ref name release_name", version: "chart_version", values: "values release_values values_files",
 }
 
 var (
@@ -296,26 +255,26 @@ func Tasks(data []byte) []Task {
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
 		return nil
 	}
-	return tasks(doc.Content[0], nil)
+	return tasks(doc.Content[0])
 }
 
-func tasks(list *yaml.Node, out []Task) []Task {
+func tasks(list *yaml.Node) (out []Task) {
 	for _, item := range fields.Items(list) {
 		for _, f := range fields.Of(item) {
+			var t Task
 			switch module := collections.ReplaceAllString(f.Name, ""); {
-			case slices.Contains(nestedTasks, f.Name) && f.Value.Kind == yaml.SequenceNode:
-				out = tasks(f.Value, out)
+			case slices.Contains(nestedTasks, f.Name):
+				out = append(out, tasks(f.Value)...)
 			case module == "helm" && fields.Get(f.Value, "chart_ref") != nil:
 				use := ansible.use(f.Value, f.Value, f.Name)
-				out = append(out, Task{Use: &use})
+				t.Use = &use
 			case module == "shell" || module == "command":
-				if n := commandOf(f.Value, module == "shell"); n != nil {
-					out = append(out, Task{Script: n})
-				}
+				t.Script = commandOf(f.Value, module == "shell")
 			case module == "k8s":
-				if n := fields.Resolve(fields.Get(f.Value, "definition")); n != nil {
-					out = append(out, Task{Object: n})
-				}
+				t.Object = fields.Get(f.Value, "definition")
+			}
+			if t != (Task{}) {
+				out = append(out, t)
 			}
 		}
 	}
@@ -325,9 +284,7 @@ func tasks(list *yaml.Node, out []Task) []Task {
 // commandOf returns the command of a task, rewritten so that a shell reads it as Ansible does. It returns nil if the
 // task has no command.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
-	if inner := fields.Get(n, "cmd"); inner != nil {
-		n = fields.Resolve(inner)
-	}
+	n = cmp.Or(fields.Get(n, "cmd"), n)
 	if n.Kind != yaml.ScalarNode {
 		return nil
 	}

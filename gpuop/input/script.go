@@ -6,7 +6,6 @@
 package input
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -22,19 +21,14 @@ import (
 
 // Word is an argument of a command, as the shell would pass it to a program.
 type Word struct {
-	Value string
-	// Raw is the argument as written.
-	Raw  string
-	Line int
-	Col  int
+	Value     string
+	Raw       string // the argument as written
+	Line, Col int
 	// Start is the offset of Raw in the script, or -1 if the script does not contain it literally.
-	Start int
-	// Dynamic means that the value is unknown because the shell computes it.
-	Dynamic bool
-	// Splits means that a dynamic word can expand to any number of arguments, such as $OPTIONS.
-	Splits bool
-	// Perhaps means that the word is present only in some branches of the script.
-	Perhaps bool
+	Start   int
+	Dynamic bool // the shell computes the value, so it is unknown
+	Splits  bool // the word is dynamic and can expand to any number of arguments, such as $OPTIONS
+	Perhaps bool // the word is present only in some branches of the script
 	// Placeholder is the part that the reader of an article must replace, such as <node-name>.
 	Placeholder string
 }
@@ -42,41 +36,36 @@ type Word struct {
 // Command is a simple command of a script.
 type Command struct {
 	Words []Word
-	// Stdin is the here-document on standard input, or nil.
-	Stdin *Document
-	Line  int
+	Stdin *Document // the text on standard input, or nil if it is unknown
 	// Start and End are the offsets of the command in the script, without redirections.
 	Start, End int
-	// Namespaced means that an environment variable sets the namespace.
-	Namespaced bool
+	Namespaced bool // an environment variable sets the namespace
 }
 
 // Document is a text in a script, such as a here-document.
 type Document struct {
-	Text string
-	Line int // number of lines of the script before the document
-	// Judged means that the document is checked together with the command that reads it.
-	Judged bool
-	// Holes means that the shell fills in parts of the text. Open means that the script appends unknown text to the
-	// file.
-	Holes, Open bool
+	Text   string
+	Line   int  // number of lines of the script before the document
+	Judged bool // the document is checked together with the command that reads it
+	Holes  bool // the shell fills in parts of the text
+	Open   bool // the script appends unknown text to the file
 }
 
-// add appends a later document. Empty lines between them keep the line numbers of both.
+// add appends a later text, or nil for an unknown text. Empty lines between the texts keep the line numbers of both.
 func (d *Document) add(later *Document) {
-	if gap := later.Line - d.Line - strings.Count(d.Text, "\n"); gap > 0 {
-		d.Text += strings.Repeat("\n", gap)
+	if later == nil {
+		d.Open = true
+		return
 	}
-	d.Text += later.Text
+	d.Text += strings.Repeat("\n", max(0, later.Line-d.Line-strings.Count(d.Text, "\n"))) + later.Text
 	d.Holes, d.Open = d.Holes || later.Holes, d.Open || later.Open
 }
 
 // Script is a parsed shell script.
 type Script struct {
-	Text     string
-	Commands []Command
-	// Files maps the names of files that the script writes to their content.
-	Files       map[string]*Document
+	Text        string
+	Commands    []Command
+	Files       map[string]*Document // the files that the script writes
 	Findings    []check.Finding
 	Corrections []Correction
 }
@@ -97,18 +86,14 @@ var (
 	// prompt matches a command after a prompt. foreign matches a line that is continued as in PowerShell or cmd.
 	prompt  = regexp.MustCompile(`(?m)^\s*\$ \S`)
 	foreign = regexp.MustCompile("(?m) [`^]$")
+	// templated matches a statement of Jinja, which makes the lines below it conditional.
+	templated = regexp.MustCompile(`(?m)^\s*\{%`)
 )
-
-// templated matches a statement of Jinja, which makes the lines below it conditional.
-var templated = regexp.MustCompile(`(?m)^\s*\{%`)
 
 // skipReason returns why a script is not parsed, or "". It rejects a text in which all helm and kubectl commands follow
 // a prompt, because such a text also contains output.
 func skipReason(text string) string {
-	reason := tooComplex(text)
 	switch {
-	case reason != "":
-		return reason
 	case templated.MatchString(text):
 		return "the script is a template; skipped"
 	case prompt.MatchString(text) && !ours.MatchString(text):
@@ -116,7 +101,7 @@ func skipReason(text string) string {
 	case foreign.MatchString(text) && !strings.Contains(text, "\\\n"):
 		return "lines are continued as in PowerShell or cmd; skipped"
 	}
-	return ""
+	return tooComplex(text)
 }
 
 // ParseScript parses a script, and reports what it cannot parse. line is the number of lines before the script in its
@@ -124,16 +109,17 @@ func skipReason(text string) string {
 func ParseScript(text string, line int) *Script {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	s := &Script{Text: text, Files: map[string]*Document{}}
-	if reason := skipReason(text); reason != "" {
-		s.Findings = append(s.Findings, check.Finding{Check: Skipped, Severity: check.Note, Reason: reason})
-		return s
-	}
-	r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
-	if err := r.parse(s.Text); err != nil {
+	f := check.Finding{Check: Skipped, Severity: check.Note, Reason: skipReason(text)}
+	if f.Reason == "" {
+		r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
+		err := r.parse(text)
+		if err == nil {
+			return s
+		}
 		// If the script has commands that gpuop checks, an unterminated quote or here-document is an error. Anything
 		// else gets a note, because bash accepts most of it.
-		f := check.Finding{Check: Skipped, Severity: check.Note, Reason: "the rest was not checked: "}
-		if syntax.IsIncomplete(err) && ours.MatchString(s.Text) {
+		f.Reason = "the rest was not checked: "
+		if syntax.IsIncomplete(err) && ours.MatchString(text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
 		}
 		var parse syntax.ParseError
@@ -141,18 +127,16 @@ func ParseScript(text string, line int) *Script {
 			parse.Text = err.Error()
 		}
 		f.Reason, f.Line, f.Column = f.Reason+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
-		s.Findings = append(s.Findings, f)
 	}
+	s.Findings = append(s.Findings, f)
 	return s
 }
 
 // variable is a variable that the script assigns.
 type variable struct {
-	expand.Variable
-	// words are the elements of an array.
-	words []Word
-	// unknown means that the value cannot be determined, for example because it depends on input or a command.
-	unknown bool
+	text    string
+	words   []Word // the elements of an array, or nil for another variable
+	unknown bool   // the value cannot be determined, for example because it depends on input or a command
 }
 
 // scriptReader walks a script, or a text that the script passes to another shell. It expands variables that the script
@@ -162,9 +146,8 @@ type scriptReader struct {
 	offset, line, col int  // position of the text in the script
 	unescaped         bool // whether the text has marks in place of backslashes; see unescape
 	variables         map[string]variable
-	// assigned counts the assignments to each name. If there are several, the value is uncertain.
-	assigned map[string]int
-	branched bool // whether the current node is in a branch
+	assigned          map[string]int // the number of assignments to each name
+	branched          bool           // whether the current node is in a branch
 	// from maps a statement to the statement whose output it reads from a pipe. written maps a statement to the text
 	// that it writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
@@ -176,12 +159,11 @@ func (s *scriptReader) parse(text string) error {
 	s.from, s.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
 	if file != nil {
-		syntax.Walk(file, func(n syntax.Node) bool {
+		for n := range syntax.Preorder(file) {
 			if a, is := n.(*syntax.Assign); is && a.Name != nil {
 				s.assigned[a.Name.Value]++
 			}
-			return true
-		})
+		}
 		syntax.Walk(file, s.visit)
 	}
 	return err
@@ -198,40 +180,29 @@ func (s *scriptReader) visit(n syntax.Node) bool {
 	case *syntax.BinaryCmd:
 		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
 			s.from[n.Y] = n.X
+			if earlier, is := n.X.Cmd.(*syntax.BinaryCmd); is {
+				s.from[n.Y] = earlier.Y
+			}
 		}
 	case *syntax.Stmt:
-		s.statement(n)
+		if call, is := n.Cmd.(*syntax.CallExpr); is && len(call.Args) > 0 {
+			s.statement(n, call)
+		}
 	case *syntax.WordIter:
 		s.variables[n.Name.Value] = variable{unknown: true}
 	case *syntax.Assign:
-		s.assign(n)
+		if n.Name != nil && !n.Naked {
+			s.assign(n)
+		}
 	}
 	return true
 }
 
-// passing lists commands that write what they read.
-var passing = []string{"cat", "tee", "envsubst", "sed"}
-
-// output returns the text that a statement writes to a pipe, or nil if it is unknown.
-func (s *scriptReader) output(stmt *syntax.Stmt) *Document {
-	if stmt == nil {
-		return nil
-	}
-	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
-		return s.output(pipe.Y)
-	}
-	return s.written[stmt]
-}
-
 // statement records a simple command, the text that it reads and the text that it writes. A command that begins with a
 // hyphen is not recorded: its words are probably flags of the command above.
-func (s *scriptReader) statement(stmt *syntax.Stmt) {
-	call, ok := stmt.Cmd.(*syntax.CallExpr)
-	if !ok || len(call.Args) == 0 {
-		return
-	}
-	line, _, start := s.place(call.Args[0].Pos())
-	c := Command{Stdin: s.output(s.from[stmt]), Line: line, Start: start, End: s.offset + int(call.End().Offset())}
+func (s *scriptReader) statement(stmt *syntax.Stmt, call *syntax.CallExpr) {
+	_, _, start := s.place(call.Args[0].Pos())
+	c := Command{Stdin: s.written[s.from[stmt]], Start: start, End: s.offset + int(call.End().Offset())}
 	for _, w := range call.Args {
 		c.Words = append(c.Words, s.words(w)...)
 	}
@@ -258,10 +229,14 @@ func (s *scriptReader) statement(stmt *syntax.Stmt) {
 	s.shell(c)
 }
 
-// redirections records the here-document that a command reads, and the text that it writes to a file or a pipe.
+// passing lists commands that write what they read.
+var passing = []string{"cat", "tee", "envsubst", "sed"}
+
+// redirections records the here-document that a command reads, and the text that it writes to a file or a pipe. The
+// text is nil if it is unknown.
 func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
-	to, appends, last := "", false, c.Words[len(c.Words)-1]
-	name := c.Words[0].Value
+	to, appends := "", false
+	name, last := c.Words[0].Value, c.Words[len(c.Words)-1]
 	if name == "tee" {
 		to = last.Value
 	}
@@ -275,27 +250,17 @@ func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 			}
 		}
 	}
-	text := c.Stdin
+	var text *Document
 	switch {
 	case slices.Contains(passing, name):
+		text = c.Stdin
 	case (name == "echo" || name == "printf") && strings.Contains(last.Value, "\n"):
 		text = &Document{Text: last.Value + "\n", Line: last.Line - 1}
-	default: // the output of other programs is unknown
-		if before := s.Files[to]; appends && before != nil {
-			before.Open = true
-		}
-		return
 	}
 	s.written[stmt] = text
-	switch before := s.Files[to]; {
-	case to == "":
-	case text == nil:
-		if appends && before != nil {
-			before.Open = true
-		}
-	case appends && before != nil:
+	if before := s.Files[to]; before != nil && appends {
 		before.add(text)
-	default:
+	} else if text != nil && to != "" {
 		s.Files[to] = text
 	}
 }
@@ -308,6 +273,7 @@ var (
 	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
 	// escapedHere matches escaped characters in a here-document.
 	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
+	leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 )
 
 // shell parses the command in an argument of a shell: bash -c "helm …".
@@ -321,12 +287,11 @@ func (s *scriptReader) shell(c Command) {
 	if w.Start < 0 || len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) {
 		return
 	}
-	text := w.Raw[1 : len(w.Raw)-1]
-	if w.Raw[0] == '"' {
+	inner, text := *s, w.Raw[1:len(w.Raw)-1]
+	inner.offset, inner.line, inner.col, inner.unescaped = w.Start+1, w.Line, w.Col+1, w.Raw[0] == '"'
+	if inner.unescaped {
 		text = escaped.ReplaceAllString(text, unescape+"$1")
 	}
-	inner := &scriptReader{Script: s.Script, offset: w.Start + 1, line: w.Line, col: w.Col + 1,
-		variables: s.variables, assigned: s.assigned, unescaped: w.Raw[0] == '"'}
 	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
 
@@ -337,6 +302,11 @@ func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 		col += s.col - 1
 	}
 	return line, col, s.offset + int(p.Offset())
+}
+
+// source returns the source text of a node.
+func (s *scriptReader) source(n syntax.Node) string {
+	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
 
 // between matches what may stand between a command and flags cut off by a missing line continuation: whitespace,
@@ -350,33 +320,30 @@ func (s *scriptReader) broken(last *Command, c Command) {
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
 		Reason: "the line before does not end with \\, so the shell runs this as a command of its own",
 		Fix:    "end the line before with \\"}
-	defer func() { s.Findings = append(s.Findings, f) }()
-	if last.End > c.Start || !between.MatchString(s.Text[last.End:c.Start]) {
+	joins := last.End <= c.Start && between.MatchString(s.Text[last.End:c.Start])
+	switch {
+	case !joins:
 		f.Fix = "move it into the command above"
-		return
-	}
-	if comment := strings.Trim(s.Text[last.End:c.Start], " \t\n\\"); comment != "" {
+	case strings.Contains(s.Text[last.End:c.Start], "#"):
 		f.Reason = "the comment ends the command, so the shell runs what follows as a command of its own"
 		f.Fix = "move the comment above the command"
-	} else {
+	default:
 		s.Corrections = append(s.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}
-	last.Words = append(last.Words, c.Words...)
-	last.End = c.End
+	s.Findings = append(s.Findings, f)
+	if joins {
+		last.Words, last.End = append(last.Words, c.Words...), c.End
+	}
 }
 
 // assign records the value of a variable. An array that is assigned in branches gets the elements of all branches.
 func (s *scriptReader) assign(n *syntax.Assign) {
-	if n.Name == nil || n.Naked {
-		return
-	}
 	name := n.Name.Value
-	v := variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
-	before := s.variables[name]
-	switch {
-	case n.Array != nil:
+	v := variable{}
+	if n.Array != nil {
+		v.words = []Word{}
 		if n.Append || s.branched {
-			v.words = slices.Clip(before.words)
+			v.words = append(v.words, s.variables[name].words...)
 		}
 		for _, e := range n.Array.Elems {
 			for _, w := range s.words(e.Value) {
@@ -384,70 +351,60 @@ func (s *scriptReader) assign(n *syntax.Assign) {
 				v.words = append(v.words, w)
 			}
 		}
-		v.Kind = expand.Indexed
-		s.variables[name] = v
-		return
-	case n.Value != nil:
+	} else if n.Value != nil {
 		text, known := s.literal(n.Value.Parts)
-		v.Str, v.unknown = text, !known || n.Append || s.assigned[name] > 1
+		v = variable{text: text, unknown: !known || n.Append || s.assigned[name] > 1}
 	}
 	s.variables[name] = v
 }
 
-// Get implements expand.Environ. HOME is always set, because the expander would otherwise look up the user of this
-// machine.
-func (s *scriptReader) Get(name string) expand.Variable {
-	if v, ok := s.variables[name]; ok && !v.unknown {
-		return v.Variable
-	}
-	if user, home := strings.CutPrefix(name, "HOME"); home {
-		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + strings.TrimSpace(user)}
-	}
-	return expand.Variable{}
+// config returns the settings of an expansion. HOME is always set, because the expander would otherwise look up the
+// user of this machine.
+func (s *scriptReader) config() *expand.Config {
+	return &expand.Config{Env: expand.FuncEnviron(func(name string) string {
+		if user, isHome := strings.CutPrefix(name, "HOME"); isHome && s.variables[name].text == "" {
+			return "~" + strings.TrimSpace(user)
+		}
+		return s.variables[name].text
+	})}
 }
-
-// Each implements expand.Environ. Expansion does not use it.
-func (s *scriptReader) Each(func(string, expand.Variable) bool) {}
 
 // known reports whether the script determines the value of a part. A part that depends on a command, arithmetic or an
 // external variable is unknown.
 func (s *scriptReader) known(part syntax.WordPart) bool {
-	known := true
-	syntax.Walk(part, func(n syntax.Node) bool {
+	for n := range syntax.Preorder(part) {
 		switch n := n.(type) {
 		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
-			known = false
+			return false
 		case *syntax.ParamExp:
 			v, assigned := s.variables[n.Param.Value]
 			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
-			simple := !n.Excl && n.Repl == nil && n.Slice == nil
-			known = known && simple && (assigned || hasDefault) && !v.unknown && v.Kind != expand.Indexed
+			if n.Excl || n.Repl != nil || n.Slice != nil || !assigned && !hasDefault || v.unknown || v.words != nil {
+				return false
+			}
 		}
-		return known
-	})
-	return known
-}
-
-// source returns the source text of a node.
-func (s *scriptReader) source(n syntax.Node) string {
-	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
+	}
+	return true
 }
 
 // holes returns the parts, with unknown ones replaced by their source text. known is false if a part is unknown.
 func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
-		if q, ok := p.(*syntax.DblQuoted); ok {
+		switch q := p.(type) {
+		case *syntax.DblQuoted:
 			inner, all := s.holes(q.Parts)
-			out, known = append(out, &syntax.DblQuoted{Parts: inner}), known && all
-		} else if q, ok := p.(*syntax.SglQuoted); ok && !q.Dollar {
-			source := s.source(p)
-			out = append(out, &syntax.SglQuoted{Value: source[1 : len(source)-1]})
-		} else if s.known(p) {
-			out = append(out, p)
-		} else {
-			out, known = append(out, &syntax.SglQuoted{Value: s.source(p)}), false
+			p, known = &syntax.DblQuoted{Parts: inner}, known && all
+		case *syntax.SglQuoted:
+			if source := s.source(p); !q.Dollar {
+				p = &syntax.SglQuoted{Value: source[1 : len(source)-1]}
+			}
+		default:
+			if !s.known(p) {
+				p, known = &syntax.SglQuoted{Value: s.source(p)}, false
+			}
 		}
+		out = append(out, p)
 	}
 	return out, known
 }
@@ -456,7 +413,7 @@ func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 // is too long, literal returns "" and false.
 func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = s.holes(parts)
-	text, err := expand.Literal(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
+	text, err := expand.Literal(s.config(), &syntax.Word{Parts: parts})
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
@@ -471,6 +428,10 @@ func (s *scriptReader) value(text string) string {
 	return strings.ReplaceAll(text, unescape, "")
 }
 
+// several matches words that can expand to several words, such as "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its
+// group is the name of an array.
+var several = regexp.MustCompile(`^"?\$(?:@|\{@\}|\{(\w+)\[[@*]\](?::?\+"?\$\{\w+\[[@*]\]\}"?)?\})"?$`)
+
 // words expands a word as the shell does. A word that refers to an array becomes the elements of the array. A word with
 // an unknown part or braces is not split, and an unknown part makes it dynamic.
 func (s *scriptReader) words(w *syntax.Word) []Word {
@@ -479,30 +440,26 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 	}
 	line, col, start := s.place(w.Pos())
 	out := Word{Line: line, Col: col, Start: start, Raw: s.source(w), Placeholder: s.placeholderIn(w)}
-	list := several(w)
-	if list != nil {
-		if v := s.variables[list.Param.Value]; v.Kind == expand.Indexed {
-			return slices.Clone(v.words)
-		}
+	list := several.FindStringSubmatch(out.Raw)
+	if list != nil && s.variables[list[1]].words != nil {
+		return slices.Clone(s.variables[list[1]].words)
 	}
 	parts, known := s.holes(w.Parts)
-	braces := syntax.SplitBraces(&syntax.Word{Parts: w.Parts})
-	if !known || braces {
-		_, quoted := w.Parts[0].(*syntax.DblQuoted)
-		out.Splits = !known && out.Placeholder == "" && (list != nil || len(w.Parts) == 1 && !quoted)
-		out.Value, _ = s.literal(w.Parts)
-		out.Value, out.Dynamic = cmp.Or(out.Value, out.Raw), !known
-		return []Word{out}
+	_, quoted := w.Parts[0].(*syntax.DblQuoted)
+	out.Splits = !known && out.Placeholder == "" && (list != nil || len(w.Parts) == 1 && !quoted)
+	values, err := []string{""}, error(nil)
+	if !known || syntax.SplitBraces(&syntax.Word{Parts: w.Parts}) {
+		values[0], err = expand.Literal(s.config(), &syntax.Word{Parts: parts})
+	} else {
+		values, err = expand.Fields(s.config(), &syntax.Word{Parts: parts})
 	}
-	values, err := expand.Fields(&expand.Config{Env: s}, &syntax.Word{Parts: parts})
 	if err != nil || len(strings.Join(values, "")) > maxWord {
-		out.Value, out.Dynamic = out.Raw, true
-		return []Word{out}
+		values, known = []string{out.Raw}, false
 	}
 	words := make([]Word, len(values))
 	for i, value := range values {
 		words[i] = out
-		words[i].Value, words[i].Dynamic = s.value(value), strings.Contains(value, Filled)
+		words[i].Value, words[i].Dynamic = s.value(value), !known || strings.Contains(value, Filled)
 		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
@@ -510,60 +467,32 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 	return words
 }
 
-// several returns the parameter of a word that can expand to several words, such as "$@" and "${LIST[@]}". It returns
-// nil for other words.
-func several(w *syntax.Word) *syntax.ParamExp {
-	parts := w.Parts
-	if q, ok := parts[0].(*syntax.DblQuoted); ok && len(parts) == 1 {
-		parts = q.Parts
-	}
-	if len(parts) != 1 {
-		return nil
-	}
-	p, ok := parts[0].(*syntax.ParamExp)
-	alternates := ok && p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull)
-	if alternates && p.Exp.Word != nil {
-		return several(p.Exp.Word) // such as ${LIST[@]+"${LIST[@]}"}
-	}
-	if !ok || p.Length || p.Exp != nil {
-		return nil
-	}
-	index, _ := p.Index.(*syntax.Word)
-	if index == nil && p.Param.Value == "@" || index != nil && (index.Lit() == "@" || index.Lit() == "*") {
-		return p
-	}
-	return nil
-}
-
 // hereDocument returns a here-document in which known variables are expanded.
 func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	if redirect.Hdoc == nil {
 		return nil
 	}
-	text, holes, asIs := "", false, strings.ContainsAny(s.source(redirect.Word), `'"\`)
+	line, _, start := s.place(redirect.Hdoc.Pos())
+	out := &Document{Line: line - 1}
+	asIs := strings.ContainsAny(s.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
 		if lit, isText := part.(*syntax.Lit); isText && asIs {
-			begin := s.offset + int(lit.Pos().Offset())
-			text += s.Text[begin : begin+len(lit.Value)]
+			out.Text += s.Text[start : start+len(lit.Value)]
 		} else if isText {
 			// the parser joins continued lines: add empty lines to keep the line numbers
-			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(text, "\n")
+			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(out.Text, "\n")
 			plain := escapedHere.ReplaceAllString(lit.Value, "$1")
-			text += strings.Replace(plain, "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
+			out.Text += strings.Replace(plain, "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
 		} else {
 			filled, known := s.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
-			text, holes = text+filled, holes || !known
+			out.Text, out.Holes = out.Text+filled, out.Holes || !known
 		}
 	}
-	line, _, _ := s.place(redirect.Hdoc.Pos())
-	out := &Document{Text: text, Line: line - 1, Holes: holes}
 	if redirect.Op == syntax.DashHdoc {
-		out.Text = leadingTabs.ReplaceAllString(text, "")
+		out.Text = leadingTabs.ReplaceAllString(out.Text, "")
 	}
 	return out
 }
-
-var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
 // Quote quotes s for the shell.
 func Quote(s string) string {
@@ -636,13 +565,9 @@ func tooComplex(source string) string {
 	}
 	depth := 0
 	for _, m := range nested.FindAllString(source, -1) {
-		switch {
-		case strings.Contains(")}]", m), m == "fi", m == "done", m == "esac":
+		if strings.Contains(")}] fi done esac", m) {
 			depth = max(0, depth-1)
-		default:
-			depth++
-		}
-		if depth > maxDepth {
+		} else if depth++; depth > maxDepth {
 			return "brackets or blocks are nested too deeply; skipped"
 		}
 	}

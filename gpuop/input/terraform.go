@@ -2,7 +2,6 @@ package input
 
 import (
 	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 
@@ -18,15 +17,12 @@ import (
 // UnknownTag marks a node whose value cannot be determined from the files.
 const UnknownTag = "!unknown"
 
-// TerraformFile is what a Terraform file installs: values, parameters and manifests. The nodes have the line numbers of
-// the file.
+// TerraformFile is what a Terraform file installs. The nodes have the line numbers of the file.
 type TerraformFile struct {
-	// Uses are the charts that helm_release resources install.
-	Uses []ChartUse
-	// Manifests are Kubernetes objects. Texts are YAML texts of Kubernetes objects.
-	Manifests, Texts []*yaml.Node
-	// Sensitive lists the settings from set_sensitive, which are also among the parameters.
-	Sensitive []*yaml.Node
+	// Tasks are the resources helm_release, kubernetes_manifest and kubectl_manifest.
+	Tasks []Task
+	// Secrets are the values from set_sensitive, which are also among the parameters.
+	Secrets []string
 	// Broken means that the text is not valid Terraform.
 	Broken   bool
 	Findings []check.Finding
@@ -41,20 +37,18 @@ type TerraformFile struct {
 // maxMade limits the nodes, and the bytes of templates, that are created from a file.
 const maxMade = 256 << 10
 
-// ReadTerraform parses the resources helm_release, kubernetes_manifest and kubectl_manifest of a Terraform file.
-// Findings name the file name.
+// ReadTerraform parses a Terraform file. Findings name the file name.
 func ReadTerraform(name string, data []byte) *TerraformFile {
 	f := &TerraformFile{name: name, source: data, locals: map[string]hclsyntax.Expression{}, left: maxMade}
 	if reason := tooComplex(string(data)); reason != "" {
-		f.report(hcl.Range{}, Skipped, check.Note, "", reason)
+		f.report(hcl.Range{}, Skipped, "", reason)
 		return f
 	}
 	file, problems := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	for _, p := range problems {
 		if p.Severity == hcl.DiagError && p.Subject != nil && !f.Broken {
 			f.Broken = true
-			reason := "Terraform cannot parse this: " + p.Summary + "; " + p.Detail
-			f.report(*p.Subject, terraformSyntax, check.Error, "", reason)
+			f.report(*p.Subject, terraformSyntax, "", "Terraform cannot parse this: "+p.Summary+"; "+p.Detail)
 		}
 	}
 	body, ok := file.Body.(*hclsyntax.Body)
@@ -76,109 +70,98 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 	return f
 }
 
-func (f *TerraformFile) report(at hcl.Range, id *check.Check, severity check.Severity, subject, reason string) {
+func (f *TerraformFile) report(at hcl.Range, id *check.Check, subject, reason string) {
 	f.Findings = append(f.Findings, check.Finding{
-		Check: id, Severity: severity, Subject: subject, Reason: reason,
+		Check: id, Severity: id.Severity, Subject: subject, Reason: reason,
 		File: f.name, Line: at.Start.Line, Column: at.Start.Column,
 	})
 }
 
 func (f *TerraformFile) resource(b *hclsyntax.Block) {
-	attributes := b.Body.Attributes
-	switch kind := b.Labels[0]; {
-	case kind == "helm_release":
-		f.release(b)
-	case kind == "kubernetes_manifest" && attributes["manifest"] != nil:
-		if n := f.node(attributes["manifest"].Expr); n.Kind == yaml.MappingNode {
-			f.Manifests = append(f.Manifests, n)
+	switch b.Labels[0] {
+	case "helm_release":
+		n := f.arguments(b.Body, strings.Fields("chart name repository version values "+helmRelease.parameters)...)
+		use := helmRelease.use(n, n, "helm_release "+b.Labels[1])
+		f.Tasks = append(f.Tasks, Task{Use: &use})
+		sensitive := fields.Get(n, "set_sensitive")
+		for _, e := range append(fields.Items(sensitive), sensitive) {
+			f.Secrets = append(f.Secrets, fields.Text(e, "value"))
 		}
-	case kind == "kubectl_manifest" && attributes["yaml_body"] != nil:
-		if n := f.text(attributes["yaml_body"].Expr); n.Tag != UnknownTag {
-			f.Texts = append(f.Texts, n)
+		for _, inner := range b.Body.Blocks {
+			if inner.Type == "dynamic" {
+				subject := "dynamic " + strings.Join(inner.Labels, " ")
+				f.report(inner.Range(), Skipped, subject, "Terraform computes these settings; skipped")
+			}
+		}
+	case "kubernetes_manifest", "kubectl_manifest":
+		for _, object := range fields.Of(f.arguments(b.Body, "manifest", "yaml_body")) {
+			if object.Value.Kind == yaml.MappingNode || object.Name == "yaml_body" && object.Value.Tag != UnknownTag {
+				f.Tasks = append(f.Tasks, Task{Object: object.Value})
+			}
 		}
 	}
 }
 
-// settings are the names of arguments and blocks that contain settings.
-var settings = []string{"set", "set_sensitive", "set_list"}
-
-func (f *TerraformFile) release(b *hclsyntax.Block) {
-	use := ChartUse{Where: "helm_release " + b.Labels[1], Raw: true, AsText: `write type = "string"`}
-	set := func(name string, n *yaml.Node) {
-		use.Parameters = append(use.Parameters, n)
-		if name == "set_sensitive" {
-			f.Sensitive = append(f.Sensitive, n)
+// arguments returns arguments of a resource as a mapping. Blocks of the same name become a list.
+func (f *TerraformFile) arguments(b *hclsyntax.Body, names ...string) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	for _, name := range names {
+		value := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		switch a := b.Attributes[name]; {
+		case a == nil:
+		case name == "values":
+			value.Content = f.values(a.Expr)
+		case name == "yaml_body":
+			value = f.text(a.Expr)
+		default:
+			value = f.node(a.Expr)
 		}
-	}
-	attributes := b.Body.Attributes
-	for _, name := range []string{"chart", "name"} {
-		if a := attributes[name]; a != nil && use.Chart == "" {
-			if n := f.node(a.Expr); n.Tag != UnknownTag {
-				use.Chart = n.Value
+		for _, inner := range b.Blocks {
+			if inner.Type == name {
+				value.Content = append(value.Content, f.arguments(inner.Body, "name", "type", "value"))
 			}
 		}
-	}
-	if a := attributes["repository"]; a != nil {
-		use.Repository = f.node(a.Expr).Value
-	}
-	if a := attributes["version"]; a != nil {
-		use.Version = f.node(a.Expr)
-	}
-	if a := attributes["values"]; a != nil {
-		use.Values = f.values(a.Expr)
-	}
-	for _, name := range settings {
-		if a := attributes[name]; a != nil {
-			set(name, f.node(a.Expr))
+		if value.Kind != yaml.SequenceNode || len(value.Content) > 0 {
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
+			out.Content = append(out.Content, key, value)
 		}
 	}
-	for _, inner := range b.Body.Blocks {
-		if inner.Type == "dynamic" {
-			subject := "dynamic " + strings.Join(inner.Labels, " ")
-			f.report(inner.Range(), Skipped, check.Note, subject, "Terraform computes these settings; skipped")
-		}
-		if slices.Contains(settings, inner.Type) {
-			setting := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-			for _, name := range []string{"name", "type", "value"} {
-				if a := inner.Body.Attributes[name]; a != nil {
-					key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
-					key.Line, key.Column = a.NameRange.Start.Line, a.NameRange.Start.Column
-					setting.Content = append(setting.Content, key, f.node(a.Expr))
-				}
-			}
-			set(inner.Type, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{setting}})
-		}
-	}
-	f.Uses = append(f.Uses, use)
+	return out
 }
 
-// joining are functions that combine their arguments into one list.
-var joining = []string{"compact", "concat", "flatten"}
+var (
+	// joining are functions that combine their arguments into one list. encoding are functions that return a text.
+	joining  = []string{"compact", "concat", "flatten"}
+	encoding = []string{"yamlencode", "jsonencode"}
+)
 
 // values returns the elements of the argument "values": YAML texts, yamlencode calls and files. For a conditional, it
 // returns the elements of both branches.
 func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
+	var parts []hclsyntax.Expression
 	switch e := e.(type) {
 	case *hclsyntax.ParenthesesExpr:
 		return f.values(e.Expression)
 	case *hclsyntax.TemplateWrapExpr:
 		return f.values(e.Wrapped)
 	case *hclsyntax.ConditionalExpr:
-		return append(f.values(e.TrueResult), f.values(e.FalseResult)...)
+		parts = []hclsyntax.Expression{e.TrueResult, e.FalseResult}
 	case *hclsyntax.TupleConsExpr:
-		for _, element := range e.Exprs {
-			out = append(out, f.values(element)...)
-		}
-		return out
+		parts = e.Exprs
 	case *hclsyntax.FunctionCallExpr:
-		switch {
-		case slices.Contains(joining, e.Name):
-			return f.values(&hclsyntax.TupleConsExpr{Exprs: e.Args})
-		case len(e.Args) == 1 && slices.Contains([]string{"yamlencode", "jsonencode", "file"}, e.Name):
+		if slices.Contains(joining, e.Name) {
+			parts = e.Args
+		} else if len(e.Args) == 1 && (e.Name == "file" || slices.Contains(encoding, e.Name)) {
 			return []*yaml.Node{f.node(e.Args[0])}
 		}
 	}
-	return []*yaml.Node{f.text(e)}
+	if parts == nil {
+		return []*yaml.Node{f.text(e)}
+	}
+	for _, part := range parts {
+		out = append(out, f.values(part)...)
+	}
+	return out
 }
 
 // node converts an expression to a node. A text with an unknown part is unknown.
@@ -198,9 +181,14 @@ func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	}
 	n.Line, n.Column = e.Range().Start.Line, e.Range().Start.Column
 	if n.Tag == UnknownTag {
-		n.Value = string(e.Range().SliceBytes(f.source))
+		n.Value = f.written(e)
 	}
 	return n
+}
+
+// written returns the source text of an expression.
+func (f *TerraformFile) written(e hclsyntax.Expression) string {
+	return string(e.Range().SliceBytes(f.source))
 }
 
 // read converts an expression into n. The tag of n is unchanged if the value is computed or external.
@@ -225,8 +213,7 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 		for _, item := range e.Items {
 			key := f.node(item.KeyExpr)
 			if key.Tag == UnknownTag {
-				const reason = "Terraform computes the name of this setting; skipped"
-				f.report(item.KeyExpr.Range(), Skipped, check.Note, "", reason)
+				f.report(item.KeyExpr.Range(), Skipped, "", "Terraform computes the name of this setting; skipped")
 				continue
 			}
 			key.Tag = "!!str"
@@ -238,11 +225,22 @@ func (f *TerraformFile) read(n *yaml.Node, e hclsyntax.Expression) {
 			n.Content = append(n.Content, f.node(element))
 		}
 	case *hclsyntax.FunctionCallExpr:
-		if len(e.Args) == 1 && (e.Name == "yamlencode" || e.Name == "jsonencode") {
-			f.encode(n, f.node(e.Args[0]))
+		if len(e.Args) == 1 && slices.Contains(encoding, e.Name) {
+			value := f.node(e.Args[0])
+			value.Style |= yaml.FlowStyle
+			if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {
+				scalar(n, cty.StringVal(string(text)))
+			}
 		}
-	case *hclsyntax.ScopeTraversalExpr:
-		f.reference(n, e.Traversal)
+	case *hclsyntax.ScopeTraversalExpr: // a local of the file, or a path such as path.module
+		names := strings.Split(f.written(e), ".")
+		if len(names) == 2 && names[0] == "path" {
+			scalar(n, cty.StringVal("."))
+		} else if len(names) > 1 && names[0] == "local" && f.locals[names[1]] != nil {
+			if found := fields.Get(f.node(f.locals[names[1]]), names[2:]...); found != nil {
+				*n = *found
+			}
+		}
 	}
 }
 
@@ -251,7 +249,7 @@ func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	for _, part := range e.Parts {
 		inner := f.node(part)
 		if inner.Kind != yaml.ScalarNode || inner.Tag == UnknownTag {
-			inner.Value = "${" + string(part.Range().SliceBytes(f.source)) + "}"
+			inner.Value = "${" + f.written(part) + "}"
 		}
 		out.WriteString(inner.Value)
 		if f.left -= len(inner.Value); f.left < 0 {
@@ -261,36 +259,6 @@ func (f *TerraformFile) template(n *yaml.Node, e *hclsyntax.TemplateExpr) {
 	scalar(n, cty.StringVal(out.String()))
 	if strings.Contains(n.Value, "\n") {
 		n.Style = yaml.LiteralStyle
-	}
-}
-
-// reference resolves a reference to a local of the file. Paths such as path.module become ".".
-func (f *TerraformFile) reference(n *yaml.Node, path hcl.Traversal) {
-	var names []string
-	for _, step := range path {
-		switch step := step.(type) {
-		case hcl.TraverseRoot:
-			names = append(names, step.Name)
-		case hcl.TraverseAttr:
-			names = append(names, step.Name)
-		default:
-			return
-		}
-	}
-	if len(names) == 2 && names[0] == "path" {
-		scalar(n, cty.StringVal("."))
-	} else if len(names) > 1 && names[0] == "local" && f.locals[names[1]] != nil {
-		if found := fields.Get(f.node(f.locals[names[1]]), names[2:]...); found != nil {
-			*n = *found
-		}
-	}
-}
-
-// encode stores value in n as a YAML text. It leaves n unchanged if the value is unknown.
-func (f *TerraformFile) encode(n, value *yaml.Node) {
-	value.Style |= yaml.FlowStyle
-	if text, err := yaml.Marshal(value); err == nil && value.Tag != UnknownTag {
-		scalar(n, cty.StringVal(string(text)))
 	}
 }
 
@@ -304,11 +272,10 @@ func scalar(n *yaml.Node, v cty.Value) {
 		n.Tag, n.Value, n.Style = "!!str", v.AsString(), yaml.DoubleQuotedStyle
 	case v.Type() == cty.Bool:
 		n.Tag, n.Value = "!!bool", fmt.Sprint(v.True())
-	case v.Type() == cty.Number:
-		number := v.AsBigFloat()
-		n.Tag, n.Value = "!!float", number.Text('g', -1)
-		if whole, accuracy := number.Int64(); accuracy == big.Exact {
-			n.Tag, n.Value = "!!int", fmt.Sprint(whole)
+	default:
+		n.Tag, n.Value = "!!int", v.AsBigFloat().Text('f', -1)
+		if strings.Contains(n.Value, ".") {
+			n.Tag = "!!float"
 		}
 	}
 }

@@ -362,7 +362,7 @@ func (s *script) kubectlPatch(h *call) {
 		d.kind = cmp.Or(d.kind, patched(w.Value))
 	}
 	if text := h.flag("--patch"); d.kind != kindUnknown && text != nil && !text.value.Dynamic {
-		d.data, d.line = []byte(text.value.Value), max(text.value.Line, h.Line)-1
+		d.data, d.line = []byte(text.value.Value), text.value.Line-1
 		s.patch(d)
 	}
 }

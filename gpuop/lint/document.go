@@ -121,7 +121,8 @@ func (r *run) parseOne(d *doc) {
 	wrong := d.reader.Findings[0].Check
 	if wrong == fields.WrongType {
 		if tasks := input.Tasks(d.data); tasks != nil {
-			r.tasks(d, tasks)
+			d.written = true
+			r.tasks(d, "Ansible tasks", tasks)
 			return
 		}
 	}
@@ -357,7 +358,7 @@ func (r *run) document(d *doc) {
 	switch d.kind {
 	case kindCarrier:
 		name = cmp.Or(fields.Text(d.root, "kind"), input.CarrierOf(d.root).Kind())
-		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)); judged {
+		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)...); judged {
 			name += " with values for gpu-operator"
 		}
 		for _, p := range input.Patches(d.root) {

@@ -17,7 +17,7 @@ import (
 )
 
 // carrier checks the operator's values in a file of another tool. It reports whether there are any.
-func (r *run) carrier(d *doc, uses []input.ChartUse) (found bool) {
+func (r *run) carrier(d *doc, uses ...input.ChartUse) (found bool) {
 	for _, use := range uses {
 		name, _ := input.ChartOf(use.Chart)
 		if name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
@@ -45,27 +45,22 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 	}
 	for _, v := range use.Values {
 		v = fields.Resolve(v)
-		if fields.IsNull(v) {
-			continue
-		}
-		isYAML := strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n")
 		switch {
+		case fields.IsNull(v):
 		case v.Kind == yaml.MappingNode:
 			in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, v)...)
-		case isYAML && v.Tag != input.UnknownTag:
+		case strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n") && v.Tag != input.UnknownTag:
 			r.valuesText(in, d.inside(v))
-		case use.Raw && model.UnknownNode(v):
-			d.reader.Add(input.Skipped, check.Note, v, use.Where, "Terraform computes these values; skipped",
-				"check the installed values: helm get values … | gpuop lint -")
 		case model.UnknownNode(v):
 			notRead(d, v, use.Where)
 		case v.Kind == yaml.ScalarNode && v.Value != "":
-			if data, name, err := r.readRelative(d.file, v.Value); err == nil {
-				r.asValues[path.Clean(name)] = true
-				r.valuesText(in, doc{file: name, data: data})
-			} else {
+			data, name, err := r.readRelative(d.file, v.Value)
+			if err != nil {
 				notRead(d, v, v.Value)
+				continue
 			}
+			r.asValues[path.Clean(name)] = true
+			r.valuesText(in, doc{file: name, data: data})
 		}
 	}
 	for _, list := range use.Parameters {
@@ -77,7 +72,7 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 	for _, f := range fields.Of(use.Sets) {
 		r.parameter(d, in, f.Key, f.Value, false, use)
 	}
-	if e := fields.Resolve(use.Elsewhere); e != nil && len(e.Content) > 0 {
+	if e := use.Elsewhere; e != nil && len(e.Content) > 0 {
 		notRead(d, e, use.Where)
 	}
 	r.report(d, d.reader.Findings)
@@ -85,8 +80,8 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 }
 
 func notRead(d *doc, at *yaml.Node, what string) {
-	const reason = "these values are in another file or object; skipped"
-	d.reader.Add(input.Skipped, check.Note, at, what, reason, "lint that file too")
+	d.reader.Add(input.Skipped, check.Note, at, what, "these values are computed or stored elsewhere; skipped",
+		"lint the other file, or the installed values: helm get values … | gpuop lint -")
 }
 
 // parameter adds the setting for a dotted name and its value, as in --set.
@@ -95,14 +90,13 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 		return
 	}
 	written := value.Value
-	switch {
-	case value.Kind == yaml.SequenceNode:
+	if value.Kind == yaml.SequenceNode {
 		var items []string
 		for _, n := range fields.Items(value) {
 			items = append(items, n.Value)
 		}
 		written = "{" + strings.Join(items, ",") + "}"
-	case !use.Raw:
+	} else if !use.Raw {
 		written = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(written)
 	}
 	list, err := model.Assignments(name.Value+"="+written, !text)
@@ -141,50 +135,46 @@ func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
 	r.add(name, f.Findings...)
-	for _, n := range f.Sensitive {
-		for _, e := range append(fields.Items(n), n) {
-			r.secrets.Add(fields.Text(e, "value"))
-		}
+	for _, s := range f.Secrets {
+		r.secrets.Add(s)
 	}
-	for _, n := range f.Manifests {
-		r.addDocument(&doc{file: name, root: n, reader: &fields.Reader{}})
+	r.tasks(&doc{file: name}, "Terraform", f.Tasks)
+	if f.Broken {
+		r.unit(name, "", true)
 	}
-	for _, n := range f.Texts {
-		r.parseYAML(doc{file: name, line: n.Line, data: []byte(n.Value)})
-	}
-	what := "Terraform"
-	judged := r.carrier(&doc{file: name}, f.Uses)
-	if judged {
-		what += " with values for gpu-operator"
-	}
-	r.unit(name, what, judged || f.Broken)
 }
 
-// tasks checks the installations, commands and manifests in Ansible tasks.
-func (r *run) tasks(d *doc, tasks []input.Task) {
-	before := len(r.units)
+// tasks checks the installations, commands and manifests in the tasks of a Terraform file or an Ansible playbook.
+func (r *run) tasks(d *doc, what string, tasks []input.Task) {
+	units, documents := len(r.units), len(r.documents)
 	judged := false
 	for _, t := range tasks {
 		switch {
 		case t.Use != nil:
-			judged = r.carrier(d, []input.ChartUse{*t.Use}) || judged
+			judged = r.carrier(d, *t.Use) || judged
 		case t.Script != nil:
 			r.script(d.file, t.Script.Value, fields.LinesBefore(t.Script)+d.line)
 		case t.Object.Kind == yaml.MappingNode:
 			inner := *d
-			inner.root, inner.reader = t.Object, &fields.Reader{}
+			inner.root, inner.reader, inner.written = t.Object, &fields.Reader{}, false
 			r.addDocument(&inner)
 		default:
 			inner := d.inside(t.Object)
-			inner.written = true
+			inner.written = d.written
 			r.parseYAML(inner)
 		}
 	}
-	what := "Ansible tasks"
-	if !judged && !slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged }) {
+	if judged {
+		what += " with values for gpu-operator"
+	} else if len(r.documents) == documents && !r.judgedSince(units) {
 		what += ", not checked"
 	}
 	r.unit(d.file, what, judged)
+}
+
+// judgedSince reports whether any unit was checked after the first n.
+func (r *run) judgedSince(n int) bool {
+	return slices.ContainsFunc(r.units[n:], func(u unit) bool { return u.judged })
 }
 
 // workflow checks the commands of a GitHub workflow or action. It reports whether any was checked.
@@ -193,7 +183,7 @@ func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
 	for _, run := range steps {
 		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, input.Unassigned), fields.LinesBefore(run)+d.line)
 	}
-	return slices.ContainsFunc(r.units[before:], func(u unit) bool { return u.judged })
+	return r.judgedSince(before)
 }
 
 // expression matches an expression that GitHub replaces before the shell runs.
@@ -218,8 +208,7 @@ func (r *run) kustomization(file string) *yaml.Node {
 // isPatch reports whether the Kustomization in the same folder uses the file as a patch.
 func (r *run) isPatch(file string) bool {
 	root := r.kustomization(file)
-	patches := fields.Items(fields.Get(root, "patches"))
-	patches = append(patches, fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
+	patches := append(fields.Items(fields.Get(root, "patches")), fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
 	return slices.ContainsFunc(patches, func(n *yaml.Node) bool {
 		return path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file)
 	})
@@ -231,9 +220,10 @@ func (r *run) otherChart(file string) string {
 	if !strings.HasPrefix(path.Base(file), "values") {
 		return ""
 	}
-	if c := r.chartIn(file, "."); c != nil && c.version != nil {
-		return ""
-	} else if c != nil {
+	if c := r.chartIn(file, "."); c != nil {
+		if c.version != nil {
+			return ""
+		}
 		return c.name
 	}
 	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
@@ -247,15 +237,12 @@ func (r *run) otherChart(file string) string {
 
 // localChart is a chart in a folder, as its Chart.yaml describes it.
 type localChart struct {
-	// file is the path of Chart.yaml.
-	file, name string
+	file, name string // the path of Chart.yaml, and the chart's name
 	// version is the version of the operator's chart, or the chart's entry if it has no version. It is nil if the chart
 	// is neither the operator's nor depends on it.
 	version *yaml.Node
-	// own means that the chart is the operator's.
-	own bool
-	// alias is the parent chart's name for the operator's chart, or "".
-	alias string
+	own     bool   // whether the chart is the operator's
+	alias   string // the parent chart's name for the operator's chart, or ""
 }
 
 // chartIn reads the Chart.yaml in a folder that is relative to a file. It returns nil if there is none. A chart named
@@ -268,12 +255,12 @@ func (r *run) chartIn(from, folder string) *localChart {
 	out := &localChart{file: file, name: cmp.Or(fields.Text(root, "name"), "without a name")}
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
 		version := fields.Text(c, "version")
-		if _, _, err := r.table.Resolve(version); fields.Text(c, "name") != model.OperatorNamespace ||
-			c == root && err != nil && !strings.Contains(version, "-devel") {
-			continue
+		_, _, err := r.table.Resolve(version)
+		isOperator := fields.Text(c, "name") == model.OperatorNamespace
+		if isOperator && (c != root || err == nil || strings.Contains(version, "-devel")) {
+			out.version, out.own, out.alias = cmp.Or(fields.Get(c, "version"), c), c == root, fields.Text(c, "alias")
+			break
 		}
-		out.version, out.own, out.alias = cmp.Or(fields.Get(c, "version"), c), c == root, fields.Text(c, "alias")
-		break
 	}
 	return out
 }
