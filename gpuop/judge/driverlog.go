@@ -69,7 +69,7 @@ func (n *nodeReport) driverLog(l *operand) {
 	for i := range driverSymptoms {
 		for line := range strings.Lines(n.DriverLogs[l.pod.Name]) {
 			evidence := check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line))
-			if d := n.diagnoseText(line, evidence, driverSymptoms[i:i+1]); d != nil {
+			if d := n.diagnose(line, evidence, driverSymptoms[i:i+1]); d != nil {
 				reason := l.Reason
 				d.explain(&l.Finding)
 				l.Reason = strings.TrimSpace(d.reason) + ": " + reason

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,10 +23,8 @@ type diagnosis struct {
 type symptom struct {
 	cause   string
 	message *regexp.Regexp
-	// reason is a sentence. %s stands for the text of the group that matched in message.
-	reason string
-	// next is the suggested fix. NAMESPACE stands for the operator's namespace.
-	next string
+	reason  string // %s stands for the text of the group that matched in message
+	next    string // the suggested fix; NAMESPACE stands for the operator's namespace
 }
 
 // refusals lists the causes for which the API server rejects the pods of a DaemonSet.
@@ -46,7 +43,7 @@ var refusals = []symptom{
 		"kubectl get runtimeclasses; kubectl logs -n NAMESPACE -l app=gpu-operator --tail=100"},
 	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s rejects the pods",
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"},
-	{"refused", regexp.MustCompile(`()`), "the API server rejects the pods",
+	{"refused", regexp.MustCompile(``), "the API server rejects the pods",
 		"kubectl get events -n NAMESPACE --field-selector reason=FailedCreate"},
 }
 
@@ -56,27 +53,24 @@ var sandboxes = []symptom{
 		`failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
 		"the node's container runtime has no handler named %s",
 		"sudo gpuop node  # on the node: reads the runtime's configuration"},
-	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
-		"the node's network plugin could not set up the pod's network%s",
+	{"network", regexp.MustCompile(`(?i)network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
+		"the node's network plugin could not set up the pod's network",
 		"kubectl get pods -n kube-system -o wide"},
-	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`),
-		"a volume of the pod is missing%s", "kubectl get configmaps,secrets -n NAMESPACE"},
-	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot create the pod's sandbox%s",
+	{"mount", regexp.MustCompile(`(?i)MountVolume|unable to attach or mount volumes`),
+		"a volume of the pod is missing", "kubectl get configmaps,secrets -n NAMESPACE"},
+	{"sandbox", regexp.MustCompile(``), "the kubelet cannot create the pod's sandbox",
 		"kubectl get events -n NAMESPACE --field-selector type=Warning"},
 }
 
 // event returns the newest event about the named object in the operator's namespace that has one of the reasons, or
 // nil.
-func (v *view) event(kind, name string, reasons ...string) *corev1.Event {
-	var newest *corev1.Event
+func (v *view) event(kind, name string, reasons ...string) (newest *corev1.Event) {
 	for i := range v.Events {
 		e := &v.Events[i]
 		o := e.InvolvedObject
-		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != v.Namespace ||
-			!slices.Contains(reasons, e.Reason) {
-			continue
-		}
-		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
+		if o.Kind == kind && o.Name == name && cmp.Or(o.Namespace, e.Namespace) == v.Namespace &&
+			slices.Contains(reasons, e.Reason) &&
+			(newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp)) {
 			newest = e
 		}
 	}
@@ -84,46 +78,32 @@ func (v *view) event(kind, name string, reasons ...string) *corev1.Event {
 }
 
 func evidenceOf(e *corev1.Event) check.Evidence {
-	v := check.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s",
-		strings.TrimSpace(e.Reason+": "+e.Message))
-	v.Time = e.LastTimestamp.Time
-	return v
+	return check.Seen("event", e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "%s",
+		strings.TrimSpace(e.Reason+": "+e.Message)).At(e.LastTimestamp.Time)
 }
 
-// diagnose returns the diagnosis of the first symptom that matches the event, or nil.
-func (v *view) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
-	return v.diagnoseText(e.Message, evidenceOf(e), symptoms)
-}
-
-// diagnoseText returns the diagnosis of the first symptom that matches the text, or nil.
-func (v *view) diagnoseText(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
+// diagnose returns the diagnosis of the first symptom that matches the text, or nil.
+func (v *view) diagnose(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
 	for _, s := range symptoms {
-		m := s.message.FindStringSubmatch(text)
-		if m == nil {
-			continue
+		if m := s.message.FindStringSubmatch(text); m != nil {
+			what := strings.Trim(cmp.Or(m[1:]...), `"`)
+			return &diagnosis{s.cause + " " + what, strings.Replace(s.reason, "%s", what, 1),
+				strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence}
 		}
-		what := strings.Trim(cmp.Or(m[1:]...), `"`)
-		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason,
-			next: strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence: evidence}
-		if strings.Contains(s.reason, "%s") {
-			d.reason = fmt.Sprintf(s.reason, what)
-		}
-		return d
 	}
 	return nil
 }
 
 // explain makes a finding an error with the reason, fix, cause and evidence of the diagnosis.
 func (d *diagnosis) explain(f *check.Finding) {
-	f.Severity, f.Reason, f.Fix = check.Error, d.reason, d.next
-	f.Cause, f.Evidence = d.cause, d.evidence
+	f.Severity, f.Reason, f.Fix, f.Cause, f.Evidence = check.Error, d.reason, d.next, d.cause, d.evidence
 }
 
 // refused returns why the API server rejects the pods of a DaemonSet, according to its newest event FailedCreate. It
 // returns nil if there is no such event.
 func (v *view) refused(set operandSet) *diagnosis {
 	if e := v.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
-		return v.diagnose(e, refusals)
+		return v.diagnose(e.Message, evidenceOf(e), refusals)
 	}
 	return nil
 }
@@ -137,11 +117,10 @@ func addRefusals(v *view, findings []check.Finding) []check.Finding {
 			continue
 		}
 		kind, _, _ := strings.Cut(d.cause, " ")
-		i := slices.IndexFunc(findings, func(f check.Finding) bool {
-			return f.Severity == check.Error &&
-				(kind == "pod-security" && f.Check == podSecurity || kind == "quota" && f.Check == priorityQuota)
-		})
-		if i >= 0 {
+		same := map[string]*check.Check{"pod-security": podSecurity, "quota": priorityQuota}[kind]
+		if i := slices.IndexFunc(findings, func(f check.Finding) bool {
+			return f.Severity == check.Error && f.Check == same
+		}); i >= 0 {
 			findings[i].Evidence = d.evidence
 			continue
 		}

@@ -1,8 +1,8 @@
 package judge
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
@@ -23,17 +23,18 @@ func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 	}
 	var first check.Finding
 	findings = slices.DeleteFunc(findings, func(f check.Finding) bool {
-		if f.Check == operandState && f.Subject == root.Subject {
+		isRoot := f.Check == operandState && f.Subject == root.Subject
+		if isRoot {
 			first = f
-			return true
 		}
-		return f.Check == operandState && slices.Contains(waiting, f.Subject)
+		return isRoot || f.Check == operandState && slices.Contains(waiting, f.Subject)
 	})
-	switch n := len(waiting); {
-	case n == 1:
+	switch len(waiting) {
+	case 0:
+	case 1:
 		first.Reason += "; " + waiting[0] + " waits for it"
-	case n > 1:
-		first.Reason += fmt.Sprintf("; %d DaemonSets wait for it", n)
+	default:
+		first.Reason += "; " + strconv.Itoa(len(waiting)) + " DaemonSets wait for it"
 	}
 	return slices.Insert(findings, 0, first)
 }
@@ -41,14 +42,11 @@ func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 // withoutExplained removes waiting findings about a ClusterPolicy if anything else, except a GPUCluster, is waiting or
 // has an error.
 func withoutExplained(findings []check.Finding) []check.Finding {
-	isCause := func(f check.Finding) bool {
-		unsettled := f.Severity == check.Error || f.Severity == check.Waiting
-		return unsettled && f.Check != clusterPolicy && f.Check != gpuCluster
-	}
-	if !slices.ContainsFunc(findings, isCause) {
-		return findings
-	}
+	isExplained := slices.ContainsFunc(findings, func(f check.Finding) bool {
+		return (f.Severity == check.Error || f.Severity == check.Waiting) && f.Check != clusterPolicy &&
+			f.Check != gpuCluster
+	})
 	return slices.DeleteFunc(findings, func(f check.Finding) bool {
-		return f.Severity == check.Waiting && f.Check == clusterPolicy
+		return isExplained && f.Severity == check.Waiting && f.Check == clusterPolicy
 	})
 }

@@ -2,8 +2,8 @@ package judge
 
 import (
 	_ "embed"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -19,40 +19,25 @@ type support struct {
 	series, id  string
 	versions    []string // "*" means any
 	first, last int      // minor versions of Kubernetes 1; 0 means not documented
-	runtimes    []string // nil means not documented
+	runtimes    []string // empty means not documented
 }
 
 // matrix returns the embedded support matrix. It ignores errors, because a test checks every line.
-var matrix = sync.OnceValue(func() []support {
-	var rows []support
+var matrix = sync.OnceValue(func() (rows []support) {
 	for line := range strings.Lines(matrixText) {
-		if line[0] == '#' {
-			continue
+		if c := strings.Split(line, "\t"); line[0] != '#' {
+			r := support{series: c[0], id: c[1], versions: strings.Fields(c[2])}
+			_, _ = fmt.Sscanf(c[3], "1.%d-1.%d", &r.first, &r.last)
+			r.runtimes = strings.Fields(strings.Trim(c[4], "-\n"))
+			rows = append(rows, r)
 		}
-		c := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		r := support{series: c[0], id: c[1], versions: strings.Fields(c[2])}
-		first, last, _ := strings.Cut(c[3], "-")
-		r.first, _ = minor(first)
-		r.last, _ = minor(last)
-		if c[4] != "-" {
-			r.runtimes = strings.Fields(c[4])
-		}
-		rows = append(rows, r)
 	}
 	return rows
 })
 
 // minor returns the minor version of Kubernetes or containerd 1.x, such as 36 for "v1.36.3+rke2r1".
-func minor(version string) (int, bool) {
-	rest, found := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
-	if !found {
-		return 0, false
-	}
-	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-	if end >= 0 {
-		rest = rest[:end]
-	}
-	n, err := strconv.Atoi(rest)
+func minor(version string) (n int, ok bool) {
+	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "1.%d", &n)
 	return n, err == nil
 }
 
@@ -66,13 +51,12 @@ func series(v chart.Version) []support {
 // If only the version is missing, r is a row for other versions of the system.
 func find(rows []support, os system) (r support, named, versionNamed bool) {
 	for _, each := range rows {
-		if each.id != os.id {
-			continue
+		if each.id == os.id {
+			r, named = each, true
+			if slices.Contains(each.versions, os.version) || each.versions[0] == "*" {
+				return each, true, true
+			}
 		}
-		if slices.Contains(each.versions, os.version) || slices.Contains(each.versions, "*") {
-			return each, true, true
-		}
-		r, named = each, true
 	}
 	return r, named, false
 }
@@ -81,11 +65,7 @@ func find(rows []support, os system) (r support, named, versionNamed bool) {
 func named(rows []support) string {
 	var words []string
 	for _, r := range rows {
-		versions := " " + strings.Join(r.versions, ", ")
-		if r.versions[0] == "*" {
-			versions = ""
-		}
-		words = append(words, r.id+versions)
+		words = append(words, strings.TrimSuffix(r.id+" "+strings.Join(r.versions, ", "), " *"))
 	}
 	return strings.Join(words, "; ")
 }

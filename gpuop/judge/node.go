@@ -497,7 +497,7 @@ func (n *nodeReport) sandbox(l *operand) {
 	isBrokenToolkit := func(o operand) bool { return o.component == "container-toolkit" && isBroken(o) }
 	var d *diagnosis
 	if e := n.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
-		d = n.diagnose(e, sandboxes)
+		d = n.diagnose(e.Message, evidenceOf(e), sandboxes)
 	}
 	class := classOf(l.pod)
 	switch toolkit := slices.ContainsFunc(n.operands, isBrokenToolkit) && class != ""; {
