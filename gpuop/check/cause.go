@@ -7,26 +7,23 @@ import (
 	"strings"
 )
 
-// maxSubjects limits how many subjects a merged finding lists by name.
-const maxSubjects = 4
-
 // Together merges findings with the same cause. The merged finding takes the position of the first, and lists the nodes
 // of all. Findings without a cause are unchanged.
 func Together(findings []Finding) []Finding {
-	all := map[string][]Finding{}
+	var groups [][]Finding
+	index := map[string]int{}
 	for _, f := range findings {
-		if f.Cause != "" {
-			all[f.Cause] = append(all[f.Cause], f)
+		i, known := index[f.Cause]
+		if f.Cause == "" || !known {
+			i = len(groups)
+			index[f.Cause] = i
+			groups = append(groups, nil)
 		}
+		groups[i] = append(groups[i], f)
 	}
 	var out []Finding
-	for _, f := range findings {
-		if f.Cause == "" {
-			out = append(out, f)
-		} else if same := all[f.Cause]; len(same) > 0 {
-			out = append(out, merge(same))
-			delete(all, f.Cause)
-		}
+	for _, same := range groups {
+		out = append(out, merge(same))
 	}
 	return out
 }
@@ -37,61 +34,46 @@ func merge(all []Finding) Finding {
 	if len(all) == 1 {
 		return all[0]
 	}
-	rank := func(f Finding) int {
-		if f.Node == "" {
-			return 0
-		}
-		return 1
+	about := slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return f.Node == "" })
+	if len(about) == 0 {
+		about = all
 	}
-	merged := slices.MaxFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
-	first := merged.Node
+	merged := about[0]
 	var subjects, nodes []string
+	for _, f := range about {
+		subjects, nodes = append(subjects, f.Subject), append(nodes, f.Node)
+	}
+	subjects, nodes = distinct(subjects), distinct(nodes)
 	for _, f := range all {
 		merged.Severity = max(merged.Severity, f.Severity)
-		if f.Node != "" && !slices.Contains(nodes, f.Node) {
-			nodes = append(nodes, f.Node)
-		}
-		if rank(f) == rank(merged) && !slices.Contains(subjects, f.Subject) {
-			subjects = append(subjects, f.Subject)
-		}
 	}
 	if after, ok := strings.CutPrefix(merged.Fix, "delete it"); ok && len(subjects) > 1 {
 		merged.Fix = "delete them" + after
 	}
-	if n := len(subjects) - maxSubjects; n > 0 {
-		subjects = append(subjects[:maxSubjects], fmt.Sprintf("%d more", n))
-	}
-	merged.Subject, merged.Node, merged.Nodes = strings.Join(subjects, ", "), "", strings.Join(nodes, ", ")
-	merged.Reason = cmp.Or(merged.Together, merged.Reason)
-	switch {
-	case len(nodes) == 1:
-		merged.Node, merged.Nodes = merged.Nodes, ""
-	case first != "":
-		merged.Fix = strings.ReplaceAll(merged.Fix, " "+first+" ", " "+strings.Join(nodes, " ")+" ")
+	merged.Subject, merged.Reason = shortList(subjects), cmp.Or(merged.Together, merged.Reason)
+	if len(nodes) > 1 {
+		merged.Fix = strings.ReplaceAll(merged.Fix, " "+merged.Node+" ", " "+strings.Join(nodes, " ")+" ")
+		merged.Node, merged.Nodes = "", strings.Join(nodes, ", ")
 	}
 	return merged
 }
 
-// first returns the finding to fix first: an error with a known cause, else an error without one, else a finding with
-// the severity Waiting. It returns nil if there is no such finding, or if Start is not set.
-func (r *Report) first() *Finding {
-	rank := func(f Finding) int {
-		switch {
-		case f.Severity == Waiting:
-			return 1
-		case f.Severity != Error:
-			return 0
-		case f.Cause != "":
-			return 3
+// distinct removes duplicates and keeps the order.
+func distinct(words []string) (out []string) {
+	for _, word := range words {
+		if !slices.Contains(out, word) {
+			out = append(out, word)
 		}
-		return 2
 	}
-	if !r.Start || len(r.Findings) == 0 {
-		return nil
+	return out
+}
+
+// maxListed limits how many subjects or nodes a text lists by name.
+const maxListed = 4
+
+func shortList(names []string) string {
+	if n := len(names) - maxListed; n > 0 {
+		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("%d more", n))
 	}
-	best := slices.MaxFunc(r.Findings, func(a, b Finding) int { return rank(a) - rank(b) })
-	if rank(best) == 0 {
-		return nil
-	}
-	return &best
+	return strings.Join(names, ", ")
 }

@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,20 +26,9 @@ const (
 	Error
 )
 
-// ErrSeverity is returned for an unknown argument of --fail-on.
-var ErrSeverity = errors.New("unknown severity")
-
 // String returns "error", "warning", "note" or "ok".
 func (s Severity) String() string {
-	switch s {
-	case OK:
-		return "ok"
-	case Note:
-		return "note"
-	case Error:
-		return "error"
-	}
-	return "warning"
+	return [...]string{"ok", "note", "warning", "warning", "warning", "error"}[s]
 }
 
 // AtSeverity returns the lowest severity at which the exit code is 1 if word is the argument of --fail-on. For "never",
@@ -56,7 +44,7 @@ func AtSeverity(word string) (Severity, error) {
 	case "never":
 		return Error + 1, nil
 	}
-	return OK, fmt.Errorf("%w %q, expected error, warning, note or never", ErrSeverity, word)
+	return OK, fmt.Errorf("unknown severity %q, expected error, warning, note or never", word)
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -1,15 +1,11 @@
 package check
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 )
-
-// ErrCheck is returned for an unknown check ID.
-var ErrCheck = errors.New("unknown check")
 
 // Ignore selects the findings to ignore: all findings of a check, or only those about one subject.
 type Ignore struct {
@@ -17,29 +13,23 @@ type Ignore struct {
 	Subject string
 }
 
-// ParseIgnore parses ID or ID:SUBJECT. Errors wrap ErrCheck.
+// ParseIgnore parses ID or ID:SUBJECT.
 func ParseIgnore(text string) (Ignore, error) {
 	id, subject, _ := strings.Cut(text, ":")
-	c := Find(id)
-	if c == nil {
-		var known []string
-		for _, c := range registry {
-			known = append(known, c.ID)
-		}
-		return Ignore{}, fmt.Errorf("%w %q, %s", ErrCheck, id, Suggest(id, known, "see docs/gpuop/checks.md"))
+	if c := Find(id); c != nil {
+		return Ignore{c, subject}, nil
 	}
-	return Ignore{c, subject}, nil
-}
-
-// matches reports whether a finding is ignored.
-func (i Ignore) matches(f Finding) bool {
-	return f.Check == i.Check && (i.Subject == "" || i.Subject == f.Subject)
+	var known []string
+	for _, c := range registry {
+		known = append(known, c.ID)
+	}
+	return Ignore{}, fmt.Errorf("unknown check %q, %s", id, Suggest(id, known, "see docs/gpuop/checks.md"))
 }
 
 // Ignore removes the findings that match the list, and counts them. Passed checks are kept.
 func (r *Report) Ignore(list []Ignore) {
 	r.drop(func(f Finding) bool {
-		return slices.ContainsFunc(list, func(i Ignore) bool { return i.matches(f) })
+		return slices.Contains(list, Ignore{f.Check, ""}) || slices.Contains(list, Ignore{f.Check, f.Subject})
 	})
 }
 
@@ -58,27 +48,26 @@ var ignoreComment = regexp.MustCompile(`#[ \t]*gpuop:ignore[ \t]+([a-z][a-z0-9, 
 func (r *Report) IgnoreComments(lines map[string][]string) {
 	ignores := func(line string, c *Check) bool {
 		m := ignoreComment.FindStringSubmatch(line)
-		return m != nil &&
-			slices.Contains(strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' }), c.ID)
+		return m != nil && slices.Contains(strings.Fields(strings.ReplaceAll(m[1], ",", " ")), c.ID)
 	}
 	r.drop(func(f Finding) bool {
-		file := lines[f.File]
-		if f.Line < 1 || f.Line > len(file) {
-			return false
-		}
-		above := ""
-		if f.Line > 1 {
-			above = strings.TrimSpace(file[f.Line-2])
-		}
-		return ignores(file[f.Line-1], f.Check) || strings.HasPrefix(above, "#") && ignores(above, f.Check)
+		line, above := lineAt(lines[f.File], f.Line), strings.TrimSpace(lineAt(lines[f.File], f.Line-1))
+		return ignores(line, f.Check) || strings.HasPrefix(above, "#") && ignores(above, f.Check)
 	})
 }
 
-// ShowLines sets the Text of each finding whose line is known to that line of its file.
+// ShowLines sets the Text of each finding to its line of the file.
 func (r *Report) ShowLines(lines map[string][]string) {
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Line >= 1 && f.Line <= len(lines[f.File]) {
-			f.Text = lines[f.File][f.Line-1]
-		}
+		f := &r.Findings[i]
+		f.Text = lineAt(lines[f.File], f.Line)
 	}
+}
+
+// lineAt returns a line by its 1-based number, or "" if there is no such line.
+func lineAt(lines []string, number int) string {
+	if number < 1 || number > len(lines) {
+		return ""
+	}
+	return lines[number-1]
 }

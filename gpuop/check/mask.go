@@ -300,8 +300,8 @@ func Mask(text string) string {
 func (r *Report) Mask(s Secrets) {
 	r.Title = s.Mask(r.Title)
 	for i := range r.Findings {
-		f := &r.Findings[i]
-		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &f.Evidence.Object, &f.Evidence.Text} {
+		f, e := &r.Findings[i], &r.Findings[i].Evidence
+		for _, text := range []*string{&f.Subject, &f.Reason, &f.Together, &f.Fix, &e.Object, &e.Text} {
 			*text = s.Mask(*text)
 		}
 		if s.Mask(f.Text) != f.Text {

@@ -76,11 +76,11 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 
 // uriOf returns the name of a file as a URI reference.
 func uriOf(name string) string {
-	name = filepath.ToSlash(filepath.Clean(name))
-	if strings.HasPrefix(name, "/") {
-		return (&url.URL{Scheme: "file", Path: name}).String()
+	uri := url.URL{Path: filepath.ToSlash(filepath.Clean(name))}
+	if filepath.IsAbs(name) {
+		uri.Scheme = "file"
 	}
-	return (&url.URL{Path: name}).EscapedPath()
+	return uri.String()
 }
 
 // sentence formats the finding as one message: nodes, subject, reason, fix and source.

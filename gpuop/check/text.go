@@ -5,11 +5,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -30,12 +31,6 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// severity colors word by severity.
-func (s Style) severity(v Severity, word string) string {
-	codes := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Error: "31"}
-	return s.paint(codes[v], word)
-}
-
 // WriteText writes the report as text for people to read.
 //
 // Each finding looks like a compiler's message: "place: severity: message [check]". The place is "file:line:column" or,
@@ -44,106 +39,141 @@ func (s Style) severity(v Severity, word string) string {
 // written if verbose is set. For an empty report, nothing is written.
 func (r *Report) WriteText(w io.Writer, style Style, verbose bool) error {
 	out := bufio.NewWriter(w)
-	if !r.Judged {
-		for _, f := range r.Findings {
-			r.writeFinding(out, style, f, f.filePlace())
-		}
-		return out.Flush()
+	findings := r.Findings
+	if r.Judged {
+		findings = r.byNode()
 	}
-	first := r.first()
-	if first != nil {
-		r.writeFinding(out, style, *first, first.objectPlace(first.Node))
-	}
-	for _, b := range r.branches() {
-		for _, f := range b.findings {
-			isFirst := first != nil && f.Check == first.Check && f.Subject == first.Subject &&
-				slices.Contains(b.nodes, first.Node)
-			isFirst = isFirst || first != nil && f == *first
-			if !isFirst && (verbose || f.Severity != OK) {
-				r.writeFinding(out, style, f, f.objectPlace(b.heading()))
-			}
+	for _, f := range findings {
+		if f.Severity != OK || verbose {
+			r.writeFinding(out, style, f)
 		}
 	}
 	return out.Flush()
 }
 
-// filePlace returns the place of a finding in a file. It returns "" for a finding about the command line.
-func (f *Finding) filePlace() string {
+// byNode returns the findings about the cluster, then those about the nodes, the worst node first. Nodes with equal
+// findings share them. If Start is set, the finding to fix first is moved to the front: an error with a known cause,
+// else an error without one, else a finding with the severity Waiting.
+func (r *Report) byNode() []Finding {
+	byNode := map[string][]Finding{}
+	for _, f := range r.Findings {
+		byNode[f.Node] = append(byNode[f.Node], f)
+	}
+	all := byNode[""]
+	delete(byNode, "")
+	alike := map[string][]string{} // nodes by the text of their findings
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		key := nodeKey(node, byNode[node])
+		alike[key] = append(alike[key], node)
+	}
+	worst := func(nodes []string) Severity {
+		bySeverity := func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }
+		return slices.MaxFunc(byNode[nodes[0]], bySeverity).Severity
+	}
+	for _, nodes := range slices.SortedFunc(maps.Values(alike), func(a, b []string) int {
+		return cmp.Or(cmp.Compare(worst(b), worst(a)), strings.Compare(a[0], b[0]))
+	}) {
+		for _, f := range byNode[nodes[0]] {
+			f.Nodes = shortList(nodes)
+			all = append(all, f)
+		}
+	}
+	if r.Start && len(all) > 0 {
+		first := slices.MaxFunc(all, func(a, b Finding) int { return urgency(a) - urgency(b) })
+		if i := slices.Index(all, first); urgency(first) > 0 {
+			all = slices.Insert(slices.Delete(all, i, i+1), 0, first)
+		}
+	}
+	return all
+}
+
+func urgency(f Finding) int {
 	switch {
-	case f.Line > 0 && f.Column > 0:
-		return fmt.Sprintf("%s:%d:%d", f.File, f.Line, f.Column)
-	case f.Line > 0:
-		return fmt.Sprintf("%s:%d", f.File, f.Line)
+	case f.Severity == Error && f.Cause != "":
+		return 3
+	case f.Severity == Error:
+		return 2
+	case f.Severity == Waiting:
+		return 1
 	}
-	return f.File
+	return 0
 }
 
-// objectPlace returns what a finding is about: the object in its subject, else its merged nodes, else the argument
-// nodes, else "cluster".
-func (f *Finding) objectPlace(nodes string) string {
-	object, _ := f.object()
-	switch {
-	case object != "":
-		return object
-	case f.Nodes != "":
-		return "Node/" + f.Nodes
-	case nodes != "":
-		return "Node/" + nodes
+// nodeKey returns a text that is equal for nodes whose findings look equal. Only evidence from events may not differ.
+func nodeKey(node string, findings []Finding) string {
+	var key strings.Builder
+	for _, f := range findings {
+		if f.Evidence.Time, f.Node = (time.Time{}), ""; f.Evidence.Kind != "event" {
+			f.Evidence = Evidence{}
+		}
+		fmt.Fprintf(&key, "%+v\n", f)
 	}
-	return "cluster"
+	return strings.ReplaceAll(key.String(), node, "\x00")
 }
 
-// object splits the subject into an object, such as ClusterPolicy/cluster-policy, and the part of the object that the
-// finding is about. If the subject does not name an object, part is the whole subject.
-func (f *Finding) object() (object, part string) {
-	object, part, _ = strings.Cut(f.Subject, " ")
-	kind, _, found := strings.Cut(object, "/")
-	if !found || kind == "" || !unicode.IsUpper(rune(kind[0])) || strings.Contains(object, "=") {
-		return "", f.Subject
-	}
-	return object, part
-}
+// objectName matches a subject's object, such as ClusterPolicy/cluster-policy.
+var objectName = regexp.MustCompile(`^[A-Z][^/=]*/[^=]*$`)
 
-// writeFinding writes a finding with its source line, evidence and fix.
-func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding, place string) {
+// writeFinding writes a finding with its source line, evidence and fix. The place of a finding about a cluster is the
+// object in its subject, else its nodes, else "cluster".
+func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding) {
+	place, part, message := f.File, f.Subject, f.Reason
+	if f.Line > 0 {
+		place += fmt.Sprintf(":%d", f.Line)
+	}
+	if f.Column > 0 && f.Line > 0 {
+		place += fmt.Sprintf(":%d", f.Column)
+	}
+	if r.Judged {
+		object, rest, _ := strings.Cut(f.Subject, " ")
+		on := cmp.Or(f.Nodes, f.Node)
+		switch {
+		case !objectName.MatchString(object):
+			place = "cluster"
+			if on != "" {
+				place = "Node/" + on
+			}
+		case on != "" && !strings.HasPrefix(object, "Node/"):
+			place, part, message = object, rest, message+"; on "+on
+		default:
+			place, part = object, rest
+		}
+	}
 	if place != "" {
 		fmt.Fprintf(out, "%s ", style.Bold(OneLine(place)+":"))
-	}
-	message := f.Reason
-	object, part := "", f.Subject
-	if r.Judged {
-		object, part = f.object()
 	}
 	if part != "" {
 		message = part + ": " + message
 	}
-	if on := cmp.Or(f.Nodes, f.Node); on != "" && object != "" && !strings.HasPrefix(object, "Node/") {
-		message += "; on " + on
-	}
-	if age := r.At.Sub(f.Since); !f.Since.IsZero() && !r.At.IsZero() && age >= time.Second {
-		message += fmt.Sprintf(" (for %s)", age.Round(time.Second))
-	}
-	severity := style.severity(f.Severity, f.Severity.String()+":")
-	fmt.Fprintf(out, "%s %s %s\n", severity, OneLine(message), style.Dim("["+f.Check.ID+"]"))
+	color := [...]string{OK: "32", Note: "34", Waiting: "33", Unknown: "33", Warning: "33", Error: "31"}[f.Severity]
+	fmt.Fprintf(out, "%s %s %s\n", style.paint(color, f.Severity.String()+":"),
+		OneLine(message+r.age(" (for %s)", f.Since)), style.Dim("["+f.Check.ID+"]"))
 	writeSource(out, style, f)
 	if e := f.Evidence; (e.Kind == "event" || e.Kind == "log") && !strings.Contains(f.Reason, e.Text) {
-		of := e.Kind + " of " + e.Object
-		if age := r.At.Sub(e.Time); !e.Time.IsZero() && !r.At.IsZero() && age >= 0 {
-			of += fmt.Sprintf(", %s ago", age.Round(time.Second))
-		}
-		fmt.Fprintf(out, "  %s\n", style.Dim(OneLine(of+": "+e.Text)))
+		seen := e.Kind + " of " + e.Object + r.age(", %s ago", e.Time) + ": " + e.Text
+		fmt.Fprintf(out, "  %s\n", style.Dim(OneLine(seen)))
 	}
 	mark := style.Green("→")
-	for line := range strings.SplitSeq(strings.TrimRight(f.Fix, "\n"), "\n") {
-		if f.Fix != "" {
-			fmt.Fprintf(out, "  %s %s\n", mark, OneLine(line))
-		}
+	for line := range strings.Lines(f.Fix) {
+		fmt.Fprintf(out, "  %s %s\n", mark, OneLine(strings.TrimSuffix(line, "\n")))
 		mark = " "
 	}
 }
 
+// age formats the time since a moment. It returns "" if one of the times is unknown.
+func (r *Report) age(format string, since time.Time) string {
+	age := r.At.Sub(since).Truncate(time.Second)
+	if since.IsZero() || age <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, age)
+}
+
 // maxSource is the length of the longest source line that is written, in runes.
 const maxSource = 160
+
+// keyOrFlag matches what the caret below a source line underlines.
+var keyOrFlag = regexp.MustCompile(`^[\pL\p{Nd}_.-]*`)
 
 // writeSource writes the source line of a finding, with a caret below the column.
 func writeSource(out *bufio.Writer, style Style, f Finding) {
@@ -154,82 +184,10 @@ func writeSource(out *bufio.Writer, style Style, f Finding) {
 	number := strconv.Itoa(f.Line)
 	fmt.Fprintf(out, "  %s %s\n", style.Dim(number+" |"), OneLine(text))
 	if at := f.Column - 1; at >= 0 && at < len(text) {
-		word := len(text[at:]) - len(strings.TrimLeftFunc(text[at:], inWord))
-		fmt.Fprintf(out, "  %s %s%s\n", style.Dim(strings.Repeat(" ", len(number))+" |"),
-			strings.Repeat(" ", utf8.RuneCountInString(text[:at])),
-			style.Green("^"+strings.Repeat("~", max(word-1, 0))))
+		tail := strings.Repeat("~", max(len(keyOrFlag.FindString(text[at:]))-1, 0))
+		fmt.Fprintf(out, "  %s %*s%s\n", style.Dim(strings.Repeat(" ", len(number))+" |"),
+			utf8.RuneCountInString(text[:at]), "", style.Green("^"+tail))
 	}
-}
-
-// inWord reports whether a rune is part of a key or flag.
-func inWord(r rune) bool {
-	return r == '-' || r == '_' || r == '.' || unicode.IsLetter(r) || unicode.IsDigit(r)
-}
-
-// branch groups the findings about the cluster, or the equal findings of one or more nodes.
-type branch struct {
-	nodes    []string // empty for the cluster
-	findings []Finding
-}
-
-func (b branch) heading() string {
-	switch n := len(b.nodes); {
-	case n == 0:
-		return ""
-	case n <= 3:
-		return strings.Join(b.nodes, ", ")
-	default:
-		return fmt.Sprintf("%s, %s and %d more", b.nodes[0], b.nodes[1], n-2)
-	}
-}
-
-// branches groups the sorted findings by node. Nodes with equal findings share a branch. The cluster comes first, then
-// the nodes with the worst findings.
-func (r *Report) branches() []branch {
-	var all []branch
-	known := map[string]int{} // maps the text of the findings to an index in all
-	for findings := r.Findings; len(findings) > 0; {
-		first, n := findings[0], 1
-		for n < len(findings) && findings[n].Node == first.Node && findings[n].File == first.File {
-			n++
-		}
-		b := branch{findings: findings[:n:n]}
-		findings = findings[n:]
-		if first.Node != "" {
-			b.nodes = []string{first.Node}
-			name := alike(b.findings)
-			if i, found := known[name]; found {
-				all[i].nodes = append(all[i].nodes, first.Node)
-				continue
-			}
-			known[name] = len(all)
-		}
-		all = append(all, b)
-	}
-	slices.SortStableFunc(all, func(a, b branch) int {
-		if len(a.nodes) == 0 || len(b.nodes) == 0 {
-			return cmp.Compare(len(a.nodes), len(b.nodes))
-		}
-		return cmp.Compare(worst(b.findings), worst(a.findings))
-	})
-	return all
-}
-
-// alike returns a key that is equal for nodes whose findings look equal.
-func alike(findings []Finding) string {
-	var key strings.Builder
-	node := findings[0].Node
-	for _, f := range findings {
-		if f.Evidence.Time, f.Node = (time.Time{}), ""; f.Evidence.Kind != "event" {
-			f.Evidence = Evidence{} // nodes may differ in evidence other than events
-		}
-		fmt.Fprintf(&key, "%+v\n", f)
-	}
-	return strings.ReplaceAll(key.String(), node, "\x00")
-}
-
-func worst(findings []Finding) Severity {
-	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity
 }
 
 // Summary counts the findings by severity: "2 errors, 1 warning, 40 passed".
@@ -247,16 +205,13 @@ func (r *Report) Summary() string {
 	if count["ok"] > 0 {
 		parts = append(parts, fmt.Sprintf("%d passed", count["ok"]))
 	}
-	if len(parts) == 0 && r.Judged && r.Ignored == 0 {
-		return "nothing was checked"
-	}
-	if len(parts) == 0 {
+	if len(parts) == 0 && (!r.Judged || r.Ignored > 0) {
 		parts = append(parts, "no findings")
 	}
 	if r.Ignored > 0 {
 		parts = append(parts, fmt.Sprintf("%d ignored", r.Ignored))
 	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "nothing was checked")
 }
 
 // Count formats a number with a noun: "1 input", "2 inputs".
@@ -281,22 +236,14 @@ func OneLine(s string) string {
 }
 
 // Fold breaks s at word boundaries into lines of at most width runes. A word that is longer gets a line of its own.
-func Fold(s string, width int) []string {
-	var lines []string
-	line, length := "", 0
+func Fold(s string, width int) (lines []string) {
 	for _, word := range strings.Fields(s) {
-		n := utf8.RuneCountInString(word)
-		if line != "" && length+1+n > width {
-			lines = append(lines, line)
-			line, length = "", 0
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
 		}
-		if line != "" {
-			line, length = line+" ", length+1
-		}
-		line, length = line+word, length+n
-	}
-	if line != "" {
-		lines = append(lines, line)
 	}
 	return lines
 }
