@@ -27,12 +27,11 @@ type sharingConfigs struct {
 // readSharing reads the device plugin's configs from the ConfigMap that devicePlugin.config.name names. It returns nil
 // if the setting is empty.
 func readSharing(v *view) *sharingConfigs {
-	name := v.text("devicePlugin.config.name")
-	if name == "" {
+	c := &sharingConfigs{name: v.text("devicePlugin.config.name"), defaultName: v.text("devicePlugin.config.default")}
+	if c.name == "" {
 		return nil
 	}
-	c := &sharingConfigs{name: name, defaultName: v.text("devicePlugin.config.default")}
-	m := v.maps[name]
+	m := v.maps[c.name]
 	if m == nil {
 		return c
 	}
@@ -42,9 +41,7 @@ func readSharing(v *view) *sharingConfigs {
 	}
 	c.configs, c.findings = map[string]*sharing.Config{}, map[string][]check.Finding{}
 	for key, text := range m.Data {
-		config, findings := sharing.Parse([]byte(text))
-		slices.SortStableFunc(findings, func(a, b check.Finding) int { return int(b.Severity) - int(a.Severity) })
-		c.configs[key], c.findings[key] = config, findings
+		c.configs[key], c.findings[key] = sharing.Parse([]byte(text))
 	}
 	return c
 }
@@ -55,34 +52,29 @@ func sharingFiles(v *view) []check.Finding {
 	if c == nil || v.lacks(cluster.ConfigMaps) {
 		return nil
 	}
+	object := "ConfigMap/" + c.name
 	if c.configs == nil {
-		return []check.Finding{{
-			Check: sharingConfig, Severity: check.Error, Subject: "ConfigMap/" + c.name,
-			Reason: fmt.Sprintf("not found, although devicePlugin.config.name refers to it: "+
-				"in namespace %s the pods of the device plugin and of GPU Feature Discovery cannot start", v.Namespace),
-			Fix: "kubectl get configmaps -n " + v.Namespace + "  # or gpuop values gen PLATFORM time-slicing=4",
-			Evidence: v.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s",
-				c.name, len(v.maps), v.Namespace),
-		}}
+		f := check.Finding{Check: sharingConfig, Subject: object, Evidence: v.listed(cluster.ConfigMaps,
+			"no %s among the %d ConfigMaps in namespace %s", c.name, len(v.maps), v.Namespace)}
+		say(&f, check.Error, "kubectl get configmaps -n "+v.Namespace+"  # or gpuop values gen PLATFORM time-slicing=4",
+			"not found, although devicePlugin.config.name refers to it: in namespace %s the pods of the device plugin "+
+				"and of GPU Feature Discovery cannot start", v.Namespace)
+		return []check.Finding{f}
 	}
 	var findings []check.Finding
 	for _, key := range slices.Sorted(maps.Keys(c.configs)) {
-		strategy := c.configs[key].Strategy()
-		f := check.Finding{
-			Check: sharingConfig, Subject: "ConfigMap/" + c.name + " " + key,
-			Reason:   "valid; strategy: " + strategy,
-			Evidence: check.Seen("data", "ConfigMap/"+c.name, "%s: %d bytes", key, len(v.maps[c.name].Data[key])),
-		}
-		f.Evidence.Time = c.changed
-		if strategy == "none" {
-			f.Reason = "valid; shares no device"
-		}
-		if all := c.findings[key]; len(all) > 0 && all[0].Severity > check.Note {
-			first := all[0]
-			f.Severity, f.Fix, f.Reason = first.Severity, first.Fix, first.Subject+": "+first.Reason
-			if first.Line > 0 {
-				f.Reason = fmt.Sprintf("line %d, %s", first.Line, f.Reason)
-				f.Evidence.Text = fmt.Sprintf("%s, line %d", key, first.Line)
+		f := check.Finding{Check: sharingConfig, Subject: object + " " + key,
+			Reason:   "valid; strategy: " + c.configs[key].Strategy(),
+			Evidence: check.Seen("data", object, "%s", key).At(c.changed)}
+		for _, found := range c.findings[key] {
+			if found.Severity <= max(f.Severity, check.Note) {
+				continue
+			}
+			say(&f, found.Severity, found.Fix, "%s: %s", found.Subject, found.Reason)
+			f.Evidence.Text = key
+			if found.Line > 0 {
+				f.Reason = fmt.Sprintf("line %d, %s", found.Line, f.Reason)
+				f.Evidence.Text = fmt.Sprintf("%s, line %d", key, found.Line)
 			}
 		}
 		findings = append(findings, f)
@@ -94,11 +86,8 @@ func sharingFiles(v *view) []check.Finding {
 // unknown, or if the plugin does not start with it. problem is the finding of sharing.Choose about the choice, or nil.
 func (n *nodeReport) chosen() (name string, config *sharing.Config, ok bool, problem *check.Finding) {
 	c := n.shares
-	if c == nil {
-		return "", nil, true, nil
-	}
-	if c.configs == nil {
-		return "", nil, false, nil
+	if c == nil || c.configs == nil {
+		return "", nil, c == nil, nil
 	}
 	name, ok, problem = sharing.Choose(slices.Sorted(maps.Keys(c.configs)), n.kube.Labels[sharing.ConfigLabel],
 		c.defaultName)
@@ -112,9 +101,8 @@ func (n *nodeReport) chosen() (name string, config *sharing.Config, ok bool, pro
 // migFile is the mig-parted file that a node's MIG manager reads.
 type migFile struct {
 	name, text string
-	// config is nil if text cannot be parsed.
-	config   *mig.Config
-	findings []check.Finding
+	config     *mig.Config // nil if text cannot be parsed
+	findings   []check.Finding
 }
 
 // migFile returns the mig-parted file that the node's MIG manager reads, or nil if its ConfigMap is missing.
@@ -138,12 +126,10 @@ func (n *nodeReport) migConfig(want string, board *mig.Board) (named mig.NamedCo
 		named, ok = file.config.Config(want)
 		return named, file.name, ok
 	}
-	if board == nil {
-		return mig.NamedConfig{}, "", false
+	if board != nil {
+		if entry, err := mig.Default(*board, want); err == nil {
+			return mig.NamedConfig{Name: want, Entries: []mig.Entry{entry}}, "the defaults of " + board.Name, true
+		}
 	}
-	entry, err := mig.Default(*board, want)
-	if err != nil {
-		return mig.NamedConfig{}, "", false
-	}
-	return mig.NamedConfig{Name: want, Entries: []mig.Entry{entry}}, "the defaults of " + board.Name, true
+	return mig.NamedConfig{}, "", false
 }

@@ -68,7 +68,7 @@ func TestStaleCRDs(t *testing.T) {
 				s.CRDs[i].Schema = nil
 			}
 		}, options: options},
-		"old CRDs before an upgrade": {change: old, preflight: true, options: newest, severity: check.OK, reason: "helm upgrade adds them"},
+		"old CRDs before an upgrade": {change: old, preflight: true, options: newest, severity: check.OK, reason: "helm upgrade adds the fields"},
 		"old CRDs before an upgrade without the hook": {change: old, preflight: true, severity: check.Error, reason: dropped,
 			options: judge.Options{Table: options.Table, Values: map[string]any{"operator": map[string]any{"upgradeCRD": false}}}},
 		"CRDs left over from an earlier installation": {change: func(s *cluster.State) {
