@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,67 +11,55 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// connection holds the flags that select a cluster.
+// connection holds the flags that select a cluster, or with --from the folder with its objects.
 type connection struct {
-	kubeconfig, context, namespace, from string
-	timeout                              time.Duration
-	// managed means that managedFields are kept. They record who last wrote each field.
-	managed bool
+	cluster.Options
+	from string
 }
 
-// connect registers the flags that select a cluster, or a gathered folder with --from.
-func connect(cmd *cobra.Command) *connection {
+// connect adds the flags that select a cluster, and -v.
+func (e *env) connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	flags := cmd.Flags()
-	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: KUBECONFIG, else ~/.kube/config)")
-	flags.StringVar(&c.context, "context", "", "kubeconfig `context` (default: the current context)")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace` (default: detected)")
-	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
+	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: KUBECONFIG, else ~/.kube/config)")
+	flags.StringVar(&c.Context, "context", "", "kubeconfig `context` (default: the current context)")
+	flags.StringVarP(&c.Namespace, "namespace", "n", "", "the operator's `namespace` (default: detected)")
+	flags.DurationVar(&c.Timeout, "timeout", cluster.DefaultTimeout, "timeout for the API server's first response")
 	flags.StringVar(&c.from, "from", "",
 		"check a `folder` of must-gather.sh or kubectl get -o yaml files instead of a live cluster")
+	e.verboseFlag(cmd)
 	return c
 }
 
-// source opens the cluster or folder that the flags select.
-func (e *env) source(c *connection) (cluster.Source, error) {
-	if c.from == "" {
-		if c.timeout <= 0 {
-			return nil, fmt.Errorf("%w: --timeout %s must be greater than 0", errUsage, c.timeout)
+// verboseFlag adds -v to a command that prints a report.
+func (e *env) verboseFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "also show checks that pass")
+}
+
+// state reads the given kinds from the cluster or the folder.
+func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (s *cluster.State, err error) {
+	switch {
+	case c.from != "" && (c.Kubeconfig != "" || c.Context != ""):
+		return nil, errors.New("--from cannot be combined with --kubeconfig or --context")
+	case c.from == "" && c.Timeout <= 0:
+		return nil, fmt.Errorf("--timeout %s must be greater than 0", c.Timeout)
+	case c.from == "":
+		client, err := cluster.Open(c.Options)
+		if err != nil {
+			return nil, err
 		}
-		return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace,
-			Timeout: c.timeout, ManagedFields: c.managed})
-	}
-	if c.kubeconfig != "" || c.context != "" {
-		return nil, fmt.Errorf("%w: --from cannot be combined with --kubeconfig or --context", errUsage)
+		return client.Read(ctx, kinds...)
 	}
 	e.inputs = append(e.inputs, c.from)
 	folder, err := cluster.OpenFolder(c.from)
 	if err != nil {
 		return nil, err
 	}
-	folder.ManagedFields = c.managed
-	return folder, nil
-}
-
-// state opens the selected source and reads the given kinds.
-func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (*cluster.State, error) {
-	source, err := e.source(c)
-	if err != nil {
-		return nil, err
+	folder.ManagedFields = c.ManagedFields
+	if s, err = folder.Read(ctx, kinds...); err == nil && c.Namespace != "" {
+		s.Namespace = c.Namespace
 	}
-	return c.read(ctx, source, kinds...)
-}
-
-// read reads the given kinds from a source. --namespace overrides the operator's namespace.
-func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...cluster.Kind) (*cluster.State, error) {
-	s, err := source.Read(ctx, kinds...)
-	if err != nil {
-		return nil, err
-	}
-	if c.namespace != "" {
-		s.Namespace = c.namespace
-	}
-	return s, nil
+	return s, err
 }
 
 func clusterReport(s *cluster.State, findings []check.Finding) check.Report {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
@@ -62,6 +63,27 @@ func TestConsoleBlocksMatchOutput(t *testing.T) {
 		if !c.Hidden && !shown[c.Name()] {
 			t.Errorf("no page shows what gpuop %s prints", c.Name())
 		}
+	}
+}
+
+// Each command has a help text and, unless it only has subcommands, examples. Each text in help.txt is of a command.
+func TestHelp(t *testing.T) {
+	n := 0
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		n++
+		if c.Long == "" || c.Example == "" && !c.HasSubCommands() || strings.Contains(c.Long+c.Example, "\n# ") {
+			t.Errorf("%s: help %q, examples %q; want both in help.txt", c.CommandPath(), c.Long, c.Example)
+		}
+		for _, sub := range c.Commands() {
+			if !sub.Hidden {
+				check(sub)
+			}
+		}
+	}
+	check(newRoot(&env{}, "gpuop"))
+	if texts := strings.Count("\n"+helpTexts, "\n# "); texts != n {
+		t.Errorf("texts in help.txt = %d, want one for each of %d commands", texts, n)
 	}
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,96 +15,85 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-var errValues = errors.New("unreadable values")
-
 func newDriftCommand(e *env) *cobra.Command {
-	var files, sets []string
-	var c *connection
 	cmd := &cobra.Command{
 		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
 		Short: "Compare the values with the Helm release and the ClusterPolicy",
-		Long: `drift compares the values of -f and --set with the Helm release, and the release with the
-ClusterPolicy. It lists each difference. For a field of the ClusterPolicy it also prints who changed it: the field
-manager, the operation and the time. If a Flux HelmRelease or an Argo CD Application manages the installation, drift
-names it.
-
-Without -f and --set, only the release is compared with the ClusterPolicy. drift never writes to the cluster.`,
-		Example: `  gpuop drift -f values.yaml
-  gpuop drift -f values.yaml -f prod.yaml --set driver.version=580.95.05 -o json
-  gpuop drift --from must-gather/`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			opt, err := e.intended(files, sets)
-			if err != nil {
-				return err
-			}
-			return e.drift(cmd.Context(), c, opt)
-		},
+		Args:  cobra.NoArgs,
 	}
-	c = connect(cmd)
-	c.managed = true
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as in helm upgrade; - for standard input; "+
-		"may be repeated; later files override earlier ones")
-	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
-	e.verboseFlag(cmd)
+	c, v := e.connect(cmd), addValueFlags(cmd)
+	c.ManagedFields = true
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o, err := e.intended(v)
+		if err != nil {
+			return err
+		}
+		s, err := e.state(cmd.Context(), c, drift.Kinds()...)
+		if err != nil {
+			return err
+		}
+		return e.answer(answer{Report: clusterReport(s, drift.Compare(s, o))})
+	}
 	return cmd
 }
 
-func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error {
-	s, err := e.state(ctx, c, drift.Kinds()...)
-	if err != nil {
-		return err
-	}
-	return e.answer(answer{Report: clusterReport(s, drift.Compare(s, opt))})
+// valueFlags are the flags that set values of the chart.
+type valueFlags struct{ files, sets []string }
+
+func addValueFlags(cmd *cobra.Command) *valueFlags {
+	v := &valueFlags{}
+	cmd.Flags().StringArrayVarP(&v.files, "file", "f", nil,
+		"a values `file`, as in helm upgrade; - for standard input; may be repeated; the last one wins")
+	cmd.Flags().StringArrayVar(&v.sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
+	return v
 }
 
+var errValues = errors.New("unreadable values")
+
 // intended returns the options for drift, with the values of the files and of --set merged as Helm merges them.
-func (e *env) intended(files, sets []string) (drift.Options, error) {
-	opt := drift.Options{Table: e.table, Hidden: &e.secrets}
+func (e *env) intended(v *valueFlags) (drift.Options, error) {
+	o := drift.Options{Table: e.table, Hidden: &e.secrets}
 	var names, flags []string
 	merged := map[string]any{}
-	for _, file := range files {
+	for _, file := range v.files {
 		data, err := e.read(file)
 		if err != nil {
-			return opt, err
+			return o, err
 		}
-		_, findings := model.Settings(inputName(file), data, nil)
+		name := inputName(file)
+		_, findings := model.Settings(name, data, nil)
 		for _, f := range findings {
+			if f.Severity == check.Error && f.Line > 0 {
+				name += fmt.Sprintf(":%d", f.Line)
+			}
 			if f.Severity == check.Error {
-				where := inputName(file)
-				if f.Line > 0 {
-					where += fmt.Sprintf(":%d", f.Line)
-				}
-				return opt, fmt.Errorf("%w: %s: %s", errValues, where, f.Reason)
+				return o, fmt.Errorf("%w: %s: %s", errValues, name, f.Reason)
 			}
 		}
 		var m map[string]any
 		if err := yaml.Unmarshal(data, &m); err != nil {
-			return opt, fmt.Errorf("%w: %s: expected a mapping of chart values: %w", errValues, inputName(file), err)
+			return o, fmt.Errorf("%w: %s: expected a mapping of chart values: %w", errValues, name, err)
 		}
 		merge(merged, m)
-		names, flags = append(names, inputName(file)), append(flags, "-f "+input.Quote(file))
+		names, flags = append(names, name), append(flags, "-f "+input.Quote(file))
 	}
-	for _, set := range sets {
-		if _, err := model.ParseSet(set); err != nil {
-			return opt, fmt.Errorf("%w: %w", errValues, err)
-		}
+	for _, set := range v.sets {
 		if err := strvals.ParseInto(set, merged); err != nil {
-			return opt, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
+			return o, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
 		}
 		flags = append(flags, "--set "+input.Quote(maskSet(set)))
 	}
-	if len(sets) > 0 {
+	if len(v.sets) > 0 {
 		names = append(names, "--set")
 	}
-	if len(names) == 0 {
-		return opt, nil
+	if len(names) > 0 {
+		o.Intended, o.From, o.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
 	}
-	opt.Intended, opt.From, opt.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
-	return opt, nil
+	return o, nil
 }
 
-// maskSet replaces the values of secret keys in a valid argument of --set with ***.
+// maskSet replaces the values of secret keys in a valid argument of --set with ***. It also masks values that are not
+// searched for in other texts, such as short numbers.
 func maskSet(set string) string {
 	assignments, _ := model.Assignments(set, true)
 	for _, a := range assignments {

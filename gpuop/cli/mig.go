@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
@@ -16,16 +20,47 @@ func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
 		Short: "Plan and apply MIG partitions",
-		Long: `mig works without a GPU: it lists the MIG instances that fit on a board. ` +
-			`On a cluster, mig apply shows what blocks a
-MIG change, and makes the change. To predict what a node will offer, use gpuop node predict. To check a config file of
-the MIG manager, use gpuop lint.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGApplyCommand(e),
 		replacedCommand("predict", "gpuop node predict"))
 	return cmd
+}
+
+func newMIGProfilesCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "profiles [MODEL]",
+		Short: "List the boards, or the profiles and layouts of one board",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return e.answer(answer{Data: mig.Boards(), Text: writeBoards})
+			}
+			b, err := mig.FindBoard(args[0])
+			if err != nil {
+				return err
+			}
+			balanced, _ := mig.Default(b, "all-balanced") // it exists for every board
+			result := boardResult{Board: b, Balanced: balanced.Devices.String()}
+			for _, r := range mig.Maximal(b) {
+				result.Maximal = append(result.Maximal, r.String())
+			}
+			return e.answer(answer{Data: result, Text: result.write})
+		},
+	}
+}
+
+func writeBoards(w io.Writer, style check.Style) {
+	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "PLACEMENTS"}}
+	for _, b := range mig.Boards() {
+		slices := fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices)
+		smallest := fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name)
+		rows = append(rows, []string{b.Name, b.Typical, slices, smallest, b.Evidence})
+	}
+	table(w, rows)
+	fmt.Fprintln(w, style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements come from a driver's "+
+		"output; assumed ones are derived."))
 }
 
 type boardResult struct {
@@ -34,76 +69,24 @@ type boardResult struct {
 	Maximal  []string `json:"maximal"`
 }
 
-func newMIGProfilesCommand(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "profiles [MODEL]",
-		Short: "List the boards, or the profiles and layouts of one board",
-		Example: `  gpuop mig profiles
-  gpuop mig profiles A100-40GB -o json`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return e.answer(allBoards())
-			}
-			b, err := mig.FindBoard(args[0])
-			if err != nil {
-				return err
-			}
-			return e.answer(oneBoard(b))
-		},
-	}
-}
-
-func allBoards() answer {
-	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "PLACEMENTS"}}
-	for _, b := range mig.Boards() {
-		slices := fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices)
-		smallest := fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name)
-		rows = append(rows, []string{b.Name, b.Typical, slices, smallest, b.Evidence})
-	}
-	return answer{Data: mig.Boards(), Text: func(w io.Writer, style check.Style) error {
-		if err := table(w, rows); err != nil {
-			return err
+func (b *boardResult) write(w io.Writer, style check.Style) {
+	fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n",
+		style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
+	rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)",
+		"RESOURCE (mixed)"}}
+	for _, p := range b.Profiles {
+		sms := "?"
+		if p.SMs > 0 {
+			sms = strconv.Itoa(p.SMs)
 		}
-		_, err := fmt.Fprintln(w,
-			style.Dim("\nFor one board: gpuop mig profiles MODEL. Attested placements come from a driver's output; "+
-				"assumed ones are derived."))
-		return err
-	}}
-}
-
-func oneBoard(b mig.Board) answer {
-	// all-balanced exists for every board
-	balanced, _ := mig.Default(b, "all-balanced")
-	result := boardResult{Board: b, Balanced: balanced.Devices.String()}
-	for _, r := range mig.Maximal(b) {
-		result.Maximal = append(result.Maximal, r.String())
+		starts := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]")
+		rows = append(rows, []string{p.Name, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
+			starts, mig.ConfigName(p.Name), mig.ResourceName(p.Name)})
 	}
-	return answer{Data: result, Text: func(w io.Writer, style check.Style) error {
-		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n",
-			style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
-		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)",
-			"RESOURCE (mixed)"}}
-		for _, p := range b.Profiles {
-			sms := "?"
-			if p.SMs > 0 {
-				sms = strconv.Itoa(p.SMs)
-			}
-			rows = append(rows, []string{
-				p.Name, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
-				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), mig.ConfigName(p.Name),
-				mig.ResourceName(p.Name),
-			})
-		}
-		if err := table(w, rows); err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "\n%d complete layouts of standard profiles:\n  %s\n",
-			len(result.Maximal), strings.Join(result.Maximal, "\n  "))
-		_, err := fmt.Fprintf(w, "\nall-balanced means %s here.\n\n%s\n",
-			result.Balanced, style.Dim("placements "+b.Evidence+": "+b.Source))
-		return err
-	}}
+	table(w, rows)
+	fmt.Fprintf(w, "\n%d complete layouts of standard profiles:\n  %s\n\nall-balanced means %s here.\n\n%s\n",
+		len(b.Maximal), strings.Join(b.Maximal, "\n  "), b.Balanced,
+		style.Dim("placements "+b.Evidence+": "+b.Source))
 }
 
 type fitResult struct {
@@ -113,16 +96,21 @@ type fitResult struct {
 	Layout  mig.Layout `json:"layout,omitempty"`
 }
 
+func (r *fitResult) write(w io.Writer, style check.Style) {
+	fmt.Fprintf(w, "%s %s\n\n", style.Bold(r.Board+": "+r.Request), style.Green("fits"))
+	rows := [][]string{{"PROFILE", "STARTS AT", "MEMORY SLICES"}}
+	for _, i := range r.Layout {
+		rows = append(rows, []string{i.Profile, strconv.Itoa(i.Start), strconv.Itoa(i.Size)})
+	}
+	table(w, rows)
+}
+
 func newMIGFitCommand(e *env) *cobra.Command {
-	var gpu string
+	gpu := ""
 	cmd := &cobra.Command{
 		Use:   "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Place instances on one GPU, or explain why they do not fit",
-		Long: `fit searches for a placement of the MIG instances on one GPU. If there is none, it prints the reason
-and exits with 1; gpuop mig profiles MODEL lists the layouts that fit. The driver may choose another placement that
-fits.`,
-		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2`,
-		Args:    cobra.ArbitraryArgs,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			b, err := mig.FindBoard(gpu)
 			if err != nil {
@@ -132,23 +120,18 @@ fits.`,
 			if err != nil {
 				return err
 			}
-			result := fitResult{Board: b.Name, Request: request.String()}
-			a := answer{Data: &result, Report: assumed(b), Quiet: true}
+			result := &fitResult{Board: b.Name, Request: request.String()}
+			a := answer{Data: result, Quiet: true}
 			if result.Layout, err = mig.Fit(b, request); err != nil {
-				a.Report = check.Report{Findings: []check.Finding{{
-					Check: mig.DoesNotFit, Severity: check.Error, Subject: result.Request, Reason: err.Error(),
-					Fix: "gpuop mig profiles " + gpu + " lists what fits",
-				}}}
+				a.Report.Add(check.Finding{Check: mig.DoesNotFit, Severity: check.Error, Subject: result.Request,
+					Reason: err.Error(), Fix: "gpuop mig profiles " + gpu + " lists what fits"})
 				return e.answer(a)
 			}
-			result.Fits = true
-			a.Text = func(w io.Writer, style check.Style) error {
-				fmt.Fprintf(w, "%s %s\n\n", style.Bold(b.Name+": "+result.Request), style.Green("fits"))
-				rows := [][]string{{"PROFILE", "STARTS AT", "MEMORY SLICES"}}
-				for _, i := range result.Layout {
-					rows = append(rows, []string{i.Profile, strconv.Itoa(i.Start), strconv.Itoa(i.Size)})
-				}
-				return table(w, rows)
+			result.Fits, a.Text = true, result.write
+			if b.Evidence != "attested" {
+				a.Report.Add(check.Finding{Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
+					Reason: "the placements of this board are derived from other boards; " +
+						"nvidia-smi mig -lgipp prints the actual ones"})
 			}
 			return e.answer(a)
 		},
@@ -158,15 +141,58 @@ fits.`,
 	return cmd
 }
 
-// assumed returns a report with a note if the placements of a board are derived from similar boards. If a driver has
-// printed the placements, the report is empty.
-func assumed(b mig.Board) check.Report {
-	if b.Evidence == "attested" {
-		return check.Report{}
+func newMIGApplyCommand(e *env) *cobra.Command {
+	var apply, force bool
+	cmd := &cobra.Command{
+		Use:   "apply NODE CONFIG",
+		Short: "Show what would block a MIG change; with --apply, start the change",
+		Args:  exactly(2, "a node and the name of a MIG config"),
 	}
-	return check.Report{Findings: []check.Finding{{
-		Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
-		Reason: "the placements of this board are derived from other boards; " +
-			"nvidia-smi mig -lgipp prints the actual ones",
-	}}}
+	c := e.connect(cmd)
+	cmd.Flags().BoolVar(&apply, "apply", false, "set the label nvidia.com/mig.config on the node")
+	cmd.Flags().BoolVar(&force, "force", false, "set the label even if problems were found")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case force && !apply:
+			return errors.New("--force needs --apply")
+		case apply && c.from != "":
+			return errors.New("--apply cannot be combined with --from: it needs a live cluster")
+		}
+		node, config := args[0], args[1]
+		s, err := e.state(cmd.Context(), c, judge.VerifyKinds()...)
+		if err != nil {
+			return err
+		}
+		findings, err := judge.Prepare(s, judge.Options{Table: e.table}, node, config)
+		if err != nil {
+			return err
+		}
+		r := clusterReport(s, findings)
+		f := check.Finding{
+			Check: migLabel, Severity: check.Note, Node: node, Subject: judge.LabelMIG,
+			Reason: "dry run: add --apply to set the label",
+			Fix:    fmt.Sprintf("kubectl label node %s %s=%s --overwrite", node, judge.LabelMIG, config),
+		}
+		switch {
+		case apply && r.AtLeast(check.Error) && !force:
+			f.Severity, f.Reason, f.Fix = check.Error,
+				"the label was not set because of the problems above; add --force to set it anyway", ""
+		case apply:
+			if err := setMIGLabel(cmd.Context(), c, node, config); err != nil {
+				return err
+			}
+			f.Reason, f.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node
+		}
+		r.Add(f)
+		return e.answer(answer{Report: r})
+	}
+	return cmd
+}
+
+func setMIGLabel(ctx context.Context, c *connection, node, config string) error {
+	client, err := cluster.Open(c.Options)
+	if err != nil {
+		return err
+	}
+	return client.Label(ctx, node, judge.LabelMIG, config)
 }

@@ -1,39 +1,304 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/host"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 func newNodeCommand(e *env) *cobra.Command {
-	var root string
+	root := ""
 	cmd := &cobra.Command{
 		Use:   "node [--root FOLDER]",
 		Short: "Check a GPU node from its files, or predict its labels and resources",
-		Long: `node checks the node that it runs on and names the first broken component, in order of dependency:
-GPUs on the PCI bus, nouveau, the NVIDIA kernel module, the driver's libraries, device nodes, fabric manager, the
-operator's validation files, the container runtime's configuration, CDI specifications.
-
-It only reads files: it runs no program, needs no API server and writes nothing. In a pod, mount the node's /
-read-only and set --root to it. A copy of the files works as well. If a file cannot be read, the check says so and
-why.`,
-		Example: `  sudo gpuop node
-  gpuop node --root /host
-  gpuop node --root ./sosreport-gpu-1 -v`,
-		Args: exactly(0, "no arguments"),
+		Args:  exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			tree, err := host.Inspect(root, time.Now())
+			report, err := host.Inspect(root, time.Now())
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{Report: tree})
+			return e.answer(answer{Report: report})
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "/", "`folder` with the node's root file system, mounted or copied")
 	e.verboseFlag(cmd)
 	cmd.AddCommand(newPredictCommand(e))
 	return cmd
+}
+
+// predictFlags holds the flags of node predict.
+type predictFlags struct {
+	gpu, nodeFile, file, config, strategy string
+	count                                 int
+}
+
+func newPredictCommand(e *env) *cobra.Command {
+	var f predictFlags
+	cmd := &cobra.Command{
+		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) [-f FILE] [--config NAME]",
+		Short: "Predict labels and allocatable resources under a sharing or MIG config",
+		Args:  exactly(0, "no arguments"),
+		RunE:  func(*cobra.Command, []string) error { return e.predict(&f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the label nvidia.com/gpu.product")
+	flags.IntVar(&f.count, "gpus", 1, "`number` of GPUs of the node")
+	flags.StringVar(&f.nodeFile, "node", "",
+		"a `file` with the output of kubectl get node NAME -o json; - for standard input")
+	flags.StringVarP(&f.file, "file", "f", "", "a device-plugin or MIG config `file`; - for standard input")
+	flags.StringVar(&f.config, "config", "", "the `name` of the config that the node gets")
+	flags.StringVar(&f.strategy, "strategy", "",
+		"MIG `strategy`: none, single, mixed (default: the node's label, or single)")
+	return cmd
+}
+
+// prediction is the result of node predict.
+type prediction struct {
+	Node   string `json:"node,omitempty"`
+	Config string `json:"config"`
+	// Effective is false if the node selects no sharing config, or one that the file does not have.
+	Effective   bool              `json:"effective"`
+	MIGStrategy string            `json:"migStrategy"`
+	Sharing     string            `json:"sharing"`
+	Resources   map[string]change `json:"resources"`
+	Labels      map[string]string `json:"labels"`
+	Limits      []sharing.Limits  `json:"limits,omitempty"`
+
+	gpus   []mig.GPU
+	before mig.Prediction
+	// about describes the config. noPlugin means that the device plugin does not start.
+	about    string
+	noPlugin bool
+}
+
+type change struct {
+	Before int `json:"before"`
+	After  int `json:"after"`
+}
+
+// migConfigs matches the key by which a mig-parted file is recognized.
+var migConfigs = regexp.MustCompile(`(?m)^["']?mig-configs["']?\s*:`)
+
+func (e *env) predict(f *predictFlags) error {
+	switch {
+	case !slices.Contains([]string{"", mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}, f.strategy):
+		return fmt.Errorf("--strategy %q, expected none, single or mixed", f.strategy)
+	case f.count < 1 || f.count > 256:
+		return fmt.Errorf("--gpus is %d, expected 1 to 256", f.count)
+	}
+	n, gpus, findings, err := e.node(f)
+	if err != nil {
+		return err
+	}
+	var data []byte
+	if f.file != "" {
+		if data, err = e.read(f.file); err != nil {
+			return err
+		}
+	}
+	p := &prediction{Node: n.Name, Sharing: "none", gpus: gpus,
+		MIGStrategy: cmp.Or(f.strategy, n.Labels[mig.StrategyLabel], mig.StrategySingle)}
+	p.before = mig.Predict(gpus, p.MIGStrategy, mig.Replication{})
+	if resources := node.Resources(n.Status.Capacity); len(resources) > 0 {
+		p.before.Resources, p.before.Labels = resources, n.Labels
+	}
+	var found []check.Finding
+	if f.file != "" && !migConfigs.Match(data) {
+		found = p.share(data, f.file, cmp.Or(f.config, n.Labels[sharing.ConfigLabel]))
+	} else if found, err = p.partition(data, f); err != nil {
+		return err
+	}
+	a := answer{Data: p, Report: check.Report{Findings: append(found, findings...)}}
+	if p.Labels != nil {
+		a.Text = p.write
+	}
+	return e.answer(a)
+}
+
+// node returns the Node from --node with the findings about it, or an empty Node. The GPUs are those of --gpu, or else
+// those of the Node.
+func (e *env) node(f *predictFlags) (n *corev1.Node, gpus []mig.GPU, findings []check.Finding, err error) {
+	n = &corev1.Node{}
+	if f.nodeFile != "" {
+		data, err := e.read(f.nodeFile)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if n, err = node.Parse(data); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", inputName(f.nodeFile), err)
+		}
+		findings = inFile(node.Check(n), f.nodeFile)
+	}
+	switch {
+	case f.gpu != "":
+		var g mig.GPU
+		if g, err = mig.FindGPU(f.gpu); err != nil {
+			err = fmt.Errorf("--gpu: %w", err)
+		}
+		gpus = slices.Repeat([]mig.GPU{g}, f.count)
+	case f.nodeFile != "":
+		if gpus, err = node.GPUs(n); err != nil {
+			err = fmt.Errorf("%s: %w; specify them with --gpu and --gpus", inputName(f.nodeFile), err)
+		}
+	default:
+		err = errors.New("specify the GPUs with --gpu MODEL (and --gpus N) or --node FILE")
+	}
+	return n, gpus, findings, err
+}
+
+// inFile sets File in each finding to the name of the input at path.
+func inFile(findings []check.Finding, path string) []check.Finding {
+	for i := range findings {
+		findings[i].File = inputName(path)
+	}
+	return findings
+}
+
+// share predicts the effect of a device-plugin config. data is the text of the file. wanted is the config that the node
+// selects.
+func (p *prediction) share(data []byte, file, wanted string) []check.Finding {
+	name := inputName(file)
+	configs, found := sharing.ParseAny(data, strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
+	found = inFile(found, file)
+	var names []string
+	for _, c := range configs {
+		names = append(names, c.Name)
+	}
+	selected, starts, problem := sharing.Choose(names, wanted, "")
+	if problem != nil {
+		found = append(found, *problem)
+	}
+	p.Config, p.Effective = selected, starts && selected != ""
+	if starts && selected == "" && len(configs) == 1 {
+		p.Config = configs[0].Name
+	}
+	var config *sharing.Config
+	if i := slices.Index(names, p.Config); i >= 0 {
+		config = configs[i].Config
+		starts = starts && config != nil && !config.Refused
+	}
+	after := sharing.Predict(p.gpus, p.MIGStrategy, config)
+	if p.noPlugin = !starts; p.noPlugin {
+		clear(after.Resources)
+	}
+	p.Sharing, p.Limits, p.about = config.Strategy(), after.Limits, " ("+config.Strategy()+")"
+	p.setAfter(after.Prediction)
+	return append(found, after.Findings...)
+}
+
+// partition predicts the effect of a MIG config. data is the text of the file.
+func (p *prediction) partition(data []byte, f *predictFlags) (found []check.Finding, err error) {
+	p.Config, p.Effective = f.config, true
+	var named mig.NamedConfig
+	switch {
+	case f.config == "":
+		return nil, errors.New("specify the MIG config with --config, or a sharing config with -f")
+	case f.file != "":
+		var config *mig.Config
+		if config, found = mig.ParseConfig(data); config == nil {
+			return inFile(found, f.file), nil
+		}
+		var known bool
+		if named, known = config.Config(f.config); !known {
+			return nil, fmt.Errorf("%s: %w %q: it has %s", inputName(f.file), mig.ErrUnknownConfig, f.config,
+				cmp.Or(strings.Join(config.Names(), ", "), "no config"))
+		}
+		p.about = " of " + inputName(f.file)
+	case p.gpus[0].Board == nil:
+		return nil, fmt.Errorf("%w: %s", mig.ErrNoMIG, p.gpus[0].Product)
+	default:
+		entry, err := mig.Default(*p.gpus[0].Board, f.config)
+		if err != nil {
+			return nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
+		}
+		named = mig.NamedConfig{Name: f.config, Entries: []mig.Entry{entry}}
+		p.about = ": " + cmp.Or(entry.Devices.String(), "no instance") + " on each GPU"
+	}
+	p.about += ", mig.strategy=" + p.MIGStrategy
+	gpus, refused := named.Apply(p.gpus)
+	after := mig.Predict(gpus, p.MIGStrategy, mig.Replication{})
+	p.setAfter(after)
+	return append(inFile(append(found, refused...), f.file), after.Findings...), nil
+}
+
+// setAfter sets the state of the node after the change, and compares it with the state before.
+func (p *prediction) setAfter(after mig.Prediction) {
+	p.Labels, p.Resources = after.Labels, map[string]change{}
+	for _, side := range []mig.Prediction{p.before, after} {
+		for name := range side.Resources {
+			p.Resources[name] = change{p.before.Resources[name], after.Resources[name]}
+		}
+	}
+}
+
+func (p *prediction) write(w io.Writer, style check.Style) {
+	var products []string
+	for _, g := range p.gpus {
+		products = append(products, g.Product)
+	}
+	fmt.Fprintln(w, style.Bold(strings.TrimPrefix(p.Node+": "+tally(products), ": ")))
+	switch {
+	case p.noPlugin:
+		fmt.Fprintln(w, style.Red("the device plugin will not start with this config: no GPU will be allocatable"))
+		return
+	case p.Config == "":
+		fmt.Fprintln(w, "the node gets an empty config: nothing changes")
+		return
+	case !p.Effective:
+		fmt.Fprintf(w, "%s; with the config %s the node would offer:\n\n",
+			style.Yellow("nothing changes yet"), style.Bold(strconv.Quote(p.Config)))
+	default:
+		fmt.Fprintf(w, "config %s%s\n\n", style.Bold(p.Config), p.about)
+	}
+	var resources, labels [][]string
+	row := func(name, before, after string) []string {
+		if before != after {
+			after = before + " → " + style.Bold(after)
+		}
+		return []string{"  " + name, after}
+	}
+	offered := 0
+	for _, name := range slices.Sorted(maps.Keys(p.Resources)) {
+		c := p.Resources[name]
+		offered += c.After
+		resources = append(resources, row(name, strconv.Itoa(c.Before), strconv.Itoa(c.After)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Labels)) {
+		before, known := p.before.Labels[name]
+		if before = cmp.Or(before, `""`); !known {
+			before = "(absent)"
+		}
+		labels = append(labels, row(name, before, cmp.Or(p.Labels[name], `""`)))
+	}
+	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
+	if offered == 0 {
+		fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
+	}
+	table(w, resources)
+	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
+	table(w, labels)
+	for _, l := range p.Limits {
+		memory := "memory unknown"
+		if l.MemoryMiB > 0 {
+			memory = fmt.Sprintf("%d MiB of pinned device memory", l.MemoryMiB)
+		}
+		fmt.Fprintf(w, "\neach MPS client on %s: %s, %d%% of the threads\n", l.Product, memory, l.ThreadPercent)
+	}
 }

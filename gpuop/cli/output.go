@@ -2,55 +2,20 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// formats returns the output formats of a command. Only lint has SARIF.
-func formats(command string) []string {
-	if command == "lint" {
-		return []string{"text", "json", "sarif"}
-	}
-	return []string{"text", "json"}
-}
-
-// verboseFlag adds -v to a command that prints a report.
-func (e *env) verboseFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "also show checks that pass")
-}
-
-// check validates the common flags of a command, and parses --ignore into e.ignored.
-func (e *env) check(command string) error {
-	if known := formats(command); !slices.Contains(known, e.format) {
-		return fmt.Errorf("%w: unknown output format %q, expected %s", errUsage, e.format, strings.Join(known, ", "))
-	}
-	for _, text := range e.ignore {
-		i, err := check.ParseIgnore(text)
-		if err != nil {
-			return fmt.Errorf("%w: --ignore: %w", errUsage, err)
-		}
-		e.ignored = append(e.ignored, i)
-	}
-	if e.failOn != "" {
-		if _, err := check.AtSeverity(e.failOn); err != nil {
-			return fmt.Errorf("%w: --fail-on: %w", errUsage, err)
-		}
-	}
-	return nil
-}
-
 // answer is the result of a command.
 type answer struct {
 	// Text writes the result for people. It is nil if the findings are the whole result.
-	Text func(w io.Writer, style check.Style) error
+	Text func(w io.Writer, style check.Style)
 	// Document means that Text writes a file for another program, such as values. The file has no colors, and the
 	// findings are written to standard error.
 	Document bool
@@ -74,26 +39,28 @@ func (e *env) answer(a answer) error {
 	a.Report.Ignore(e.ignored)
 	a.Report.Sort()
 	a.Report.Mask(e.secrets)
-	var out bytes.Buffer
-	if err := e.render(&out, &a); err != nil {
-		return err
-	}
-	if err := e.maskRendered(&out, &a); err != nil {
+	out, err := e.render(&a)
+	if err != nil {
 		return err
 	}
 	if e.outPath == "" {
-		if _, err := e.Out.Write(out.Bytes()); err != nil {
-			return err
-		}
-	} else if err := e.notAnInput(); err != nil {
-		return err
-	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o600); err != nil {
-		return err
+		_, err = e.Out.Write(out)
+	} else if err = e.notAnInput(); err == nil {
+		err = os.WriteFile(e.outPath, out, 0o600)
 	}
-	if a.Fail && e.failOn != "never" || e.fails(&a.Report) {
+	if err == nil && (a.Fail && e.failOn <= check.Error || e.fails(&a.Report)) {
 		return errFindings
 	}
-	return nil
+	return err
+}
+
+// fails reports whether the findings make the exit code 1.
+func (e *env) fails(r *check.Report) bool {
+	least := check.Error
+	if r.Judged {
+		least = check.Waiting
+	}
+	return r.AtLeast(cmp.Or(e.failOn, least))
 }
 
 // notAnInput returns an error if --out names one of the input files.
@@ -102,62 +69,92 @@ func (e *env) notAnInput() error {
 	if err != nil {
 		return nil // a file that does not exist is not an input
 	}
-	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
+	for _, path := range e.inputs {
 		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%w: --out %s would overwrite the input %s: choose another file",
-				errUsage, e.outPath, path)
+			return fmt.Errorf("--out %s would overwrite the input %s: choose another file", e.outPath, path)
 		}
 	}
 	return nil
 }
 
-func (e *env) render(w io.Writer, a *answer) error {
+// render returns what is written to standard output or --out, with the secrets masked. With KeepSecrets, the document
+// keeps them, also as a string in JSON.
+func (e *env) render(a *answer) ([]byte, error) {
+	var out bytes.Buffer
 	switch e.format {
 	case "json":
 		a.Report.Result = a.Data
-		return check.WriteJSON(w, a.Report)
+		if err := check.WriteJSON(&out, a.Report); err != nil {
+			return nil, err
+		}
 	case "sarif":
-		return a.Report.WriteSARIF(w, "gpuop", e.version)
+		if err := a.Report.WriteSARIF(&out, "gpuop", e.version); err != nil {
+			return nil, err
+		}
+	default:
+		if err := e.renderText(&out, a); err != nil || a.KeepSecrets {
+			return out.Bytes(), err
+		}
+		return []byte(e.secrets.Replace(out.String())), nil
 	}
-	return e.renderText(w, a)
+	var document bytes.Buffer
+	if a.KeepSecrets {
+		a.Text(&document, check.Style{})
+	}
+	return e.secrets.ReplaceJSON(out.Bytes(), document.String()), nil
 }
 
 func (e *env) renderText(w io.Writer, a *answer) error {
-	style := check.Style{Color: e.Terminal && e.outPath == ""}
-	notes := w
-	found := len(a.Report.Findings) > 0
+	style, found := check.Style{Color: e.Terminal && e.outPath == ""}, len(a.Report.Findings) > 0
 	switch {
 	case a.Document:
-		if err := a.Text(w, check.Style{}); err != nil {
-			return err
-		}
-		notes = e.Err
+		a.Text(w, check.Style{})
+		w = e.Err
 	case a.Text != nil:
-		if err := a.Text(w, style); err != nil {
-			return err
-		}
+		a.Text(w, style)
 		if found {
 			fmt.Fprintln(w)
 		}
 	}
-	if err := a.Report.WriteText(notes, style, e.verbose); err != nil {
+	if err := a.Report.WriteText(w, style, e.verbose); err != nil || a.Quiet || a.Text != nil && !found {
 		return err
 	}
-	if a.Quiet || a.Text != nil && !found {
-		return nil
-	}
 	if found {
-		fmt.Fprintln(notes)
+		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintln(notes, a.Report.Summary())
-	return err
+	fmt.Fprintln(w, a.Report.Summary())
+	return nil
 }
 
 // table writes rows with aligned columns.
-func table(w io.Writer, rows [][]string) error {
+func table(w io.Writer, rows [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(tw, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	return tw.Flush()
+	_ = tw.Flush() // errors of w: all callers write to a buffer
+}
+
+// literal returns a function that writes the text unchanged.
+func literal(text string) func(io.Writer, check.Style) {
+	return func(w io.Writer, _ check.Style) { fmt.Fprint(w, text) }
+}
+
+// tally lists the words in their order, with a number before each word that occurs several times: "2 × pod, values".
+func tally(words []string) string {
+	number := map[string]int{}
+	for _, word := range words {
+		number[word]++
+	}
+	var out []string
+	for _, word := range words {
+		switch n := number[word]; {
+		case n > 1:
+			out = append(out, fmt.Sprintf("%d × %s", n, word))
+		case n == 1:
+			out = append(out, word)
+		}
+		number[word] = 0
+	}
+	return strings.Join(out, ", ")
 }

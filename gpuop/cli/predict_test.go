@@ -4,13 +4,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 func inputFile(name string) string { return filepath.Join("testdata", "input", name) }
@@ -68,21 +61,17 @@ func TestPredictOfABrokenMIGConfig(t *testing.T) {
 	}
 }
 
-// FuzzPredict predicts with arbitrary configs and labels. answer must return an error if and only if the report has a
-// finding of severity error.
+// FuzzPredict predicts with arbitrary configs. The exit code must be 1 if and only if a finding has the severity error.
 func FuzzPredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
 	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
-	f.Fuzz(func(t *testing.T, file, label string) {
-		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
-		gpus, n := []mig.GPU{g, g}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sharing.ConfigLabel: label}}}
-		p := newPrediction(n, gpus, mig.StrategySingle)
-		a := answer{Report: check.Report{Findings: p.share(n, gpus, []byte(file), &predictFlags{file: "x"})}, Data: p, Text: p.write}
-		for _, format := range []string{"text", "json", "sarif"} {
-			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
-			err := e.answer(a)
-			if (err == nil) == a.Report.AtLeast(check.Error) {
-				t.Fatalf("%s: error = %v, want one exactly if a finding is an error: %v", format, err, a.Report.Findings)
+	f.Add("mig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]}", "a")
+	f.Fuzz(func(t *testing.T, file, config string) {
+		for _, format := range []string{"text", "json"} {
+			code, out, errOut := call(file, "node", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", "-", "--config="+config, "-o", format)
+			isError := strings.Contains(out, "error: ") || strings.Contains(out, `"severity": "error"`)
+			if code == exitBadInput && (out != "" || errOut == "") || code != exitBadInput && isError != (code == exitFindings) {
+				t.Fatalf("%s: exit %d, want 1 exactly if a finding is an error\n%s%s", format, code, out, errOut)
 			}
 		}
 	})

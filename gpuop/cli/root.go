@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	_ "embed" // for help.txt
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 )
 
 // These are the exit codes of Run.
@@ -24,10 +28,7 @@ const (
 	exitNoAnswer = 3 // the cluster does not answer
 )
 
-var (
-	errFindings = errors.New("findings")
-	errUsage    = errors.New("usage")
-)
+var errFindings = errors.New("findings")
 
 // Streams are the standard streams. Terminal is set if Out can show color.
 type Streams struct {
@@ -42,16 +43,12 @@ type env struct {
 	version string // the version of gpuop
 	format  string
 	outPath string
-	failOn  string
-	// ignore has the arguments of --ignore. ignored has the parsed arguments.
-	ignore  []string
+	failOn  check.Severity // the zero value means that the flag is not set
 	ignored []check.Ignore
-	verbose bool // passed checks are shown too
-	charts  []string
+	verbose bool     // passed checks are shown too
 	inputs  []string // the files and folders read so far
-	total   int      // total size of the inputs in bytes
-	// referenced is the total size in bytes of the files to which the inputs refer.
-	referenced int
+	// total is the total size of the inputs in bytes. referenced is that of the files to which the inputs refer.
+	total, referenced int
 	// secrets are the passwords and tokens in the arguments and in the files that were read. They are masked in all
 	// output.
 	secrets check.Secrets
@@ -61,70 +58,77 @@ type env struct {
 	chartVersion string
 }
 
+// interruptGrace is the time that a command has to return after an interrupt. A blocked read of a pipe never returns.
+const interruptGrace = 1500 * time.Millisecond
+
 // Run runs gpuop and returns the exit code. args[0] is the name of the program. --version prints version.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
-	e := &env{Streams: streams, version: version}
+	e := &env{Streams: streams, version: version, table: chart.Load()}
 	e.secrets.Learn(strings.Join(args, " "))
 	e.Err = &maskedWriter{to: streams.Err, secrets: &e.secrets}
 	root := newRoot(e, args[0])
 	root.SetArgs(args[1:])
-	err := e.runInterruptible(ctx, func(ctx context.Context) error {
-		return e.maskError(root.ExecuteContext(ctx))
-	})
+	done, interrupted := make(chan int, 1), make(chan struct{})
+	go func() { done <- e.execute(ctx, root) }()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(interruptGrace, func() { close(interrupted) }) })
+	defer stop()
+	select {
+	case code := <-done:
+		return code
+	case <-interrupted:
+		fmt.Fprintf(streams.Err, "%s: interrupted\n", root.DisplayName())
+		return exitBadInput
+	}
+}
+
+// execute runs the command, prints its error, and returns the exit code.
+func (e *env) execute(ctx context.Context, root *cobra.Command) int {
+	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
 		return exitClean
 	case errors.Is(err, errFindings):
 		return exitFindings
-	default:
-		// errUsage is only a marker: users see the text after it
-		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
-		if errors.Is(err, cluster.ErrUnreachable) {
-			return exitNoAnswer
-		}
-		return exitBadInput
 	}
+	fmt.Fprintf(e.Err, "%s: %s\n", root.DisplayName(), e.secrets.Mask(err.Error()))
+	if errors.Is(err, cluster.ErrUnreachable) {
+		return exitNoAnswer
+	}
+	return exitBadInput
 }
 
-// overview is the help of gpuop itself.
-const overview = `gpuop finds mistakes in an installation of NVIDIA's GPU Operator, ` +
-	`and writes correct values and commands.
-What do you have at hand?
+// maskedWriter masks the secrets in everything that is written to standard error.
+type maskedWriter struct {
+	to      io.Writer
+	secrets *check.Secrets
+}
 
-  a file or a command, before it is applied      gpuop lint FILE…, gpuop images VALUES, gpuop values migrate VALUES
-  a cluster that does not work                   gpuop verify
-  a cluster before an installation or upgrade    gpuop preflight
-  a cluster that somebody has changed            gpuop drift -f VALUES
-  a must-gather folder                           gpuop verify --from FOLDER
-  a node with a GPU                              sudo gpuop node
-  GPUs to share or partition                     gpuop node predict -f FILE, gpuop mig fit --gpu MODEL PROFILE…
-  a label, a chart key or the ID of a check      gpuop explain WORD
-  no values file yet                             gpuop values gen PLATFORM
-
-gpuop is read-only, except for mig apply --apply, which sets one node label, and --out, which writes a file.
-
-Exit codes: 0 no finding of severity --fail-on or worse; 1 such a finding, or a timeout; 2 invalid input, or nothing
-to check; 3 the cluster does not answer.`
+func (m *maskedWriter) Write(p []byte) (int, error) {
+	_, err := io.WriteString(m.to, m.secrets.Replace(string(p)))
+	return len(p), err
+}
 
 func newRoot(e *env, calledBy string) *cobra.Command {
 	name := strings.TrimSuffix(filepath.Base(calledBy), ".exe")
-	display := name
 	if plugin, found := strings.CutPrefix(name, "kubectl-"); found {
-		display = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+		name = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
 	}
 	root := &cobra.Command{
 		Use:           "gpuop",
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: display},
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		Short:         "Check GPU Operator values, manifests, clusters and nodes",
-		Long:          overview,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := e.check(cmd.Name()); err != nil {
-				return err
+			formats := []string{"text", "json"}
+			if cmd.Name() == "lint" {
+				formats = append(formats, "sarif")
 			}
-			return e.learn()
+			if !slices.Contains(formats, e.format) {
+				return fmt.Errorf("unknown output format %q, expected %s", e.format, strings.Join(formats, ", "))
+			}
+			return nil
 		},
 	}
 	root.SetIn(e.In)
@@ -132,49 +136,84 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 	root.SetErr(e.Err)
 	root.SetVersionTemplate("gpuop {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, cmd.CommandPath())
+		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	flags := root.PersistentFlags()
-	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
-	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
-	flags.StringArrayVar(&e.charts, "chart", nil,
-		"add a release: the `folder` or archive that helm pull wrote; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "",
-		"exit 1 on this `severity` or worse: error, warning, note, never (default: error; for clusters warning)")
-	flags.StringArrayVar(&e.ignore, "ignore", nil, "ignore findings of a `check[:subject]`; may be repeated")
+	e.addFlags(root)
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before you apply:"},
 		&cobra.Group{ID: "running", Title: "On a running cluster or node:"})
-	add := func(group string, commands ...*cobra.Command) {
+	for group, commands := range map[string][]*cobra.Command{
+		"offline": {newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newMIGCommand(e),
+			newExplainCommand(e)},
+		"running": {newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e)},
+	} {
 		for _, c := range commands {
 			c.GroupID = group
+			root.AddCommand(c)
 		}
-		root.AddCommand(commands...)
 	}
-	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newMIGCommand(e), newExplainCommand(e))
-	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e))
 	root.AddCommand(replacedCommand("share", "gpuop node predict"))
 	root.CompletionOptions.HiddenDefaultCmd = true
+	addHelp(root, "gpuop")
 	return root
 }
 
-// learn builds the table of chart facts, including the charts of --chart.
-func (e *env) learn() error {
-	e.table = chart.Load()
-	for _, name := range e.charts {
-		r, err := release.Open(name)
-		if err != nil {
-			return fmt.Errorf("--chart: %w", err)
-		}
-		e.table = e.table.With(r)
-		e.chartVersion = r.Version.String()
+// addFlags adds the flags that all commands have.
+func (e *env) addFlags(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text or json; lint also has sarif")
+	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
+	flags.Func("chart", "add a release: the `folder` or archive that helm pull wrote; may be repeated",
+		func(name string) error {
+			r, err := release.Open(name)
+			if err != nil {
+				return err
+			}
+			e.inputs, e.table, e.chartVersion = append(e.inputs, name), e.table.With(r), r.Version.String()
+			return nil
+		})
+	flags.Func("fail-on",
+		"exit 1 on this `severity` or worse: error, warning, note, never (default: error; for clusters warning)",
+		func(word string) (err error) {
+			e.failOn, err = check.AtSeverity(word)
+			return err
+		})
+	flags.Func("ignore", "ignore findings of a `check[:subject]`; may be repeated", func(text string) error {
+		i, err := check.ParseIgnore(text)
+		e.ignored = append(e.ignored, i)
+		return err
+	})
+}
+
+// helpTexts has the help of each command below a line with its name.
+//
+//go:embed help.txt
+var helpTexts string
+
+// addHelp sets the help and the examples of a command and of its subcommands.
+func addHelp(cmd *cobra.Command, name string) {
+	_, text, _ := strings.Cut("\n"+helpTexts, "\n# "+name+"\n")
+	text, _, _ = strings.Cut(text, "\n# ")
+	text, examples, _ := strings.Cut(text, "\nExamples:\n")
+	lists := strings.NewReplacer("{platforms}", choices(values.Platforms()), "{features}", choices(values.Features()))
+	cmd.Long, cmd.Example = strings.TrimSpace(lists.Replace(text)), strings.TrimRight(examples, "\n")
+	for _, c := range cmd.Commands() {
+		addHelp(c, name+" "+c.Name())
 	}
-	return nil
+}
+
+// choices formats names and their descriptions.
+func choices(list [][2]string) string {
+	var lines []string
+	for _, c := range list {
+		lines = append(lines, fmt.Sprintf("  %-24s %s", c[0], c[1]))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // replacedCommand returns a hidden command that fails with an error naming its successor.
 func replacedCommand(name, successor string) *cobra.Command {
 	run := func(cmd *cobra.Command, _ []string) error {
-		return fmt.Errorf("%w: %s was replaced by %s", errUsage, cmd.CommandPath(), successor)
+		return fmt.Errorf("%s was replaced by %s", cmd.CommandPath(), successor)
 	}
 	return &cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true, RunE: run}
 }
@@ -185,19 +224,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		if len(args) == n {
 			return nil
 		}
-		return fmt.Errorf("%w: expected %s, got %s (see %s --help)",
-			errUsage, what, check.Count(len(args), "argument"), cmd.CommandPath())
+		return fmt.Errorf("expected %s, got %s (see %s --help)",
+			what, check.Count(len(args), "argument"), cmd.CommandPath())
 	}
-}
-
-// fails reports whether the findings make the exit code 1.
-func (e *env) fails(r *check.Report) bool {
-	least := check.Error
-	switch {
-	case e.failOn != "":
-		least, _ = check.AtSeverity(e.failOn) // cannot fail: env.check has validated --fail-on
-	case r.Judged:
-		least = check.Waiting
-	}
-	return r.AtLeast(least)
 }

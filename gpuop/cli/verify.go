@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,41 +18,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 )
 
-const verifyHelp = `verify checks a cluster, or a folder with its objects: the custom resources, the DaemonSet of each
-operand, and each node with a GPU with its operands, driver upgrade, MIG change and resources. Fix the first finding
-first. Components that only wait for it are counted there and not listed.
-
-Exit codes: 0 everything is ready, 1 something is not ready or a timeout expired, 2 bad input, 3 the cluster cannot
-be reached.`
-
 func newVerifyCommand(e *env) *cobra.Command {
 	var wait bool
-	var deadline time.Duration
+	var timeout time.Duration
 	var node string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the operator, its operands and each GPU node",
-		Long:  verifyHelp,
-		Example: `  gpuop verify
-  gpuop verify --from must-gather/
-  gpuop verify --wait --wait-timeout 30m
-  gpuop verify --wait --node gpu-1`,
-		Args: exactly(0, "no arguments"),
+		Args:  exactly(0, "no arguments"),
 	}
-	c := connect(cmd)
+	c := e.connect(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case c.from != "" && wait:
-			return fmt.Errorf("%w: --wait cannot be combined with --from: it needs a live cluster", errUsage)
-		case deadline <= 0:
-			return fmt.Errorf("%w: --wait-timeout %s must be greater than 0", errUsage, deadline)
-		}
-		source, err := e.source(c)
-		if err != nil {
-			return err
+			return errors.New("--wait cannot be combined with --from: it needs a live cluster")
+		case timeout <= 0:
+			return fmt.Errorf("--wait-timeout %s must be greater than 0", timeout)
 		}
 		look := func(ctx context.Context) (check.Report, error) {
-			s, err := c.read(ctx, source, judge.VerifyKinds()...)
+			s, err := e.state(ctx, c, judge.VerifyKinds()...)
 			if err != nil {
 				return check.Report{}, err
 			}
@@ -57,12 +44,9 @@ func newVerifyCommand(e *env) *cobra.Command {
 			return clusterReport(s, findings), err
 		}
 		var r check.Report
+		var err error
 		if wait {
-			again := "gpuop verify --wait"
-			if node != "" {
-				again += " --node " + node
-			}
-			r, err = e.waited(cmd.Context(), deadline, again, look)
+			r, err = e.wait(cmd.Context(), timeout, look)
 		} else {
 			r, err = look(cmd.Context())
 		}
@@ -73,10 +57,9 @@ func newVerifyCommand(e *env) *cobra.Command {
 		return e.answer(answer{Report: r})
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until everything is ready, and print changes")
-	cmd.Flags().DurationVar(&deadline, "wait-timeout", 15*time.Minute,
+	cmd.Flags().DurationVar(&timeout, "wait-timeout", 15*time.Minute,
 		"timeout for --wait; when it expires, the exit code is 1")
 	cmd.Flags().StringVar(&node, "node", "", "show only the findings of this `node`")
-	e.verboseFlag(cmd)
 	return cmd
 }
 
@@ -91,11 +74,102 @@ func ofNode(s *cluster.State, findings []check.Finding, name string) ([]check.Fi
 		return f.Node != name && !slices.Contains(strings.Split(f.Nodes, ", "), name) &&
 			(f.Node != "" || f.Check != judge.NotRead)
 	})
-	if len(findings) > 0 || s.Lacks(cluster.Nodes) != nil {
+	switch {
+	case len(findings) > 0 || s.Lacks(cluster.Nodes) != nil:
 		return findings, nil
+	case slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name }):
+		return nil, fmt.Errorf("the node %s has no GPU", name)
 	}
-	if slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name }) {
-		return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)
+	return nil, fmt.Errorf("no node %q among %d nodes%s", name, len(s.Nodes), judge.Nearest(s, name))
+}
+
+// lookEvery is the minimum pause between two reads of the cluster.
+const lookEvery = 5 * time.Second
+
+// wait calls look until no finding is waiting or an error, and returns the last report. It writes each change to
+// standard error. The pause after a call is lookEvery, or twice the duration of the call if that is longer. If the
+// timeout expires or ctx is canceled after the first report, a finding says so.
+func (e *env) wait(
+	ctx context.Context, timeout time.Duration, look func(context.Context) (check.Report, error),
+) (check.Report, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var last check.Report
+	shown := map[string]check.Finding{}
+	for limited.Err() == nil {
+		start := time.Now()
+		r, err := look(limited)
+		if err != nil && limited.Err() != nil {
+			break
+		}
+		if err == nil {
+			last = r
+		}
+		left := unsettled(last.Findings)
+		switch {
+		case err == nil && len(left) == 0:
+			show(e.Err, shown, left)
+			return last, nil
+		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable): // the API server may be back soon
+			left = append(left, check.Finding{Check: noServer, Severity: check.Error, Subject: "the API server",
+				Reason: err.Error()})
+		case err != nil:
+			return last, err
+		}
+		shown = show(e.Err, shown, left)
+		select {
+		case <-limited.Done():
+		case <-time.After(max(lookEvery, 2*time.Since(start))):
+		}
 	}
-	return nil, fmt.Errorf("%w: no node %q among %d nodes%s", errUsage, name, len(s.Nodes), judge.Nearest(s, name))
+	why := "timed out after " + timeout.String()
+	switch {
+	case !last.Judged && ctx.Err() == nil:
+		return last, fmt.Errorf("%w: no answer within %s", cluster.ErrUnreachable, timeout)
+	case !last.Judged:
+		return last, ctx.Err()
+	case ctx.Err() != nil:
+		why = "interrupted"
+	}
+	last.Add(check.Finding{Check: waitEnded, Severity: check.Error, Subject: "--wait",
+		Reason: fmt.Sprintf("%s; %s not resolved", why, check.Count(len(unsettled(last.Findings)), "finding"))})
+	return last, nil
+}
+
+// unsettled returns the findings that are waiting or errors.
+func unsettled(findings []check.Finding) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool {
+		return f.Severity != check.Waiting && f.Severity != check.Error
+	})
+}
+
+// show writes a line for each finding that is new, changed or gone. before is the result of the previous call.
+func show(out io.Writer, before map[string]check.Finding, findings []check.Finding) map[string]check.Finding {
+	now := time.Now().UTC()
+	line := func(severity check.Severity, f check.Finding, text string) {
+		name := strings.TrimSpace(f.Node + " " + f.Subject)
+		fmt.Fprintln(out, now.Format("15:04:05Z"), check.OneLine(fmt.Sprintf("%-7s %s%s", severity, name, text)))
+	}
+	present := make(map[string]check.Finding, len(findings))
+	for _, f := range findings {
+		key := f.Node + "\x00" + f.Check.ID + "\x00" + f.Subject
+		present[key] = f
+		if old := before[key]; old.Severity == f.Severity && old.Reason == f.Reason {
+			continue
+		}
+		text := ": " + f.Reason
+		if age := now.Sub(f.Since); !f.Since.IsZero() && age > 0 {
+			text += fmt.Sprintf(" (for %s)", age.Round(time.Second))
+		}
+		if f.Fix != "" {
+			text += " → " + f.Fix
+		}
+		line(f.Severity, f, text)
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, still := present[key]; !still {
+			line(check.OK, before[key], "")
+		}
+	}
+	return present
 }

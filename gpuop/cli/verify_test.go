@@ -155,7 +155,7 @@ func TestVerifyWaits(t *testing.T) {
 		}
 	})
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "3s", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
-	if code != exitFindings || !strings.Contains(out, "timed out after 3s; 1 finding is not resolved") || strings.Count(errOut, "\n") != 1 {
+	if code != exitFindings || !strings.Contains(out, "timed out after 3s; 1 finding not resolved") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("exit %d, want 1 and a timeout after 3s\n%s%s", code, out, errOut)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,39 +14,41 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// Waiting prints one line for each changed finding and nothing for the others.
+// Waiting prints one line for each changed finding and nothing for the others. While the API server does not answer,
+// the findings stay.
 func TestWaitingShowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		looks := 0
 		begun := time.Now()
-		driver := func(state check.Severity, reason string, since time.Time) check.Finding {
-			return check.Finding{Check: check.Find("operand"), Node: "gpu-1", Subject: "driver", Severity: state, Reason: reason, Since: since, Fix: "kubectl logs d"}
+		operand := func(node, subject string, state check.Severity, reason string) check.Finding {
+			return check.Finding{Check: check.Find("operand"), Node: node, Subject: subject, Severity: state, Reason: reason}
 		}
-		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]check.Finding, bool, error) {
-			looks++
-			ok := check.Finding{Check: check.Find("operand"), Subject: "dcgm", Reason: "the pod is ready"}
-			plugin := check.Finding{Check: check.Find("operand"), Node: "gpu-1", Subject: "device-plugin", Severity: check.Waiting, Reason: "waits for the driver"}
-			switch looks {
-			case 1, 2:
-				return []check.Finding{ok, driver(check.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
-			case 3:
-				return []check.Finding{ok, driver(check.Error, "has crashed", time.Time{}), plugin}, false, nil
-			case 4:
-				return []check.Finding{ok, plugin}, false, nil
+		ok := operand("", "dcgm", check.OK, "the pod is ready")
+		plugin := operand("gpu-1", "device-plugin", check.Waiting, "waits for the driver")
+		built := operand("gpu-1", "driver", check.Waiting, "is being\nbuilt")
+		built.Since, built.Fix = begun.Add(-time.Minute), "kubectl logs d"
+		reads := [][]check.Finding{{ok, built, plugin}, {ok, built, plugin}, {ok, operand("gpu-1", "driver", check.Error, "has crashed"), plugin}, nil, {ok, plugin}, {}}
+		n := 0
+		e := &env{Streams: Streams{Err: &out}}
+		r, err := e.wait(t.Context(), time.Hour, func(context.Context) (check.Report, error) {
+			if n++; reads[n-1] == nil {
+				return check.Report{}, cluster.ErrUnreachable
 			}
-			return nil, true, nil
+			return check.Report{Judged: true, Findings: reads[n-1]}, nil
 		})
-		if err != nil || looks != 5 || time.Since(begun) != 4*time.Second {
-			t.Errorf("until read the cluster %d times in %s, error %v; want 5 times in 4s", looks, time.Since(begun), err)
+		if err != nil || n != 6 || time.Since(begun) != 25*time.Second || len(r.Findings) != 0 {
+			t.Errorf("wait read the cluster %d times in %s, error %v, findings %v; want 6 times in 25s and no findings", n, time.Since(begun), err, r.Findings)
 		}
 		want := `00:00:00Z warning gpu-1 driver: is being built (for 1m0s) → kubectl logs d
 00:00:00Z warning gpu-1 device-plugin: waits for the driver
-00:00:02Z error   gpu-1 driver: has crashed → kubectl logs d
-00:00:03Z ok      gpu-1 driver
-00:00:04Z ok      gpu-1 device-plugin
+00:00:10Z error   gpu-1 driver: has crashed
+00:00:15Z error   the API server: cannot reach the cluster
+00:00:20Z ok      the API server
+00:00:20Z ok      gpu-1 driver
+00:00:25Z ok      gpu-1 device-plugin
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -55,21 +58,32 @@ func TestWaitingShowsChanges(t *testing.T) {
 
 func TestWaitingEnds(t *testing.T) {
 	broken := errors.New("connection refused")
+	waiting := check.Report{Judged: true, Findings: []check.Finding{{Check: noServer, Severity: check.Waiting}}}
+	after := func(d time.Duration, r check.Report, err error) func(context.Context) (check.Report, error) {
+		return func(ctx context.Context) (check.Report, error) {
+			select {
+			case <-time.After(d):
+				return r, err
+			case <-ctx.Done():
+				return check.Report{}, fmt.Errorf("list nodes: %w", ctx.Err())
+			}
+		}
+	}
 	for name, test := range map[string]struct {
-		look look
+		look func(context.Context) (check.Report, error)
 		stop time.Duration // when ctx is canceled
 		want error
+		says string // in the finding that wait adds
 		took time.Duration
 	}{
-		"deadline between two reads": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
-		"deadline during a read": {func(ctx context.Context) ([]check.Finding, bool, error) {
-			<-ctx.Done()
-			return nil, false, fmt.Errorf("list nodes: %w", ctx.Err())
-		}, 0, errDeadline, time.Minute},
-		"a read fails": {func(context.Context) ([]check.Finding, bool, error) { return nil, false, broken }, 0, broken, 0},
-		"interrupted":  {func(context.Context) ([]check.Finding, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
-		"done at once": {func(context.Context) ([]check.Finding, bool, error) { return nil, true, nil }, 0, nil, 0},
-		"slow reads":   {slowly(3, 20*time.Second), 0, errDeadline, time.Minute}, // the pause after a read is twice as long as the read
+		"deadline between two reads":     {after(0, waiting, nil), 0, nil, "timed out after 1m0s; 1 finding not resolved", time.Minute},
+		"deadline during the first read": {after(time.Hour, waiting, nil), 0, cluster.ErrUnreachable, "", time.Minute},
+		"a read fails":                   {after(0, waiting, broken), 0, broken, "", 0},
+		"the server is unreachable":      {after(0, waiting, cluster.ErrUnreachable), 0, cluster.ErrUnreachable, "", 0},
+		"interrupted":                    {after(0, waiting, nil), 7 * time.Second, nil, "interrupted; 1 finding not resolved", 7 * time.Second},
+		"interrupted in the first read":  {after(time.Hour, waiting, nil), 7 * time.Second, context.Canceled, "", 7 * time.Second},
+		"done at once":                   {after(0, check.Report{Judged: true}, nil), 0, nil, "", 0},
+		"slow reads":                     {after(20*time.Second, waiting, nil), 0, nil, "timed out", time.Minute}, // the pause after a read is twice as long as the read
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,25 +93,16 @@ func TestWaitingEnds(t *testing.T) {
 					time.AfterFunc(test.stop, cancel)
 				}
 				begun := time.Now()
-				err := until(ctx, io.Discard, lookEvery, time.Minute, test.look)
-				if !errors.Is(err, test.want) || time.Since(begun) != test.took {
-					t.Errorf("until returned %v after %s, want %v after %s", err, time.Since(begun), test.want, test.took)
+				e := &env{Streams: Streams{Err: io.Discard}}
+				r, err := e.wait(ctx, time.Minute, test.look)
+				said := ""
+				if n := len(r.Findings); n > 0 {
+					said = r.Findings[n-1].Reason
+				}
+				if !errors.Is(err, test.want) || !strings.HasPrefix(said, test.says) || test.says == "" && said != "" || time.Since(begun) != test.took {
+					t.Errorf("wait returned %v and %q after %s, want %v and %q after %s", err, said, time.Since(begun), test.want, test.says, test.took)
 				}
 			})
 		})
-	}
-}
-
-// slowly returns a look function that takes the duration each, and reports done on the nth call.
-func slowly(n int, each time.Duration) look {
-	looks := 0
-	return func(ctx context.Context) ([]check.Finding, bool, error) {
-		looks++
-		select {
-		case <-time.After(each):
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
-		return nil, looks == n, nil
 	}
 }

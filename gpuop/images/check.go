@@ -26,7 +26,7 @@ const (
 // Checked is an image with the answer of its registry.
 type Checked struct {
 	Image
-	Answer Answer `json:"registry"`
+	Answer Answer `json:"registry,omitempty"`
 	// Why is the reason for Unknown.
 	Why string `json:"reason,omitempty"`
 }
