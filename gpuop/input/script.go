@@ -111,7 +111,9 @@ func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	f := check.Finding{Check: Skipped, Severity: check.Note, Reason: skipReason(text)}
 	if f.Reason == "" {
-		r := &scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{}}
+		r := scriptReader{
+			Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{},
+		}
 		err := r.parse(text)
 		if err == nil {
 			return s

@@ -18,18 +18,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
-// helmFlags are the flags of helm install, upgrade and template that take a value or have a short name.
+// helmFlags are the flags of helm install, upgrade and template that take a value.
 var helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo
 	description kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file
 	cert-file key-file keyring output,o labels,l history-max registry-config repository-cache repository-config
 	burst-limit qps kube-apiserver kube-as-user kube-as-group kube-ca-file kube-tls-server-name kube-token
-	api-versions,a kube-version output-dir show-only,s color colour content-cache`,
-	`install,i generate-name,g help,h`)
+	api-versions,a kube-version output-dir show-only,s color colour content-cache`)
 
 // helm checks a helm command.
 func (s *script) helm(c input.Command) {
-	h := readFlags(c, helmFlags)
-	switch h.verb = h.takeVerb(); h.verb {
+	switch h := readFlags(c, helmFlags); h.verb {
 	case "repo":
 		s.helmRepo(h.positional)
 	case "install", "upgrade", "template":
@@ -60,60 +58,51 @@ func (s *script) helmInstall(h *call) {
 	if len(h.positional) == 0 {
 		return
 	}
+	const right = model.OperatorNamespace
 	w := h.positional[min(1, len(h.positional)-1)]
 	name, _ := input.ChartOf(w.Value)
-	if w.Dynamic && h.positional[0].Value == model.OperatorNamespace {
-		name = model.OperatorNamespace // the release has the chart's name
+	if w.Dynamic && h.positional[0].Value == right {
+		name = right // the release has the chart's name
 	}
 	var local *localChart
 	if !w.Dynamic && !strings.Contains(w.Value, ":") {
-		if local = s.chartIn(s.file, w.Value); local != nil && !local.own {
-			s.unit(s.file, "helm "+h.verb+" "+w.Value, false)
-			return
-		}
+		local = s.chartIn(s.file, w.Value)
 	}
-	if right := model.OperatorNamespace; local == nil && isSlip(name, right) {
+	if local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
 		s.addAt(w, unknownChart, w.Value, "unknown chart", "write "+fixed)
 		s.replace(w, fixed)
 		w.Value, name = fixed, right
 	}
-	if other := s.otherOperator(h, w); local == nil && other != "" {
-		s.unit(s.file, "helm "+h.verb+" of "+other+", not checked", false)
-		return
+	alias, _, _ := strings.Cut(w.Value, "/")
+	references := []string{cmp.Or(s.repositories[alias], w.Value)}
+	if f := h.flag("--repo"); f != nil {
+		references = append(references, f.value.Value)
 	}
-	if local == nil && name != model.OperatorNamespace {
-		s.unit(s.file, "helm "+h.verb+" "+name, false)
+	if local != nil && !local.own {
+		name = w.Value
+	} else if local == nil {
+		name = cmp.Or(operatorOf(references...), name)
+	}
+	if name != right && (local == nil || !local.own) {
+		s.unit(s.file, "helm "+h.verb+" of "+name+", not checked", false)
 		return
 	}
 	s.operatorChart(h, w, local)
 }
 
-// otherOperator returns the name of another vendor's operator whose chart is named gpu-operator, or "".
-func (s *script) otherOperator(h *call, chart input.Word) string {
-	alias, _, _ := strings.Cut(chart.Value, "/")
-	references := []string{s.repositories[alias]}
-	if references[0] == "" {
-		references[0] = chart.Value
-	}
-	if f := h.flag("--repo"); f != nil {
-		references = append(references, f.value.Value)
-	}
-	return operatorOf(references...)
-}
-
 // helmForm reports and corrects escaped spaces. It adds a note about each word that cannot be expanded.
 func (s *script) helmForm(h *call) {
-	if len(h.blanks) > 0 {
-		for _, w := range h.blanks {
-			if w.Start >= 0 {
-				text := strings.ReplaceAll(w.Raw, `\ `, " \\\n  ")
-				s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(text, " "))
-			}
+	for i, w := range h.blanks {
+		if i == 0 {
+			s.addAt(w, escapedSpace, `\ `,
+				`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`,
+				`break the line right after each \, or delete the \`)
 		}
-		s.addAt(h.blanks[0], escapedSpace, `\ `,
-			`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`,
-			`break the line right after each \, or delete the \`)
+		if w.Start >= 0 {
+			text := strings.ReplaceAll(w.Raw, `\ `, " \\\n  ")
+			s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(text, " "))
+		}
 	}
 	for _, w := range h.opaque {
 		s.notJudged(w, w.Raw)
@@ -126,11 +115,8 @@ var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 // operatorChart checks an installation of the gpu-operator chart. local is nil unless the chart is in a folder that was
 // read.
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
-	if f := h.flag("--namespace"); f != nil {
-		if s.namespace(f.value, "-n "+f.value.Value) {
-			s.setFlag(f, model.OperatorNamespace)
-		}
-	} else if h.verb != "template" && !h.Namespaced {
+	s.namespaceFlag(h)
+	if h.flag("--namespace") == nil && h.verb != "template" && !h.Namespaced {
 		const missing = "--namespace " + model.OperatorNamespace + " --create-namespace"
 		s.add(s.file, check.Finding{
 			Check: namespace, Severity: check.Warning, Line: h.Words[0].Line, Column: h.Words[0].Col,
@@ -140,21 +126,26 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 		})
 		s.correct(h.End, h.End, " "+missing)
 	}
-	s.reusedValues(h)
+	if f := h.flag("--reuse-values"); f != nil {
+		s.addAt(f.value, reuseValues, "--reuse-values",
+			"keeps the installed values without the new chart's defaults: new groups of keys are missing, "+
+				"and templates can fail with a nil pointer",
+			"write --reset-then-reuse-values, and --version")
+		s.replace(f.words[0], "--reset-then-reuse-values")
+		if h.flag("--version") == nil && s.version == (chart.Version{}) {
+			s.correct(h.End, h.End, " --version "+s.table.Latest().String())
+		}
+	}
 	in := newInstallation(s.table, s.version, nil)
 	in.flags, in.moreFlags = true, len(h.opaque) > 0
 	in.chartMissing = local == nil && localPath.MatchString(chartWord.Value)
 	s.commandVersion(in, h, chartWord, local)
 	for _, f := range h.flags {
-		switch {
-		case f.name == "--values":
+		if f.name == "--values" {
 			s.valuesFlag(in, h, f)
-		case strings.HasPrefix(f.name, "--set"):
+		} else if strings.HasPrefix(f.name, "--set") {
 			f.settings = s.settings(f)
 			in.Settings = append(in.Settings, f.settings...)
-			for _, st := range f.settings {
-				st.Perhaps = f.value.Perhaps
-			}
 		}
 	}
 	s.unit(s.file, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.Version), true)
@@ -164,43 +155,25 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 }
 
-// reusedValues reports an upgrade with --reuse-values, which ignores the new chart's defaults.
-func (s *script) reusedValues(h *call) {
-	f := h.flag("--reuse-values")
-	if f == nil {
-		return
-	}
-	s.addAt(f.value, reuseValues, "--reuse-values",
-		"keeps the installed values without the new chart's defaults: new groups of keys are missing, "+
-			"and templates can fail with a nil pointer",
-		"write --reset-then-reuse-values, and --version")
-	s.replace(f.words[0], "--reset-then-reuse-values")
-	if h.flag("--version") == nil && s.version == (chart.Version{}) {
-		s.correct(h.End, h.End, " --version "+s.table.Latest().String())
-	}
-}
-
 // commandVersion sets the release to check against. A release selected by the user takes precedence, and the correction
 // sets --version to it. Otherwise the command's --version or chart reference decides, or the local chart's version. If
 // none of them names a release, the newest one is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
-	named := s.version != (chart.Version{})
-	f := h.flag("--version")
-	if f == nil && !named && local != nil {
+	f, named := h.flag("--version"), s.version != (chart.Version{})
+	if f == nil && local != nil {
 		in.Version, in.assumed = s.resolveNode(&doc{file: local.file}, local.version, "version")
 		return
 	}
 	if f == nil {
-		if named && local == nil {
-			s.correct(h.End, h.End, " --version "+s.version.String())
-		}
 		f = &flagUse{value: h.Words[0]}
 		_, f.value.Value = input.ChartOf(chartWord.Value)
+		if named {
+			s.correct(h.End, h.End, " --version "+s.version.String())
+		}
 	}
 	w := f.value
 	if named {
-		in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic
-		if in.upgraded && len(f.words) > 0 {
+		if in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.upgraded {
 			s.setFlag(f, in.Version.String())
 		}
 		return
@@ -208,12 +181,9 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	var err error
 	in.assumed = w.Dynamic
 	at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value}
-	in.Version, err = s.resolve(w.Value, w.Dynamic, at)
-	if err != nil {
+	if in.Version, err = s.resolve(w.Value, w.Dynamic, at); err != nil {
 		s.addAt(w, chartVersion, at.Subject, err.Error(), "write --version "+in.Version.String())
-		if len(f.words) > 0 {
-			s.setFlag(f, in.Version.String())
-		}
+		s.setFlag(f, in.Version.String())
 	}
 }
 
@@ -224,19 +194,15 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 		if name == "-" && h.Stdin != nil {
 			from = h.Stdin
 		}
-		switch {
-		case f.value.Dynamic:
+		if f.value.Dynamic {
 			s.notJudged(f.value, name)
-		case from != nil:
+		} else if from != nil {
 			from.Judged = true
 			s.valuesText(in, doc{file: s.file, data: []byte(from.Text), line: from.Line})
-		default:
-			data, err := s.open(s.file, name)
-			if err != nil {
-				s.addAt(f.value, fileMissing, name,
-					"cannot read this file here; skipped", "run gpuop lint where the file is")
-				continue
-			}
+		} else if data, err := s.open(s.file, name); err != nil {
+			s.addAt(f.value, fileMissing, name,
+				"cannot read this file here; skipped", "run gpuop lint where the file is")
+		} else {
 			name = path.Clean(name)
 			s.asValues[name] = true
 			s.valuesText(in, doc{file: name, data: data})
@@ -246,70 +212,65 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 
 // settings parses --set, --set-string and --set-json. The values of similar flags, such as --set-file, are unknown.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
-	at := model.Setting{Line: f.value.Line, Column: f.value.Col, File: s.file}
-	if f.value.Dynamic || !slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name) {
-		if f.value.Placeholder == "" {
-			s.notJudged(f.value, f.name+" "+f.value.Value)
+	w := f.value
+	at := model.Setting{Line: w.Line, Column: w.Col, File: s.file, Perhaps: w.Perhaps}
+	key, text, assigns := strings.Cut(w.Value, "=")
+	switch known := slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name); {
+	case w.Dynamic || !known:
+		if w.Placeholder == "" {
+			s.notJudged(w, f.name+" "+w.Value)
 		}
-		key, _, assigns := strings.Cut(f.value.Value, "=")
 		if assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {
-			at.Path, at.Source, at.Unknown = chart.ParsePath(key), f.value.Raw, true
+			at.Path, at.Source, at.Unknown = chart.ParsePath(key), w.Raw, true
 			out = append(out, &at)
 		}
-		return out
-	}
-	if f.name == "--set-json" {
-		key, text, _ := strings.Cut(f.value.Value, "=")
-		if strings.HasPrefix(f.value.Value, "{") {
-			key, text = "", f.value.Value
+	case f.name == "--set-json":
+		if strings.HasPrefix(w.Value, "{") {
+			key, text = "", w.Value
 		}
 		var node yaml.Node
-		if yaml.Unmarshal([]byte(text), &node) == nil && len(node.Content) > 0 {
+		if yaml.Unmarshal([]byte(text), &node) == nil && len(node.Content) > 0 { // helm reports invalid JSON itself
 			out = model.Flatten(&fields.Reader{}, s.file, 0, chart.ParsePath(key), node.Content[0])
 		}
 		for _, st := range out {
-			st.Line, st.Column, st.Node, st.Source = at.Line, at.Column, nil, f.value.Value
+			st.Line, st.Column, st.Node, st.Source, st.Perhaps = at.Line, at.Column, nil, w.Value, at.Perhaps
 		}
-		return out // helm reports invalid JSON itself
-	}
-	assignments, err := model.Assignments(f.value.Value, f.name == "--set")
-	if err != nil {
-		s.addAt(f.value, model.SetSyntax, f.name+" "+f.value.Value, err.Error(), "")
-	}
-	for _, a := range assignments {
-		st := at
-		st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
-		out = append(out, &st)
+	default:
+		assignments, err := model.Assignments(w.Value, f.name == "--set")
+		if err != nil {
+			s.addAt(w, model.SetSyntax, f.name+" "+w.Value, err.Error(), "")
+		}
+		for _, a := range assignments {
+			st := at
+			st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
+			out = append(out, &st)
+		}
 	}
 	return out
 }
 
 // kubectlFlags are the flags of kubectl, kubectl label and kubectl patch that take a value.
 var kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v
-	selector,l patch,p type`, "")
+	selector,l patch,p type`)
 
 // kubectl checks a kubectl command: its namespace, node labels, patch and manifest.
 func (s *script) kubectl(c input.Command) {
 	h := readFlags(c, kubectlFlags)
-	verb := h.takeVerb()
-	if f := h.flag("--namespace"); f != nil && s.namespace(f.value, "namespace "+f.value.Value) {
-		s.setFlag(f, model.OperatorNamespace)
-	}
+	s.namespaceFlag(h)
 	judged := false
-	switch verb {
+	switch h.verb {
 	case "label":
 		judged = s.label(h)
 	case "patch":
 		s.kubectlPatch(h)
 	case "create":
-		if len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) {
-			if w := h.positional[1]; s.namespace(w, "namespace "+w.Value) {
-				s.replace(w, model.OperatorNamespace)
-			}
+		if len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) &&
+			s.namespace(h.positional[1]) {
+			s.replace(h.positional[1], model.OperatorNamespace)
 		}
 	}
-	s.unit(s.file, strings.TrimSpace("kubectl "+verb), judged)
-	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, verb) {
+	s.unit(s.file, strings.TrimSpace("kubectl "+h.verb), judged)
+	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, h.verb) {
 		s.parse(docOf(s.file, c.Stdin))
 	}
 }
@@ -327,12 +288,10 @@ func (s *script) label(h *call) (judged bool) {
 			key = near
 		}
 		judged = judged || strings.HasPrefix(key, labelPrefix)
-		switch {
-		case key == sharing.ConfigLabel && !w.Dynamic:
+		touchesMIG = touchesMIG || key == "nvidia.com/mig.config"
+		if key == sharing.ConfigLabel && !w.Dynamic {
 			at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}
 			s.uses = append(s.uses, configUse{config: value, label: true, at: at})
-		case key == "nvidia.com/mig.config":
-			touchesMIG = true
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {

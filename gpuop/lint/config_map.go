@@ -26,8 +26,7 @@ func (in *installation) configs() {
 			reason := "the chart does not render: " + c + ".create=true needs a " + c + ".name"
 			in.add(badConfigMap, reason, "set "+c+".name", create)
 		}
-		data := in.Explicit(c + ".data")
-		if len(in.Below(c+".data")) == 0 && (data == nil || data.Text() == "") {
+		if data := in.Explicit(c + ".data"); len(in.Below(c+".data")) == 0 && (data == nil || data.Text() == "") {
 			reason := c + ".create=true needs " + c + ".data, otherwise no ConfigMap is created"
 			in.add(badConfigMap, reason, "set "+c+".data", create).Severity = check.Warning
 		}
@@ -40,9 +39,6 @@ func (in *installation) configs() {
 	}
 }
 
-// everyNode ends the reason of findings about a default config that does not exist.
-const everyNode = ": the config manager fails on every node without the label " + sharing.ConfigLabel
-
 // configMap is a ConfigMap in an input, or one that the chart creates from values. configs are the names of its
 // device-plugin configs.
 type configMap struct {
@@ -50,16 +46,56 @@ type configMap struct {
 	configs    []string
 }
 
+// configUse is a reference to a device-plugin config, or to its ConfigMap.
+type configUse struct {
+	configMap, config string
+	label             bool // whether the reference is a node label
+	at                check.Finding
+}
+
+// placeOf returns a finding with the place of a setting. prefix precedes its name.
+func placeOf(s *model.Setting, prefix string) check.Finding {
+	return check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}
+}
+
+// place returns a finding with the place of a node.
+func (d *doc) place(n *yaml.Node, subject string) check.Finding {
+	return check.Finding{File: d.file, Line: n.Line + d.line, Column: n.Column, Subject: subject}
+}
+
+// badConfig adds an error about a ConfigMap.
+func (r *run) badConfig(at check.Finding, reason, fix string) {
+	at.Check, at.Severity, at.Reason, at.Fix = badConfigMap, check.Error, reason, fix
+	r.add("", at)
+}
+
+// noConfig reports a default config that does not exist.
+func (r *run) noConfig(at check.Finding, where, config string, configs []string) {
+	reason := fmt.Sprintf("%s has no config %q: the config manager fails on every node without the label %s",
+		where, config, sharing.ConfigLabel)
+	r.badConfig(at, reason, suggestConfig(config, configs))
+}
+
+func suggestConfig(config string, configs []string) string {
+	return check.Suggest(config, configs, "use an existing config: "+strings.Join(configs, ", "))
+}
+
 // configMap checks the configs in a ConfigMap. It reports whether the ConfigMap contains a known kind of config.
 func (r *run) configMap(d *doc) (judged bool) {
 	m := configMap{name: fields.Text(d.root, "metadata", "name"), file: d.file}
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
+		at := d.place(f.Key, "data."+f.Name)
+		if f.Value.Kind == yaml.MappingNode {
+			holds := detect(r.table, f.Value)
+			if holds == kindMIG || holds == kindPlugin && isPluginConfig(f.Value) {
+				judged = true
+				const reason = "found a mapping, expected a string: the API server rejects the ConfigMap"
+				r.badConfig(at, reason, "write |- after "+f.Name+":")
+			}
+		}
 		if f.Value.Kind != yaml.ScalarNode {
-			judged = r.mappingInConfigMap(d, f) || judged
 			continue
 		}
-		at := check.Finding{Check: badConfigMap, Severity: check.Error, Subject: "data." + f.Name}
-		at.File, at.Line = d.file, f.Key.Line+d.line
 		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
 		judged = judged || isConfig
 		switch {
@@ -68,10 +104,8 @@ func (r *run) configMap(d *doc) (judged bool) {
 		case holds == kindPlugin && len(validation.IsValidLabelValue(f.Name)) == 0:
 			m.configs = append(m.configs, f.Name)
 		case holds == kindPlugin:
-			at.Reason = "the key cannot be the value of the node label " + sharing.ConfigLabel +
-				", so no node can select it"
-			at.Fix = "use letters, digits, - _ and ."
-			r.add("", at)
+			r.badConfig(at, "the key cannot be the value of the node label "+sharing.ConfigLabel+
+				", so no node can select it", "use letters, digits, - _ and .")
 		}
 	}
 	r.configMaps = append(r.configMaps, m)
@@ -98,64 +132,38 @@ func (r *run) pluginValues(d *doc) (judged bool) {
 	}
 	chosen := fields.Get(d.root, "config", "default")
 	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
-		r.add(d.file, check.Finding{
-			Check: badConfigMap, Severity: check.Error, Subject: "config.default",
-			Line: chosen.Line + d.line, Column: chosen.Column,
-			Reason: fmt.Sprintf("config.map has no config %q", chosen.Value) + everyNode,
-			Fix:    check.Suggest(chosen.Value, names, "use an existing config: "+strings.Join(names, ", ")),
-		})
+		r.noConfig(d.place(chosen, "config.default"), "config.map", chosen.Value, names)
 	}
 	return judged
 }
 
-// mappingInConfigMap reports a config that is written as a mapping, although it must be text. It returns false if the
-// mapping is not a config.
-func (r *run) mappingInConfigMap(d *doc, f fields.Field) bool {
-	value := fields.Resolve(f.Value)
-	if value.Kind != yaml.MappingNode {
-		return false
-	}
-	if holds := detect(r.table, value); holds != kindMIG && !(holds == kindPlugin && isPluginConfig(value)) {
-		return false
-	}
-	r.add(d.file, check.Finding{
-		Check: badConfigMap, Severity: check.Error, Subject: "data." + f.Name,
-		Line: f.Key.Line + d.line, Column: f.Key.Column,
-		Reason: "found a mapping, expected a string: the API server rejects the ConfigMap",
-		Fix:    "write |- after " + f.Name + ":",
-	})
-	return true
-}
-
 // migKey reports a key that the MIG manager does not read.
 func (r *run) migKey(key string, at check.Finding) {
-	const right = "config.yaml"
-	if key != right {
-		at.Reason = fmt.Sprintf("found the key %q: the MIG manager reads only the key %s of its ConfigMap", key, right)
-		at.Fix = "write " + right
-		r.add("", at)
+	if key != "config.yaml" {
+		reason := fmt.Sprintf("found the key %q: the MIG manager reads only the key config.yaml of its ConfigMap", key)
+		r.badConfig(at, reason, "write config.yaml")
 	}
 }
 
 // embeddedData checks the configs in devicePlugin.config.data and migManager.config.data. The chart creates ConfigMaps
 // from these values.
 func (r *run) embeddedData(in *installation) {
+	plugin := in.Below("devicePlugin.config.data")
 	if made := in.given("devicePlugin.config.name"); made != nil {
 		m := configMap{name: made.Text(), file: made.File}
-		for _, s := range in.Below("devicePlugin.config.data") {
+		for _, s := range plugin {
 			m.configs = append(m.configs, s.Path[3])
 		}
 		r.configMaps = append(r.configMaps, m)
 	}
-	for _, s := range slices.Concat(in.Below("devicePlugin.config.data"), in.Below("migManager.config.data")) {
+	for _, s := range append(plugin, in.Below("migManager.config.data")...) {
+		at := placeOf(s, "")
 		if s.Node == nil {
 			continue
 		}
-		at := placeOf(s, "")
-		at.Check, at.Severity = badConfigMap, check.Error
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.Check, at.Fix = fields.WrongType, "write | after the key"
+			at.Check, at.Severity, at.Fix = fields.WrongType, check.Error, "write | after the key"
 			at.Reason = "found a group of keys, expected a string: a ConfigMap contains only strings"
 			r.add("", at) // equal findings about several keys are merged
 		} else if _, isText := s.Value.(string); isText {
@@ -167,30 +175,17 @@ func (r *run) embeddedData(in *installation) {
 	}
 }
 
-// configUse is a reference to a device-plugin config, or to its ConfigMap.
-type configUse struct {
-	configMap, config string
-	// label is set if the reference is a node label.
-	label bool
-	at    check.Finding
-}
-
 // configUses records which configs and ConfigMaps the settings refer to.
 func (r *run) configUses(in *installation, prefix string) {
-	name, config := in.given("devicePlugin.config.name"), in.given("devicePlugin.config.default")
+	name := in.given("devicePlugin.config.name")
 	if name == nil {
 		return
 	}
 	r.uses = append(r.uses, configUse{configMap: name.Text(), at: placeOf(name, prefix)})
-	if config != nil {
+	if config := in.given("devicePlugin.config.default"); config != nil {
 		use := configUse{configMap: name.Text(), config: config.Text(), at: placeOf(config, prefix)}
 		r.uses = append(r.uses, use)
 	}
-}
-
-// placeOf returns a finding with the place of a setting. prefix precedes its name.
-func placeOf(s *model.Setting, prefix string) check.Finding {
-	return check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}
 }
 
 // joinConfigs checks that the references match the ConfigMaps of the input. A missing ConfigMap may exist in the
@@ -207,22 +202,20 @@ func (r *run) joinConfigs() {
 		}
 		slices.Sort(configs)
 		configs = slices.Compact(configs)
-		f, near := use.at, check.Nearest(use.configMap, beside)
-		f.Check, f.Severity = badConfigMap, check.Error
+		near := check.Nearest(use.configMap, beside)
 		switch {
 		case len(configs) == 0 && use.config == "" && near != "":
 			const reason = "ConfigMap %q not found: the device plugin's pods cannot start without it"
-			f.Reason, f.Fix = fmt.Sprintf(reason, use.configMap), "write "+near
+			r.badConfig(use.at, fmt.Sprintf(reason, use.configMap), "write "+near)
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
-			continue
+		case use.label:
+			const reason = "no ConfigMap in the input has a config %q: the config manager fails on the node"
+			f := use.at
+			f.Check, f.Severity, f.Reason = configLabel, check.Error, fmt.Sprintf(reason, use.config)
+			f.Fix = suggestConfig(use.config, configs)
+			r.add("", f)
 		default:
-			f.Reason = fmt.Sprintf("the ConfigMap %s has no config %q", use.configMap, use.config) + everyNode
-			if use.label {
-				const reason = "no ConfigMap in the input has a config %q: the config manager fails on the node"
-				f.Check, f.Reason = configLabel, fmt.Sprintf(reason, use.config)
-			}
-			f.Fix = check.Suggest(use.config, configs, "use an existing config: "+strings.Join(configs, ", "))
+			r.noConfig(use.at, "the ConfigMap "+use.configMap, use.config, configs)
 		}
-		r.add("", f)
 	}
 }

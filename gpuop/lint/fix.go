@@ -42,39 +42,32 @@ func (s *script) replace(w input.Word, value string) {
 
 // setFlag adds a correction that replaces the value of a flag.
 func (s *script) setFlag(f *flagUse, value string) {
-	last := f.words[len(f.words)-1]
-	if len(f.words) == 1 {
-		value = f.name + "=" + value
+	switch len(f.words) {
+	case 1:
+		s.replace(f.words[0], f.name+"="+value)
+	case 2:
+		s.replace(f.words[1], value)
 	}
-	s.replace(last, value)
 }
 
 // fixFlag rewrites a flag if any of its settings has a correction. It removes the flag if all its settings are dropped.
 // It skips --set-json, and values that contain variables.
 func (s *script) fixFlag(in *installation, f *flagUse) {
-	first, last := f.words[0], f.words[len(f.words)-1]
-	changes := func(st *model.Setting) bool {
-		c := in.correction(st)
-		return c.Changes()
-	}
-	if !slices.ContainsFunc(f.settings, changes) || f.value.Dynamic || f.name == "--set-json" {
-		return
-	}
-	if first.Start < 0 || last.Start < first.Start {
-		return
-	}
+	first, last, changes := f.words[0], f.words[len(f.words)-1], false
 	var list []string
 	for _, st := range f.settings {
 		c := in.correction(st)
+		changes = changes || c.Changes()
 		if !c.Drop {
 			list = append(list, st.Assignment(c.Rename, c.Value))
 		}
 	}
-	start, text := first.Start, ""
-	if len(list) > 0 {
-		text = f.name + " " + input.Quote(strings.Join(list, ","))
-	} else {
-		start = len(strings.TrimRight(s.Text[:start], " \t\n\\"))
+	if !changes || f.value.Dynamic || f.name == "--set-json" || first.Start < 0 || last.Start < first.Start {
+		return
+	}
+	start, text := first.Start, f.name+" "+input.Quote(strings.Join(list, ","))
+	if len(list) == 0 {
+		start, text = len(strings.TrimRight(s.Text[:start], " \t\n\\")), ""
 	}
 	s.correct(start, last.Start+len(last.Raw), text)
 }
@@ -110,19 +103,17 @@ func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	done := map[*model.Setting]bool{}
 	for _, m := range in.mistakes {
 		before := len(edits)
-		if e, ok := in.groupRename(m); ok && !done[m.settings[0]] {
-			edits = append(edits, Edit{e, m.Finding})
-			for _, s := range m.settings {
-				done[s] = true
-			}
+		group, renames := in.groupRename(m)
+		if renames = renames && !done[m.settings[0]]; renames {
+			edits = append(edits, Edit{group, m.Finding})
 		}
 		for _, s := range m.settings {
 			c := in.correction(s)
 			c.Drop = c.Drop && !(c.idle && in.keep)
-			if !done[s] && c.Changes() {
-				done[s] = true
+			if !renames && !done[s] && c.Changes() {
 				edits = append(edits, Edit{c.Edit, m.Finding})
 			}
+			done[s] = done[s] || renames || c.Changes()
 		}
 		if len(edits) == before {
 			rest = append(rest, m.Finding)

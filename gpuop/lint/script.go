@@ -1,7 +1,7 @@
 package lint
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"path"
 	"regexp"
@@ -54,13 +54,13 @@ func docOf(file string, d *input.Document) doc {
 	return doc{file: file, data: []byte(d.Text), line: d.Line, holes: d.Holes, open: d.Open}
 }
 
-// programs maps the name of an executable to helm or kubectl.
-var programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
-
-// wrappers are programs that run the command in their arguments.
-var wrappers = []string{"sudo", "env", "microk8s", "k3s"}
-
-var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+var (
+	// programs maps the name of an executable to helm or kubectl.
+	programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
+	// wrappers are programs that run the command in their arguments.
+	wrappers       = []string{"sudo", "env", "microk8s", "k3s"}
+	environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+)
 
 // program returns "helm" or "kubectl", whichever the command runs, or "" for other programs. It removes wrappers such
 // as sudo.
@@ -108,7 +108,8 @@ func (s *script) words(c input.Command) {
 			s.addAt(w, placeholder, w.Placeholder,
 				"the shell reads this as redirections, not as a placeholder", "replace it with the real value")
 		}
-		if braceList.MatchString(quoted.ReplaceAllString(w.Raw, "")) && !w.Dynamic {
+		unquoted := quoted.ReplaceAllString(w.Raw, "")
+		if braceList.MatchString(unquoted) && !w.Dynamic {
 			s.addAt(w, braceExpansion, w.Raw,
 				"bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
@@ -116,11 +117,11 @@ func (s *script) words(c input.Command) {
 		value, found := w.Value, longDashes.FindString(w.Value)
 		if found != "" {
 			value, found = "--"+value[len(found):], strings.Trim(found, "-")
-			if helmFlags.long[value[1:]] != "" {
+			if len(value) == len("--n") {
 				value = value[1:]
 			}
 		}
-		if quote := curly.FindString(quoted.ReplaceAllString(w.Raw, "")); quote != "" {
+		if quote := curly.FindString(unquoted); quote != "" {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
@@ -135,67 +136,52 @@ func (s *script) words(c input.Command) {
 	}
 }
 
-// takeVerb removes and returns the first argument.
-func (h *call) takeVerb() string {
-	if len(h.positional) == 0 {
-		return ""
-	}
-	w := h.positional[0]
-	h.positional = h.positional[1:]
-	return w.Value
-}
-
 // namespace reports a namespace that looks like a misspelling of the operator's.
-func (s *script) namespace(w input.Word, subject string) (slip bool) {
+func (s *script) namespace(w input.Word) (slip bool) {
 	const right = model.OperatorNamespace
 	isPart := strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right)
 	if w.Dynamic || len(w.Value) < 6 || isPart || !isSlip(w.Value, right) {
 		return false
 	}
-	const reason = `"%s" looks like a typo of %s: commands with the intended namespace will not find it`
-	s.addAt(w, namespace, subject, fmt.Sprintf(reason, w.Value, right), "write "+right)
+	const reason = "looks like a typo of " + right + ": commands with the intended namespace will not find it"
+	s.addAt(w, namespace, "namespace "+w.Value, reason, "write "+right)
 	return true
+}
+
+// namespaceFlag checks the flag --namespace, and corrects it.
+func (s *script) namespaceFlag(h *call) {
+	if f := h.flag("--namespace"); f != nil && s.namespace(f.value) {
+		s.setFlag(f, model.OperatorNamespace)
+	}
 }
 
 // call is a command split into flags and arguments.
 type call struct {
 	input.Command
-	verb       string
+	verb       string // the first argument
 	positional []input.Word
 	flags      []*flagUse
-	blanks     []input.Word
-	// opaque are words that can expand to any arguments, such as $HELM_OPTIONS.
-	opaque []input.Word
+	blanks     []input.Word // words that begin or end with an escaped space
+	opaque     []input.Word // words that can expand to any arguments, such as $HELM_OPTIONS
 }
 
 // flagUse is a flag of a command with its value.
 type flagUse struct {
-	name  string
-	value input.Word
-	// words are the words that make up the flag: one, or two if the value is separate.
-	words    []input.Word
+	name     string
+	value    input.Word
+	words    []input.Word // the words that make up the flag: one, or two if the value is separate
 	settings []*model.Setting
 }
 
-// flagTable describes the flags of a program. long maps every name to the long name. takes has the long names of flags
-// with a value.
-type flagTable struct {
-	long  map[string]string
-	takes map[string]bool
-}
+// flagTable maps the names of flags that take a value to their long names.
+type flagTable map[string]string
 
-// flagsOf parses lists of long flag names, each with an optional short name after a comma. values lists the flags that
-// take a value.
-func flagsOf(values, bools string) flagTable {
-	t := flagTable{long: map[string]string{}, takes: map[string]bool{}}
-	for i, table := range []string{values, bools} {
-		for entry := range strings.FieldsSeq(table) {
-			long, short, hasShort := strings.Cut(entry, ",")
-			t.long["--"+long], t.takes["--"+long] = "--"+long, i == 0
-			if hasShort {
-				t.long["-"+short] = "--" + long
-			}
-		}
+// flagsOf parses a list of long flag names, each with an optional short name after a comma.
+func flagsOf(list string) flagTable {
+	t := flagTable{}
+	for entry := range strings.FieldsSeq(list) {
+		long, short, _ := strings.Cut(entry, ",")
+		t["--"+long], t["-"+cmp.Or(short, "-"+long)] = "--"+long, "--"+long
 	}
 	return t
 }
@@ -203,10 +189,10 @@ func flagsOf(values, bools string) flagTable {
 // find returns the long name of a flag. If the flag contains a value, as in --set=a=b or -fvalues.yaml, joined is true.
 func (t flagTable) find(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
-	if long := t.long[name]; long != "" {
+	if long := t[name]; long != "" {
 		return long, value, joined
 	}
-	if long := t.long[name[:min(2, len(name))]]; t.takes[long] && !joined {
+	if long := t[name[:min(2, len(name))]]; long != "" && !joined {
 		return long, name[2:], true
 	}
 	return name, value, joined
@@ -233,15 +219,18 @@ func readFlags(c input.Command, table flagTable) *call {
 			h.positional = append(h.positional, w)
 			continue
 		}
-		name, value, joined := table.find(w.Value)
-		use := &flagUse{words: []input.Word{w}, name: name, value: w}
-		use.value.Value, use.value.Raw = value, input.Quote(value)
-		if table.takes[name] && !joined && i+1 < len(words) {
+		use := &flagUse{words: []input.Word{w}, value: w}
+		joined := false
+		use.name, use.value.Value, joined = table.find(w.Value)
+		use.value.Raw = input.Quote(use.value.Value)
+		if table[use.name] != "" && !joined && i+1 < len(words) {
 			i++
-			use.value = words[i]
-			use.words = append(use.words, words[i])
+			use.value, use.words = words[i], append(use.words, words[i])
 		}
 		h.flags = append(h.flags, use)
+	}
+	if len(h.positional) > 0 {
+		h.verb, h.positional = h.positional[0].Value, h.positional[1:]
 	}
 	return h
 }
@@ -256,21 +245,13 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// isSlip reports whether name looks like a misspelling of known. A name whose first word is clearly a different word is
-// not a misspelling: spark-operator, tigera-operator and npu-operator are not typos of gpu-operator.
+// isSlip reports whether name looks like a misspelling of known. spark-operator, tigera-operator and npu-operator are
+// not typos of gpu-operator: only the first word differs, and it has the same length or is clearly another word.
 func isSlip(name, known string) bool {
-	return name != known && words.Distance(name, known, 2) <= 2 && !ownWord(name, known)
-}
-
-// ownWord reports whether only the first words of the names differ, and neither looks like a typo of the other. Words
-// of the same length count as different words.
-func ownWord(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
-	if rest != wantRest || first == want {
-		return false
-	}
-	return words.Distance(first, want, 1) > 1 || len(first) == len(want)
+	isOther := rest == wantRest && (len(first) == len(want) || words.Distance(first, want, 1) > 1)
+	return name != known && words.Distance(name, known, 2) <= 2 && !isOther
 }
 
 // labelPrefix is the prefix of NVIDIA's labels. writable lists the labels that users set.

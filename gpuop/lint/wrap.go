@@ -208,7 +208,8 @@ func (r *run) kustomization(file string) *yaml.Node {
 // isPatch reports whether the Kustomization in the same folder uses the file as a patch.
 func (r *run) isPatch(file string) bool {
 	root := r.kustomization(file)
-	patches := append(fields.Items(fields.Get(root, "patches")), fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
+	patches := fields.Items(fields.Get(root, "patches"))
+	patches = append(patches, fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
 	return slices.ContainsFunc(patches, func(n *yaml.Node) bool {
 		return path.Clean(cmp.Or(fields.Text(n, "path"), n.Value)) == path.Base(file)
 	})
