@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -31,21 +32,16 @@ type Checked struct {
 	Why string `json:"reason,omitempty"`
 }
 
-const (
-	checkTimeout = 30 * time.Second // for one image
-	checkers     = 8                // images checked at the same time
-)
-
 // Check asks the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests,
 // which download nothing and do not count against Docker Hub's pull limit.
 func Check(ctx context.Context, list []Image) []Checked {
 	out := make([]Checked, len(list))
 	var group errgroup.Group
-	group.SetLimit(checkers)
+	group.SetLimit(8)
 	for i, image := range list {
-		out[i] = Checked{Image: image}
 		group.Go(func() error {
-			out[i].Answer, out[i].Why = ask(ctx, image)
+			answer, why := ask(ctx, image)
+			out[i] = Checked{image, answer, why}
 			return nil
 		})
 	}
@@ -60,22 +56,18 @@ func ask(ctx context.Context, image Image) (answer Answer, why string) {
 	}
 	reference, err := name.ParseReference(image.Name, name.StrictValidation)
 	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		_, err = remote.Head(reference, remote.WithContext(limited), remote.WithAuthFromKeychain(authn.DefaultKeychain),
 			remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
 	}
-	if err == nil {
+	refused := &transport.Error{}
+	switch errors.As(err, &refused); {
+	case err == nil:
 		return Exists, ""
-	}
-	status := 0
-	if refused := (*transport.Error)(nil); errors.As(err, &refused) {
-		status = refused.StatusCode
-	}
-	switch status {
-	case 404:
+	case refused.StatusCode == http.StatusNotFound:
 		return Missing, ""
-	case 401, 403:
+	case refused.StatusCode == http.StatusUnauthorized, refused.StatusCode == http.StatusForbidden:
 		host := reference.Context().RegistryStr()
 		return Unknown, "access denied: the repository does not exist or needs a login (docker login " + host + ")"
 	}

@@ -62,7 +62,13 @@ func (v view) on(path string) bool {
 // as "nfd". If all is true, disabled operands are included.
 func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
-	runs := w.runs(nodes)
+	// the operator's Deployment and a GPUCluster use these images
+	runs := map[string]bool{"operator": true, "draDriver": true}
+	for _, o := range t.Operands(v) {
+		for _, c := range o.Containers {
+			runs[c.Image] = runs[c.Image] || w.hold(o.When, o.Standard, nodes) && w.hold(c.When, false, nodes)
+		}
+	}
 	var out []Component
 	for _, name := range t.Images(v) {
 		image, version := w.text(name+".image"), w.text(name+".version")
@@ -87,60 +93,45 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 // v26.7.0, where the ClusterPolicy is not optional. Since then, the chart can leave out the ClusterPolicy and the
 // GPUCluster. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
 func (v view) deployed(part string) bool {
-	const policy = "clusterPolicy.deployCR"
-	if _, known := v.table.Default(v.version, policy); !known {
-		return true
-	}
+	_, optional := v.table.Default(v.version, "clusterPolicy.deployCR")
+	policy, cluster := v.on("clusterPolicy.deployCR"), v.on("gpuCluster.deployCR")
 	instances := v.on("driver.nvidiaDriverCRD.enabled")
+	instance := instances && v.on("driver.nvidiaDriverCRD.deployDefaultCR")
 	switch part {
 	case "operator", "validator", "driver.manager":
 		return true
 	case "draDriver":
-		return v.on("gpuCluster.deployCR")
+		policy = cluster
 	case "dcgm", "dcgmExporter":
-		return v.on(policy) || v.on("gpuCluster.deployCR")
+		policy = policy || cluster
 	case "driver":
-		return v.on(policy) && !instances || instances && v.on("driver.nvidiaDriverCRD.deployDefaultCR")
+		policy = policy && !instances || instance
 	case "gds", "gdrcopy":
-		return v.on(policy) || instances && v.on("driver.nvidiaDriverCRD.deployDefaultCR")
+		policy = policy || instance
 	}
-	return v.on(policy)
+	return policy || !optional
 }
 
-// runs returns the sections whose images the enabled operands use. Components omits those that the chart does not
-// deploy.
-func (v view) runs(nodes Nodes) map[string]bool {
-	all := func(list []chart.Condition, absent bool) bool {
-		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
-	}
-	// the operator's Deployment and a GPUCluster use these images
-	out := map[string]bool{"operator": true, "draDriver": true}
-	for _, o := range v.table.Operands(v.version) {
-		if !all(o.When, o.Standard) {
-			continue
-		}
-		for _, c := range o.Containers {
-			if all(c.When, false) {
-				out[c.Image] = true
-			}
-		}
-	}
-	return out
-}
-
-func (v view) holds(c chart.Condition, absent bool, nodes Nodes) bool {
-	system := func(names ...string) bool {
+// hold reports whether all conditions are true. absent is the result for a setting that must be true and is unset.
+func (v view) hold(list []chart.Condition, absent bool, nodes Nodes) bool {
+	runs := func(systems ...string) bool {
 		return len(nodes.Systems) == 0 || slices.ContainsFunc(nodes.Systems, func(s string) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(s, name) })
+			return slices.Contains(systems, strings.TrimRight(s, "0123456789."))
 		})
 	}
-	switch c {
-	case chart.Openshift:
-		return v.on("platform.openshift") || system("rhcos")
-	case chart.RedHat:
-		return system("rhel", "rhcos")
+	for _, c := range list {
+		holds := c.Holds(v.text(c.Key()), absent)
+		switch c {
+		case chart.Openshift:
+			holds = v.on("platform.openshift") || runs("rhcos")
+		case chart.RedHat:
+			holds = runs("rhel", "rhcos")
+		}
+		if !holds {
+			return false
+		}
 	}
-	return c.Holds(v.text(c.Key()), absent)
+	return true
 }
 
 // ByNVIDIADriver reports whether the driver is configured by NVIDIADriver resources instead of by the ClusterPolicy.
@@ -175,10 +166,9 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 			return nil, fmt.Errorf("%w: --kernel %q, expected a version such as 6.8.0-60-generic", ErrNodes, k)
 		}
 	}
-	w := view{t, v, settings}
 	var out []Image
 	for _, c := range Components(t, v, settings, nodes, all) {
-		for _, i := range w.images(c, nodes) {
+		for _, i := range (view{t, v, settings}).images(c, nodes) {
 			if !slices.ContainsFunc(out, func(o Image) bool { return o.Name == i.Name }) {
 				out = append(out, i)
 			}
@@ -191,21 +181,18 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 // system: <version>-<os>. A precompiled driver has an image for each kernel too: <branch>-<kernel>-<os>.
 func (v view) images(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
+	one := func(name, note string) []Image { return []Image{{c.Operand, name, note}} }
+	tagged := base + ":" + c.Version
 	switch {
 	case c.Version == "":
-		note := "neither the values nor the chart set a version: set " + chart.VersionKey(c.Operand)
-		return []Image{{c.Operand, base, note}}
+		return one(base, "neither the values nor the chart set a version: set "+chart.VersionKey(c.Operand))
 	case strings.HasPrefix(c.Version, "sha256:"):
-		return []Image{{c.Operand, base + "@" + c.Version, ""}}
-	}
-	base += ":" + c.Version
-	switch {
+		return one(base+"@"+c.Version, "")
 	case !slices.Contains(v.table.SystemImages(v.version), c.Operand):
-		return []Image{{c.Operand, base, ""}}
+		return one(tagged, "")
 	case len(nodes.Systems) == 0:
-		const note = "one image for each operating system: the tag ends in -<os>; " +
-			"specify the operating systems with --os"
-		return []Image{{c.Operand, base, note}}
+		return one(tagged, "one image for each operating system: the tag ends in -<os>; "+
+			"specify the operating systems with --os")
 	}
 	kernels, note := []string{""}, ""
 	if c.Operand == "driver" && v.on("driver.usePrecompiled") {
@@ -221,15 +208,13 @@ func (v view) images(c Component, nodes Nodes) []Image {
 	var out []Image
 	for _, system := range nodes.Systems {
 		parts := systemName.FindStringSubmatch(system)
+		tag, hint := "-"+v.version.SystemTag(parts[1], parts[2]), note
+		if strings.HasSuffix(tagged, tag) {
+			hint = "the tag has the operating system twice: remove it from " + c.Operand + ".version"
+		}
 		for _, kernel := range kernels {
-			if kernel != "" {
-				kernel = "-" + kernel
-			}
-			tag, hint := "-"+v.version.SystemTag(parts[1], parts[2]), note
-			if strings.HasSuffix(base, tag) {
-				hint = "the tag has the operating system twice: remove it from " + c.Operand + ".version"
-			}
-			out = append(out, Image{c.Operand, base + kernel + tag, hint})
+			name := strings.TrimSuffix(tagged+"-"+kernel, "-") + tag
+			out = append(out, Image{c.Operand, name, hint})
 		}
 	}
 	return out

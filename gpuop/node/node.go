@@ -15,6 +15,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
+// Checks for nodes.
+var (
+	NoResource = check.New("node-no-gpu-resource", check.Error,
+		"The node has GPU labels but no nvidia.com resource: the device plugin has not registered.",
+		"Read the device plugin's log.", "gpu-operator controllers/state_manager.go")
+	NoLabels = check.New("node-no-gpu-labels", check.Warning, "GPU Feature Discovery has not labeled the node.",
+		"Read its log.", "k8s-device-plugin internal/lm")
+	MIGState = check.New("node-mig-state", check.Error,
+		"A MIG change is in progress, has failed or is stuck, or the MIG strategy does not support the MIG devices.",
+		"Read the MIG manager's log.", "mig-parted pkg/mig/reconfigure/reconfigure.go")
+	OperandPaused = check.New("node-operand-paused", check.Error,
+		"An operand is paused for a MIG change or a driver upgrade, or was never resumed.",
+		"Find out what holds the GPUs.", "gpu-operator controllers/state_manager.go")
+	CapacityDiffers = check.New("node-capacity-differs", check.Warning, "Some GPUs are unhealthy and not allocatable.",
+		"Look for XIDs in the kernel log.", "Kubernetes device plugins, health")
+)
+
 // ErrNoGPUs is returned if the labels do not describe the node's GPUs.
 var ErrNoGPUs = errors.New("the labels do not show which GPUs the node has")
 
@@ -23,15 +40,11 @@ var ErrNoGPUs = errors.New("the labels do not show which GPUs the node has")
 // enough to predict labels and resources. Errors wrap ErrNoGPUs.
 func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
-	product := label("product")
+	product, suffix, _ := strings.Cut(strings.TrimSuffix(label("product"), "-SHARED"), "-MIG-")
 	count, err := strconv.Atoi(label("count"))
-	if product == "" || err != nil || count < 0 || count > 1024 {
+	if product == "" || suffix == "INVALID" || err != nil || count < 0 || count > 1024 {
 		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q",
-			ErrNoGPUs, product, label("count"))
-	}
-	product, suffix, _ := strings.Cut(strings.TrimSuffix(product, "-SHARED"), "-MIG-")
-	if suffix == "INVALID" {
-		return nil, fmt.Errorf("%w: nvidia.com/gpu.product ends in -MIG-INVALID", ErrNoGPUs)
+			ErrNoGPUs, label("product"), label("count"))
 	}
 	gpu := mig.GPU{Product: product, Family: label("family")}
 	if board, err := mig.FindBoard(product); err == nil {
@@ -50,24 +63,26 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	gpus := slices.Repeat([]mig.GPU{gpu}, count)
 	instances := mig.Request{}
 	for name, value := range n.Labels {
-		resource, ok := strings.CutSuffix(name, ".count")
-		profile, known := mig.CanonicalProfile(strings.TrimSuffix(resource, ".shared"))
-		if devices, err := strconv.Atoi(value); ok && known && err == nil &&
-			strings.HasPrefix(resource, "nvidia.com/mig-") && devices > 0 && devices < 1<<16 {
+		name, isMIG := strings.CutPrefix(name, "nvidia.com/mig-")
+		name, isCount := strings.CutSuffix(name, ".count")
+		profile, known := mig.CanonicalProfile(strings.TrimSuffix(name, ".shared"))
+		devices, err := strconv.Atoi(value)
+		if isMIG && isCount && known && err == nil && devices > 0 && devices < 1<<16 {
 			instances[profile] = devices
 		}
 	}
-	if len(instances) > 0 && count > 0 {
-		capacity := Resources(n.Status.Capacity)
-		whole := capacity[mig.WholeGPU]
-		if replicas, err := strconv.Atoi(label("replicas")); err == nil && replicas > 1 {
-			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
-		}
-		for i := range max(1, count-whole) {
-			gpus[i].Enabled, gpus[i].Instances = true, mig.Request{}
-		}
-		gpus[0].Instances = instances
+	if len(instances) == 0 || count == 0 {
+		return gpus, nil
 	}
+	capacity := Resources(n.Status.Capacity)
+	whole := capacity[mig.WholeGPU]
+	if replicas, err := strconv.Atoi(label("replicas")); err == nil && replicas > 1 {
+		whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
+	}
+	for i := range max(1, count-whole) {
+		gpus[i].Enabled, gpus[i].Instances = true, mig.Request{}
+	}
+	gpus[0].Instances = instances
 	return gpus, nil
 }
 
@@ -77,89 +92,75 @@ func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 
 // Check reports problems that a node's labels and resources show, such as paused operands, missing GPU resources or
 // labels, a MIG change that did not succeed, or unhealthy GPUs. Findings have no file.
-func Check(n *corev1.Node) []check.Finding {
-	var findings []check.Finding
+func Check(n *corev1.Node) (findings []check.Finding) {
 	capacity, allocatable := Resources(n.Status.Capacity), Resources(n.Status.Allocatable)
-	add := func(id *check.Check, s check.Severity, subject, reason, fix string) {
-		findings = append(findings, check.Finding{Check: id, Severity: s, Subject: subject, Reason: reason, Fix: fix})
+	add := func(id *check.Check, s check.Severity, subject, fix, format string, args ...any) {
+		f := check.Finding{Check: id, Subject: subject, Fix: fix}
+		f.Say(s, format, args...)
+		findings = append(findings, f)
 	}
-	var deploys []string
 	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
-		component, ok := strings.CutPrefix(name, "nvidia.com/gpu.deploy.")
-		if !ok {
-			continue
-		}
-		switch value := n.Labels[name]; {
-		case value == "true":
-			deploys = append(deploys, component)
-		case Paused(value):
-			add(OperandPaused, check.Warning, name, fmt.Sprintf("the operand is %s, so its pod does not run", value),
-				"wait for the change to finish; "+
-					"if it does not, see the log of the MIG manager or the driver upgrade state")
+		if value := n.Labels[name]; strings.HasPrefix(name, "nvidia.com/gpu.deploy.") && Paused(value) {
+			add(OperandPaused, check.Warning, name,
+				"wait for the change to finish; if it does not, see the MIG manager's log or the driver upgrade state",
+				"the operand is %s, so its pod does not run", value)
 		}
 	}
-	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
-		subject := "nvidia.com/gpu"
-		reason := "the node is labeled as a GPU node, but its capacity has no nvidia.com resource: " +
-			"the device plugin has not registered"
-		if len(deploys) > 0 {
-			reason = fmt.Sprintf("the operator deploys %s on the node, but its capacity has no nvidia.com resource: "+
-				"the device plugin has not registered", strings.Join(deploys, ", "))
-		}
-		add(NoResource, check.Error, subject, reason,
-			"check the node's pods in this order: driver, container-toolkit, operator-validator, device-plugin")
+	isPresent, product := n.Labels["nvidia.com/gpu.present"] == "true", n.Labels[mig.WholeGPU+".product"]
+	if isPresent && len(capacity) == 0 {
+		add(NoResource, check.Error, mig.WholeGPU,
+			"check the node's pods in this order: driver, container-toolkit, operator-validator, device-plugin",
+			"the node is labeled as a GPU node, but its capacity has no nvidia.com resource: "+
+				"the device plugin has not registered")
 	}
-	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
+	if isPresent && product == "" {
 		add(NoLabels, check.Warning, mig.WholeGPU+".product",
-			"GPU Feature Discovery has not labeled the node: its pod has not run or found no driver",
-			"check the gpu-feature-discovery pod, and NFD, which applies its labels")
+			"check the gpu-feature-discovery pod, and NFD, which applies its labels",
+			"GPU Feature Discovery has not labeled the node: its pod has not run or found no driver")
 	}
-	findings = append(findings, migStates(n)...)
-	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
-		if allocatable[resource] < capacity[resource] {
-			add(CapacityDiffers, check.Warning, resource,
-				fmt.Sprintf("%d of %d are allocatable: the others are unhealthy",
-					allocatable[resource], capacity[resource]),
-				"check the node for XID errors")
-		}
-	}
-	return findings
-}
-
-// migStates returns findings about the MIG labels of a node.
-func migStates(n *corev1.Node) []check.Finding {
-	var findings []check.Finding
-	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		findings = append(findings, check.Finding{
-			Check: MIGState, Severity: check.Error, Subject: mig.WholeGPU + ".product",
-			Reason: "the strategy single does not support the node's MIG devices, so no GPU is allocatable",
-			Fix:    "partition every GPU alike, or use mig.strategy=mixed",
-		})
+	if strings.HasSuffix(product, "-MIG-INVALID") {
+		add(MIGState, check.Error, mig.WholeGPU+".product", "partition every GPU alike, or use mig.strategy=mixed",
+			"the strategy single does not support the node's MIG devices, so no GPU is allocatable")
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
 		severity := check.Warning
 		if state == "failed" {
 			severity = check.Error
 		}
-		findings = append(findings, check.Finding{
-			Check: MIGState, Severity: severity, Subject: "nvidia.com/mig.config.state",
-			Reason: fmt.Sprintf("the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
-				state, n.Labels["nvidia.com/mig.config"]),
-			Fix: "kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager",
-		})
+		add(MIGState, severity, "nvidia.com/mig.config.state",
+			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager",
+			"the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
+			state, n.Labels["nvidia.com/mig.config"])
+	}
+	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
+		if allocatable[resource] < capacity[resource] {
+			add(CapacityDiffers, check.Warning, resource, "check the node for XID errors",
+				"%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource])
+		}
 	}
 	return findings
+}
+
+// Resources returns the nvidia.com resources in a list.
+func Resources(list corev1.ResourceList) map[string]int {
+	out := map[string]int{}
+	for name, q := range list {
+		if strings.HasPrefix(string(name), "nvidia.com/") {
+			out[string(name)] = int(q.Value())
+		}
+	}
+	return out
 }
 
 // OperandTolerations returns the operands' tolerations for the list in daemonsets.tolerations. If the list is empty,
 // the operands keep the tolerations of their manifests. Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in
 // controllers/object_controls.go, and assets/.
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
-	if len(list) == 0 {
-		return []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists,
-			Effect: corev1.TaintEffectNoSchedule}}
+	if len(list) > 0 {
+		return list
 	}
-	return list
+	return []corev1.Toleration{{Key: mig.WholeGPU, Operator: corev1.TolerationOpExists,
+		Effect: corev1.TaintEffectNoSchedule}}
 }
 
 // Covered reports whether pods with the tolerations can run in spite of a taint. PreferNoSchedule never keeps pods
@@ -168,8 +169,15 @@ func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectPreferNoSchedule ||
 		slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 			// the API server rejects an empty key without Exists, and a value with Exists
-			valid := t.Key != "" && t.Operator != corev1.TolerationOpExists ||
-				t.Operator == corev1.TolerationOpExists && t.Value == ""
+			isExists := t.Operator == corev1.TolerationOpExists
+			valid := isExists && t.Value == "" || !isExists && t.Key != ""
 			return valid && t.ToleratesTaint(klog.Background(), &taint, false)
 		})
+}
+
+// Stays reports whether a taint is permanent. Kubernetes sets and removes the taints below node.kubernetes.io/ and
+// node.cloudprovider.kubernetes.io/ as the node's condition changes.
+func Stays(t corev1.Taint) bool {
+	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
+		!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 }

@@ -14,16 +14,6 @@ import (
 // ErrNode is returned if the input is not exactly one Node.
 var ErrNode = errors.New("not a Node")
 
-var taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:` +
-	`(NoSchedule|PreferNoSchedule|NoExecute)$`)
-
-// Stays reports whether a taint is permanent. Kubernetes sets and removes the taints below node.kubernetes.io/ and
-// node.cloudprovider.kubernetes.io/ as the node's condition changes.
-func Stays(t corev1.Taint) bool {
-	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
-		!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
-}
-
 // Parse parses a Node from JSON, YAML or the text of kubectl describe. Errors wrap ErrNode.
 func Parse(data []byte) (*corev1.Node, error) {
 	var object struct {
@@ -32,35 +22,32 @@ func Parse(data []byte) (*corev1.Node, error) {
 	}
 	err := yaml.Unmarshal(data, &object)
 	n := &object.Node
-	if err == nil && strings.HasSuffix(n.Kind, "List") {
-		if len(object.Items) != 1 {
-			return nil, fmt.Errorf("%w: found a list of %d nodes, expected one (kubectl get node NAME -o json)",
-				ErrNode, len(object.Items))
-		}
+	if strings.HasSuffix(n.Kind, "List") && len(object.Items) == 1 {
 		n = &object.Items[0]
 	}
-	switch {
+	switch described, ok := Described(data); {
 	case err == nil && (n.Kind == "Node" || n.Kind == "" && n.Labels != nil):
 		return n, nil
-	case err == nil && n.Kind != "":
-		return nil, fmt.Errorf("%w: found a %s", ErrNode, n.Kind)
-	}
-	if n, ok := Described(data); ok && len(n.Labels) > 0 {
-		return n, nil
+	case ok && len(described.Labels) > 0:
+		return described, nil
 	}
 	return nil, fmt.Errorf("%w: expected the output of kubectl get node NAME -o json (or yaml), "+
 		"or of kubectl describe node NAME", ErrNode)
 }
 
-// section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate
-// sections.
-var section = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
+var (
+	// section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate
+	// sections.
+	section   = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
+	taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:` +
+		`(NoSchedule|PreferNoSchedule|NoExecute)$`)
+)
 
 // Described parses the text of kubectl describe node. It returns false if the text has no name, Labels or Capacity.
 func Described(data []byte) (*corev1.Node, bool) {
 	n := &corev1.Node{}
-	n.Labels, n.Status.Capacity, n.Status.Allocatable = map[string]string{}, corev1.ResourceList{},
-		corev1.ResourceList{}
+	n.Labels = map[string]string{}
+	n.Status.Capacity, n.Status.Allocatable = corev1.ResourceList{}, corev1.ResourceList{}
 	info := &n.Status.NodeInfo
 	once := map[string]*string{
 		"Name":                      &n.Name,
@@ -80,7 +67,7 @@ func Described(data []byte) (*corev1.Node, bool) {
 			in, rest = m[1], strings.TrimSpace(m[2])
 			seen[in] = true
 		} else if in == "" && rest != "" {
-			return nil, false // not the output of kubectl describe
+			break // not the output of kubectl describe
 		}
 		switch {
 		case once[in] != nil && *once[in] == "":
@@ -90,10 +77,9 @@ func Described(data []byte) (*corev1.Node, bool) {
 				n.Labels[key] = value
 			}
 		case lists[in] != nil:
-			if i := strings.LastIndex(rest, ":"); i >= 0 {
-				if q, err := resource.ParseQuantity(strings.TrimSpace(rest[i+1:])); err == nil {
-					lists[in][corev1.ResourceName(strings.TrimSpace(rest[:i]))] = q
-				}
+			name, amount, _ := strings.Cut(rest, ":")
+			if q, err := resource.ParseQuantity(strings.TrimSpace(amount)); err == nil {
+				lists[in][corev1.ResourceName(name)] = q
 			}
 		case in == "Taints":
 			if m := taintText.FindStringSubmatch(rest); m != nil {
@@ -103,15 +89,4 @@ func Described(data []byte) (*corev1.Node, bool) {
 		}
 	}
 	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
-}
-
-// Resources returns the nvidia.com resources in a list.
-func Resources(list corev1.ResourceList) map[string]int {
-	out := map[string]int{}
-	for name, q := range list {
-		if strings.HasPrefix(string(name), "nvidia.com/") {
-			out[string(name)] = int(q.Value())
-		}
-	}
-	return out
 }

@@ -1,6 +1,7 @@
 package values
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -61,42 +64,6 @@ const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)` +
 	`(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
-// Platforms returns the name and description of each platform.
-func Platforms() [][2]string { return listed(choices().Platforms) }
-
-// Features returns the name and description of each feature. The name of a feature with an argument is name=argument,
-// or name[=argument] if the argument is optional.
-func Features() [][2]string { return listed(choices().Features) }
-
-func listed(list []choice) (out [][2]string) {
-	for _, c := range list {
-		name := c.Name
-		switch {
-		case c.Needed:
-			name += "=" + c.Argument
-		case c.Argument != "":
-			name += "[=" + c.Argument + "]"
-		}
-		out = append(out, [2]string{name, c.About})
-	}
-	return out
-}
-
-// choose finds a platform or feature by name.
-func choose(what, name string, list []choice) (choice, error) {
-	var names []string
-	for _, c := range list {
-		if c.Name == name {
-			return c, nil
-		}
-		names = append(names, c.Name)
-	}
-	if near := check.Nearest(name, names); near != "" {
-		return choice{}, fmt.Errorf("%w %s %q: did you mean %s?", ErrUnknown, what, name, near)
-	}
-	return choice{}, fmt.Errorf("%w %s %q: expected one of %s", ErrUnknown, what, name, strings.Join(names, ", "))
-}
-
 // generator builds a plan.
 type generator struct {
 	Request
@@ -115,8 +82,8 @@ func Generate(r Request) (*Plan, error) {
 	}
 	r.Table, r.Registry = cmp.Or(r.Table, chart.Load()), strings.TrimSuffix(r.Registry, "/")
 	r.Features = slices.Concat(p.Features, r.Features)
-	plan := &Plan{Platform: r.Platform, Version: r.Version, Source: p.Source, about: p.About}
-	plan.Namespace = cmp.Or(p.Namespace, "gpu-operator")
+	plan := &Plan{Platform: r.Platform, Version: r.Version, Source: p.Source, about: p.About,
+		Namespace: cmp.Or(p.Namespace, "gpu-operator")}
 	words := []string{"{namespace}", plan.Namespace, "{version}", r.Version.String(), "{registry}", r.Registry}
 	g := &generator{r, plan, words}
 	if m := reference.FindStringSubmatch(r.Exporter); m != nil {
@@ -129,8 +96,14 @@ func Generate(r Request) (*Plan, error) {
 			return nil, err
 		}
 	}
-	g.words = append(g.words, "{switches}", g.switches())
-	if err := g.add(p, p.addition); err != nil {
+	switches := "" // options for gpuop images
+	for _, s := range plan.Values {
+		if on, isBool := s.Value.(bool); isBool && s.Path[len(s.Path)-1] == "enabled" {
+			switches += fmt.Sprintf(" --set %s=%t", s.Path, on)
+		}
+	}
+	g.words = append(g.words, "{switches}", switches)
+	if err := g.add(p, p.addition, ""); err != nil {
 		return nil, err
 	}
 	if r.wants("vgpu") {
@@ -140,10 +113,10 @@ func Generate(r Request) (*Plan, error) {
 	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") {
 		g.mirror()
 	}
-	for _, v := range plan.Values {
-		if k, known := r.Table.Key(v.Path); known && !k.In(r.Version) {
+	for _, s := range plan.Values {
+		if k, known := r.Table.Key(s.Path); known && !k.In(r.Version) {
 			const format = "%w: %s was added in %s; %s does not have it"
-			return nil, fmt.Errorf(format, ErrVersion, v.Path, k.Since(), r.Version)
+			return nil, fmt.Errorf(format, ErrVersion, s.Path, k.Since(), r.Version)
 		}
 	}
 	return plan, nil
@@ -175,32 +148,33 @@ func (g *generator) feature(word string) error {
 	argument = cmp.Or(argument, f.Default)
 	with, known := f.With[argument]
 	n, err := strconv.Atoi(argument)
+	want := ""
 	switch {
-	case hasArgument && f.Argument == "":
-		return fmt.Errorf("%w value %q: %s takes no value", ErrInvalid, argument, name)
 	case f.Needed && argument == "":
 		return fmt.Errorf("%w argument: write %s=%s", ErrMissing, name, f.Argument)
+	case hasArgument && f.Argument == "":
+		want = name + " without a value"
 	case f.With != nil && !known:
-		want := name + " or " + name + "=" + f.Argument
-		return fmt.Errorf("%w value: found %s=%s, expected %s", ErrInvalid, name, argument, want)
+		want = name + " or " + name + "=" + f.Argument
 	case f.Argument == "replicas" && (err != nil || n < 2 || f.Most > 0 && n > f.Most):
-		want := "at least 2"
+		want = "2 or more replicas"
 		if f.Most > 0 {
-			want = fmt.Sprintf("2 to %d", f.Most)
+			want = fmt.Sprintf("2 to %d replicas", f.Most)
 		}
-		return fmt.Errorf("%w number of replicas: %s=%s, expected %s", ErrInvalid, name, argument, want)
 	}
-	g.words = append([]string{"{argument}", argument}, g.words...)
-	return cmp.Or(g.add(f, f.addition), g.add(f, with))
+	if want != "" {
+		return fmt.Errorf("%w value: found %s=%s, expected %s", ErrInvalid, name, argument, want)
+	}
+	return cmp.Or(g.add(f, f.addition, argument), g.add(f, with, argument))
 }
 
 // add adds the values and steps of an addition to the plan, if their conditions hold. It fails if the choice needs a
 // registry and the request has none.
-func (g *generator) add(c choice, a addition) error {
+func (g *generator) add(c choice, a addition, argument string) error {
 	if c.Registry != "" && g.Registry == "" {
 		return fmt.Errorf("%w: %s needs --registry: %s", ErrMissing, c.Name, c.Registry)
 	}
-	fill := strings.NewReplacer(g.words...).Replace
+	fill := strings.NewReplacer(append(g.words, "{argument}", argument)...).Replace
 	holds := func(c condition) bool {
 		return (c.Has == "" || g.has(c.Has)) && !g.has(c.Lacks) && !g.wants(c.Without)
 	}
@@ -231,17 +205,6 @@ func (g *generator) set(path string, value any, why string) {
 	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, isEarlier), chart.Set(path, value, why))
 }
 
-// switches formats the plan's "enabled" values as options for gpuop images.
-func (g *generator) switches() string {
-	var sets strings.Builder
-	for _, v := range g.plan.Values {
-		if on, isBool := v.Value.(bool); isBool && v.Path[len(v.Path)-1] == "enabled" {
-			fmt.Fprintf(&sets, " --set %s=%t", v.Path, on)
-		}
-	}
-	return sets.String()
-}
-
 // mirror points the images of the plan to the private registry and keeps the path after the registry. Images whose
 // repository the plan already sets are skipped.
 func (g *generator) mirror() {
@@ -267,32 +230,62 @@ func (g *generator) pullSecret(path string, secret any) {
 	}
 }
 
-// YAML renders the plan as a values file, with the command and the steps in comments at the top.
+// YAML renders the plan as a values file, with the command and the steps in comments at the top, and the reason of each
+// value above it.
 func (p *Plan) YAML(file string) ([]byte, error) {
-	var head strings.Builder
-	fmt.Fprintf(&head, "Values for the gpu-operator chart %s on %s: %s.\n", p.Version, p.Platform, p.about)
-	fmt.Fprintf(&head, "Source: %s\n", p.Source)
-	step := func(title, why, command string) {
-		fmt.Fprintf(&head, "\n%s:%s\n  %s\n", title, why, strings.ReplaceAll(command, "\n", "\n  "))
+	head := fmt.Sprintf("Values for the gpu-operator chart %s on %s: %s.\nSource: %s\n",
+		p.Version, p.Platform, p.about, p.Source)
+	step := func(title, command string) {
+		head += fmt.Sprintf("\n%s\n  %s\n", title, strings.ReplaceAll(command, "\n", "\n  "))
 	}
 	for _, s := range p.Before {
-		step("Before", " "+s.Why, s.Command)
+		step("Before: "+s.Why, s.Command)
 	}
-	step("Install", "", p.Command(file))
+	step("Install:", p.Command(file))
 	for _, s := range p.After {
-		step("After", " "+s.Why, s.Command)
+		step("After: "+s.Why, s.Command)
 	}
-	return write(head.String(), p.Values)
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range p.Values {
+		if err := put(root, s.Path, s); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Path, err)
+		}
+	}
+	var out bytes.Buffer
+	for line := range strings.SplitSeq(strings.TrimSpace(head), "\n") {
+		out.WriteString(strings.TrimRight("# "+line, " ") + "\n")
+	}
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	err := cmp.Or(enc.Encode(root), enc.Close())
+	return out.Bytes(), err
+}
+
+// put sets a value at a path of a mapping, with its reason as the comment above the key. It creates missing groups.
+func put(n *yaml.Node, path chart.Path, s chart.Setting) error {
+	at := 0
+	for at < len(n.Content) && n.Content[at].Value != path[0] {
+		at += 2
+	}
+	if at == len(n.Content) {
+		n.Content = append(n.Content,
+			&yaml.Node{Kind: yaml.ScalarNode, Value: path[0]}, &yaml.Node{Kind: yaml.MappingNode})
+	}
+	if len(path) > 1 {
+		return put(n.Content[at+1], path[1:], s)
+	}
+	n.Content[at].HeadComment = strings.Join(check.Fold(s.Origin, 96), "\n")
+	return n.Content[at+1].Encode(s.Value)
 }
 
 // Command returns the helm command that installs the plan from the values file.
 func (p *Plan) Command(file string) string {
-	prepare := "helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n"
-	from := "nvidia/gpu-operator"
+	const add = "helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n"
+	prepare, from := add, "nvidia/gpu-operator"
 	if p.Platform == "air-gapped" {
 		prepare, from = "", "./gpu-operator-"+p.Version.String()+".tgz"
 	}
-	return prepare + "helm upgrade --install gpu-operator " + from + " \\\n" +
-		"  --namespace " + p.Namespace + " --create-namespace --version " + p.Version.String() + " --wait \\\n" +
-		"  --values " + file
+	return fmt.Sprintf("%shelm upgrade --install gpu-operator %s \\\n"+
+		"  --namespace %s --create-namespace --version %s --wait \\\n  --values %s",
+		prepare, from, p.Namespace, p.Version, file)
 }

@@ -71,7 +71,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 	for _, s := range settings {
 		before, now := table.Lookup(from, s.Path).Status, table.Lookup(to, s.Path).Status
 		if now == chart.Known && (before == chart.NotYet || before == chart.Gone) {
-			m.change("begins", s.Path, fmt.Sprintf("ignored by %s, but used by %s: %v", from, to, s.Value))
+			m.change("begins", s.Path, "ignored by %s, but used by %s: %v", from, to, s.Value)
 		}
 	}
 	// an edit may reveal other problems, so check again
@@ -98,22 +98,21 @@ func (m *Migration) ChangesEffect() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" || c.Kind == "begins" })
 }
 
-func (m *Migration) change(kind string, path chart.Path, text string) {
-	m.Changes = append(m.Changes, Change{kind, path.String(), text})
+func (m *Migration) change(kind string, path chart.Path, format string, args ...any) {
+	m.Changes = append(m.Changes, Change{kind, path.String(), fmt.Sprintf(format, args...)})
 }
 
 // edited adds an edit to the list of changes. worked means that the old release reads the setting at its old path.
 func (m *Migration) edited(e lint.Edit, worked bool) {
-	reason := e.Finding.Reason
 	switch {
 	case e.Rename != nil && !worked:
-		m.change("begins", e.Path, fmt.Sprintf("ignored by %s; now named %s, and used by %s", m.From, e.Rename, m.To))
+		m.change("begins", e.Path, "ignored by %s; now named %s, and used by %s", m.From, e.Rename, m.To)
 	case e.Drop:
-		m.change("dropped", e.Path, reason)
+		m.change("dropped", e.Path, "%s", e.Finding.Reason)
 	case e.Rename != nil:
-		m.change("renamed", e.Path, "renamed to "+e.Rename.String())
+		m.change("renamed", e.Path, "renamed to %s", e.Rename)
 	case e.Value != nil:
-		m.change("set", e.Path, fmt.Sprintf("%s; now %s", reason, *e.Value))
+		m.change("set", e.Path, "%s; now %s", e.Finding.Reason, *e.Value)
 	}
 }
 
@@ -128,11 +127,10 @@ func (m *Migration) defaults(table *chart.Table, settings []chart.Setting) {
 		}
 		was, _ := json.Marshal(before) // defaults always marshal
 		is, _ := json.Marshal(now)
-		text := fmt.Sprintf("was %s, is %s", was, is)
-		major, _, _ := strings.Cut(fmt.Sprint(before), ".")
-		if k.Path.String() == "driver.version" && !strings.HasPrefix(fmt.Sprint(now), major+".") {
-			text += ": the driver's major version changes; set the old version to keep it"
+		hint, major := "", strings.SplitAfter(fmt.Sprint(before), ".")[0]
+		if k.Path.String() == "driver.version" && !strings.HasPrefix(fmt.Sprint(now), major) {
+			hint = ": the driver's major version changes; set the old version to keep it"
 		}
-		m.change("default", k.Path, text)
+		m.change("default", k.Path, "was %s, is %s%s", was, is, hint)
 	}
 }
