@@ -48,36 +48,37 @@ func Compare(s *cluster.State, o Options) []check.Finding {
 		}
 	}
 	releases, broken := histories(s.Secrets)
-	c.learn(releases)
+	// mask the secrets in the compared values
+	o.Hidden.LearnTree(o.Intended)
+	for _, h := range releases {
+		o.Hidden.LearnTree(h.base.Config)
+		o.Hidden.LearnTree(h.base.Chart.Values)
+		for _, p := range h.base.policies {
+			o.Hidden.LearnTree(p.Object)
+		}
+	}
+	for _, p := range s.ClusterPolicies {
+		o.Hidden.LearnTree(p.Object)
+	}
 	for _, err := range broken {
 		c.add(check.Seen("answer", "Secret", "%v", err), check.Unknown, unreadableRelease, "Secret", err.Error(), "")
 	}
-	if c.controller.name != "" {
-		c.findings = append(c.findings, c.controller.finding())
+	if kind, name := c.controller.kind, c.controller.name; name != "" {
+		c.add(check.Seen("metadata", "ClusterPolicy", "names %s %s", kind, name), check.Note, otherOwner,
+			kind+"/"+name, "it manages the installation and may undo changes made with helm or kubectl",
+			c.controller.change())
 	}
 	if len(releases) == 0 && !c.unread(cluster.Secrets) {
 		c.withoutRelease()
 	}
 	for _, h := range releases {
-		c.release(h)
+		c.status(h)
+		if c.Intended != nil {
+			c.values(h.base)
+		}
+		c.policy(h.base)
 	}
 	return c.findings
-}
-
-// learn adds the secrets in the compared values to Hidden, so that they are masked in findings.
-func (c *comparison) learn(releases []history) {
-	c.Hidden.LearnTree(c.Intended)
-	for _, h := range releases {
-		r := h.base()
-		c.Hidden.LearnTree(r.Config)
-		c.Hidden.LearnTree(r.Chart.Values)
-		for _, p := range r.policies {
-			c.Hidden.LearnTree(p.Object)
-		}
-	}
-	for _, p := range c.ClusterPolicies {
-		c.Hidden.LearnTree(p.Object)
-	}
 }
 
 // add adds a finding with its evidence. Since is the time of the evidence. It is unset for OK findings and for evidence

@@ -3,7 +3,6 @@ package drift
 import (
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -11,49 +10,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 )
 
-// Owner is the last writer of a field according to managedFields. The zero value means unknown.
-type Owner struct {
-	// Manager is the name of the field manager, such as helm, gpu-operator or kubectl-edit.
-	Manager string
-	// Operation is Update or Apply.
-	Operation string
-	// Time is when the manager last wrote to the object; zero if unknown.
-	Time time.Time
-}
-
-// String describes the owner for a message.
-func (o Owner) String() string {
-	if o.Manager == "" {
+// written describes the owner of a field, and when it last wrote to the object, for a message.
+func written(e metav1.ManagedFieldsEntry) string {
+	if e.Manager == "" {
 		return "unknown"
 	}
-	s := check.OneLine(o.Manager) + " (" + o.Operation + ")"
-	if !o.Time.IsZero() {
-		s += " on " + o.Time.UTC().Format("2006-01-02 15:04:05") + " UTC"
+	s := check.OneLine(e.Manager) + " (" + string(e.Operation) + ")"
+	if !e.Time.IsZero() {
+		s += " on " + e.Time.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	}
 	return s
 }
 
-// ownerIn returns the owner that an entry describes.
-func ownerIn(e metav1.ManagedFieldsEntry) Owner {
-	o := Owner{Manager: e.Manager, Operation: string(e.Operation)}
-	if e.Time != nil {
-		o.Time = e.Time.Time
-	}
-	return o
-}
-
-// OwnerOf returns the last writer of the field at a path. The manager that owns the deepest part of the path wins. If
-// several own it equally deep, the latest wins.
-func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
-	var best Owner
+// OwnerOf returns the entry of the last writer of the field at a path, or an empty entry if the owner is unknown. The
+// manager that owns the deepest part of the path wins. If several own it equally deep, the latest wins.
+func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) (owner metav1.ManagedFieldsEntry) {
 	deepest := 0
 	for _, e := range entries {
-		d, o := cluster.Owns(e, path...), ownerIn(e)
-		if d > deepest || d > 0 && d == deepest && o.Time.After(best.Time) {
-			best, deepest = o, d
+		if d := cluster.Owns(e, path...); d > deepest || d > 0 && d == deepest && owner.Time.Before(e.Time) {
+			owner, deepest = e, d
 		}
 	}
-	return best
+	return owner
 }
 
 // deployers lists the field managers of tools that install charts; Argo CD has two. kubectl is not listed, because
@@ -61,8 +39,6 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) Owner {
 var deployers = []string{
 	"helm", "helm-controller", "argocd-controller", "argocd-application-controller", "kustomize-controller",
 }
-
-func deploys(manager string) bool { return slices.Contains(deployers, strings.ToLower(manager)) }
 
 // controller is an object that continuously reconciles the installation: a Flux HelmRelease or an Argo CD Application.
 type controller struct{ kind, name string }
@@ -87,15 +63,6 @@ func controllerOf(s *cluster.State) controller {
 		}
 	}
 	return controller{}
-}
-
-func (c controller) finding() check.Finding {
-	return check.Finding{
-		Check: otherOwner, Severity: check.Note, Subject: c.kind + "/" + c.name,
-		Evidence: check.Seen("metadata", "ClusterPolicy", "names %s %s", c.kind, c.name),
-		Reason:   "the " + c.kind + " manages the installation and may undo changes made with helm or kubectl",
-		Fix:      c.change(),
-	}
 }
 
 // change returns the fix for a value that the controller sets.

@@ -12,16 +12,22 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// leaves calls visit for each value that is not a map, in the order of names. Lists are leaves, and empty maps are
-// skipped.
-func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
-	for _, name := range slices.Sorted(maps.Keys(tree)) {
+// walk calls visit for each value of two trees that is not a map in both or in the only tree that has it. Empty maps
+// are skipped. wanted means that the first tree has the value.
+func walk(path chart.Path, want, have map[string]any, visit func(path chart.Path, w, h any, wanted bool)) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(have))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		at := append(path[:len(path):len(path)], name)
-		if inner, isMap := tree[name].(map[string]any); isMap {
-			leaves(inner, at, visit)
-			continue
+		w, wanted := want[name]
+		h, is := have[name]
+		wm, wIsMap := w.(map[string]any)
+		hm, hIsMap := h.(map[string]any)
+		if wIsMap && hIsMap || wIsMap && !is || hIsMap && !wanted {
+			walk(at, wm, hm, visit)
+		} else {
+			visit(at, w, h, wanted)
 		}
-		visit(at, tree[name])
 	}
 }
 
@@ -29,19 +35,15 @@ func leaves(tree map[string]any, path chart.Path, visit func(chart.Path, any)) {
 // left.
 func pruned(value any) any {
 	switch v := value.(type) {
-	case string:
-		if v == "" {
-			return nil
-		}
 	case []any:
-		if len(v) == 0 {
-			return nil
-		}
 		out := make([]any, len(v))
 		for i, inner := range v {
 			out[i] = pruned(inner)
 		}
-		return out
+		if len(out) > 0 {
+			return out
+		}
+		return nil
 	case map[string]any:
 		out := map[string]any{}
 		for name, inner := range v {
@@ -49,10 +51,13 @@ func pruned(value any) any {
 				out[name] = kept
 			}
 		}
-		if len(out) == 0 {
-			return nil
+		if len(out) > 0 {
+			return out
 		}
-		return out
+		return nil
+	}
+	if value == "" {
+		return nil
 	}
 	return value
 }
