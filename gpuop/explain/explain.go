@@ -1,3 +1,8 @@
+// Package explain explains words that users meet while they install the GPU Operator: labels, states, keys, resources,
+// events and components. For unknown words it suggests similar ones.
+//
+// The glossary is words.txt. Entries about GPU models, keys of the chart and gpuop's findings come from the packages
+// that define them.
 package explain
 
 import (
@@ -9,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -49,9 +53,8 @@ var ErrUnknown = errors.New("unknown word")
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := find(word)
 	if c := check.Find(word); c != nil {
-		meaning := c.Title + " " + c.Help
-		entries = append(entries,
-			Entry{Kind: "check of gpuop", Words: []string{word}, Meaning: meaning, Source: c.Source})
+		entries = append(entries, Entry{Kind: "check of gpuop", Words: []string{word},
+			Meaning: c.Title + " " + c.Help, Source: c.Source})
 	}
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values"), "."))
 	if below := keys(table, path); len(entries) == 0 || len(below) == 1 {
@@ -79,8 +82,7 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 		}
 		about, _ := table.About(k.Path)
 		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text,
-			Reader: about.Reader,
-			Since:  k.Since().String(), Instead: chart.Advice(k.Path)}
+			Reader: about.Reader, Since: k.Since().String(), Instead: chart.Advice(k.Path)}
 		if k.Until() != (chart.Version{}) {
 			e.Since += ", last in " + k.Until().String()
 		}
@@ -94,8 +96,7 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 }
 
 // glossary returns the entries of words.txt.
-var glossary = sync.OnceValue(func() []Entry {
-	var entries []Entry
+func glossary() (entries []Entry) {
 	for line := range strings.Lines(words) {
 		c := strings.Split(strings.TrimSpace(line), " | ")
 		if len(c) != 6 { // a comment or a blank line; a test checks the format of all other lines
@@ -106,17 +107,17 @@ var glossary = sync.OnceValue(func() []Entry {
 				c[i] = ""
 			}
 		}
-		words := strings.Split(c[1], ", ")
-		entries = append(entries,
-			Entry{Kind: c[0], Words: words, Meaning: c[2], Writer: c[3], Reader: c[4], Source: c[5]})
+		entries = append(entries, Entry{Kind: c[0], Words: strings.Split(c[1], ", "), Meaning: c[2], Writer: c[3],
+			Reader: c[4], Source: c[5]})
 	}
 	return entries
-})
+}
+
+var separators = regexp.MustCompile(`[ _-]+`)
 
 // fold normalizes case, spaces, hyphens and underscores for comparison.
 func fold(s string) string {
-	isSeparator := func(r rune) bool { return strings.ContainsRune(" _-", r) }
-	return strings.Join(strings.FieldsFunc(strings.ToLower(s), isSeparator), "-")
+	return strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "-"), "-")
 }
 
 // lookup finds a word of the glossary in any spelling, and lists that spelling first. The prefix nvidia.com/ is
@@ -133,42 +134,35 @@ func lookup(word string) (entries []Entry) {
 	return entries
 }
 
-var (
-	profileIn = regexp.MustCompile(`[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`)
-	computeIn = regexp.MustCompile(`^[0-9]+c\.[0-9]+g\.[0-9]+gb`)
-	xidIn     = regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`)
-	waitingIn = regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`)
-)
+// patterns maps words with a number or a MIG profile, such as xid=79, Init:1/3, 1c.3g.20gb and all-1g.5gb+me, to the
+// words of the glossary.
+var patterns = []struct {
+	word  *regexp.Regexp
+	entry string
+}{
+	{regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`), "XID $1"},
+	{regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`), "Init:0/1"},
+	{regexp.MustCompile(`(?i)^[0-9]+c\.[0-9]+g\.[0-9]+gb.*`), "1c.<profile>"},
+	{regexp.MustCompile(`(?i)[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`), "<profile>"},
+}
 
 // find returns the entries for a word, most specific first. It understands labels with a value
-// (nvidia.com/gpu.deploy.driver=true), names that contain a MIG profile (nvidia.com/mig-3g.20gb.count, all-1g.10gb,
-// 1g.5gb+me), and GPU models.
+// (nvidia.com/gpu.deploy.driver=true), the patterns above, and GPU models.
 func find(word string) []Entry {
 	if entries := lookup(word); len(entries) > 0 {
 		return entries
 	}
-	if m := xidIn.FindStringSubmatch(word); m != nil && word != "XID "+m[1] {
-		return lookup("XID " + m[1])
-	}
-	if waitingIn.MatchString(word) {
-		return lookup("Init:0/1")
-	}
-	if key, value, labeled := strings.Cut(word, "="); labeled {
-		entries := find(key)
-		if len(entries) > 0 {
-			entries = append(entries, find(value)...)
-		}
-		return entries
-	}
-	lower := strings.ToLower(word)
-	if computeIn.MatchString(lower) {
-		return lookup("1c.<profile>")
-	}
-	if at := profileIn.FindStringIndex(lower); at != nil {
-		if entries := lookup(lower[:at[0]] + "<profile>" + lower[at[1]:]); len(entries) > 0 {
+	for _, p := range patterns {
+		if entries := lookup(p.word.ReplaceAllString(word, p.entry)); len(entries) > 0 {
 			entries[0].Words = []string{word}
 			return entries
 		}
+	}
+	if key, value, labeled := strings.Cut(word, "="); labeled {
+		if entries := find(key); len(entries) > 0 {
+			return append(entries, find(value)...)
+		}
+		return nil
 	}
 	return model(word)
 }
@@ -179,15 +173,14 @@ func model(word string) []Entry {
 	if err != nil {
 		return nil
 	}
-	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product"}
-	e.Source = "nvidia-smi output of this board; NVIDIA's CUDA GPUs page"
-	e.Meaning = fmt.Sprintf("A GPU without MIG support: "+
-		"%d MiB of memory on a typical board, family %s, compute capability %s.",
-		g.MemoryMiB, g.Family, g.ComputeCapability)
+	e := Entry{Kind: "board", Words: []string{word, g.Product}, Writer: "GFD, as nvidia.com/gpu.product",
+		Source: "nvidia-smi output of this board; NVIDIA's CUDA GPUs page"}
+	const without = "A GPU without MIG support: %d MiB of memory on a typical board, family %s, compute capability %s."
+	e.Meaning = fmt.Sprintf(without, g.MemoryMiB, g.Family, g.ComputeCapability)
 	if b := g.Board; b != nil {
+		const with = "A GPU with %d compute and %d memory slices for MIG; gpuop mig profiles %s lists its profiles."
 		e.Words[1], e.Source = b.Name, b.Source
-		e.Meaning = fmt.Sprintf("A GPU with MIG support: %d compute slices, %d memory slices; "+
-			"gpuop mig profiles %s lists its profiles.", b.ComputeSlices, b.MemorySlices, b.Typical)
+		e.Meaning = fmt.Sprintf(with, b.ComputeSlices, b.MemorySlices, b.Typical)
 	}
 	entries := []Entry{e}
 	for _, ending := range []string{"-SHARED", "-MIG-INVALID"} {

@@ -31,9 +31,7 @@ type Edit struct {
 }
 
 // Changes reports whether the edit changes anything.
-func (e *Edit) Changes() bool {
-	return e.Drop || e.Rename != nil || e.Value != nil
-}
+func (e *Edit) Changes() bool { return e.Drop || e.Rename != nil || e.Value != nil }
 
 // Apply applies edits to a document and returns the new text. The paths of the edits are relative to the group at path
 // base; a nil base is the document root. Edits of missing settings are skipped. Errors wrap ErrEdit.
@@ -53,20 +51,24 @@ func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 			d.remove(chain)
 		case e.Value != nil:
 			d.replace(chain, word(*e.Value))
-			if e.Rename != nil {
-				d.data, err = Apply(d.data, base, []Edit{{Path: e.Path, Rename: e.Rename}})
-			}
 		case e.Rename == nil:
-		case to == len(e.Path)-1 && slices.Equal(e.Path[:to], e.Rename[:to]) && index(last.parent, e.Rename[to]) < 0:
-			d.rename(chain, e.Rename[to])
-		default:
+		case to != len(e.Path)-1 || !slices.Equal(e.Path[:to], e.Rename[:to]) || index(last.parent, e.Rename[to]) >= 0:
 			d.remove(chain)
 			err = d.set(slices.Concat(base, e.Rename), last.key, last.value)
+		case last.inBrackets():
+			last.key.Value = e.Rename[to]
+			d.rewrite(chain)
+		default:
+			line := &d.lines[last.key.Line-1]
+			*line = strings.Replace(*line, last.key.Value, e.Rename[to], 1)
+		}
+		data = []byte(strings.Join(d.lines, ""))
+		if e.Value != nil && e.Rename != nil && !e.Drop {
+			data, err = Apply(data, base, []Edit{{Path: e.Path, Rename: e.Rename}})
 		}
 		if err != nil {
 			return nil, err
 		}
-		data = d.data
 	}
 	_, err := read(data)
 	return data, err
@@ -74,9 +76,8 @@ func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 
 // document is a text with its parsed tree. The tree is outdated once the text changes.
 type document struct {
-	data  []byte
 	root  *yaml.Node
-	lines []int // offsets of the line starts and of the end
+	lines []string // with their line breaks
 }
 
 // otherBreaks matches line breaks that only YAML recognizes.
@@ -84,29 +85,19 @@ var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
 
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		const reason = "it is not valid YAML, or an alias refers to an anchor that the edit removes; " +
+	reason := ""
+	switch err := yaml.Unmarshal(data, &doc); {
+	case err != nil:
+		reason = "it is not valid YAML, or an alias refers to an anchor that the edit removes; " +
 			"replace such aliases with values"
-		return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
+	case len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode:
+		reason = "it has no keys"
+	case otherBreaks.Match(data):
+		reason = "it has line breaks that only YAML recognizes; replace them with line feeds"
+	default:
+		return &document{doc.Content[0], strings.SplitAfter(string(data), "\n")}, nil
 	}
-	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%w: it has no keys", ErrEdit)
-	}
-	if otherBreaks.Match(data) {
-		const reason = "it has line breaks that only YAML recognizes; replace them with line feeds"
-		return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
-	}
-	d := &document{data: data, root: doc.Content[0]}
-	for at := 0; at < len(data); {
-		d.lines = append(d.lines, at)
-		next := bytes.IndexByte(data[at:], '\n')
-		if next < 0 {
-			break
-		}
-		at += next + 1
-	}
-	d.lines = append(d.lines, len(data))
-	return d, nil
+	return nil, fmt.Errorf("%w: %s", ErrEdit, reason)
 }
 
 // entry is a key of a mapping with its value.
@@ -139,68 +130,53 @@ func index(n *yaml.Node, name string) int {
 	return -1
 }
 
-// extent returns the start and end offset of an entry in a block mapping. Comments and blank lines after the entry are
-// excluded.
+// extent returns the index of the first line of an entry in a block mapping, and that of the line after it. Comments
+// and blank lines after the entry are excluded.
 func (d *document) extent(e entry) (start, end int) {
-	last := e.key.Line
-	for i := e.key.Line; i < len(d.lines)-1; i++ {
-		line := d.data[d.lines[i]:d.lines[i+1]]
-		text := bytes.TrimSpace(line)
-		indent := len(line) - len(bytes.TrimLeft(line, " "))
-		isItem := e.value.Kind == yaml.SequenceNode && indent == e.key.Column-1 && bytes.HasPrefix(text, []byte("-"))
-		inside := indent >= e.key.Column || isItem
-		if len(text) > 0 && !inside && text[0] != '#' {
+	end = e.key.Line
+	for i, line := range d.lines[end:] {
+		text := strings.TrimSpace(line)
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		isItem := e.value.Kind == yaml.SequenceNode && indent == e.key.Column-1 && strings.HasPrefix(text, "-")
+		if inside := indent >= e.key.Column || isItem; inside && text != "" {
+			end = e.key.Line + i + 1
+		} else if text != "" && text[0] != '#' {
 			break
 		}
-		if len(text) > 0 && inside {
-			last = i + 1
-		}
 	}
-	return d.lines[e.key.Line-1], d.lines[min(last, len(d.lines)-1)]
+	return e.key.Line - 1, end
 }
 
+// splice replaces the lines from start to end with a text.
 func (d *document) splice(start, end int, text string) {
-	before := d.data[:start:start]
-	if text != "" && start > 0 && before[start-1] != '\n' {
-		before = append(before, '\n')
+	if text != "" && start > 0 && !strings.HasSuffix(d.lines[start-1], "\n") {
+		text = "\n" + text
 	}
-	d.data = slices.Concat(before, []byte(text), d.data[end:])
+	d.lines = slices.Replace(d.lines, start, end, text)
 }
 
 // rewrite formats the innermost block entry of the chain again, after its tree was changed. If the root is a flow
-// mapping, it formats the whole document.
+// mapping or the chain is empty, it formats the whole document.
 func (d *document) rewrite(chain []entry) {
-	at := slices.IndexFunc(chain, entry.inBrackets)
-	switch {
-	case at == 0:
-		d.data = []byte(encoded(d.root))
-		return
-	case at > 0:
+	if at := slices.IndexFunc(chain, entry.inBrackets); at >= 0 {
 		chain = chain[:at]
+	}
+	if len(chain) == 0 {
+		d.lines = []string{encoded(d.root)}
+		return
 	}
 	e := chain[len(chain)-1]
 	start, end := d.extent(e)
 	d.splice(start, end, block(e.key, e.value, e.key.Column-1))
 }
 
+// replace replaces the value of the last entry of the chain.
 func (d *document) replace(chain []entry, value *yaml.Node) {
 	last := chain[len(chain)-1].value
 	comment := last.LineComment
 	*last = *value
 	last.LineComment = comment
 	d.rewrite(chain)
-}
-
-// rename renames the last entry of the chain.
-func (d *document) rename(chain []entry, name string) {
-	last := chain[len(chain)-1]
-	if last.inBrackets() {
-		last.key.Value = name
-		d.rewrite(chain)
-		return
-	}
-	start, end := d.extent(last)
-	d.splice(start, end, strings.Replace(string(d.data[start:end]), last.key.Value, name, 1))
 }
 
 // remove removes the last entry of the chain, with all parent groups that contain nothing else. Comment lines in a
@@ -218,27 +194,25 @@ func (d *document) remove(chain []entry) {
 	}
 	start, end := d.extent(last)
 	left := ""
-	for line := range bytes.Lines(d.data[start:end]) {
-		if text := bytes.TrimSpace(line); bytes.HasPrefix(text, []byte("#")) && last.value.Kind != yaml.ScalarNode {
-			left += strings.Repeat(" ", last.key.Column-1) + string(text) + "\n"
+	for _, line := range d.lines[start:end] {
+		if text := strings.TrimSpace(line); strings.HasPrefix(text, "#") && last.value.Kind != yaml.ScalarNode {
+			left += strings.Repeat(" ", last.key.Column-1) + text + "\n"
 		}
 	}
 	if len(d.root.Content) == 2 && len(chain) == 1 {
 		left += "{}\n"
 	}
-	for left == "" && blankEnd.Match(d.data[:start]) && bytes.HasPrefix(d.data[end:], []byte("\n")) {
+	afterBlank := start == 0 || strings.TrimSpace(d.lines[start-1]) == ""
+	for left == "" && afterBlank && end < len(d.lines) && d.lines[end] == "\n" {
 		end++
 	}
 	d.splice(start, end, left)
 }
 
-// blankEnd matches a text that is empty or ends in a blank line.
-var blankEnd = regexp.MustCompile(`(^|\n)[ \t]*\n$|^$`)
-
 // set sets the value at a path of the current text. If the path is missing, set appends to the innermost existing
 // group.
 func (d *document) set(path chart.Path, key, value *yaml.Node) error {
-	now, err := read(d.data)
+	now, err := read([]byte(strings.Join(d.lines, "")))
 	if err != nil {
 		return err
 	}
@@ -260,21 +234,19 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 		group = chain[len(chain)-1].value
 	}
 	isBlock := group.Style&yaml.FlowStyle == 0 && !slices.ContainsFunc(chain, entry.inBrackets)
-	if group.Kind == yaml.MappingNode && isBlock && len(group.Content) > 0 {
-		last := group.Content[len(group.Content)-2:]
-		_, end := d.extent(entry{group, last[0], last[1]})
-		d.splice(end, end, block(key, value, last[0].Column-1))
+	if n := len(group.Content); group.Kind == yaml.MappingNode && isBlock && n > 0 {
+		last := entry{group, group.Content[n-2], group.Content[n-1]}
+		_, end := d.extent(last)
+		d.splice(end, end, block(key, value, last.key.Column-1))
 		return nil
 	}
 	if group.Kind != yaml.MappingNode {
 		*group = yaml.Node{Kind: yaml.MappingNode}
 	}
-	group.Content = append(group.Content, key, value)
-	if len(chain) == 0 {
+	if group == d.root {
 		group.Style = 0
-		d.data = []byte(encoded(d.root))
-		return nil
 	}
+	group.Content = append(group.Content, key, value)
 	d.rewrite(chain)
 	return nil
 }
@@ -289,26 +261,20 @@ func word(text string) *yaml.Node {
 	return n
 }
 
+var notBlank = regexp.MustCompile(`(?m)^.*\S`)
+
 // block formats an entry as block YAML. Comments before and after the entry are omitted: they are still in the text.
 func block(key, value *yaml.Node, indent int) string {
 	bare := *key
 	bare.HeadComment, bare.FootComment = "", ""
-	var out strings.Builder
-	for line := range strings.Lines(encoded(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{&bare, value}})) {
-		if strings.TrimSpace(line) != "" {
-			out.WriteString(strings.Repeat(" ", indent))
-		}
-		out.WriteString(line)
-	}
-	return out.String()
+	text := encoded(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{&bare, value}})
+	return notBlank.ReplaceAllString(text, strings.Repeat(" ", indent)+"$0")
 }
 
 func encoded(n *yaml.Node) string {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if encoder.Encode(n) != nil {
-		return "" // unreachable: the node was parsed or encoded before
-	}
+	_ = encoder.Encode(n) // cannot fail: the node was parsed or encoded before
 	return out.String()
 }

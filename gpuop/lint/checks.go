@@ -23,7 +23,7 @@ var createdBy = map[kind]string{kindClusterPolicy: "clusterPolicy.deployCR", kin
 // It returns "" if all conditions are true or unknown.
 func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
-		key, want, compares := strings.Cut(string(c), "=")
+		key, want, _ := strings.Cut(string(c), "=")
 		value, known := in.Value(key)
 		k, has := in.Table.Key(strings.Split(key, "."))
 		switch text := chart.Text(value); {
@@ -31,10 +31,10 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 		case c == chart.Never:
 			return fmt.Sprintf("the operator of %s does not use it", in.Version), ""
 		case !has || !k.In(in.Version) || !known:
-		case want == "*" && text == "":
-			return key + " is not set", ""
+		case text == want || want == "*" && text != "" || want == "" && text != "false":
 		case want == "*":
-		case compares && text != want, !compares && text == "false":
+			return key + " is not set", ""
+		default:
 			if is = key + "=" + text; in.Explicit(key) == nil {
 				is += ", which is the default"
 			}
@@ -45,54 +45,50 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 }
 
 // deadSettings reports settings that a switch disables. It does not report current defaults in a file, or former
-// defaults in a copy of a release's values.yaml. In a list of mirrored images, it does not report images and versions.
+// defaults in a copy of a release's values.yaml. A file with at least four image settings is probably for a registry
+// mirror, which lists all operands, so its images and versions are not reported.
 func (in *installation) deadSettings() {
-	reported, copied, mirrored := map[*model.Setting]bool{}, !in.flags && in.isCopy(), in.mirrored()
+	defaults, sources := 0, 0
+	for _, s := range in.Settings {
+		if in.Table.WasDefault(s.Setting) {
+			defaults++
+		}
+		if isImageSource(s) {
+			sources++
+		}
+	}
+	copied := !in.flags && defaults > 50 && defaults > len(in.Settings)/2
+	mirrored := !in.flags && sources >= 4
+	reported := map[*model.Setting]bool{}
 	for _, p := range in.Table.Parts(in.Version) {
 		groupIs, groupWanted := in.falseCondition(p.When)
 		ownIs, ownWanted := in.falseCondition(p.When[1:])
 		for _, s := range in.Below(p.Group, p.Except...) {
-			is, wanted := groupIs, groupWanted
+			is, wanted, fix := groupIs, groupWanted, "delete it, or set "+groupWanted
 			own := s.Name() == string(p.When[0])
 			if own {
-				is, wanted = ownIs, ownWanted
+				is, wanted, fix = ownIs, ownWanted, "set "+ownWanted
 			}
-			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) || in.isRead(s) {
+			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
 				continue
 			}
 			reported[s] = true
 			if mirrored && isImageSource(s) {
 				continue
 			}
-			if copied && in.Table.WasDefault(s.Setting) || mirrored && s.Path[len(s.Path)-1] == "version" {
-				in.correct(s).Drop, in.correct(s).idle = true, true
-				continue
+			silent := copied && in.Table.WasDefault(s.Setting) || mirrored && s.Path[len(s.Path)-1] == "version"
+			if silent || !own || p.Host != "" || wanted == "" {
+				c := in.correction(s)
+				c.Drop, c.idle = true, true
 			}
-			fix := "set " + wanted
-			switch {
-			case wanted == "":
+			if wanted == "" {
 				fix = "delete it"
-			case !own:
-				fix = "delete it, or " + fix
 			}
-			if !own || p.Host != "" || wanted == "" {
-				in.correct(s).Drop, in.correct(s).idle = true, true
+			if !silent {
+				in.add(deadSetting, "has no effect: "+is, fix, s)
 			}
-			in.add(deadSetting, "has no effect: "+is, fix, s)
 		}
 	}
-}
-
-// mirrored reports whether a file has at least four image settings. Such a file is probably for a registry mirror, and
-// lists all operands whether they are enabled or not.
-func (in *installation) mirrored() bool {
-	sources := 0
-	for _, s := range in.Settings {
-		if isImageSource(s) {
-			sources++
-		}
-	}
-	return !in.flags && sources >= 4
 }
 
 // isImageSource reports whether a setting is the repository, name, pull policy or pull secrets of an image.
@@ -101,51 +97,29 @@ func isImageSource(s *model.Setting) bool {
 	return slices.Contains(names, s.Path[len(s.Path)-1])
 }
 
-// isRead reports whether an enabled operand reads the setting from the group of another operand.
-func (in *installation) isRead(s *model.Setting) bool {
-	return slices.ContainsFunc(in.Table.Reads(in.Version), func(r chart.Read) bool {
-		if !strings.HasPrefix(s.Name()+".", r.Field+".") && !strings.HasPrefix(r.Field, s.Name()+".") {
-			return false
-		}
-		is, _ := in.falseCondition(r.When)
-		return is == ""
-	})
-}
-
 // mayBeDead reports whether deadSettings should check a setting. It skips settings that are dropped or renamed, unknown
-// keys and values, and defaults that a file repeats.
+// keys and values, defaults that a file repeats, and settings that an enabled operand reads from another one's group.
 func (in *installation) mayBeDead(s *model.Setting) bool {
 	c := in.correction(s)
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
-	return in.Match(s).Status != chart.Unknown
-}
-
-// isCopy reports whether the file looks like a copy of a release's values.yaml. A copy has more than 50 former or
-// current defaults, and they are the majority of its settings.
-func (in *installation) isCopy() bool {
-	defaults := 0
-	for _, s := range in.Settings {
-		if in.Table.WasDefault(s.Setting) {
-			defaults++
-		}
+	isRead := func(r chart.Read) bool {
+		name, field := s.Name()+".", r.Field+"."
+		is, _ := in.falseCondition(r.When)
+		return is == "" && (strings.HasPrefix(name, field) || strings.HasPrefix(field, name))
 	}
-	return defaults > 50 && defaults > len(in.Settings)/2
+	return in.Match(s).Status != chart.Unknown && !slices.ContainsFunc(in.Table.Reads(in.Version), isRead)
 }
 
 // repeatsDefault reports whether the setting equals the default of the release. In a custom resource, every list counts
-// as a default.
+// as a default, because the chart itself writes lists to its custom resources.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
+	_, isList := s.Value.([]any)
 	isVersion := s.Path[len(s.Path)-1] == "version" && chart.Released(s.Path[0])
-	if isVersion && s.Text() == in.Table.AppVersion(in.Version) {
-		return true
-	}
-	if _, isList := s.Value.([]any); in.isResource() && isList {
-		return true // the chart itself writes lists to its custom resources
-	}
 	value, known := in.Table.Default(in.Version, s.Name())
-	return known && chart.Same(value, s.Value)
+	return isList && in.isResource() || isVersion && s.Text() == in.Table.AppVersion(in.Version) ||
+		known && chart.Same(value, s.Value)
 }
 
 // contradictions reports settings that must not be combined.
@@ -154,7 +128,8 @@ func (in *installation) contradictions() {
 		holds := true
 		for _, c := range e.When {
 			value, known := in.Value(c.Key())
-			holds = holds && known && !in.correction(in.Explicit(c.Key())).Drop && c.Holds(chart.Text(value), false)
+			s := in.Explicit(c.Key())
+			holds = holds && known && (s == nil || !in.correction(s).Drop) && c.Holds(chart.Text(value), false)
 		}
 		var given []*model.Setting
 		for _, path := range e.At {
@@ -171,39 +146,27 @@ func (in *installation) contradictions() {
 // precompiledVersion checks driver.version. Precompiled drivers need a branch such as 580, but the chart's default is a
 // full version.
 func (in *installation) precompiledVersion() {
-	s := in.Explicit("driver.version")
+	s, at := in.Explicit("driver.version"), in.Explicit("driver.usePrecompiled")
 	value, known := in.Value("driver.version")
 	precompiled, sure := in.Value("driver.usePrecompiled")
 	version := chart.Text(value)
-	if !known || !sure || chart.Text(precompiled) != "true" || s == nil && in.isResource() {
+	if !known || !sure || chart.Text(precompiled) != "true" || s == nil && in.isResource() ||
+		version == "" || chart.DriverBranch(version) || in.ownImage("driver") {
 		return
 	}
-	if version == "" || chart.DriverBranch(version) || in.ownImage("driver") {
-		return
-	}
-	major, _, _ := strings.Cut(version, ".")
-	fix, reason := "write a branch such as 580", fmt.Sprintf("found %q", version)
-	if chart.DriverBranch(major) {
-		fix = "write " + major
-		switch {
-		case s == nil:
-			fix = "set driver.version=" + major
-		case !in.correction(s).Drop:
+	fix := "set driver.version to a branch such as 580"
+	if major, _, _ := strings.Cut(version, "."); chart.DriverBranch(major) {
+		fix = "set driver.version=" + major
+		if s != nil && !in.correction(s).Drop {
 			in.set(s, major)
 		}
 	}
-	if s == nil {
-		if s = in.Explicit("driver.usePrecompiled"); s == nil || in.correction(s).Drop {
-			return
-		}
-		reason = "but driver.version is " + version + " by default"
+	if at = cmp.Or(s, at); s != nil || at != nil && !in.correction(at).Drop {
+		reason := "driver.usePrecompiled=true needs a driver branch, but driver.version is " + version +
+			"; precompiled images are tagged <branch>-<kernel>-<os>"
+		in.add(precompiledVersion, reason, fix, at)
 	}
-	reason = "driver.usePrecompiled=true needs a driver branch, " + reason +
-		"; precompiled images are tagged <branch>-<kernel>-<os>"
-	in.add(precompiledVersion, reason, fix, s)
 }
-
-var repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 
 // given returns the user's setting at a path. It returns nil if the setting is missing or its value is empty or
 // unknown.
@@ -214,11 +177,17 @@ func (in *installation) given(path string) *model.Setting {
 	return nil
 }
 
+var (
+	repositoryName = regexp.MustCompile(
+		`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
+	// systemSuffix matches the operating system at the end of a driver image's tag.
+	systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|` +
+		`flatcar|photon|cos)[0-9][0-9.]*$`)
+)
+
 // images checks image settings. The operator joins them as repository/image:version. If repository and version are
 // empty, image is the whole reference.
 func (in *installation) images() {
-	in.systems()
-	const join = "the operator joins repository/image:version"
 	for _, c := range in.Table.Images(in.Version) {
 		if s := in.given(c + ".repository"); s != nil && !repositoryName.MatchString(s.Text()) {
 			fix := ""
@@ -227,23 +196,24 @@ func (in *installation) images() {
 				fix = "write " + trimmed
 				in.set(s, trimmed)
 			}
-			in.add(imageParts, fmt.Sprintf("%q is not a registry and path; %s", s.Text(), join), fix, s)
+			const reason = "%q is not a registry and path; the operator joins repository/image:version"
+			in.add(imageParts, fmt.Sprintf(reason, s.Text()), fix, s)
 		}
-		if s := in.given(c + ".image"); s != nil && !(in.empty(c+".repository") && in.empty(c+".version")) {
-			in.imageName(c, s)
+		repository, known := in.Value(c + ".repository")
+		version, sure := in.Value(c + ".version")
+		isWhole := known && sure && chart.Text(repository)+chart.Text(version) == ""
+		if s := in.given(c + ".image"); s != nil && !isWhole {
+			registry, _, _ := strings.Cut(chart.Text(repository), "/")
+			// a path in a mirror may be part of the name
+			isPath := in.Explicit(c+".repository") == nil && strings.Contains(s.Text(), "/")
+			if isPath || strings.HasPrefix(s.Text(), registry+"/") || strings.ContainsAny(s.Text(), ":@ ") {
+				const reason = "%q contains more than the image's name: repository/image:version cannot be pulled"
+				in.add(imageParts, fmt.Sprintf(reason, s.Text()), "split it into "+imageKeys(c), s)
+			}
 		}
-	}
-}
-
-// systemSuffix matches the operating system at the end of a driver image's tag.
-var systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|` +
-	`flatcar|photon|cos)[0-9][0-9.]*$`)
-
-// systems reports image tags that already end in an operating system, which the operator appends again.
-func (in *installation) systems() {
-	for _, section := range in.Table.SystemImages(in.Version) {
-		s := in.given(section + ".version")
-		if s == nil || strings.HasPrefix(s.Text(), "sha256:") {
+		s := in.given(c + ".version")
+		if s == nil || strings.HasPrefix(s.Text(), "sha256:") ||
+			!slices.Contains(in.Table.SystemImages(in.Version), c) {
 			continue
 		}
 		if suffix := systemSuffix.FindString(s.Text()); suffix != "" {
@@ -252,25 +222,6 @@ func (in *installation) systems() {
 			reason := "the operator appends the operating system to the tag, which becomes " + s.Text() + suffix
 			in.add(imageParts, reason, "write "+right, s)
 		}
-	}
-}
-
-// empty reports whether the effective value at path is known and is an empty string, null, a list or a map.
-func (in *installation) empty(path string) bool {
-	value, known := in.Value(path)
-	return known && chart.Text(value) == ""
-}
-
-// imageName reports an image name that contains a tag, digest or registry.
-func (in *installation) imageName(component string, s *model.Setting) {
-	value, _ := in.Value(component + ".repository")
-	registry, _, _ := strings.Cut(chart.Text(value), "/")
-	name := s.Text()
-	// a path in a mirror may be part of the name
-	isPath := in.Explicit(component+".repository") == nil && strings.Contains(name, "/")
-	if isPath || strings.HasPrefix(name, registry+"/") || strings.ContainsAny(name, ":@ ") {
-		const reason = "%q contains more than the image's name: repository/image:version cannot be pulled"
-		in.add(imageParts, fmt.Sprintf(reason, name), "split it into "+imageKeys(component), s)
 	}
 }
 
@@ -287,35 +238,28 @@ func (in *installation) versions() {
 		if s == nil || c == "driver" || made == "" || chart.SameTag(s.Text(), made) {
 			continue // each release supports several driver branches, so the driver's version is not compared
 		}
-		if given := in.correction(s); given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
+		given := in.correction(s)
+		if given.Changes() || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
 		}
-		relation, severity, order := "not", check.Warning, chart.CompareTags(s.Text(), made)
-		switch {
-		case order > 0:
-			relation = "newer than"
-		case order < 0:
-			relation = "older than"
-		}
+		severity, order := check.Warning, chart.CompareTags(s.Text(), made)
+		relation := []string{"older than", "not", "newer than"}[order+1]
 		reason := fmt.Sprintf("%s is %s %s, the version tested with chart %s", s.Text(), relation, made, in.Version)
-		fix := "delete it, unless you need this version: the chart's default is the tested one"
 		for _, v := range slices.Backward(in.Table.Versions()) {
 			if chart.SameTag(s.Text(), in.Table.Tag(v, c)) {
 				reason += ": it is the default of " + v.String()
-				fix = "delete it: the chart's default is the tested version"
 				if order > 0 {
 					severity = check.Note
 				}
-				in.correct(s).Drop = in.upgraded && v.Before(in.Version)
+				given.Drop = in.upgraded && v.Before(in.Version)
 				break
 			}
 		}
-		m := in.add(operandVersion, reason, fix, s)
+		m := in.add(operandVersion, reason, "delete it, unless you need this version", s)
 		m.Severity = severity
 		if in.assumed && severity == check.Warning { // probably written for a release that is not named
 			m.Cause = "other operand versions"
 			m.Together = "not the versions that were tested with chart " + in.Version.String()
-			m.Fix = "delete pinned versions that you do not need: the chart's defaults are the tested ones"
 		}
 	}
 }
@@ -324,12 +268,9 @@ func (in *installation) versions() {
 // their own version numbers.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
-	if s == nil {
-		return false
-	}
 	upstream, known := in.Table.Default(in.Version, component+".repository")
 	_, path, hasPath := strings.Cut(chart.Text(upstream), "/")
-	return known && hasPath && s.Text() != path && !strings.HasSuffix(s.Text(), "/"+path)
+	return s != nil && known && hasPath && !strings.HasSuffix("/"+s.Text(), "/"+path)
 }
 
 // oldDefaults reports image repositories, image names and a ConfigMap of the MIG manager that are defaults of older
@@ -344,20 +285,20 @@ func (in *installation) oldDefaults() {
 		current := chart.Text(value)
 		since, found := k.Replaced(s.Text())
 		found = found && current != s.Text() && !in.Version.Before(since)
-		switch last := s.Path[len(s.Path)-1]; {
+		switch group, last := s.Path[:len(s.Path)-1].String(), s.Path[len(s.Path)-1]; {
 		case last == "repository":
 			in.moved(k, s, current)
 		case last == "image" && found:
-			all, component := []*model.Setting{s}, strings.Join(s.Path[:len(s.Path)-1], ".")
+			all := []*model.Setting{s}
 			in.replaceOrDrop(s, current)
-			if version := in.given(component + ".version"); version != nil { // this version belongs to the old image
-				in.replaceOrDrop(version, in.Table.Tag(in.Version, component))
+			if version := in.given(group + ".version"); version != nil { // this version belongs to the old image
+				in.replaceOrDrop(version, in.Table.Tag(in.Version, group))
 				all = append(all, version)
 			}
 			const reason = "was the chart's default before %s; in this release the image is %s"
 			in.add(oldDefault, fmt.Sprintf(reason, since, current), "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
-			in.correct(s).Drop = in.upgraded
+			in.correction(s).Drop = in.upgraded
 			const reason = "was the chart's default before %s; " +
 				"setting it disables the configs that the MIG manager generates for each node"
 			in.add(oldDefault, fmt.Sprintf(reason, since), "delete it", s).Severity = check.Warning
@@ -369,7 +310,7 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	if in.keep && current != "" {
 		in.set(s, current)
 	} else {
-		in.correct(s).Drop = true
+		in.correction(s).Drop = true
 	}
 }
 
@@ -394,46 +335,31 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	}
 }
 
-var (
-	// spacedQuantity matches a quantity with a space before its unit.
-	spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
-	effects        = []string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}
-)
+// spacedQuantity matches a quantity with a space before its unit.
+var spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
 
-// kubernetes checks values that the chart copies to Kubernetes objects: quantities, and effects of tolerations.
+// kubernetes checks values that the chart copies to Kubernetes objects: quantities of memory and CPU, and effects of
+// tolerations.
 func (in *installation) kubernetes(s *model.Setting) {
-	in.quantity(s)
+	inResources := slices.Contains(s.Path, "limits") || slices.Contains(s.Path, "requests")
+	if q := spacedQuantity.FindStringSubmatch(s.Text()); q != nil && inResources {
+		in.set(s, q[1]+q[2])
+		reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
+		in.add(schema.WrongValue, reason, "write "+q[1]+q[2], s)
+	}
 	if s.Node == nil || s.Path[len(s.Path)-1] != "tolerations" {
 		return
 	}
+	effects := []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
 	for _, item := range fields.Items(s.Node) {
 		effect := fields.Get(item, "effect")
-		if effect == nil || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
+		if effect == nil || effect.Value == "" || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
 			continue
 		}
-		fix := check.Suggest(effect.Value, effects[1:], "write NoSchedule, PreferNoSchedule or NoExecute")
+		fix := check.Suggest(effect.Value, effects, "write NoSchedule, PreferNoSchedule or NoExecute")
 		reason := fmt.Sprintf("unknown effect %q; the API server rejects it", effect.Value)
 		m := in.add(schema.WrongValue, reason, fix, s)
 		m.Line, m.Column = effect.Line+s.Shift, effect.Column
-	}
-}
-
-// quantity reports a quantity of memory or CPU that contains a space.
-func (in *installation) quantity(s *model.Setting) {
-	m := spacedQuantity.FindStringSubmatch(s.Text())
-	if m == nil || !slices.Contains(s.Path, "limits") && !slices.Contains(s.Path, "requests") {
-		return
-	}
-	in.set(s, m[1]+m[2])
-	reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
-	in.add(schema.WrongValue, reason, "write "+m[1]+m[2], s)
-}
-
-// globals reports image settings below "global", which the operator's chart does not read.
-func (in *installation) globals(s *model.Setting) {
-	if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
-		const fix = "set <operand>.repository and <operand>.imagePullSecrets of each operand"
-		in.add(deadSetting, "the chart does not read it", fix, s)
 	}
 }
 
@@ -442,7 +368,10 @@ func (in *installation) globals(s *model.Setting) {
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)
-		in.globals(s)
+		if s.Path[0] == "global" && len(s.Path) == 2 && strings.HasPrefix(s.Path[1], "image") {
+			const fix = "set <operand>.repository and <operand>.imagePullSecrets of each operand"
+			in.add(deadSetting, "the chart does not read it", fix, s)
+		}
 		if v.Status != chart.Known && v.Status != chart.Free {
 			continue
 		}
@@ -451,7 +380,15 @@ func (in *installation) types() {
 			continue
 		}
 		f, printed := in.Table.ValueField(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
-		if f != nil && !(printed && in.textForSwitch(v.Key, s)) {
+		// templates treat every text that is not empty as true
+		isSwitch := printed && (s.Name() == "nfd.enabled" || v.Key.Use(in.Version) == chart.Tested)
+		switch {
+		case f == nil:
+		case isSwitch && s.Value == "false":
+			const reason = `found the text "false", expected the boolean: ` +
+				"Helm treats any non-empty text as true, so the setting stays enabled"
+			in.add(fields.WrongType, reason, "write false without quotes", s)
+		default:
 			in.validate(s, f, printed)
 		}
 	}
@@ -493,23 +430,11 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 	}
 }
 
-// textForSwitch reports the text "false" for a switch that a template tests, because templates treat every non-empty
-// text as true. It returns whether it added a finding.
-func (in *installation) textForSwitch(k *chart.Key, s *model.Setting) bool {
-	if s.Value != "false" || s.Name() != "nfd.enabled" && k.Use(in.Version) != chart.Tested {
-		return false
-	}
-	const reason = `found the text "false", expected the boolean: ` +
-		"Helm treats any non-empty text as true, so the setting stays enabled"
-	in.add(fields.WrongType, reason, "write false without quotes", s)
-	return true
-}
-
 // resource checks a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
 	v := &schema.Validator{
-		Table: r.table, Version: r.orLatest(), Kind: string(d.kind), Reader: d.reader,
-		Partial: d.partial || r.isPatch(d.file), Assumed: r.version == (chart.Version{}),
+		Table: r.table, Version: r.version, Kind: string(d.kind), Reader: d.reader,
+		Partial: d.partial || r.isPatch(d.file), Assumed: !r.named,
 	}
 	found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api
 	if found != want && !(d.partial && found == "") {
@@ -533,12 +458,11 @@ func (r *run) resource(d *doc) {
 
 // rulesOf runs the rules for values on a custom resource, whose fields have the same names as the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
-	ofDriver := d.kind == kindNVIDIADriver
 	var prefix chart.Path
-	if ofDriver {
+	if d.kind == kindNVIDIADriver {
 		prefix = chart.Path{"driver"}
 	}
-	in := newInstallation(r.table, r.orLatest(), model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
+	in := newInstallation(r.table, r.version, model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
 	in.kind, in.assumed = d.kind, assumed
 	for _, s := range in.Settings {
 		switch s.Name() {
@@ -551,7 +475,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	}
 	for i := range in.mistakes {
 		m := &in.mistakes[i]
-		if ofDriver {
+		if prefix != nil {
 			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
 		}
 		m.Subject = "spec." + m.Subject

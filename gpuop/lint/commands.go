@@ -132,7 +132,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 				"and templates can fail with a nil pointer",
 			"write --reset-then-reuse-values, and --version")
 		s.replace(f.words[0], "--reset-then-reuse-values")
-		if h.flag("--version") == nil && s.version == (chart.Version{}) {
+		if h.flag("--version") == nil && !s.named {
 			s.correct(h.End, h.End, " --version "+s.table.Latest().String())
 		}
 	}
@@ -159,7 +159,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 // sets --version to it. Otherwise the command's --version or chart reference decides, or the local chart's version. If
 // none of them names a release, the newest one is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
-	f, named := h.flag("--version"), s.version != (chart.Version{})
+	f, named := h.flag("--version"), s.named
 	if f == nil && local != nil {
 		in.Version, in.assumed = s.resolveNode(&doc{file: local.file}, local.version, "version")
 		return

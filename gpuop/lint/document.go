@@ -115,33 +115,28 @@ func (r *run) parseOne(d *doc) {
 		r.addDocument(d)
 		return
 	}
-	if r.found[d.file] && !r.isOwnText(d.file, d.data) && input.Tasks(d.data) == nil {
-		return
-	}
 	wrong := d.reader.Findings[0].Check
+	var tasks []input.Task
 	if wrong == fields.WrongType {
-		if tasks := input.Tasks(d.data); tasks != nil {
-			d.written = true
-			r.tasks(d, "Ansible tasks", tasks)
-			return
-		}
+		tasks = input.Tasks(d.data)
 	}
 	noYAML := wrong == fields.Syntax || wrong == fields.Ellipsis
-	other := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0
+	isOther := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0 ||
+		templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))
+	skipped := check.Finding{Check: input.Skipped, Severity: check.Note}
 	switch {
-	case noYAML && r.found[d.file] && strings.Contains(d.file, "/templates/"):
+	case tasks != nil:
+		d.written = true
+		r.tasks(d, "Ansible tasks", tasks)
+	case r.found[d.file] && (!r.isOwnText(d.file, d.data) || noYAML && strings.Contains(d.file, "/templates/")):
 	case noYAML && (d.holes || d.open):
-		r.add(d.file, check.Finding{
-			Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
-			Reason: "the script fills in or appends parts of this document; skipped",
-			Fix:    "run the script up to here, and pipe its output to gpuop lint -",
-		})
-	case noYAML && !d.written && (other || templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))):
-		r.add(d.file, check.Finding{
-			Check: input.Skipped, Severity: check.Note,
-			Reason: "not valid YAML: probably a template or another format; skipped",
-			Fix:    "if it is a template, check the rendered result: helm template … | gpuop lint -",
-		})
+		skipped.Line, skipped.Fix = d.line+1, "run the script up to here, and pipe its output to gpuop lint -"
+		skipped.Reason = "the script fills in or appends parts of this document; skipped"
+		r.add(d.file, skipped)
+	case noYAML && !d.written && isOther:
+		skipped.Reason = "not valid YAML: probably a template or another format; skipped"
+		skipped.Fix = "if it is a template, check the rendered result: helm template … | gpuop lint -"
+		r.add(d.file, skipped)
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
@@ -153,7 +148,7 @@ func (r *run) parseOne(d *doc) {
 }
 
 // buildFile matches names without an extension that are not YAML files, such as Makefile and Dockerfile.
-var buildFile = regexp.MustCompile(`(?i)^(gnu)?(make|docker|container|jenkins|vagrant|just|rake|tilt|proc)file$`)
+var buildFile = regexp.MustCompile(`(?i)^[a-z]+file$`)
 
 func (r *run) addDocument(d *doc) {
 	r.resolveAlias(d)
@@ -177,38 +172,39 @@ func (r *run) addDocument(d *doc) {
 // resolveAlias renames a top-level key in a parent chart's values to gpu-operator, if the parent's Chart.yaml has the
 // key as its alias for the operator's chart.
 func (r *run) resolveAlias(d *doc) {
-	if !strings.HasPrefix(path.Base(d.file), "values") {
-		return
-	}
-	if c := r.chartIn(d.file, "."); c != nil && c.alias != "" {
-		for _, f := range fields.Of(d.root) {
-			if f.Name == c.alias {
-				f.Key.Value = model.OperatorNamespace
-			}
+	c := r.chartOfValues(d.file)
+	for _, f := range fields.Of(d.root) {
+		if c != nil && c.alias != "" && f.Name == c.alias {
+			f.Key.Value = model.OperatorNamespace
 		}
 	}
 }
 
-// resources lists the operator's kinds, with their API version and the names that kubectl accepts. Other vendors may
-// use the same kinds: Kyverno has a ClusterPolicy.
+// chartOfValues returns the chart in the folder of a file named values*, or nil if the operator's chart is neither that
+// chart nor one of its dependencies.
+func (r *run) chartOfValues(file string) *localChart {
+	if strings.HasPrefix(path.Base(file), "values") {
+		if c := r.chartIn(file, "."); c != nil && c.version != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// resources lists the operator's kinds, with their API version and the names that kubectl accepts.
 var resources = map[kind]struct{ api, names string }{
 	kindClusterPolicy: {"nvidia.com/v1", "clusterpolicy clusterpolicies"},
 	kindNVIDIADriver:  {"nvidia.com/v1alpha1", "nvidiadriver nvidiadrivers nvd"},
 	kindGPUCluster:    {"nvidia.com/v1alpha1", "gpucluster gpuclusters"},
 }
 
-// ofOthers reports whether a resource's API group is neither the operator's nor a misspelling of it.
-func ofOthers(api string) bool {
-	group, _, found := strings.Cut(api, "/")
-	return found && check.Nearest(group, []string{"nvidia.com"}) == ""
-}
-
 // detect returns the kind of a document, or kindUnknown.
 func detect(t *chart.Table, root *yaml.Node) kind {
 	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
+	group, _, hasGroup := strings.Cut(api, "/")
 	switch {
-	case resources[kind(k)].api != "" && ofOthers(api):
-		return kindOther
+	case resources[kind(k)].api != "" && hasGroup && check.Nearest(group, []string{"nvidia.com"}) == "":
+		return kindOther // other vendors use the same kinds: Kyverno has a ClusterPolicy
 	case resources[kind(k)].api != "":
 		return kind(k)
 	case k == "ConfigMap":
@@ -251,15 +247,9 @@ var (
 func byKeys(t *chart.Table, root *yaml.Node) kind {
 	plugin, values, others, alone, near := 0, 0, 0, 0, 0
 	for _, f := range fields.Of(root) {
-		switch f.Name {
-		case model.OperatorNamespace:
-			continue
-		case "sharing", "flags", "imex", "shared":
+		if slices.Contains([]string{"sharing", "flags", "imex", "shared"}, f.Name) ||
+			f.Name == "version" && f.Value.Value == "v1" {
 			plugin++
-		case "version":
-			if f.Value.Value == "v1" {
-				plugin++
-			}
 		}
 		switch component := t.Component(f.Name); {
 		case component == "":
@@ -278,13 +268,10 @@ func byKeys(t *chart.Table, root *yaml.Node) kind {
 			others++
 		}
 	}
-	switch { // similar names with known keys count only if no other key is unknown
-	case others == 0:
+	if others == 0 { // similar names with known keys count only if no other key is unknown
 		values += alone + 2*near
-	default:
-		others += near
 	}
-	switch {
+	switch others += near; {
 	case plugin > values:
 		return kindPlugin
 	case values > max(others, 1):
@@ -319,13 +306,12 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	return inner
 }
 
+// pluginMarks are keys of the device plugin's own chart that the operator's chart does not have. pluginShares are keys
+// that both charts have.
 var (
-	// pluginMarks are keys of the device plugin's own chart that the operator's chart does not have. pluginShares are
-	// keys that both charts have.
-	pluginMarks = []string{"compatWithCPUManager", "deviceDiscoveryStrategy", "deviceIDStrategy", "deviceListStrategy",
-		"failOnInitError", "gdsEnabled", "legacyDaemonsetAPI", "migStrategy", "mofedEnabled"}
-	pluginShares = []string{"cdi", "devicePlugin", "gfd", "nfd", "node-feature-discovery", "nameOverride",
-		"fullnameOverride"}
+	pluginMarks = strings.Fields(`compatWithCPUManager deviceDiscoveryStrategy deviceIDStrategy deviceListStrategy
+		failOnInitError gdsEnabled legacyDaemonsetAPI migStrategy mofedEnabled`)
+	pluginShares = strings.Fields("cdi devicePlugin gfd nfd node-feature-discovery nameOverride fullnameOverride")
 )
 
 // isPluginValues reports whether a document is a values file for the device plugin's own chart.
@@ -385,11 +371,11 @@ func (r *run) document(d *doc) {
 	case kindPluginValues:
 		judged = r.pluginValues(d)
 	case kindOther:
-		name, judged = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), string(d.kind)), false
-		if label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel); name == "Node" && label != nil {
-			judged = true
-			subject := sharing.ConfigLabel + "=" + label.Value
-			at := check.Finding{File: d.file, Line: label.Line + d.line, Subject: subject}
+		name = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), name)
+		label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel)
+		if judged = name == "Node" && label != nil; judged {
+			at := check.Finding{File: d.file, Line: label.Line + d.line}
+			at.Subject = sharing.ConfigLabel + "=" + label.Value
 			r.uses = append(r.uses, configUse{config: label.Value, label: true, at: at})
 		}
 	case kindUnknown:
@@ -407,37 +393,37 @@ func (r *run) document(d *doc) {
 
 // unknownDocument reports a document of an unknown kind, unless it may be for another program.
 func (r *run) unknownDocument(d *doc) {
-	switch {
-	case d.written:
-	case r.found[d.file]:
-		r.unit(d.file, "", false)
-	default:
-		const reason = "unknown kind of document: expected chart values, a custom resource, " +
-			"a device plugin or mig-parted config, a ConfigMap or a pod"
-		r.report(d, []check.Finding{{
-			Check: unknownKind, Severity: check.Note, Line: d.root.Line,
-			Reason: reason, Fix: "see gpuop lint --help for the kinds of files",
-		}})
-		r.unit(d.file, "unknown", false)
+	if d.written {
+		return
 	}
+	name := ""
+	if !r.found[d.file] {
+		name = "unknown"
+		r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line,
+			Reason: "unknown kind of document", Fix: "see gpuop lint --help for the kinds of files"}})
+	}
+	r.unit(d.file, name, false)
 }
 
-// valuesDocument checks values. named describes the release that they are checked against. That is the release that the
-// user named or, without one, the release of the chart in the same folder. If there is neither, the newest is assumed.
-func (r *run) valuesDocument(d *doc) (named string) {
-	root, v, isAssumed := d.root, r.orLatest(), r.version == (chart.Version{})
+// valuesDocument checks values. It returns a remark about the release that they are checked against. That is the
+// release that the user named or, without one, the release of the chart in the same folder or else the newest.
+func (r *run) valuesDocument(d *doc) (remark string) {
+	root, v, assumed := d.root, r.version, !r.named
 	if d.kind == kindUmbrella {
 		root = model.WithoutEnabled(umbrella(r.table, root))
 	}
 	local := r.chartIn(d.file, ".")
 	if local != nil && local.version != nil {
-		v, isAssumed = r.resolveNode(&doc{file: local.file}, local.version, "version")
+		v, assumed = r.resolveNode(&doc{file: local.file}, local.version, "version")
 	}
 	in := newInstallation(r.table, v, model.Flatten(d.reader, d.file, d.line, nil, root))
-	in.assumed, in.modified = isAssumed, local != nil && local.own && r.hasOwnKeys(d.file, v)
+	in.assumed, in.modified = assumed, local != nil && local.own && r.hasOwnKeys(d.file, v)
 	r.report(d, d.reader.Findings)
 	r.installation(in, d.file)
-	return " for gpu-operator " + v.String() + assumed(isAssumed)
+	if remark = " for gpu-operator " + v.String(); assumed {
+		remark += ", assumed; set the release with --version"
+	}
+	return remark
 }
 
 // hasOwnKeys reports whether the values.yaml in the folder of a file has a key that no release of the chart has.

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"bytes"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
 // A searched directory also contains files of other programs. Such a file is checked only if its keys and names show
@@ -67,9 +65,6 @@ func otherChartOf(t *chart.Table, root *yaml.Node) string {
 	return ""
 }
 
-// foreignReference matches the repository or the name of another vendor's chart that is named gpu-operator.
-var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)
-
 // exactKeys counts the top-level keys that are evidence for the operator's chart.
 func exactKeys(t *chart.Table, root *yaml.Node) (n int) {
 	for _, f := range fields.Of(root) {
@@ -94,11 +89,8 @@ func (r *run) isOwn(d *doc) bool {
 		return otherChartOf(r.table, inner) == "" &&
 			slices.ContainsFunc(fields.Of(inner), func(f fields.Field) bool { return r.table.HasComponent(f.Name) })
 	case kindValues:
-		if c := r.chartIn(d.file, "."); c != nil && c.version != nil && strings.HasPrefix(path.Base(d.file), "values") {
-			return true
-		}
 		own := exactKeys(r.table, d.root)
-		return own >= 2 && own*2 >= len(fields.Of(d.root))
+		return r.chartOfValues(d.file) != nil || own >= 2 && own*2 >= len(fields.Of(d.root))
 	case kindPlugin:
 		return isPluginConfig(d.root)
 	}
@@ -136,19 +128,13 @@ func isPluginConfig(root *yaml.Node) bool {
 
 // isOwnText is like isOwn, for a text that is not valid YAML.
 func (r *run) isOwnText(file string, data []byte) bool {
-	if ownWords.Match(data) {
-		return true
-	}
-	if c := r.chartIn(file, "."); c != nil && c.version != nil && strings.HasPrefix(path.Base(file), "values") {
-		return true
-	}
 	own := map[string]bool{}
 	for _, m := range topLevelKey.FindAllSubmatch(data, -1) {
 		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(genericKeys, name) {
 			own[name] = true
 		}
 	}
-	return len(own) >= 2
+	return len(own) >= 2 || ownWords.Match(data) || r.chartOfValues(file) != nil
 }
 
 // mayBeOwn reports whether a file in a searched directory is worth parsing.
@@ -157,10 +143,8 @@ func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contain
 // looksLikeScript reports whether a text is a script. A script begins with #!, or it has commands that gpuop checks and
 // no top-level keys of YAML.
 func looksLikeScript(data []byte) bool {
-	if bytes.HasPrefix(data, []byte("#!")) {
-		return true
-	}
-	return !isMapping(data) && commandLine.Match(data) && !topLevelKey.Match(data)
+	return bytes.HasPrefix(data, []byte("#!")) ||
+		!isMapping(data) && commandLine.Match(data) && !topLevelKey.Match(data)
 }
 
 // isMapping reports whether a text is a YAML mapping.
@@ -172,20 +156,13 @@ func isMapping(data []byte) bool {
 // commandLine matches a line that begins with a command that gpuop checks.
 var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
 
-// operatorOf returns the name of another vendor's operator whose chart is also named gpu-operator. It decides by
-// references to the chart and its repository. It returns "" for NVIDIA's operator.
+// foreignReference matches the repository or the name of AMD's chart, which is also named gpu-operator.
+var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)
+
+// operatorOf returns the name of another vendor's operator that the references name, or "".
 func operatorOf(references ...string) string {
 	if slices.ContainsFunc(references, foreignReference.MatchString) {
 		return "AMD's GPU operator"
 	}
 	return ""
 }
-
-// nested returns the reason and fix for values that are nested below the chart's own name.
-func nested(path chart.Path) (reason, fix string) {
-	return "the chart's own values are not nested below its name; everything below this key is ignored",
-		"write the keys without " + path[0] + ": above them"
-}
-
-// isNested reports whether a path begins with the chart's own name.
-func isNested(path chart.Path) bool { return path[0] == model.OperatorNamespace }

@@ -13,37 +13,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// rule is a check of settings, and the kinds of documents to which it applies.
-type rule struct {
-	kinds []kind
-	check func(*installation)
-}
-
-var (
-	ofValues   = []kind{kindValues}
-	ofPolicies = []kind{kindValues, kindClusterPolicy, kindGPUCluster}
-	ofAll      = []kind{kindValues, kindClusterPolicy, kindGPUCluster, kindNVIDIADriver}
-)
-
-// rules lists the rules in the order in which they run. Later rules ignore settings that earlier rules drop.
-var rules = []rule{
-	{ofValues, (*installation).keys},
-	{ofValues, (*installation).duplicateFlags},
-	{ofValues, (*installation).types},
-	{ofAll, (*installation).images},
-	{ofPolicies, (*installation).deadSettings},
-	{ofAll, (*installation).precompiledVersion},
-	{ofAll, (*installation).contradictions},
-	{ofAll, (*installation).configs},
-	{ofValues, (*installation).oldDefaults},
-	{ofAll, (*installation).versions},
-}
-
 // installation holds the settings for one release of the chart, and the findings about them.
 type installation struct {
 	model.Values
 	mistakes []mistake
-	// corrections holds the suggested edits. A setting without an edit is absent.
+	// corrections holds the suggested edits.
 	corrections map[*model.Setting]*correction
 	// flags means that the settings come from a command: from its flags and its values files.
 	flags bool
@@ -75,96 +49,85 @@ type correction struct {
 }
 
 func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
-	return &installation{
-		kind:        kindValues,
-		Values:      model.Values{Table: table, Version: v, Settings: settings},
-		corrections: map[*model.Setting]*correction{},
+	return &installation{kind: kindValues, Values: model.Values{Table: table, Version: v, Settings: settings},
+		corrections: map[*model.Setting]*correction{}}
+}
+
+// runRules runs the rules that apply to the kind. Later rules ignore settings that earlier rules drop.
+func (in *installation) runRules() {
+	if !in.isResource() {
+		in.keys()
+		in.duplicateFlags()
+		in.types()
+	}
+	in.images()
+	if in.kind != kindNVIDIADriver {
+		in.deadSettings()
+	}
+	in.precompiledVersion()
+	in.contradictions()
+	in.configs()
+	if !in.isResource() {
+		in.oldDefaults()
+	}
+	in.versions()
+	if !in.isResource() && !in.flags && len(in.Settings) >= 50 {
+		in.foldCopy()
 	}
 }
 
-// runRules runs the rules that apply to the kind.
-func (in *installation) runRules() {
-	for _, r := range rules {
-		if slices.Contains(r.kinds, in.kind) {
-			r.check(in)
+// foldCopy merges the findings about defaults of another release if the file is a copy of that release's values.yaml:
+// nine in ten settings equal the defaults. If several releases match equally, the checked one or else the newest wins.
+func (in *installation) foldCopy() {
+	var release chart.Version
+	most := len(in.Settings) * 9 / 10
+	isDefault := func(v chart.Version, s *model.Setting) bool {
+		value, known := in.Table.Default(v, s.Name())
+		return known && !s.Unknown && chart.Same(value, s.Value)
+	}
+	for _, v := range in.Table.Versions() {
+		same := 0
+		for _, s := range in.Settings {
+			if isDefault(v, s) {
+				same++
+			}
+		}
+		if same > most || same == most && release != in.Version {
+			release, most = v, same
 		}
 	}
-	in.foldCopy()
-}
-
-// foldCopy merges findings if the file is a copy of another release's values.yaml. Findings about that release's
-// defaults become one.
-func (in *installation) foldCopy() {
-	release := in.copyOf()
 	if release == (chart.Version{}) || release == in.Version {
 		return
 	}
 	before := len(in.mistakes)
-	isOwn := func(s *model.Setting) bool { return !in.isDefaultOf(release, s) }
+	isOwn := func(s *model.Setting) bool { return !isDefault(release, s) }
 	in.mistakes = slices.DeleteFunc(in.mistakes, func(m mistake) bool {
 		return !slices.ContainsFunc(m.settings, isOwn)
 	})
-	if len(in.mistakes) < before {
+	if folded := before - len(in.mistakes); folded > 0 {
 		const reason = "the file contains the defaults of %s, which cause %s for %s"
-		const fix = "to check them for their release, add --version %s; to upgrade, use gpuop values migrate --from %s"
-		folded := check.Count(before-len(in.mistakes), "finding")
+		const fix = "to check them for their release, add --version %s; to upgrade: gpuop values migrate --from %[1]s"
 		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{
 			Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
-			Reason: fmt.Sprintf(reason, release, folded, in.Version),
-			Fix:    fmt.Sprintf(fix, release, release),
+			Reason: fmt.Sprintf(reason, release, check.Count(folded, "finding"), in.Version),
+			Fix:    fmt.Sprintf(fix, release),
 		}})
 	}
-}
-
-// copyOf returns the release whose values.yaml the file copies. A copy has at least 50 settings, and nine in ten of
-// them equal that release's defaults. If several releases match equally, the checked release or else the newest one
-// wins. copyOf returns the zero Version if no release matches, and for commands and custom resources.
-func (in *installation) copyOf() (best chart.Version) {
-	if in.flags || in.isResource() || len(in.Settings) < 50 {
-		return best
-	}
-	most := len(in.Settings) * 9 / 10
-	for _, v := range in.Table.Versions() {
-		same := 0
-		for _, s := range in.Settings {
-			if in.isDefaultOf(v, s) {
-				same++
-			}
-		}
-		if same > most || same == most && (best != in.Version) {
-			best, most = v, same
-		}
-	}
-	return best
-}
-
-// isDefaultOf reports whether a setting equals the default of a release.
-func (in *installation) isDefaultOf(v chart.Version, s *model.Setting) bool {
-	value, known := in.Table.Default(v, s.Name())
-	return known && !s.Unknown && chart.Same(value, s.Value)
 }
 
 // isResource reports whether the settings are fields of a custom resource.
 func (in *installation) isResource() bool { return in.kind != kindValues }
 
-// correct returns the correction of a setting, for the caller to change. It adds one if there is none.
-func (in *installation) correct(s *model.Setting) *correction {
+// correction returns the correction of a setting, for the caller to change.
+func (in *installation) correction(s *model.Setting) *correction {
 	if in.corrections[s] == nil {
 		in.corrections[s] = &correction{Edit: fix.Edit{Path: s.Path}}
 	}
 	return in.corrections[s]
 }
 
-// correction returns a copy of the correction of a setting. It is zero if there is none.
-func (in *installation) correction(s *model.Setting) correction {
-	if c := in.corrections[s]; c != nil {
-		return *c
-	}
-	return correction{}
-}
-
 // set records value as the correction of a setting.
-func (in *installation) set(s *model.Setting, value string) { in.correct(s).Value = &value }
+func (in *installation) set(s *model.Setting, value string) { in.correction(s).Value = &value }
 
 // mistake is a finding with its settings.
 type mistake struct {
@@ -253,23 +216,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	f := check.Finding{Severity: check.Error}
 	switch v.Status {
 	case chart.Unknown:
-		if isAnchor(s) {
-			return check.Finding{}
-		}
-		f.Check, f.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
-		f.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
-		if isNested(s.Path) {
-			f.Reason, f.Fix = nested(s.Path)
-		} else if in.modified {
-			const reason = "gpu-operator %s does not have this key; the templates of this modified copy may read it"
-			f.Say(check.Note, reason, in.Version)
-			f.Fix = ""
-		} else if v.Nearest != nil {
-			f.Fix = "did you mean " + suggestion(s, v).String() + "?"
-		} else if v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames {
-			slices.Sort(v.Names)
-			f.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
-		}
+		in.unknownKey(s, v, &f)
 	case chart.Misspelled:
 		f.Check, f.Severity, f.Fix = misspeltKey, check.Warning, "did you mean "+suggestion(s, v).String()+"?"
 		f.Reason = fmt.Sprintf("the chart has %s; this name adds a second entry", suggestion(s, v))
@@ -280,8 +227,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		f.Check, f.Fix = belowValue, "set "+path+" itself"
 		f.Reason = path + " is a single value in this chart, not a group of keys"
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
-			f.Reason = path + " is a string in this chart; with keys below it the image's name becomes " +
-				`"map[…]" and cannot be pulled`
+			f.Reason += `: the image's name becomes "map[…]" and cannot be pulled`
 			f.Fix = "set " + imageKeys(component)
 		}
 	case chart.NotYet, chart.Gone:
@@ -298,12 +244,29 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	return f
 }
 
-// maxNames limits how many keys a fix lists.
-const maxNames = 12
-
-// isAnchor reports whether the top-level key of a setting only holds YAML anchors, such as .common or x-common.
-func isAnchor(s *model.Setting) bool {
-	return s.Node != nil && (strings.HasPrefix(s.Path[0], ".") || strings.HasPrefix(s.Path[0], "x-"))
+// unknownKey reports a key that no release has. A top-level key that only holds YAML anchors, such as .common or
+// x-common, is accepted.
+func (in *installation) unknownKey(s *model.Setting, v chart.Match, f *check.Finding) {
+	if s.Node != nil && (strings.HasPrefix(s.Path[0], ".") || strings.HasPrefix(s.Path[0], "x-")) {
+		return
+	}
+	f.Check, f.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
+	f.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
+	const maxNames = 12
+	switch {
+	case s.Path[0] == model.OperatorNamespace:
+		f.Reason = "the chart's own values are not nested below its name; everything below this key is ignored"
+		f.Fix = "write the keys without " + s.Path[0] + ": above them"
+	case in.modified:
+		f.Say(check.Note, "gpu-operator %s does not have this key; the templates of this modified copy may read it",
+			in.Version)
+		f.Fix = ""
+	case v.Nearest != nil:
+		f.Fix = "did you mean " + suggestion(s, v).String() + "?"
+	case v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames:
+		slices.Sort(v.Names)
+		f.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
+	}
 }
 
 // suggestion returns the path to suggest for a wrong one. If only one name differs, the path ends with that name.
@@ -320,7 +283,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
 		f.Severity = check.Note
 	}
-	c := in.correct(s)
+	c := in.correction(s)
 	c.Drop = true
 	if since := v.Key.Since(); in.Version.Before(since) {
 		f.Check, f.Fix = keyNotYet, "delete it, or install "+since.String()+" or later"
@@ -333,55 +296,48 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 	next, _ := in.Table.Next(v.Key.Until())
 	f.Check, f.Fix = keyGone, cmp.Or(chart.Advice(s.Path), "delete it")
 	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version)
-	if in.Table.Lookup(in.Version, v.Nearest).Status != chart.Known || in.Explicit(v.Nearest.String()) != nil {
+	known := in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known
+	switch name := s.Path.String(); {
+	case !known || in.Explicit(v.Nearest.String()) != nil:
 		return
+	case name == "kataManager.enabled": // the successor does something else
+		return
+	case name == "driver.useOpenKernelModules" && s.Text() != "true":
+		return
+	case name == "driver.useOpenKernelModules":
+		in.set(s, "open")
 	}
-	switch s.Path.String() {
-	case "driver.useOpenKernelModules":
-		if s.Text() == "true" {
-			c.Drop, c.Rename = false, v.Nearest
-			in.set(s, "open")
-		}
-	case "kataManager.enabled": // the successor does something else
-	default:
-		c.Drop, c.Rename = false, v.Nearest
-	}
+	c.Drop, c.Rename = false, v.Nearest
 }
 
 // valueOfGroup checks a value at the path of a group. If the group is empty, for example because all its keys are
 // commented out, Helm removes the group's defaults. Helm keeps them if another file or flag sets a key in the group.
 func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
-	if _, isMap := s.Value.(map[string]any); isMap || s.Unknown {
-		return
-	}
-	example := s.Name()
-	for _, k := range in.Table.Keys(in.Version) {
-		if len(k.Path) > len(s.Path) && slices.Equal(k.Path[:len(s.Path)], s.Path) {
-			example = k.Path.String()
-			break
-		}
-	}
-	if s.Value == nil {
-		filled := slices.ContainsFunc(in.Below(s.Name()), func(below *model.Setting) bool { return below.Value != nil })
-		if in.moreFlags || filled || s.Path[0] == "node-feature-discovery" { // a subchart keeps its own defaults
-			return
-		}
-		f.Check, f.Fix = nullGroup, "delete the key, or write one of its keys, for example "+example
+	isSet := func(below *model.Setting) bool { return below.Value != nil }
+	text, isText := s.Value.(string)
+	_, isMap := s.Value.(map[string]any)
+	_, everKey := in.Table.Key(s.Path)
+	keys := ": gpuop explain .Values." + s.Name() + " lists them"
+	switch {
+	case isMap || s.Unknown:
+	case s.Value == nil && (in.moreFlags || slices.ContainsFunc(in.Below(s.Name()), isSet) ||
+		s.Path[0] == "node-feature-discovery"): // a subchart keeps its own defaults
+	case s.Value == nil:
+		f.Check, f.Fix = nullGroup, "delete the key, or write one of its keys"+keys
 		f.Severity, f.Reason = check.Note, "it is empty, so Helm deletes the chart's defaults below it"
 		if in.Table.Needed(in.Version, s.Path) {
 			f.Severity, f.Reason = check.Error, f.Reason+", and the templates fail with a nil pointer"
 		}
-		return
-	}
-	f.Check, f.Fix = fields.WrongType, "set one of its keys, for example "+example
-	f.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
-	if text, isText := s.Value.(string); isText && isMapping([]byte(text)) {
+	case isText && isMapping([]byte(text)):
 		const reason = "found a string that contains the settings; %s is a group of settings in %s"
+		f.Check, f.Fix = fields.WrongType, "write them as keys, without the |"
 		f.Reason = fmt.Sprintf(reason, s.Name(), in.Version)
-		f.Fix = "write them as keys, without the |"
-		if _, once := in.Table.Key(s.Path); once && in.assumed {
+		if everKey && in.assumed {
 			f.Severity = check.Warning // some release has a key at this path, and it may have been a string
 		}
+	default:
+		f.Check, f.Fix = fields.WrongType, "set one of its keys"+keys
+		f.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
 	}
 }
 
@@ -397,7 +353,7 @@ func (in *installation) duplicateFlags() {
 		before := last[s.Name()]
 		last[s.Name()] = s
 		if before != nil && before.Text() != s.Text() {
-			in.correct(before).Drop = true
+			in.correction(before).Drop = true
 			reason := fmt.Sprintf("set twice; %q is used, %q is ignored", s.Text(), before.Text())
 			in.add(setTwice, reason, "keep one", s)
 		}

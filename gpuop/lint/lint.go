@@ -10,8 +10,7 @@ package lint
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -25,8 +24,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
-
-var errNotRead = errors.New("no reader of files")
 
 // Input is a text to check, with the name that findings use.
 type Input struct {
@@ -77,47 +74,36 @@ const (
 	Stdin       = "stdin"
 )
 
-// unit is a document or command in an input.
-type unit struct {
-	file, kind string
-	judged     bool
-}
-
 // run is the state of one call of Lint. It is shared because findings about a document can depend on other documents.
 type run struct {
+	Result
 	table *chart.Table
-	// version is the release that the user named, or the zero value.
+	// version is the release that the user named, or else the newest.
 	version chart.Version
+	named   bool
 	// newer means that the release is newer than all releases in the table.
 	newer bool
 	read  func(file, name string) ([]byte, error)
-	// found tells whether a file was found in a searched directory. lines has the lines of each file that was parsed.
-	found map[string]bool
-	lines map[string][]string
-	// asValues has the files that another input uses as the operator's values.
-	asValues  map[string]bool
-	documents []*doc
-	// secrets are values that no output may contain.
-	secrets check.Secrets
+	// found tells whether a file was found in a searched directory. judged tells whether any of it was checked. lines
+	// has the lines of each file that was parsed. asValues has the files that another input uses as the operator's
+	// values.
+	found, judged, asValues map[string]bool
+	lines                   map[string][]string
+	documents               []*doc
 	// configMaps are the ConfigMaps in the inputs, and those that the chart creates from values. uses are the
 	// references to them.
 	configMaps []configMap
 	uses       []configUse
-	units      []unit
-	findings   []check.Finding
 }
 
 // Lint checks the inputs. It returns an error only for invalid options; problems of an input are findings.
 func Lint(o Options) (*Result, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read,
-		found: map[string]bool{}, lines: map[string][]string{}, asValues: map[string]bool{}}
-	if o.Version != "" {
-		var err error
-		if r.version, err = r.resolve(o.Version, false, check.Finding{}); err != nil {
-			return nil, err
-		}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, named: o.Version != "", found: map[string]bool{},
+		judged: map[string]bool{}, asValues: map[string]bool{}, lines: map[string][]string{}}
+	var err error
+	if r.version, err = r.resolve(o.Version, false, check.Finding{}); err != nil {
+		return nil, err
 	}
-	result := &Result{}
 	inputs := slices.Clip(o.Files)
 	if o.Command != "" {
 		inputs = append(inputs, Input{Name: CommandName, Data: []byte(o.Command), Script: true})
@@ -127,68 +113,55 @@ func Lint(o Options) (*Result, error) {
 		if r.found[f.Name] = f.Found; f.Found && !mayBeOwn(f.Data) {
 			continue
 		}
-		r.secrets.LearnYAML(f.Data)
-		r.lines[f.Name] = strings.Split(string(f.Data), "\n")
+		r.learn(f.Name, f.Data)
 		if !f.Script && !(f.Name == Stdin && looksLikeScript(f.Data)) {
 			r.parse(doc{file: f.Name, data: f.Data})
 		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
-			result.Corrected = s.corrected()
+			r.Corrected = s.corrected()
 		}
 	}
-	var values []*doc
-	for i := 0; i < len(r.documents); i++ {
-		if d := r.documents[i]; d.kind == kindValues && r.found[d.file] {
-			values = append(values, d)
-		} else {
-			r.document(d)
+	for _, inFolder := range []bool{false, true} { // values in a folder may belong to another input
+		for i := 0; i < len(r.documents); i++ { // patches add documents
+			switch d := r.documents[i]; {
+			case inFolder != (d.kind == kindValues && r.found[d.file]):
+			case inFolder && r.asValues[path.Clean(d.file)]:
+				r.unit(d.file, "", true) // already checked, for the release of the input that uses it
+			default:
+				r.document(d)
+			}
 		}
-	}
-	for _, d := range values {
-		if r.asValues[path.Clean(d.file)] {
-			r.unit(d.file, "", true) // already checked, for the release of the input that uses it
-			continue
-		}
-		r.document(d)
 	}
 	r.joinConfigs()
-	r.finish(inputs, result)
-	return result, nil
-}
-
-// finish fills in the result. It masks secrets in the findings, and drops findings that a comment ignores.
-func (r *run) finish(inputs []Input, result *Result) {
-	judged := map[string]bool{}
-	for _, u := range r.units {
-		if u.kind != "" {
-			result.Kinds = append(result.Kinds, u.kind)
-		}
-		if u.judged {
-			result.Judged++
-			judged[u.file] = true
-		}
-	}
-	for _, f := range inputs {
-		if !judged[f.Name] {
-			result.Unjudged = append(result.Unjudged, f.Name)
-		}
-	}
-	result.Secrets = r.secrets
-	for _, f := range r.findings {
-		f.Subject, f.Reason, f.Fix = r.secrets.Mask(f.Subject), r.secrets.Mask(f.Reason), r.secrets.Mask(f.Fix)
-		result.Report.Add(f)
-	}
 	// the lines of files that the inputs refer to are not shown, because they may be secret
 	shown := map[string][]string{}
 	for _, f := range inputs {
 		shown[f.Name] = r.lines[f.Name]
+		if !r.judged[f.Name] {
+			r.Unjudged = append(r.Unjudged, f.Name)
+		}
 	}
-	result.Report.IgnoreComments(r.lines)
-	result.Report.ShowLines(shown)
-	result.Report.Sort()
+	r.Report.Mask(r.Secrets)
+	r.Report.IgnoreComments(r.lines)
+	r.Report.ShowLines(shown)
+	r.Report.Sort()
+	return &r.Result, nil
 }
 
+// learn records the lines and the secrets of a file.
+func (r *run) learn(name string, data []byte) {
+	r.Secrets.LearnYAML(data)
+	r.lines[name] = strings.Split(string(data), "\n")
+}
+
+// unit counts a document or command in a file. An empty kind is not listed.
 func (r *run) unit(file, kind string, judged bool) {
-	r.units = append(r.units, unit{file, kind, judged})
+	if kind != "" {
+		r.Kinds = append(r.Kinds, kind)
+	}
+	if judged {
+		r.Judged++
+		r.judged[file] = true
+	}
 }
 
 // notesWhenNewer lists the checks whose findings become notes if the release is newer than the table. The newer release
@@ -204,23 +177,23 @@ func (r *run) add(file string, findings ...check.Finding) {
 		if r.newer && slices.Contains(notesWhenNewer, f.Check) {
 			f.Severity = check.Note
 		}
-		r.findings = append(r.findings, f)
+		r.Report.Add(f)
 	}
 }
 
 // report adds findings about a document, with line numbers of its file. If a script may append to the document, all
 // findings become notes. A finding about a value that another program fills in is replaced by the note filledIn.
 func (r *run) report(d *doc, findings []check.Finding) {
-	var filled []*yaml.Node
-	if len(findings) > 0 {
-		filled = unknownIn(d.root)
-	}
+	filled := unknownIn(d.root)
 	for _, f := range findings {
+		isAt := func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column }
+		if f.Check != input.Skipped && slices.ContainsFunc(filled, isAt) {
+			r.add(d.file, filledIn)
+			continue
+		}
 		if d.open {
 			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
-		isAt := func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column }
-		isFilled := f.Check != input.Skipped && slices.ContainsFunc(filled, isAt)
 		if f.Line > 0 {
 			f.Column += r.indentation(d, f)
 			f.Line += d.line
@@ -230,9 +203,6 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		if f.Subject != "" && d.where != "" {
 			f.Subject = d.where + ": " + f.Subject
 		}
-		if isFilled {
-			f = filledIn
-		}
 		r.add(d.file, f)
 	}
 }
@@ -241,14 +211,11 @@ func (r *run) report(d *doc, findings []check.Finding) {
 // that is unknown. f.Line counts from the start of the document.
 func (r *run) indentation(d *doc, f check.Finding) int {
 	inner, outer := strings.Split(string(d.data), "\n"), r.lines[d.file]
-	if f.Column == 0 || d.line == 0 || f.Line > len(inner) || f.Line+d.line > len(outer) {
+	if f.Column == 0 || d.line == 0 || f.Line > len(inner) || f.Line+d.line > len(outer) ||
+		!strings.HasSuffix(outer[f.Line+d.line-1], inner[f.Line-1]) {
 		return 0
 	}
-	before, found := strings.CutSuffix(outer[f.Line+d.line-1], inner[f.Line-1])
-	if !found {
-		return 0
-	}
-	return len(before)
+	return len(outer[f.Line+d.line-1]) - len(inner[f.Line-1])
 }
 
 // installation runs the rules on an installation, and adds the findings. It also checks configs embedded in the values.
@@ -288,9 +255,7 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 		at.Reason = "unknown release; checked against " + v.String()
 		if v == r.table.Latest() {
 			r.newer = true
-			const reason = "newer than every release that gpuop supports; " +
-				"checked against %s, with unknown keys as notes"
-			at.Reason = fmt.Sprintf(reason, v)
+			at.Reason += ", the newest that gpuop supports; unknown keys are notes"
 		}
 	}
 	r.add("", at)
@@ -300,7 +265,7 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 // resolveNode returns the release that the user named or, without one, the release that a node names. assumed is true
 // if another program fills in the node, or if its text is not a known release.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
-	if r.version != (chart.Version{}) {
+	if r.named {
 		return r.version, false
 	}
 	f := check.Finding{File: d.file, Line: at.Line + d.line, Column: at.Column, Subject: subject}
@@ -310,21 +275,6 @@ func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Versio
 		v, _ = r.resolve(at.Value, true, f)
 	}
 	return v, unknown || err != nil
-}
-
-func (r *run) orLatest() chart.Version {
-	if r.version != (chart.Version{}) {
-		return r.version
-	}
-	return r.table.Latest()
-}
-
-// assumed returns the remark that follows an assumed release in the output, or "" for a release that is certain.
-func assumed(isAssumed bool) string {
-	if isAssumed {
-		return ", assumed; set the release with --version"
-	}
-	return ""
 }
 
 // readRelative reads a file. A relative path is relative to the folder of another file. shown is the path for findings.
@@ -339,11 +289,10 @@ func (r *run) readRelative(file, name string) (data []byte, shown string, err er
 // open reads a file that another file refers to.
 func (r *run) open(file, name string) ([]byte, error) {
 	if r.read == nil {
-		return nil, errNotRead
+		return nil, fs.ErrNotExist
 	}
 	data, err := r.read(file, name)
-	r.secrets.LearnYAML(data)
-	r.lines[name] = strings.Split(string(data), "\n")
+	r.learn(name, data)
 	return data, err
 }
 
@@ -354,14 +303,14 @@ var filledIn = check.Finding{
 
 // unknownIn returns the parts of a value that another program fills in.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {
-	switch {
-	case n == nil:
-	case model.UnknownNode(n):
+	if n == nil {
+		return nil
+	}
+	if model.UnknownNode(n) {
 		return []*yaml.Node{n}
-	default:
-		for _, c := range n.Content {
-			out = append(out, unknownIn(c)...)
-		}
+	}
+	for _, c := range n.Content {
+		out = append(out, unknownIn(c)...)
 	}
 	return out
 }

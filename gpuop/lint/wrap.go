@@ -35,7 +35,7 @@ func (r *run) chartUse(d *doc, use input.ChartUse) {
 		const reason = "unknown field: nothing reads the values below it"
 		d.reader.Add(fields.UnknownKey, check.Error, key, key.Value, reason, "write "+use.Place)
 	}
-	in := newInstallation(r.table, r.orLatest(), nil)
+	in := newInstallation(r.table, r.version, nil)
 	at := use.Version
 	if at == nil && use.Reference != nil {
 		at = r.ociVersion(use.Reference)
@@ -136,7 +136,7 @@ func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
 	r.add(name, f.Findings...)
 	for _, s := range f.Secrets {
-		r.secrets.Add(s)
+		r.Secrets.Add(s)
 	}
 	r.tasks(&doc{file: name}, "Terraform", f.Tasks)
 	if f.Broken {
@@ -146,7 +146,7 @@ func (r *run) terraform(name string, data []byte) {
 
 // tasks checks the installations, commands and manifests in the tasks of a Terraform file or an Ansible playbook.
 func (r *run) tasks(d *doc, what string, tasks []input.Task) {
-	units, documents := len(r.units), len(r.documents)
+	before, documents := r.Judged, len(r.documents)
 	judged := false
 	for _, t := range tasks {
 		switch {
@@ -166,24 +166,19 @@ func (r *run) tasks(d *doc, what string, tasks []input.Task) {
 	}
 	if judged {
 		what += " with values for gpu-operator"
-	} else if len(r.documents) == documents && !r.judgedSince(units) {
+	} else if len(r.documents) == documents && r.Judged == before {
 		what += ", not checked"
 	}
 	r.unit(d.file, what, judged)
 }
 
-// judgedSince reports whether any unit was checked after the first n.
-func (r *run) judgedSince(n int) bool {
-	return slices.ContainsFunc(r.units[n:], func(u unit) bool { return u.judged })
-}
-
 // workflow checks the commands of a GitHub workflow or action. It reports whether any was checked.
 func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
-	before := len(r.units)
+	before := r.Judged
 	for _, run := range steps {
 		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, input.Unassigned), fields.LinesBefore(run)+d.line)
 	}
-	return r.judgedSince(before)
+	return r.Judged > before
 }
 
 // expression matches an expression that GitHub replaces before the shell runs.

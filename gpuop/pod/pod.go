@@ -1,3 +1,5 @@
+// Package pod checks the GPU requests of Pods, and of any object with a pod template, such as Deployments, PyTorchJobs
+// and RayClusters. It does not check the rest of a pod.
 package pod
 
 import (
@@ -58,34 +60,33 @@ func Check(root *yaml.Node) []check.Finding {
 
 type checker struct{ fields.Reader }
 
+// prefix begins the name of every NVIDIA resource.
+const prefix = "nvidia.com/"
+
 // container checks the GPU resources of a container, and NVIDIA_VISIBLE_DEVICES if the container requests a GPU.
 func (r *checker) container(where string, c *yaml.Node) {
 	requested := false
 	if name := fields.Text(c, "name"); name != "" {
 		where = "container " + name
 	}
-	limits := fields.Get(c, "resources", "limits")
-	for _, f := range fields.Of(limits) {
-		if strings.HasPrefix(f.Name, prefix) {
+	for _, list := range []string{"limits", "requests"} {
+		for _, f := range fields.Of(fields.Get(c, "resources", list)) {
+			if !strings.HasPrefix(f.Name, prefix) {
+				continue
+			}
 			requested = true
-			r.resource(where+": limits."+f.Name, f)
-		}
-	}
-	for _, f := range fields.Of(fields.Get(c, "resources", "requests")) {
-		if !strings.HasPrefix(f.Name, prefix) {
-			continue
-		}
-		requested = true
-		subject := where + ": requests." + f.Name
-		if limit := fields.Get(limits, f.Name); limit == nil {
-			r.Add(gpuLimits, check.Error, f.Key, subject,
-				"a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
-			r.resource(subject, f)
-		} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-			r.Add(gpuLimits, check.Error, f.Value, subject,
-				fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted",
-					f.Value.Value, limit.Value),
-				"leave out the request")
+			subject, limit := where+": "+list+"."+f.Name, fields.Get(c, "resources", "limits", f.Name)
+			if limit == nil {
+				r.Add(gpuLimits, check.Error, f.Key, subject,
+					"a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
+			} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
+				const reason = "the request %s and the limit %s must be equal: a GPU cannot be overcommitted"
+				r.Add(gpuLimits, check.Error, f.Value, subject,
+					fmt.Sprintf(reason, f.Value.Value, limit.Value), "leave out the request")
+			}
+			if list == "limits" || limit == nil {
+				r.resource(subject, f)
+			}
 		}
 	}
 	for _, e := range fields.Items(fields.Get(c, "env")) {
@@ -96,26 +97,19 @@ func (r *checker) container(where string, c *yaml.Node) {
 	}
 }
 
-// prefix begins the name of every NVIDIA resource.
-const prefix = "nvidia.com/"
-
-// whole reports whether the API server accepts an amount as an integer, such as 1, 1.0 and 1k.
-func whole(amount string) bool {
-	q, err := resource.ParseQuantity(amount)
-	return err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0
-}
-
-// resource checks the name and amount of a GPU resource.
+// resource checks the name and amount of a GPU resource. The API server accepts an amount such as 1, 1.0 and 1k.
 func (r *checker) resource(subject string, f fields.Field) {
-	if fields.IsNull(f.Value) {
+	q, err := resource.ParseQuantity(f.Value.Value)
+	reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
+	switch {
+	case fields.IsNull(f.Value):
 		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU",
-			"write a whole number")
-	} else if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
-		reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
-		if q, err := resource.ParseQuantity(f.Value.Value); err == nil && q.Sign() > 0 {
-			reason += ": a pod cannot request part of a GPU"
-			fix = "request 1; share a GPU with time-slicing, MPS or MIG (gpuop node predict, gpuop mig)"
-		}
+			fix)
+	case f.Value.Kind == yaml.ScalarNode && err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0:
+	case err == nil && q.Sign() > 0:
+		r.Add(gpuInteger, check.Error, f.Value, subject, reason+": a pod cannot request part of a GPU",
+			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop node predict, gpuop mig)")
+	default:
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason, fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
