@@ -151,31 +151,26 @@ func (r *run) parseOne(d *doc) {
 var buildFile = regexp.MustCompile(`(?i)^[a-z]+file$`)
 
 func (r *run) addDocument(d *doc) {
-	r.resolveAlias(d)
+	if c := r.chartOfValues(d.file); c != nil && c.alias != "" {
+		for _, f := range fields.Of(d.root) {
+			if f.Name == c.alias { // the parent chart's name for the operator's chart
+				f.Key.Value = model.OperatorNamespace
+			}
+		}
+	}
 	d.kind = detect(r.table, d.root)
 	if r.found[d.file] && !r.isOwn(d) {
 		d.kind = kindUnknown
 	}
-	if d.kind == kindList {
-		for _, item := range fields.Items(fields.Get(d.root, "items")) {
-			if item.Kind == yaml.MappingNode && len(r.documents) < model.MaxNodes {
-				inner := *d
-				inner.root, inner.reader = item, &fields.Reader{}
-				r.addDocument(&inner)
-			}
-		}
+	if d.kind != kindList {
+		r.documents = append(r.documents, d)
 		return
 	}
-	r.documents = append(r.documents, d)
-}
-
-// resolveAlias renames a top-level key in a parent chart's values to gpu-operator, if the parent's Chart.yaml has the
-// key as its alias for the operator's chart.
-func (r *run) resolveAlias(d *doc) {
-	c := r.chartOfValues(d.file)
-	for _, f := range fields.Of(d.root) {
-		if c != nil && c.alias != "" && f.Name == c.alias {
-			f.Key.Value = model.OperatorNamespace
+	for _, item := range fields.Items(fields.Get(d.root, "items")) {
+		if item.Kind == yaml.MappingNode && len(r.documents) < model.MaxNodes {
+			inner := *d
+			inner.root, inner.reader = item, &fields.Reader{}
+			r.addDocument(&inner)
 		}
 	}
 }
@@ -232,64 +227,19 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case len(root.Content) == 0:
 		return kindValues // an empty document of values keeps all defaults
 	}
-	return byKeys(t, root)
-}
-
-// commonKeys and weakKeys are top-level keys that many other charts have too, so they are weaker evidence. A key in
-// commonKeys counts fully only if a known key is below it. A key in weakKeys counts fully only if the document has no
-// unknown keys.
-var (
-	commonKeys = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
-	weakKeys   = []string{"nfd", "psa", "node-feature-discovery"}
-)
-
-// byKeys recognizes chart values and device plugin configs by their top-level keys.
-func byKeys(t *chart.Table, root *yaml.Node) kind {
-	plugin, values, others, alone, near := 0, 0, 0, 0, 0
-	for _, f := range fields.Of(root) {
-		if slices.Contains([]string{"sharing", "flags", "imex", "shared"}, f.Name) ||
-			f.Name == "version" && f.Value.Value == "v1" {
-			plugin++
-		}
-		switch component := t.Component(f.Name); {
-		case component == "":
-			others++
-		case slices.Contains(weakKeys, component):
-			values++
-			alone++
-		case component == f.Name && !slices.Contains(commonKeys, f.Name),
-			hasKeyOf(t, component, f.Value, everyChartHas...):
-			values += 2
-		case component == f.Name:
-			values++
-		case hasKeyOf(t, component, f.Value):
-			near++
-		default: // a similar name without known keys counts as an unknown key
-			others++
-		}
+	// similar names with known keys below them count only if no other key is unknown
+	e := evidenceIn(t, root)
+	values := 2*e.own + e.weak
+	if e.others == 0 {
+		values += e.weak + 2*e.near
 	}
-	if others == 0 { // similar names with known keys count only if no other key is unknown
-		values += alone + 2*near
-	}
-	switch others += near; {
-	case plugin > values:
+	switch {
+	case e.plugin > values:
 		return kindPlugin
-	case values > max(others, 1):
+	case values > max(e.others+e.near, 1):
 		return kindValues
 	}
 	return kindUnknown
-}
-
-// hasKeyOf reports whether group contains a key that the component has in any release of the chart. Keys in except are
-// ignored.
-func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
-	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
-		if slices.Contains(except, f.Name) {
-			return false
-		}
-		status := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
-		return status == chart.Known || status == chart.Group || status == chart.Gone
-	})
 }
 
 // umbrella returns the values below the key gpu-operator in the values of a parent chart. The key may be repeated one
@@ -306,31 +256,17 @@ func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	return inner
 }
 
-// pluginMarks are keys of the device plugin's own chart that the operator's chart does not have. pluginShares are keys
-// that both charts have.
-var (
-	pluginMarks = strings.Fields(`compatWithCPUManager deviceDiscoveryStrategy deviceIDStrategy deviceListStrategy
-		failOnInitError gdsEnabled legacyDaemonsetAPI migStrategy mofedEnabled`)
-	pluginShares = strings.Fields("cdi devicePlugin gfd nfd node-feature-discovery nameOverride fullnameOverride")
-)
-
 // isPluginValues reports whether a document is a values file for the device plugin's own chart.
 func isPluginValues(t *chart.Table, root *yaml.Node) bool {
 	configs := fields.Get(root, "config", "map")
-	repository := fields.Text(root, "image", "repository")
-	if configs != nil && configs.Kind == yaml.MappingNode || strings.HasSuffix(repository, "/k8s-device-plugin") {
+	if configs != nil && configs.Kind == yaml.MappingNode ||
+		strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
 		return true
 	}
-	marks, operators := 0, 0
-	for _, f := range fields.Of(root) {
-		switch {
-		case slices.Contains(pluginMarks, f.Name), f.Name == "nfd" && fields.Get(f.Value, "worker") != nil:
-			marks++
-		case t.Component(f.Name) == f.Name && !slices.Contains(pluginShares, f.Name):
-			operators++
-		}
-	}
-	return marks > operators
+	// keys that the operator's chart does not have
+	const marks = `compatWithCPUManager deviceDiscoveryStrategy deviceIDStrategy deviceListStrategy failOnInitError
+		gdsEnabled legacyDaemonsetAPI migStrategy mofedEnabled nfd.worker`
+	return countAt(root, marks) > evidenceIn(t, root).own
 }
 
 // document checks one document.
@@ -379,8 +315,12 @@ func (r *run) document(d *doc) {
 			r.uses = append(r.uses, configUse{config: label.Value, label: true, at: at})
 		}
 	case kindUnknown:
-		r.unknownDocument(d)
-		return
+		if d.written || r.found[d.file] { // it may be for another program
+			return
+		}
+		name, judged = "unknown", false
+		r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line,
+			Reason: "unknown kind of document", Fix: "see gpuop lint --help for the kinds of files"}})
 	}
 	if d.where != "" {
 		name += " in " + d.where
@@ -389,20 +329,6 @@ func (r *run) document(d *doc) {
 		name += ", not checked"
 	}
 	r.unit(d.file, name, judged)
-}
-
-// unknownDocument reports a document of an unknown kind, unless it may be for another program.
-func (r *run) unknownDocument(d *doc) {
-	if d.written {
-		return
-	}
-	name := ""
-	if !r.found[d.file] {
-		name = "unknown"
-		r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line,
-			Reason: "unknown kind of document", Fix: "see gpuop lint --help for the kinds of files"}})
-	}
-	r.unit(d.file, name, false)
 }
 
 // valuesDocument checks values. It returns a remark about the release that they are checked against. That is the

@@ -31,14 +31,54 @@ var (
 // sharedKeys and genericKeys are top-level keys that other charts have too. They are evidence only with a key of the
 // operator's chart below them. For genericKeys, keys in everyChartHas are not evidence.
 var (
-	sharedKeys  = []string{"driver", "validator", "daemonsets", "platform", "hostPaths", "mig"}
-	genericKeys = []string{"operator", "nfd", "node-feature-discovery", "cdi", "devicePlugin", "gfd", "psa", "psp",
-		"nameOverride", "fullnameOverride", "extraObjects", "global"}
-	everyChartHas = []string{"enabled", "image", "repository", "tag", "version", "imagePullPolicy", "imagePullSecrets",
-		"resources", "tolerations", "nodeSelector", "affinity", "env", "args", "annotations", "labels", "name",
-		"config", "priorityClassName", "logging", "nameOverride", "fullnameOverride", "upgradeCRD",
-		"admissionController", "master", "worker", "gc", "topologyUpdater"}
+	sharedKeys  = strings.Fields("driver validator daemonsets platform hostPaths mig")
+	genericKeys = strings.Fields(`operator nfd node-feature-discovery cdi devicePlugin gfd psa psp nameOverride
+		fullnameOverride extraObjects global`)
+	everyChartHas = strings.Fields(`enabled image repository tag version imagePullPolicy imagePullSecrets resources
+		tolerations nodeSelector affinity env args annotations labels name config priorityClassName logging
+		nameOverride fullnameOverride upgradeCRD admissionController master worker gc topologyUpdater`)
 )
+
+// evidence counts the top-level keys of a document.
+type evidence struct {
+	own    int // keys of the operator's chart
+	weak   int // keys that other charts have too
+	near   int // keys with similar names, and a key of the operator's chart below them
+	others int // all other keys
+	plugin int // keys of the device plugin's config, whatever else they are
+}
+
+func evidenceIn(t *chart.Table, root *yaml.Node) (e evidence) {
+	for _, f := range fields.Of(root) {
+		if slices.Contains([]string{"sharing", "flags", "imex", "shared"}, f.Name) ||
+			f.Name == "version" && f.Value.Value == "v1" {
+			e.plugin++
+		}
+		component := t.Component(f.Name)
+		isGeneric := slices.Contains(genericKeys, f.Name) && !hasKeyOf(t, component, f.Value, everyChartHas...)
+		switch hasKey := hasKeyOf(t, component, f.Value); {
+		case component == "", component != f.Name && !hasKey:
+			e.others++
+		case component != f.Name:
+			e.near++
+		case isGeneric || slices.Contains(sharedKeys, f.Name) && !hasKey:
+			e.weak++
+		default:
+			e.own++
+		}
+	}
+	return e
+}
+
+// hasKeyOf reports whether group contains a key that the component has in any release of the chart. Keys in except are
+// ignored.
+func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
+	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
+		status := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
+		return !slices.Contains(except, f.Name) &&
+			(status == chart.Known || status == chart.Group || status == chart.Gone)
+	})
+}
 
 // otherCharts lists charts that are easily confused with the operator's. marks are keys that only the other chart has.
 var otherCharts = []struct{ name, marks string }{
@@ -49,34 +89,24 @@ var otherCharts = []struct{ name, marks string }{
 	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
 }
 
-// otherChartOf returns the name of the other chart that the values are for, or "".
-func otherChartOf(t *chart.Table, root *yaml.Node) string {
-	for _, c := range otherCharts {
-		marks := 0
-		for mark := range strings.FieldsSeq(c.marks) {
-			if fields.Get(root, strings.Split(mark, ".")...) != nil {
-				marks++
-			}
-		}
-		if marks > 0 && marks >= exactKeys(t, root) {
-			return c.name
-		}
-	}
-	return ""
-}
-
-// exactKeys counts the top-level keys that are evidence for the operator's chart.
-func exactKeys(t *chart.Table, root *yaml.Node) (n int) {
-	for _, f := range fields.Of(root) {
-		switch {
-		case !t.HasComponent(f.Name):
-		case slices.Contains(sharedKeys, f.Name) && !hasKeyOf(t, f.Name, f.Value):
-		case slices.Contains(genericKeys, f.Name) && !hasKeyOf(t, f.Name, f.Value, everyChartHas...):
-		default:
+// countAt counts the dotted paths that exist in a document.
+func countAt(root *yaml.Node, paths string) (n int) {
+	for path := range strings.FieldsSeq(paths) {
+		if fields.Get(root, strings.Split(path, ".")...) != nil {
 			n++
 		}
 	}
 	return n
+}
+
+// otherChartOf returns the name of the other chart that the values are for, or "".
+func otherChartOf(t *chart.Table, root *yaml.Node) string {
+	for _, c := range otherCharts {
+		if marks := countAt(root, c.marks); marks > 0 && marks >= evidenceIn(t, root).own {
+			return c.name
+		}
+	}
+	return ""
 }
 
 // isOwn reports whether a document in a searched directory is for the operator.
@@ -89,7 +119,7 @@ func (r *run) isOwn(d *doc) bool {
 		return otherChartOf(r.table, inner) == "" &&
 			slices.ContainsFunc(fields.Of(inner), func(f fields.Field) bool { return r.table.HasComponent(f.Name) })
 	case kindValues:
-		own := exactKeys(r.table, d.root)
+		own := evidenceIn(r.table, d.root).own
 		return r.chartOfValues(d.file) != nil || own >= 2 && own*2 >= len(fields.Of(d.root))
 	case kindPlugin:
 		return isPluginConfig(d.root)
@@ -97,33 +127,19 @@ func (r *run) isOwn(d *doc) bool {
 	return true
 }
 
-// isForeignPlugin reports whether a device plugin's config shares resources, and all of them belong to another vendor.
-func isForeignPlugin(root *yaml.Node) bool {
-	foreign := false
+// isPluginConfig reports whether a document is certainly a config of NVIDIA's device plugin.
+func isPluginConfig(root *yaml.Node) bool {
 	for _, way := range []string{"timeSlicing", "mps"} {
 		for _, item := range fields.Items(fields.Get(root, "sharing", way, "resources")) {
 			domain, _, found := strings.Cut(fields.Text(item, "name"), "/")
-			if !found || check.Nearest(domain, []string{"nvidia.com"}) != "" {
-				return false
+			if found && check.Nearest(domain, []string{"nvidia.com"}) == "" {
+				return false // another vendor's device plugin
 			}
-			foreign = true
 		}
 	}
-	return foreign
-}
-
-// isPluginConfig reports whether a document is certainly a config of the device plugin.
-func isPluginConfig(root *yaml.Node) bool {
-	if fields.Text(root, "version") != "v1" && fields.Get(root, "sharing") == nil || isForeignPlugin(root) {
-		return false
-	}
-	for _, path := range []string{"sharing.timeSlicing", "sharing.mps", "flags.migStrategy", "flags.failOnInitError",
-		"flags.nvidiaDriverRoot", "flags.plugin", "flags.gfd", "imex.channelIDs"} {
-		if fields.Get(root, strings.Split(path, ".")...) != nil {
-			return true
-		}
-	}
-	return false
+	return (fields.Text(root, "version") == "v1" || fields.Get(root, "sharing") != nil) &&
+		countAt(root, `sharing.timeSlicing sharing.mps flags.migStrategy flags.failOnInitError flags.plugin flags.gfd
+			flags.nvidiaDriverRoot imex.channelIDs`) > 0
 }
 
 // isOwnText is like isOwn, for a text that is not valid YAML.

@@ -184,7 +184,7 @@ func (r *run) add(file string, findings ...check.Finding) {
 // report adds findings about a document, with line numbers of its file. If a script may append to the document, all
 // findings become notes. A finding about a value that another program fills in is replaced by the note filledIn.
 func (r *run) report(d *doc, findings []check.Finding) {
-	filled := unknownIn(d.root)
+	filled, inner, outer := unknownIn(d.root), strings.Split(string(d.data), "\n"), r.lines[d.file]
 	for _, f := range findings {
 		isAt := func(n *yaml.Node) bool { return n.Line == f.Line && n.Column == f.Column }
 		if f.Check != input.Skipped && slices.ContainsFunc(filled, isAt) {
@@ -194,28 +194,17 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		if d.open {
 			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
-		if f.Line > 0 {
-			f.Column += r.indentation(d, f)
-			f.Line += d.line
-		} else if d.line > 0 {
-			f.Line = d.line + 1
+		if n := f.Line; f.Column > 0 && d.line > 0 && n <= len(inner) && n+d.line <= len(outer) {
+			f.Column += max(0, strings.LastIndex(outer[n+d.line-1], inner[n-1])) // an inner document is indented
+		}
+		if f.Line > 0 || d.line > 0 {
+			f.Line = max(f.Line, 1) + d.line
 		}
 		if f.Subject != "" && d.where != "" {
 			f.Subject = d.where + ": " + f.Subject
 		}
 		r.add(d.file, f)
 	}
-}
-
-// indentation returns by how much a document inside another file is indented at the line of a finding. It returns 0 if
-// that is unknown. f.Line counts from the start of the document.
-func (r *run) indentation(d *doc, f check.Finding) int {
-	inner, outer := strings.Split(string(d.data), "\n"), r.lines[d.file]
-	if f.Column == 0 || d.line == 0 || f.Line > len(inner) || f.Line+d.line > len(outer) ||
-		!strings.HasSuffix(outer[f.Line+d.line-1], inner[f.Line-1]) {
-		return 0
-	}
-	return len(outer[f.Line+d.line-1]) - len(inner[f.Line-1])
 }
 
 // installation runs the rules on an installation, and adds the findings. It also checks configs embedded in the values.
