@@ -194,7 +194,7 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		if d.open {
 			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
-		if n := f.Line; f.Column > 0 && d.line > 0 && n <= len(inner) && n+d.line <= len(outer) {
+		if n := f.Line; f.Column > 0 && n <= len(inner) && n+d.line <= len(outer) {
 			f.Column += max(0, strings.LastIndex(outer[n+d.line-1], inner[n-1])) // an inner document is indented
 		}
 		if f.Line > 0 || d.line > 0 {
