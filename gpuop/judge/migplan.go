@@ -76,28 +76,22 @@ func Nearest(s *cluster.State, name string) string {
 // manager checks that the node's GPUs support MIG, and that a MIG manager is ready on the node. The MIG manager reacts
 // to changes of the label.
 func (c *migChange) manager() {
-	const key, app = deployPrefix + "mig-manager", "nvidia-mig-manager"
+	const key = deployPrefix + "mig-manager"
 	isReady := func(p *corev1.Pod) bool {
-		return p.Labels["app"] == app && podCondition(p, corev1.PodReady).Status == corev1.ConditionTrue
+		return p.Labels["app"] == "nvidia-mig-manager" &&
+			podCondition(p, corev1.PodReady).Status == corev1.ConditionTrue
 	}
 	switch {
 	case c.kube.Labels[labelCapable] == "false":
 		c.report(migCapable, check.Error, labelCapable, "kubectl get nodes -l nvidia.com/mig.capable=true",
 			"the node's GPUs do not support MIG")
-	case c.kube.Labels[key] != "true":
+	case c.kube.Labels[key] != "true", !c.lacks(cluster.Pods) && !slices.ContainsFunc(c.operandPods, isReady):
 		c.report(migManager, check.Error, key,
-			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'",
-			"the label is %s, expected true: no MIG manager runs on the node, so changes of %s have no effect",
+			fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", c.Namespace),
+			"the label is %s, and no MIG manager pod is ready on the node: changes of %s have no effect",
 			shown(c.kube.Labels, key), LabelMIG)
-	case c.lacks(cluster.Pods):
-	default:
-		f := check.Finding{Check: migManager, Subject: app, Reason: "the MIG manager is ready",
-			Evidence: c.listed(cluster.Pods, "pods on the node: %d", len(c.operandPods))}
-		if !slices.ContainsFunc(c.operandPods, isReady) {
-			f.Say(check.Error, "no MIG manager pod is ready on the node, so changes of %s have no effect", LabelMIG)
-			f.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", c.Namespace, app)
-		}
-		c.add(f)
+	case !c.lacks(cluster.Pods):
+		c.report(migManager, check.OK, key, "", "the MIG manager is ready")
 	}
 }
 

@@ -177,7 +177,7 @@ func TestPrepare(t *testing.T) {
 		{"operand left paused", config, labeled("nvidia.com/gpu.deploy.dcgm", "paused-for-mig-change"), []string{"error mig-paused nvidia.com/gpu.deploy.dcgm"}, "=true --overwrite"},
 		{"GPUs without MIG", config, labeled("nvidia.com/mig.capable", "false"), []string{"error mig-capable nvidia.com/mig.capable"}, ""},
 		{"no MIG manager on the node", config, labeled("nvidia.com/gpu.deploy.mig-manager", ""), []string{"error mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
-		{"no pod of the MIG manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"error mig-manager nvidia-mig-manager"}, ""},
+		{"no pod of the MIG manager", config, func(s *cluster.State) { s.Pods = []corev1.Pod{} }, []string{"error mig-manager nvidia.com/gpu.deploy.mig-manager"}, ""},
 		{"not cordoned", config, func(s *cluster.State) { s.Nodes[0].Spec.Unschedulable = false }, nil, "kubectl cordon gpu-1"},
 		{"pods forbidden", config, missing(cluster.Pods), []string{"warning unread list pods"}, "x may not list pods"},
 		{"ConfigMaps forbidden", config, missing(cluster.ConfigMaps), []string{"warning unread list configmaps"}, "56 nvidia.com/gpu"},

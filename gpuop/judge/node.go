@@ -85,16 +85,16 @@ func (n *nodeReport) own(f check.Finding) check.Finding {
 	if f.Evidence.Text != "" {
 		return f
 	}
-	allocatable, capacity := amount(n.kube.Status.Allocatable, subject), amount(n.kube.Status.Capacity, subject)
+	capacity, isResource := node.Resources(n.kube.Status.Capacity)[subject]
 	switch _, labeled := n.kube.Labels[subject]; {
 	case subject == object:
 		f.Evidence = check.Seen("spec", object, "unschedulable: %t", n.kube.Spec.Unschedulable)
 	case strings.HasPrefix(subject, "ConfigMap/"):
 		name, _, _ := strings.Cut(strings.TrimPrefix(subject, "ConfigMap/"), " ")
 		f.Evidence = n.listed(cluster.ConfigMaps, "ConfigMap %s exists: %t", name, n.maps[name] != nil)
-	case allocatable+capacity != "", isDevice(subject):
-		f.Evidence = check.Seen("status", object, "%s: allocatable %s, capacity %s", subject,
-			cmp.Or(allocatable, "none"), cmp.Or(capacity, "none"))
+	case isResource, isDevice(subject):
+		f.Evidence = check.Seen("status", object, "%s: allocatable %d, capacity %d", subject,
+			node.Resources(n.kube.Status.Allocatable)[subject], capacity)
 	case labeled, strings.HasPrefix(subject, "nvidia.com/"):
 		f.Evidence = label(n.kube, subject)
 		if f.Since.IsZero() {
@@ -104,14 +104,6 @@ func (n *nodeReport) own(f check.Finding) check.Finding {
 		f.Evidence = label(n.kube, labelProduct)
 	}
 	return f
-}
-
-// amount returns the quantity of a resource as Kubernetes prints it, or "" if the list does not have the resource.
-func amount(list corev1.ResourceList, name string) string {
-	if q, ok := list[corev1.ResourceName(name)]; ok {
-		return q.String()
-	}
-	return ""
 }
 
 // relabel returns the command that changes labels of the node, such as "a=b" or "a-".
@@ -254,10 +246,6 @@ const migReaction = time.Minute
 func (n *nodeReport) mig() {
 	config, state := n.kube.Labels[LabelMIG], n.kube.Labels[labelMIGState]
 	since, requested := labelWritten(n.kube, labelMIGState), labelWritten(n.kube, LabelMIG)
-	age := "for an unknown time"
-	if !since.IsZero() {
-		age = "for " + n.At.Sub(since).Round(time.Second).String()
-	}
 	say := func(s check.Severity, fix, format string, args ...any) {
 		n.report(node.MIGState, s, labelMIGState, fix, format, args...)
 	}
@@ -278,14 +266,13 @@ func (n *nodeReport) mig() {
 	case state == "pending" && !since.IsZero() && n.At.Sub(since) > migPatience:
 		n.stuck = true
 		say(check.Error, n.relabel(LabelMIG+"-")+" && "+n.relabel(LabelMIG+"="+config),
-			"the MIG config %q has been pending %s; the MIG manager waits at most %s for pods, so it has "+
-				"probably given up without changing the state", config, age, migPatience)
+			"the MIG config %q has been pending for longer than the MIG manager waits for pods (%s): it has "+
+				"probably given up without changing the state", config, migPatience)
 	case state == "pending":
-		say(check.Waiting, n.migLog(), "the MIG config %q has been pending %s; MIG manager v0.15.0 leaves the state "+
-			"pending if it gives up waiting for a pod", config, age)
+		say(check.Waiting, n.migLog(), "the MIG config %q is pending; MIG manager v0.15.0 leaves the state pending if "+
+			"it gives up waiting for a pod", config)
 	case state == "rebooting":
-		say(check.Waiting, "kubectl get node "+n.kube.Name,
-			"the node restarts to change the MIG mode for %q; the state has been rebooting %s", config, age)
+		say(check.Waiting, "kubectl get node "+n.kube.Name, "the node restarts to change the MIG mode for %q", config)
 	case state == "":
 		say(check.Waiting, n.migLog(), "MIG config %q is requested, but the MIG manager has not set a state", config)
 	default:
@@ -343,12 +330,9 @@ func (n *nodeReport) notDeployed(component, key string) {
 	case value == "false":
 		f.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
 		f.Fix = n.relabel(key + "=true --overwrite")
-	case found && value == "":
-		f.Reason = "the label is empty, so the operand does not run: " +
-			"releases before v26.7 leave it empty after pausing an operand that did not run"
 	case found:
-		f.Reason = fmt.Sprintf("the label is %q, expected true, false or paused-for-…: "+
-			"the operator does not correct it, and the operand does not run", value)
+		f.Reason = fmt.Sprintf("the label is %s, expected true, false or paused-for-…: "+
+			"the operator does not correct it, and the operand does not run", shown(n.kube.Labels, key))
 	case n.policy == nil || n.kube.Labels[labelPresent] != "true" || n.forMachines(n.kube):
 		return
 	case component == "mig-manager" && n.kube.Labels[labelCapable] != "true",
@@ -477,7 +461,7 @@ const sandboxPatience = 5 * time.Minute
 func (n *nodeReport) sandbox(l *operand) {
 	for _, volume := range l.pod.Spec.Volumes {
 		m := volume.ConfigMap
-		if m == nil || m.Optional != nil && *m.Optional || n.maps[m.Name] != nil || n.lacks(cluster.ConfigMaps) {
+		if m == nil || *cmp.Or(m.Optional, new(bool)) || n.maps[m.Name] != nil || n.lacks(cluster.ConfigMaps) {
 			continue
 		}
 		l.Say(check.Error, "%s: it mounts ConfigMap/%s, which does not exist in namespace %s",
@@ -487,19 +471,15 @@ func (n *nodeReport) sandbox(l *operand) {
 			m.Name, len(n.maps), n.Namespace)
 		return
 	}
-	classOf := func(p *corev1.Pod) string {
-		if p.Spec.RuntimeClassName == nil {
-			return ""
-		}
-		return *p.Spec.RuntimeClassName
+	class := *cmp.Or(l.pod.Spec.RuntimeClassName, new(string))
+	runsToo := func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodRunning && *cmp.Or(p.Spec.RuntimeClassName, new(string)) == class
 	}
-	runsToo := func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && classOf(p) == classOf(l.pod) }
 	isBrokenToolkit := func(o operand) bool { return o.component == "container-toolkit" && isBroken(o) }
 	var d *diagnosis
 	if e := n.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
 		d = n.diagnose(e.Message, evidenceOf(e), sandboxes)
 	}
-	class := classOf(l.pod)
 	switch toolkit := slices.ContainsFunc(n.operands, isBrokenToolkit) && class != ""; {
 	case d != nil && (!toolkit || !strings.HasPrefix(d.cause, "handler ")):
 		reason := l.Reason
@@ -604,7 +584,7 @@ func firstBroken(operands []operand) *operand {
 	for range operands {
 		at := slices.IndexFunc(operands,
 			func(l operand) bool { return l.component == operands[i].blames && isBroken(l) })
-		if at < 0 || operands[i].Severity == check.Error && operands[i].blames == "" {
+		if at < 0 {
 			break
 		}
 		i = at
@@ -621,25 +601,21 @@ func (n *nodeReport) resources() {
 	for _, f := range node.Check(n.kube) {
 		f.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+n.Namespace)
 		depends := false // depends means that a broken operand can be the cause of the finding
-		switch f.Check {
-		case node.OperandPaused:
-			continue // checkOperands reports these
-		case node.MIGState:
-			if f.Subject == labelMIGState {
-				continue // mig reports this
-			}
-		case node.NoLabels:
-			if depends = true; n.forMachines(n.kube) || !n.is("gfd.enabled") {
-				continue // GPU Feature Discovery is not meant to run on this node
-			}
-		case node.NoResource:
+		switch {
+		case f.Check == node.OperandPaused, f.Subject == labelMIGState:
+			continue // checkOperands and mig report these
+		case f.Check == node.NoLabels && (n.forMachines(n.kube) || !n.is("gfd.enabled")):
+			continue // GPU Feature Discovery is not meant to run on this node
+		case f.Check == node.NoLabels:
+			depends = true
+		case f.Check == node.NoResource:
 			missing, depends = true, true
-		case node.CapacityDiffers:
+		case f.Check == node.CapacityDiffers:
 			f.Fix = n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
-			if depends = amount(n.kube.Status.Allocatable, f.Subject) == "0"; depends {
+			if depends = node.Resources(n.kube.Status.Allocatable)[f.Subject] == 0; depends {
 				f.Say(check.Error,
-					"none of %s is allocatable: the device plugin is not running, or every GPU is unhealthy",
-					amount(n.kube.Status.Capacity, f.Subject))
+					"none of %d is allocatable: the device plugin is not running, or every GPU is unhealthy",
+					node.Resources(n.kube.Status.Capacity)[f.Subject])
 			}
 		}
 		if !depends || !follows {

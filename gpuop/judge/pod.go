@@ -71,7 +71,8 @@ func podStateOf(p *corev1.Pod) (s operand) {
 			}
 		case ended, c.Ready && c.Started != nil && *c.Started:
 			continue
-		case i == 0 && notStarted(&c):
+		case i == 0 && c.RestartCount == 0 && (c.State == corev1.ContainerState{} || c.State.Waiting != nil &&
+			slices.Contains([]string{"", "PodInitializing"}, c.State.Waiting.Reason)):
 			unstarted(p, &s)
 			return s
 		}
@@ -87,14 +88,6 @@ func podStateOf(p *corev1.Pod) (s operand) {
 		s.Reason += " after " + check.Count(int(restarts), "restart")
 	}
 	return s
-}
-
-// notStarted reports whether an init container has never run and has no problem, such as an image that cannot be
-// pulled.
-func notStarted(c *corev1.ContainerStatus) bool {
-	return c.State.Running == nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil &&
-		c.RestartCount == 0 &&
-		(c.State.Waiting == nil || c.State.Waiting.Reason == "" || c.State.Waiting.Reason == "PodInitializing")
 }
 
 // unstarted describes a pod in which no container has run yet.

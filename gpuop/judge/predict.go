@@ -49,20 +49,19 @@ func (n *nodeReport) sharing() {
 // stale reports a ConfigMap that changed after the node's device plugin read it. The operator does not restart the
 // plugin when the ConfigMap changes.
 func (n *nodeReport) stale() {
-	// the config manager reads the file when the plugin starts, and again when the label changes
-	read, started := labelWritten(n.kube, sharing.ConfigLabel), false
+	var read time.Time // the config manager reads the file when the plugin starts, and again when the label changes
 	for _, l := range n.operands {
 		if l.component != "device-plugin" || l.pod == nil {
 			continue
 		}
 		for _, c := range l.pod.Status.ContainerStatuses {
 			if c.State.Running != nil && c.Name == "nvidia-device-plugin" {
-				started = true
-				read = slices.MaxFunc([]time.Time{read, c.State.Running.StartedAt.Time}, time.Time.Compare)
+				read = slices.MaxFunc([]time.Time{c.State.Running.StartedAt.Time,
+					labelWritten(n.kube, sharing.ConfigLabel)}, time.Time.Compare)
 			}
 		}
 	}
-	if n.shares == nil || !started || !read.Before(n.shares.changed) {
+	if n.shares == nil || read.IsZero() || !read.Before(n.shares.changed) {
 		return
 	}
 	name := n.shares.name
@@ -80,11 +79,11 @@ func (n *nodeReport) stale() {
 // expectation holds the predicted labels and resources of a node, and what the prediction is based on.
 type expectation struct {
 	sharing.Prediction
-	// gpus are the GPUs that the prediction assumes.
-	gpus []mig.GPU
-	// divided means that the MIG config puts at least one GPU into MIG mode. by says where the config is defined.
-	divided bool
-	by      string
+	gpus []mig.GPU // the GPUs that the prediction assumes
+	// by says where the MIG config is defined. It is empty if no GPU is in MIG mode.
+	by string
+	// basis describes the GPUs, the MIG config and the sharing config.
+	basis string
 }
 
 // predicted compares the node's resources with the prediction. follows means that wrong resources are expected; missing
@@ -107,11 +106,11 @@ func (n *nodeReport) predicted(follows, missing bool) {
 		switch {
 		case expected == found && found > 0:
 			n.report(allocatable, check.OK, resource, "", "the node offers %d, as predicted from %s",
-				found, want.basis(n))
+				found, want.basis)
 		case expected == found:
 		case missing, follows: // another finding explains the difference
 			differs = differs || missing
-		case want.divided && n.kube.Labels[labelMIGState] == "success" && expected > found:
+		case want.by != "" && n.kube.Labels[labelMIGState] == "success" && expected > found:
 			differs = true
 			n.report(migNoDevices, check.Error, resource,
 				fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", n.Namespace),
@@ -121,7 +120,7 @@ func (n *nodeReport) predicted(follows, missing bool) {
 			differs = true
 			n.report(allocatable, check.Error, resource,
 				n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin"),
-				"the node offers %d, expected %d from %s", found, expected, want.basis(n))
+				"the node offers %d, expected %d from %s", found, expected, want.basis)
 		}
 	}
 	if differs {
@@ -137,18 +136,6 @@ func isDevice(name string) bool {
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
 }
 
-// basis describes what the prediction is based on: GPUs, MIG config and sharing config.
-func (e *expectation) basis(n *nodeReport) string {
-	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
-	if e.divided {
-		text += ", MIG config " + n.kube.Labels[LabelMIG]
-	}
-	if name, config, ok, _ := n.chosen(); ok && name != "" {
-		text += fmt.Sprintf(", sharing config %s (%s)", name, config.Strategy())
-	}
-	return text
-}
-
 // expect predicts the node's labels and resources. It returns nil if they cannot be predicted. It reports why not, or
 // what makes the prediction uncertain.
 func (n *nodeReport) expect() *expectation {
@@ -158,7 +145,7 @@ func (n *nodeReport) expect() *expectation {
 	}
 	gpus, err := node.GPUs(n.kube)
 	product := n.kube.Labels[labelProduct]
-	_, config, ok, _ := n.chosen()
+	shares, config, ok, _ := n.chosen()
 	switch noGPUs := err != nil || len(gpus) == 0; {
 	case noGPUs && (strings.HasSuffix(product, "-MIG-INVALID") ||
 		product == "" && (len(node.Resources(n.kube.Status.Capacity)) == 0 || !n.is("gfd.enabled"))):
@@ -185,6 +172,13 @@ func (n *nodeReport) expect() *expectation {
 		return nil
 	}
 	want.Prediction = sharing.Predict(want.gpus, strategy, config)
+	want.basis = fmt.Sprintf("%d × %s", len(want.gpus), want.gpus[0].Product)
+	if want.by != "" {
+		want.basis += ", MIG config " + name
+	}
+	if shares != "" {
+		want.basis += fmt.Sprintf(", sharing config %s (%s)", shares, config.Strategy())
+	}
 	isError := func(f check.Finding) bool { return f.Severity == check.Error }
 	if i := slices.IndexFunc(want.Findings, isError); i >= 0 {
 		n.add(withoutPlace(want.Findings[i], n.setting("mig.strategy")))
@@ -212,8 +206,10 @@ func (n *nodeReport) partitioned(want *expectation, name string) bool {
 	}
 	after, problem := divide(named, want.gpus, n.kube.Labels)
 	if problem == "" {
-		want.gpus, want.by = after, source
-		want.divided = slices.ContainsFunc(after, func(g mig.GPU) bool { return g.Enabled })
+		want.gpus = after
+		if slices.ContainsFunc(after, func(g mig.GPU) bool { return g.Enabled }) {
+			want.by = source
+		}
 		return true
 	}
 	id, severity := migConfig, check.Error

@@ -243,7 +243,7 @@ func divided(s *cluster.State) {
 	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
 }
 
-// row is an expected finding: its check ID, node and severity, and words of its subject, reason or fix.
+// row is an expected finding: its check ID, node and severity, and words of its subject, reason, fix or age.
 type row struct {
 	id    string
 	node  string
@@ -253,7 +253,11 @@ type row struct {
 
 func (want row) in(rows []check.Finding) bool {
 	return slices.ContainsFunc(rows, func(v check.Finding) bool {
-		return v.Check.ID == want.id && v.Node == want.node && v.Severity == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Fix, want.words)
+		age := "for an unknown time"
+		if !v.Since.IsZero() {
+			age = "for " + at.Sub(v.Since).String()
+		}
+		return v.Check.ID == want.id && v.Node == want.node && v.Severity == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Fix+" "+age, want.words)
 	})
 }
 
@@ -732,7 +736,7 @@ func TestStates(t *testing.T) {
 			old := n.ManagedFields
 			wrote(n, "nvidia.com/mig.config", at.Add(-2*time.Hour))
 			n.ManagedFields = slices.Concat(young, old, n.ManagedFields)
-		}, []row{{"node-mig-state", "gpu-1", check.Error, "pending for 1h0m0s"}}},
+		}, []row{{"node-mig-state", "gpu-1", check.Error, "for 1h0m0s"}}},
 		"sharing ConfigMap absent": {func(s *cluster.State) { setting(s, "gone", "devicePlugin", "config", "name") },
 			[]row{{"sharing-config", "", check.Error, "not found, although devicePlugin.config.name refers to it"}}},
 		"sharing ConfigMap rejected": {func(s *cluster.State) {
