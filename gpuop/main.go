@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -31,13 +32,10 @@ func main() {
 }
 
 func programVersion() string {
-	if version != "" {
-		return version
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
+		version = info.Main.Version
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(unknown)"
+	return cmp.Or(version, "(unknown)")
 }
 
 // terminal reports whether f can show color: f is a character device, NO_COLOR is not set (https://no-color.org), and

@@ -12,10 +12,8 @@ import (
 )
 
 func newExplainCommand(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "explain WORD...",
+	return &cobra.Command{Use: "explain WORD...", Args: cobra.MinimumNArgs(1),
 		Short: "Explain a label, state, resource, event, chart key or check",
-		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			entries, err := explain.Lookup(e.table, strings.Join(args, " "))
 			if err != nil && len(args) > 1 { // several arguments may be several words to explain, not a phrase

@@ -20,10 +20,8 @@ func newImagesCommand(e *env) *cobra.Command {
 		nodes          images.Nodes
 		long, all, ask bool
 	)
-	cmd := &cobra.Command{
-		Use:   "images [VALUES]",
+	cmd := &cobra.Command{Use: "images [VALUES]", Args: cobra.MaximumNArgs(1),
 		Short: "List every image that an installation pulls, for mirroring",
-		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := e.release("version", version)
 			if err != nil {

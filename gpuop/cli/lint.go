@@ -19,11 +19,8 @@ import (
 
 func newLintCommand(e *env) *cobra.Command {
 	o := &lintRun{env: e, names: map[string][]string{}, folders: map[string]string{}}
-	cmd := &cobra.Command{
-		Use:   "lint [FILE…] [--command 'helm install …']",
-		Short: "Check values, commands and manifests before they are applied",
-		RunE:  o.run,
-	}
+	cmd := &cobra.Command{Use: "lint [FILE…] [--command 'helm install …']", RunE: o.run,
+		Short: "Check values, commands and manifests before they are applied"}
 	flags := cmd.Flags()
 	flags.StringVar(&o.options.Version, "version", "",
 		"chart `release` to check against (default: the command's --version, else the newest)")

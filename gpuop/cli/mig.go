@@ -16,23 +16,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
 
-func newMIGCommand(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "mig",
-		Short: "Plan and apply MIG partitions",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGApplyCommand(e),
-		replacedCommand("predict", "gpuop node predict"))
-	return cmd
-}
-
 func newMIGProfilesCommand(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "profiles [MODEL]",
+	return &cobra.Command{Use: "profiles [MODEL]", Args: cobra.MaximumNArgs(1),
 		Short: "List the boards, or the profiles and layouts of one board",
-		Args:  cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return e.answer(answer{Data: mig.Boards(), Text: writeBoards})
@@ -107,10 +93,8 @@ func (r *fitResult) write(w io.Writer, style check.Style) {
 
 func newMIGFitCommand(e *env) *cobra.Command {
 	gpu := ""
-	cmd := &cobra.Command{
-		Use:   "fit --gpu MODEL PROFILE[=N]...",
+	cmd := &cobra.Command{Use: "fit --gpu MODEL PROFILE[=N]...",
 		Short: "Place instances on one GPU, or explain why they do not fit",
-		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			b, err := mig.FindBoard(gpu)
 			if err != nil {
@@ -143,11 +127,8 @@ func newMIGFitCommand(e *env) *cobra.Command {
 
 func newMIGApplyCommand(e *env) *cobra.Command {
 	var apply, force bool
-	cmd := &cobra.Command{
-		Use:   "apply NODE CONFIG",
-		Short: "Show what would block a MIG change; with --apply, start the change",
-		Args:  exactly(2, "a node and the name of a MIG config"),
-	}
+	cmd := &cobra.Command{Use: "apply NODE CONFIG", Args: exactly(2, "a node and the name of a MIG config"),
+		Short: "Show what would block a MIG change; with --apply, start the change"}
 	c := e.connect(cmd)
 	cmd.Flags().BoolVar(&apply, "apply", false, "set the label nvidia.com/mig.config on the node")
 	cmd.Flags().BoolVar(&force, "force", false, "set the label even if problems were found")

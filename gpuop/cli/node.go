@@ -25,10 +25,8 @@ import (
 
 func newNodeCommand(e *env) *cobra.Command {
 	root := ""
-	cmd := &cobra.Command{
-		Use:   "node [--root FOLDER]",
+	cmd := &cobra.Command{Use: "node [--root FOLDER]", Args: exactly(0, "no arguments"),
 		Short: "Check a GPU node from its files, or predict its labels and resources",
-		Args:  exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			report, err := host.Inspect(root, time.Now())
 			if err != nil {
@@ -51,12 +49,10 @@ type predictFlags struct {
 
 func newPredictCommand(e *env) *cobra.Command {
 	var f predictFlags
-	cmd := &cobra.Command{
-		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) [-f FILE] [--config NAME]",
+	cmd := &cobra.Command{Use: "predict (--gpu MODEL [--gpus N] | --node FILE) [-f FILE] [--config NAME]",
 		Short: "Predict labels and allocatable resources under a sharing or MIG config",
 		Args:  exactly(0, "no arguments"),
-		RunE:  func(*cobra.Command, []string) error { return e.predict(&f) },
-	}
+		RunE:  func(*cobra.Command, []string) error { return e.predict(&f) }}
 	flags := cmd.Flags()
 	flags.StringVar(&f.gpu, "gpu", "", "GPU `model`: A100-40GB, T4, or the label nvidia.com/gpu.product")
 	flags.IntVar(&f.count, "gpus", 1, "`number` of GPUs of the node")

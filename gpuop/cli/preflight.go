@@ -10,11 +10,8 @@ import (
 
 func newPreflightCommand(e *env) *cobra.Command {
 	version := ""
-	cmd := &cobra.Command{
-		Use:   "preflight",
-		Short: "Check whether the GPU Operator can be installed or upgraded on a cluster",
-		Args:  exactly(0, "no arguments"),
-	}
+	cmd := &cobra.Command{Use: "preflight", Args: exactly(0, "no arguments"),
+		Short: "Check whether the GPU Operator can be installed or upgraded on a cluster"}
 	c, v := e.connect(cmd), addValueFlags(cmd)
 	cmd.Flags().StringVar(&version, "version", "", "chart `release` (default: the installed one, else the newest)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

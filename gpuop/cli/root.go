@@ -131,7 +131,6 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 			return nil
 		},
 	}
-	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
 	root.SetVersionTemplate("gpuop {{.Version}}\n")
@@ -142,8 +141,11 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before you apply:"},
 		&cobra.Group{ID: "running", Title: "On a running cluster or node:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"offline": {newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newMIGCommand(e),
-			newExplainCommand(e)},
+		"offline": {newLintCommand(e), newImagesCommand(e), newExplainCommand(e),
+			group("values", "Write and migrate values of the gpu-operator chart",
+				newValuesGenCommand(e), newValuesMigrateCommand(e)),
+			group("mig", "Plan and apply MIG partitions", newMIGProfilesCommand(e), newMIGFitCommand(e),
+				newMIGApplyCommand(e), replacedCommand("predict", "gpuop node predict"))},
 		"running": {newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e)},
 	} {
 		for _, c := range commands {
@@ -208,6 +210,14 @@ func choices(list [][2]string) string {
 		lines = append(lines, fmt.Sprintf("  %-24s %s", c[0], c[1]))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// group returns a command that only has subcommands.
+func group(name, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(commands...)
+	return cmd
 }
 
 // replacedCommand returns a hidden command that fails with an error naming its successor.

@@ -14,17 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 )
 
-func newValuesCommand(e *env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "values",
-		Short: "Write and migrate values of the gpu-operator chart",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newValuesGenCommand(e), newValuesMigrateCommand(e))
-	return cmd
-}
-
 // release resolves the argument of a flag that names a release. If the table does not have the release, the error wraps
 // chart.ErrVersion.
 func (e *env) release(flag, name string) (chart.Version, error) {
@@ -42,10 +31,8 @@ func (e *env) release(flag, name string) (chart.Version, error) {
 func newValuesGenCommand(e *env) *cobra.Command {
 	request := values.Request{}
 	version := ""
-	cmd := &cobra.Command{
-		Use:   "gen PLATFORM [FEATURE…]",
+	cmd := &cobra.Command{Use: "gen PLATFORM [FEATURE…]", Args: cobra.MinimumNArgs(1),
 		Short: "Write a values file and the helm command for a platform and features",
-		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) (err error) {
 			if request.Version, err = e.release("version", version); err != nil {
 				return err
@@ -94,8 +81,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 func newValuesMigrateCommand(e *env) *cobra.Command {
 	var from, to string
 	var downgrade bool
-	cmd := &cobra.Command{
-		Use:   "migrate FILE --from RELEASE [--to RELEASE]",
+	cmd := &cobra.Command{Use: "migrate FILE --from RELEASE [--to RELEASE]",
 		Short: "Rewrite a values file for another release, with a list of changes",
 		Args:  exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -22,11 +22,8 @@ func newVerifyCommand(e *env) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	var node string
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Check the operator, its operands and each GPU node",
-		Args:  exactly(0, "no arguments"),
-	}
+	cmd := &cobra.Command{Use: "verify", Args: exactly(0, "no arguments"),
+		Short: "Check the operator, its operands and each GPU node"}
 	c := e.connect(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
@@ -43,13 +40,11 @@ func newVerifyCommand(e *env) *cobra.Command {
 			findings, err := ofNode(s, judge.Verify(s, judge.Options{Table: e.table}), node)
 			return clusterReport(s, findings), err
 		}
-		var r check.Report
-		var err error
 		if wait {
-			r, err = e.wait(cmd.Context(), timeout, look)
-		} else {
-			r, err = look(cmd.Context())
+			once := look
+			look = func(ctx context.Context) (check.Report, error) { return e.wait(ctx, timeout, once) }
 		}
+		r, err := look(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -95,28 +90,24 @@ func (e *env) wait(
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last check.Report
+	var left []check.Finding
 	shown := map[string]check.Finding{}
 	for limited.Err() == nil {
 		start := time.Now()
 		r, err := look(limited)
-		if err != nil && limited.Err() != nil {
-			break
-		}
-		if err == nil {
-			last = r
-		}
-		left := unsettled(last.Findings)
 		switch {
-		case err == nil && len(left) == 0:
-			show(e.Err, shown, left)
-			return last, nil
-		case err != nil && last.Judged && errors.Is(err, cluster.ErrUnreachable): // the API server may be back soon
-			left = append(left, check.Finding{Check: noServer, Severity: check.Error, Subject: "the API server",
-				Reason: err.Error()})
-		case err != nil:
+		case err == nil:
+			last, left = r, unsettled(r.Findings)
+		case limited.Err() != nil: // nothing has changed
+		case last.Judged && errors.Is(err, cluster.ErrUnreachable): // the API server may be back soon
+			left = append(unsettled(last.Findings), check.Finding{Check: noServer, Severity: check.Error,
+				Subject: "the API server", Reason: err.Error()})
+		default:
 			return last, err
 		}
-		shown = show(e.Err, shown, left)
+		if shown = show(e.Err, shown, left); err == nil && len(left) == 0 {
+			return last, nil
+		}
 		select {
 		case <-limited.Done():
 		case <-time.After(max(lookEvery, 2*time.Since(start))):
