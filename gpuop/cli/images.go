@@ -28,20 +28,21 @@ func newImagesCommand(e *env) *cobra.Command {
 				return err
 			}
 			var data []byte
-			name := ""
-			if len(args) == 1 {
-				name = inputName(args[0])
-				if data, err = e.read(args[0]); err != nil {
+			file := ""
+			for _, file = range args { // at most one
+				if data, err = e.read(file); err != nil {
 					return err
 				}
 			}
-			settings, findings := model.Settings(name, data, sets)
+			settings, findings := model.Settings(inputName(file), data, sets)
 			list, err := images.List(e.table, v, settings, nodes, all)
 			if err != nil {
 				return err
 			}
 			if images.ByNVIDIADriver(e.table, v, settings) {
-				findings = append(findings, outsideChart)
+				findings = append(findings, check.Finding{
+					Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
+					Reason: "NVIDIADrivers select the driver images: those outside the chart are not listed"})
 			}
 			report := check.Report{Findings: findings}
 			if report.AtLeast(check.Error) {
@@ -68,12 +69,6 @@ func newImagesCommand(e *env) *cobra.Command {
 	flags.BoolVar(&ask, "check", false, "ask the registries whether the images exist")
 	flags.BoolVarP(&long, "long", "l", false, "print the operand before each image")
 	return cmd
-}
-
-// outsideChart is the note that NVIDIADrivers select the driver images.
-var outsideChart = check.Finding{
-	Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
-	Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside the chart are not listed",
 }
 
 // imagesAnswer lists the images, with the answers of the registries if they were asked. Images whose names are

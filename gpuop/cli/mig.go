@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -114,8 +113,7 @@ func newMIGFitCommand(e *env) *cobra.Command {
 			result.Fits, a.Text = true, result.write
 			if b.Evidence != "attested" {
 				a.Report.Add(check.Finding{Check: placementsAssumed, Severity: check.Note, Subject: b.Name,
-					Reason: "the placements of this board are derived from other boards; " +
-						"nvidia-smi mig -lgipp prints the actual ones"})
+					Reason: "placements derived from other boards; nvidia-smi mig -lgipp prints the actual ones"})
 			}
 			return e.answer(a)
 		},
@@ -159,7 +157,11 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 			f.Severity, f.Reason, f.Fix = check.Error,
 				"the label was not set because of the problems above; add --force to set it anyway", ""
 		case apply:
-			if err := setMIGLabel(cmd.Context(), c, node, config); err != nil {
+			client, err := cluster.Open(c.Options)
+			if err != nil {
+				return err
+			}
+			if err := client.Label(cmd.Context(), node, judge.LabelMIG, config); err != nil {
 				return err
 			}
 			f.Reason, f.Fix = "the label was set to "+config, "gpuop verify --wait --node "+node
@@ -168,12 +170,4 @@ func newMIGApplyCommand(e *env) *cobra.Command {
 		return e.answer(answer{Report: r})
 	}
 	return cmd
-}
-
-func setMIGLabel(ctx context.Context, c *connection, node, config string) error {
-	client, err := cluster.Open(c.Options)
-	if err != nil {
-		return err
-	}
-	return client.Label(ctx, node, judge.LabelMIG, config)
 }

@@ -79,8 +79,8 @@ type prediction struct {
 
 	gpus   []mig.GPU
 	before mig.Prediction
-	// about describes the config. noPlugin means that the device plugin does not start.
-	about    string
+	about  string // describes the config
+	// noPlugin means that the device plugin does not start.
 	noPlugin bool
 }
 
@@ -115,15 +115,22 @@ func (e *env) predict(f *predictFlags) error {
 	if resources := node.Resources(n.Status.Capacity); len(resources) > 0 {
 		p.before.Resources, p.before.Labels = resources, n.Labels
 	}
+	var after mig.Prediction
 	var found []check.Finding
 	if f.file != "" && !migConfigs.Match(data) {
-		found = p.share(data, f.file, cmp.Or(f.config, n.Labels[sharing.ConfigLabel]))
-	} else if found, err = p.partition(data, f); err != nil {
+		after, found = p.share(data, f.file, cmp.Or(f.config, n.Labels[sharing.ConfigLabel]))
+	} else if after, found, err = p.partition(data, f); err != nil {
 		return err
 	}
-	a := answer{Data: p, Report: check.Report{Findings: append(found, findings...)}}
-	if p.Labels != nil {
-		a.Text = p.write
+	a := answer{Data: p}
+	a.Report.Findings = slices.Concat(inFile(found, f.file), after.Findings, findings)
+	if p.Labels = after.Labels; p.Labels != nil {
+		a.Text, p.Resources = p.write, map[string]change{}
+		for _, side := range []map[string]int{p.before.Resources, after.Resources} {
+			for name := range side {
+				p.Resources[name] = change{p.before.Resources[name], after.Resources[name]}
+			}
+		}
 	}
 	return e.answer(a)
 }
@@ -168,80 +175,66 @@ func inFile(findings []check.Finding, path string) []check.Finding {
 }
 
 // share predicts the effect of a device-plugin config. data is the text of the file. wanted is the config that the node
-// selects.
-func (p *prediction) share(data []byte, file, wanted string) []check.Finding {
-	name := inputName(file)
-	configs, found := sharing.ParseAny(data, strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
-	found = inFile(found, file)
+// selects. found has the findings about the file.
+func (p *prediction) share(data []byte, file, wanted string) (after mig.Prediction, found []check.Finding) {
+	base := filepath.Base(inputName(file))
+	configs, found := sharing.ParseAny(data, strings.TrimSuffix(base, filepath.Ext(base)))
 	var names []string
 	for _, c := range configs {
 		names = append(names, c.Name)
 	}
 	selected, starts, problem := sharing.Choose(names, wanted, "")
-	if problem != nil {
-		found = append(found, *problem)
-	}
 	p.Config, p.Effective = selected, starts && selected != ""
 	if starts && selected == "" && len(configs) == 1 {
-		p.Config = configs[0].Name
+		p.Config = names[0]
 	}
 	var config *sharing.Config
 	if i := slices.Index(names, p.Config); i >= 0 {
 		config = configs[i].Config
 		starts = starts && config != nil && !config.Refused
 	}
-	after := sharing.Predict(p.gpus, p.MIGStrategy, config)
-	if p.noPlugin = !starts; p.noPlugin {
-		clear(after.Resources)
+	shared := sharing.Predict(p.gpus, p.MIGStrategy, config)
+	if problem != nil {
+		shared.Findings = append(shared.Findings, *problem)
 	}
-	p.Sharing, p.Limits, p.about = config.Strategy(), after.Limits, " ("+config.Strategy()+")"
-	p.setAfter(after.Prediction)
-	return append(found, after.Findings...)
+	if p.noPlugin = !starts; p.noPlugin {
+		clear(shared.Resources)
+	}
+	p.Sharing, p.Limits, p.about = config.Strategy(), shared.Limits, " ("+config.Strategy()+")"
+	return shared.Prediction, found
 }
 
-// partition predicts the effect of a MIG config. data is the text of the file.
-func (p *prediction) partition(data []byte, f *predictFlags) (found []check.Finding, err error) {
+// partition predicts the effect of a MIG config. data is the text of the file. found has the findings about the file.
+func (p *prediction) partition(data []byte, f *predictFlags) (after mig.Prediction, found []check.Finding, err error) {
 	p.Config, p.Effective = f.config, true
 	var named mig.NamedConfig
 	switch {
 	case f.config == "":
-		return nil, errors.New("specify the MIG config with --config, or a sharing config with -f")
+		return after, nil, errors.New("specify the MIG config with --config, or a sharing config with -f")
 	case f.file != "":
 		var config *mig.Config
 		if config, found = mig.ParseConfig(data); config == nil {
-			return inFile(found, f.file), nil
+			return after, found, nil
 		}
 		var known bool
 		if named, known = config.Config(f.config); !known {
-			return nil, fmt.Errorf("%s: %w %q: it has %s", inputName(f.file), mig.ErrUnknownConfig, f.config,
+			return after, nil, fmt.Errorf("%s: %w %q: it has %s", inputName(f.file), mig.ErrUnknownConfig, f.config,
 				cmp.Or(strings.Join(config.Names(), ", "), "no config"))
 		}
 		p.about = " of " + inputName(f.file)
 	case p.gpus[0].Board == nil:
-		return nil, fmt.Errorf("%w: %s", mig.ErrNoMIG, p.gpus[0].Product)
+		return after, nil, fmt.Errorf("%w: %s", mig.ErrNoMIG, p.gpus[0].Product)
 	default:
 		entry, err := mig.Default(*p.gpus[0].Board, f.config)
 		if err != nil {
-			return nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
+			return after, nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
 		}
 		named = mig.NamedConfig{Name: f.config, Entries: []mig.Entry{entry}}
 		p.about = ": " + cmp.Or(entry.Devices.String(), "no instance") + " on each GPU"
 	}
 	p.about += ", mig.strategy=" + p.MIGStrategy
 	gpus, refused := named.Apply(p.gpus)
-	after := mig.Predict(gpus, p.MIGStrategy, mig.Replication{})
-	p.setAfter(after)
-	return append(inFile(append(found, refused...), f.file), after.Findings...), nil
-}
-
-// setAfter sets the state of the node after the change, and compares it with the state before.
-func (p *prediction) setAfter(after mig.Prediction) {
-	p.Labels, p.Resources = after.Labels, map[string]change{}
-	for _, side := range []mig.Prediction{p.before, after} {
-		for name := range side.Resources {
-			p.Resources[name] = change{p.before.Resources[name], after.Resources[name]}
-		}
-	}
+	return mig.Predict(gpus, p.MIGStrategy, mig.Replication{}), append(found, refused...), nil
 }
 
 func (p *prediction) write(w io.Writer, style check.Style) {

@@ -48,19 +48,14 @@ func (e *env) answer(a answer) error {
 	} else if err = e.notAnInput(); err == nil {
 		err = os.WriteFile(e.outPath, out, 0o600)
 	}
-	if err == nil && (a.Fail && e.failOn <= check.Error || e.fails(&a.Report)) {
+	least := check.Error
+	if a.Report.Judged {
+		least = check.Waiting
+	}
+	if err == nil && (a.Fail && e.failOn <= check.Error || a.Report.AtLeast(cmp.Or(e.failOn, least))) {
 		return errFindings
 	}
 	return err
-}
-
-// fails reports whether the findings make the exit code 1.
-func (e *env) fails(r *check.Report) bool {
-	least := check.Error
-	if r.Judged {
-		least = check.Waiting
-	}
-	return r.AtLeast(cmp.Or(e.failOn, least))
 }
 
 // notAnInput returns an error if --out names one of the input files.
