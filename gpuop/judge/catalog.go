@@ -21,11 +21,9 @@ var (
 		"The support matrix of the release does not list this version of Kubernetes.",
 		"Use a release that supports it.", platform)
 	osSupported = check.New("os-supported", check.Warning,
-		"The support matrix does not list a node's operating system.",
-		"See the release's support matrix.", platform)
+		"The support matrix does not list a node's operating system.", "See the release's support matrix.", platform)
 	runtimeSupported = check.New("runtime-supported", check.Warning,
-		"The support matrix does not list the container runtime.",
-		"See the release's support matrix.", platform)
+		"The support matrix does not list the container runtime.", "See the release's support matrix.", platform)
 	cdiSupport = check.New("cdi-support", check.Error,
 		"The container runtime does not support CDI, which the operator uses by default since v25.10.0.",
 		"Upgrade containerd to 1.7 or later, or set cdi.enabled=false.",
@@ -49,8 +47,7 @@ var (
 		"Label the namespace pod-security.kubernetes.io/enforce=privileged.", podAdmission)
 	priorityQuota = check.New("priority-quota", check.Error,
 		"The ResourceQuota for system-node-critical pods, which GKE requires, is missing or used up.",
-		"Create or raise the quota as the message says.",
-		"GPU Operator documentation, Google GKE")
+		"Create or raise the quota as the message says.", "GPU Operator documentation, Google GKE")
 	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error,
 		"A ServiceMonitor is enabled without its CRD: before v26.7.0 the operator never becomes ready.",
 		"Install the Prometheus Operator, or disable the ServiceMonitor.", objectControl)
@@ -61,21 +58,18 @@ var (
 		"GPU nodes have no taint, so pods that request no GPU may run there.",
 		"Taint the nodes to reserve them for GPU pods.", taintsPage)
 	untolerated = check.New("taint", check.Error, "Operands or pods do not tolerate a taint of the GPU nodes.",
-		"Add the toleration.",
-		taintsPage)
+		"Add the toleration.", taintsPage)
 	gpuClient = check.New("gpu-client", check.Warning,
 		"Pods use GPUs without requesting them, and block MIG changes and driver upgrades.",
 		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.",
 		"gpu-operator, nvidia.com/gpu.deploy.client (v26.7.0)")
 	podsRefused = check.New("pods-refused", check.Error,
 		"The API server rejects a DaemonSet's pods: Pod Security, a quota, a RuntimeClass or a webhook.",
-		"Read the event.",
-		podAdmission)
+		"Read the event.", podAdmission)
 	nodeReady = check.New("node-ready", check.Error, "The node is not ready or is cordoned.", "Fix the node first.",
 		"Kubernetes documentation, node status")
 	NotRead = check.New("unread", check.Warning, "A resource could not be read.",
-		"Grant the permission or add the file, as the message says.",
-		"Kubernetes documentation, RBAC")
+		"Grant the permission or add the file, as the message says.", "Kubernetes documentation, RBAC")
 )
 
 // Checks for an installation.
@@ -86,8 +80,7 @@ var (
 		"The ClusterPolicy is missing, not ready, or ignored by the operator.",
 		"Fix the operands in the message.", policyControl)
 	nvidiaDriver = check.New("nvidia-driver", check.Error, "An NVIDIADriver is not ready.",
-		"Fix what its condition says.",
-		policyControl)
+		"Fix what its condition says.", policyControl)
 	gpuCluster = check.New("gpu-cluster", check.Error, "A GPUCluster is not ready.", "Fix what its condition says.",
 		policyControl)
 	gpuPresent = check.New("gpu-present", check.Error, "A GPU node lacks the operator's label and gets no operands.",
@@ -98,8 +91,7 @@ var (
 	operandState = check.New("operand", check.Error, "An operand's pod is waiting, crashing, unscheduled or rejected.",
 		"Run the command in the message.", stateManager)
 	operandsOff = check.New("operands-off", check.Note,
-		"nvidia.com/gpu.deploy.operands=false keeps all operands off the node.",
-		"Delete the label.", stateManager)
+		"nvidia.com/gpu.deploy.operands=false keeps all operands off the node.", "Delete the label.", stateManager)
 	driverUpgrade = check.New("driver-upgrade", check.Error,
 		"A driver upgrade is in progress or has failed, or its label is left over.", "Read the driver pod's log.",
 		"k8s-operator-libs pkg/upgrade/consts.go")
@@ -115,14 +107,12 @@ var (
 		"Restart the device plugin.", "GPU Operator documentation, time-slicing GPUs")
 	migNoDevices = check.New("mig-success-without-devices", check.Error,
 		"The MIG manager reports success, but the node does not offer the devices of the MIG config.",
-		"Read the MIG manager's log.",
-		pluginLabels)
+		"Read the MIG manager's log.", pluginLabels)
 	migConfig = check.New("mig-config", check.Error,
 		"The MIG config does not exist, or the MIG manager cannot read it.",
 		"Use an existing config.", "mig-parted config-default.yaml; cmd/nvidia-mig-manager/main.go")
 	prediction = check.New("prediction", check.Warning, "The node's resources could not be predicted.",
-		"The message says why.",
-		pluginLabels)
+		"The message says why.", pluginLabels)
 )
 
 // Checks before a MIG change.
@@ -135,8 +125,7 @@ var (
 	migUnderWay = check.New("mig-under-way", check.Error, "Another MIG change is in progress.", "Wait until it ends.",
 		"https://github.com/NVIDIA/mig-parted/issues/485")
 	migSame = check.New("mig-same", check.Error, "The node already has this label.",
-		"Remove the label first if the last change did not succeed.",
-		"mig-parted cmd/nvidia-mig-manager/main.go")
+		"Remove the label first if the last change did not succeed.", "mig-parted cmd/nvidia-mig-manager/main.go")
 	migUpgrade = check.New("mig-driver-upgrade", check.Error, "A driver upgrade is in progress.", "Wait until it ends.",
 		"k8s-operator-libs pkg/upgrade/consts.go")
 	migPaused = check.New("mig-paused", check.Error, "Operands are paused although no change is in progress.",
@@ -146,8 +135,7 @@ var (
 	migClient = check.New("mig-client", check.Error, "A pod uses the GPUs without requesting one.",
 		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", reconfigure)
 	migCordon = check.New("mig-cordon", check.Note, "The node is not cordoned: a new pod may take a GPU.",
-		"Cordon the node.",
-		"Kubernetes documentation, node status")
+		"Cordon the node.", "Kubernetes documentation, node status")
 	migPredicted = check.New("mig-predicted", check.Warning,
 		"Shows the resources that the node will have after the MIG change.",
 		"Compare them with what your pods request.", pluginLabels)

@@ -54,8 +54,7 @@ var sandboxes = []symptom{
 		"the node's container runtime has no handler named %s",
 		"sudo gpuop node  # on the node: reads the runtime's configuration"},
 	{"network", regexp.MustCompile(`(?i)network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`),
-		"the node's network plugin could not set up the pod's network",
-		"kubectl get pods -n kube-system -o wide"},
+		"the node's network plugin could not set up the pod's network", "kubectl get pods -n kube-system -o wide"},
 	{"mount", regexp.MustCompile(`(?i)MountVolume|unable to attach or mount volumes`),
 		"a volume of the pod is missing", "kubectl get configmaps,secrets -n NAMESPACE"},
 	{"sandbox", regexp.MustCompile(``), "the kubelet cannot create the pod's sandbox",
@@ -69,8 +68,7 @@ func (v *view) event(kind, name string, reasons ...string) (newest *corev1.Event
 		e := &v.Events[i]
 		o := e.InvolvedObject
 		if o.Kind == kind && o.Name == name && cmp.Or(o.Namespace, e.Namespace) == v.Namespace &&
-			slices.Contains(reasons, e.Reason) &&
-			(newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp)) {
+			slices.Contains(reasons, e.Reason) && (newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp)) {
 			newest = e
 		}
 	}
