@@ -37,7 +37,7 @@ func TestMIGAsksForWhatIsMissing(t *testing.T) {
 		{[]string{"mig", "fit", "1g.5gb"}, `"gpu" not set`},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB"}, "no profile given"},
 		{[]string{"mig", "fit", "--gpu", "A100-40GB", "1c.3g.20gb"}, "expected a MIG profile"},
-		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "did you mean H100-80GB?"},
+		{[]string{"mig", "fit", "--gpu", "H10O-80GB", "1g.10gb"}, "write H100-80GB"},
 	} {
 		code, out, errOut := call("", tc.args...)
 		if code != exitBadInput || out != "" || !strings.Contains(errOut, tc.hint) || strings.Count(errOut, "\n") != 1 {

@@ -40,7 +40,7 @@ func TestPredictAsksForWhatIsMissing(t *testing.T) {
 		"node predict --gpu T4 --strategy mix" + file:              "none, single or mixed",
 		"node predict --gpu T4 -f nowhere.yaml":                    "no such file",
 		"node predict --node " + inputFile("mig.yaml") + file:      "kubectl get node",
-		"node predict --gpu A100-40GB --config all-1g.6gb":         "did you mean all-1g.5gb?",
+		"node predict --gpu A100-40GB --config all-1g.6gb":         "write all-1g.5gb",
 		"node predict --gpu T4 --config all-1g.6gb":                "GPU does not support MIG: Tesla-T4",
 		"node predict --gpu T4 gpu-1":                              "expected no arguments",
 		"share predict -f x.yaml --gpu T4 --default x":             "replaced by gpuop node predict",

@@ -101,7 +101,7 @@ func (n *nodeReport) chosen() (name string, config *sharing.Config, ok bool, pro
 // migFile is the mig-parted file that a node's MIG manager reads.
 type migFile struct {
 	name, text string
-	config     *mig.Config // nil if text cannot be parsed
+	config     mig.Config // nil if text cannot be parsed
 	findings   []check.Finding
 }
 

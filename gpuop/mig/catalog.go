@@ -14,23 +14,19 @@ var (
 		"See gpuop mig profiles MODEL for the combinations that fit.", placements)
 	Coverage = check.New("mig-coverage", check.Error,
 		"No entry covers a GPU of the node, or an entry names a missing GPU: the change never completes.",
-		"Cover every GPU.",
-		migParted)
+		"Cover every GPU.", migParted)
 
 	configVersion = check.New("mig-config-version", check.Error,
-		"mig-parted does not support this version and rejects the file.",
-		"Write version: v1.", migParted)
+		"mig-parted does not support this version and rejects the file.", "Write version: v1.", migParted)
 	configName = check.New("mig-config-name", check.Error,
 		"The name is not a valid label value, so no node can select it.",
 		"Use letters, digits, - _ and . only.", migParted)
 	configMissing = check.New("mig-config-missing", check.Error,
-		"A required field is missing, or the file or a config is empty.",
-		"Add what is missing.", migParted)
+		"A required field is missing, or the file or a config is empty.", "Add what is missing.", migParted)
 	unknownProfile = check.New("mig-profile", check.Error, "No board has this profile, or its spelling is wrong.",
 		"Use the suggested profile.", migParted)
 	deviceFilter = check.New("mig-device-filter", check.Error, "The PCI id matches no GPU.",
-		"Write it as 0x<device>10DE.",
-		migParted)
+		"Write it as 0x<device>10DE.", migParted)
 	modeDevices = check.New("mig-mode", check.Error, "mig-enabled and mig-devices contradict each other.",
 		"Write mig-enabled: true, or delete mig-devices.", migParted)
 )
@@ -42,8 +38,7 @@ var (
 		"k8s-device-plugin internal/rm/device_map.go")
 	hidden = check.New("mig-hidden", check.Warning,
 		"MIG is enabled, but with the strategy none the device plugin does not advertise MIG devices.",
-		"Use the strategy single or mixed, or disable MIG.",
-		"k8s-device-plugin internal/rm/device_map.go")
+		"Use the strategy single or mixed, or disable MIG.", "k8s-device-plugin internal/rm/device_map.go")
 	mixedModels = check.New("mixed-gpu-models", check.Warning,
 		"The node has several GPU models, and its label names only one.",
 		"Label the nodes yourself, or use one model for each node.", labelMaker)

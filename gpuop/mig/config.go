@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -15,11 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 )
 
-// Config is a mig-parted file. It holds named configs; the node label nvidia.com/mig.config selects one of them.
-type Config struct {
-	// Configs are the configs in file order.
-	Configs []NamedConfig
-}
+// Config is a mig-parted file: named configs in file order. The node label nvidia.com/mig.config selects one of them.
+type Config []NamedConfig
 
 // NamedConfig is a config of a mig-parted file with its name.
 type NamedConfig struct {
@@ -55,18 +51,16 @@ func ConfigMaps(node, custom string) []string {
 }
 
 // Config returns the config of the given name, and whether the file has it.
-func (c *Config) Config(name string) (NamedConfig, bool) {
-	i := slices.IndexFunc(c.Configs, func(n NamedConfig) bool { return n.Name == name })
-	if i < 0 {
-		return NamedConfig{}, false
+func (c Config) Config(name string) (NamedConfig, bool) {
+	if i := slices.Index(c.Names(), name); i >= 0 {
+		return c[i], true
 	}
-	return c.Configs[i], true
+	return NamedConfig{}, false
 }
 
 // Names returns the names of the configs in file order.
-func (c *Config) Names() []string {
-	var names []string
-	for _, n := range c.Configs {
+func (c Config) Names() (names []string) {
+	for _, n := range c {
 		names = append(names, n.Name)
 	}
 	return names
@@ -75,24 +69,25 @@ func (c *Config) Names() []string {
 // ParseConfig parses a mig-parted file. It accepts current profile names (1g.24gb-me, +gfx, +me.all). It reports what
 // is unreadable, what the MIG manager rejects and what no board can hold. The config has everything that could be
 // parsed. It is nil only if the file cannot be parsed as a YAML mapping. Findings have lines but no file.
-func ParseConfig(data []byte) (*Config, []check.Finding) {
+func ParseConfig(data []byte) (Config, []check.Finding) {
 	p := parser{fields.Reader{Unknown: "unknown key: the MIG manager rejects the file"}}
-	var c *Config
-	if root := p.Document(data); root != nil {
-		c = &Config{}
-		for _, f := range p.mapping(root, "", nil, "version", "mig-configs") {
-			switch {
-			case f.Name == "mig-configs":
-				for _, named := range p.Mapping(f.Value, f.Name) {
-					c.Configs = append(c.Configs, p.named(named))
-				}
-				if len(c.Configs) == 0 && f.Value.Kind == yaml.MappingNode {
-					p.Add(configMissing, check.Error, f.Value, f.Name, "at least one config is required", "")
-				}
-			case f.Value.Value != "v1":
-				p.Add(configVersion, check.Error, f.Value, f.Name,
-					fmt.Sprintf("mig-parted does not support version %q", f.Value.Value), "write version: v1")
+	root := p.Document(data)
+	if root == nil {
+		return nil, p.Findings
+	}
+	c := Config{}
+	for _, f := range p.mapping(root, "", nil, "version", "mig-configs") {
+		switch {
+		case f.Name == "mig-configs":
+			for _, named := range p.Mapping(f.Value, f.Name) {
+				c = append(c, p.named(named))
 			}
+			if len(c) == 0 && f.Value.Kind == yaml.MappingNode {
+				p.reject(configMissing, f.Value, f.Name, "", "at least one config is required")
+			}
+		case f.Value.Value != "v1":
+			p.reject(configVersion, f.Value, f.Name, "write version: v1",
+				"mig-parted does not support version %q", f.Value.Value)
 		}
 	}
 	return c, p.Findings
@@ -100,38 +95,38 @@ func ParseConfig(data []byte) (*Config, []check.Finding) {
 
 type parser struct{ fields.Reader }
 
+func (p *parser) reject(rule *check.Check, n *yaml.Node, path, fix, format string, args ...any) {
+	p.Add(rule, check.Error, n, path, fmt.Sprintf(format, args...), fix)
+}
+
 // mapping returns the fields of a mapping. It reports required fields that are missing, and unknown fields.
 func (p *parser) mapping(n *yaml.Node, path string, optional []string, required ...string) []fields.Field {
 	found := p.Mapping(n, path, append(required, optional...)...)
 	for _, name := range required {
-		missing := !slices.ContainsFunc(found, func(f fields.Field) bool { return f.Name == name })
-		if missing && n.Kind == yaml.MappingNode {
-			p.Add(configMissing, check.Error, n, cmp.Or(path, name), "the field "+name+" is required", "")
+		isName := func(f fields.Field) bool { return f.Name == name }
+		if n.Kind == yaml.MappingNode && !slices.ContainsFunc(found, isName) {
+			p.reject(configMissing, n, cmp.Or(path, name), "", "the field %s is required", name)
 		}
 	}
 	return found
 }
 
 func (p *parser) named(f fields.Field) NamedConfig {
-	isLabelValue := func(s string) bool { return s != "" && len(validation.IsValidLabelValue(s)) == 0 }
 	n := NamedConfig{Name: f.Name, Line: f.Key.Line}
 	path := "mig-configs." + f.Name
-	if !isLabelValue(f.Name) {
-		fix := "use only letters, digits, '.', '_' and '-', at most 63 characters"
-		if plain := strings.ReplaceAll(f.Name, "+", "."); isLabelValue(plain) {
-			fix = "write " + plain
-		}
-		p.Add(configName, check.Error, f.Key, path,
-			"the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
+	if f.Name == "" || len(validation.IsValidLabelValue(f.Name)) > 0 {
+		p.reject(configName, f.Key, path, "use at most 63 letters, digits, '.', '_' and '-', such as "+
+			cmp.Or(strings.ReplaceAll(f.Name, "+", "."), "mine"),
+			"the name cannot be the value of the nvidia.com/mig.config label, so no node can select it")
 	}
 	before := len(p.Findings)
 	for i, e := range p.List(f.Value, path) {
-		n.Entries = append(n.Entries, p.entry(e, path+"["+strconv.Itoa(i)+"]"))
+		n.Entries = append(n.Entries, p.entry(e, fmt.Sprintf("%s[%d]", path, i)))
 	}
 	switch {
 	case len(p.Findings) > before:
 	case len(n.Entries) == 0:
-		p.Add(configMissing, check.Error, f.Key, path, "the config is empty; at least one entry is required", "")
+		p.reject(configMissing, f.Key, path, "", "the config is empty; at least one entry is required")
 	default:
 		p.coverage(f.Key, path, n)
 	}
@@ -140,8 +135,8 @@ func (p *parser) named(f fields.Field) NamedConfig {
 
 func (p *parser) entry(node *yaml.Node, path string) Entry {
 	entry := Entry{Line: node.Line}
-	before := len(p.Findings)
-	var enabled, instances *yaml.Node
+	before, isBool := len(p.Findings), false
+	var instances *yaml.Node
 	for _, f := range p.mapping(node, path, []string{"device-filter", "mig-devices"}, "devices", "mig-enabled") {
 		at := path + "." + f.Name
 		switch f.Name {
@@ -150,23 +145,17 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 		case "devices":
 			entry.All, entry.Indices = p.devices(f.Value, at)
 		case "mig-enabled":
-			enabled = f.Value
-			entry.Enabled, _ = p.Bool(f.Value, at)
+			entry.Enabled, isBool = p.Bool(f.Value, at)
 		case "mig-devices":
 			instances = f.Value
 			entry.Devices = p.instances(f.Value, at)
 		}
 	}
-	switch {
-	case enabled == nil || enabled.Tag != "!!bool":
-	case entry.Enabled && instances == nil:
-		p.Add(modeDevices, check.Error, node, path,
-			"mig-enabled is true but mig-devices is missing: mig-parted rejects the file",
-			"write mig-devices: {} for MIG mode without instances")
-	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(modeDevices, check.Error, instances, path+".mig-devices",
-			"instances are requested but mig-enabled is false: mig-parted rejects the file",
-			"set mig-enabled: true or delete mig-devices")
+	if isBool && (entry.Enabled && instances == nil || !entry.Enabled && len(entry.Devices) > 0) {
+		p.reject(modeDevices, cmp.Or(instances, node), path,
+			"write mig-enabled: true with mig-devices ({} means no instance), or mig-enabled: false without",
+			"mig-enabled is %t, but mig-devices is %s: mig-parted rejects the file",
+			entry.Enabled, cmp.Or(entry.Devices.String(), "missing"))
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(instances, path+".mig-devices", entry)
@@ -185,9 +174,8 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 	for _, e := range nodes {
 		id, ok := p.Text(e, path)
 		if ok && !pciID.MatchString(id) {
-			p.Add(deviceFilter, check.Error, e, path,
-				fmt.Sprintf("%q matches no GPU: it is not an NVIDIA PCI device id in mig-parted's format", id),
-				`write it as 0x<device>10DE, for example "0x20B210DE"`)
+			p.reject(deviceFilter, e, path, `write it as 0x<device>10DE, for example "0x20B210DE"`,
+				"%q matches no GPU: it is not an NVIDIA PCI device id in mig-parted's format", id)
 		}
 		ids = append(ids, id)
 	}
@@ -197,8 +185,7 @@ func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
 func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "all" {
-			p.Add(fields.WrongType, check.Error, n, path,
-				fmt.Sprintf("found %q, expected all or a list of GPU indices", n.Value), "")
+			p.reject(fields.WrongType, n, path, "", "found %q, expected all or a list of GPU indices", n.Value)
 		}
 		return n.Value == "all", nil
 	}
@@ -210,54 +197,40 @@ func (p *parser) devices(n *yaml.Node, path string) (all bool, indices []int) {
 	return false, indices
 }
 
+// instances reads the number of instances of each profile. A profile in the form that the MIG manager accepts may be of
+// a board that gpuop does not know.
 func (p *parser) instances(n *yaml.Node, path string) Request {
 	r := Request{}
 	for _, f := range p.Mapping(n, path) {
 		at := path + "." + f.Name
-		count, ok := p.Int(f.Value, at)
-		if ok && count < 0 {
-			p.Add(fields.WrongType, check.Error, f.Value, at, fmt.Sprintf("the count %d is negative", count), "")
-			continue
+		severity := check.Error
+		if _, ok := parseName(f.Name); ok {
+			severity = check.Warning
 		}
-		if p.profile(f.Key, at) && ok {
+		canonical, _ := CanonicalProfile(f.Name)
+		count, ok := p.Int(f.Value, at)
+		switch {
+		case ok && count < 0:
+			p.reject(fields.WrongType, f.Value, at, "", "the count %d is negative", count)
+			continue
+		case !slices.Contains(Profiles(), f.Name):
+			fix := check.Suggest(cmp.Or(canonical, f.Name), Profiles(),
+				"write it as <compute>g.<memory>gb, for example 1g.10gb")
+			p.Add(unknownProfile, severity, f.Key, at, fmt.Sprintf("no known board has the profile %q", f.Name), fix)
+		}
+		if ok && severity == check.Warning {
 			r[f.Name] += count
 		}
 	}
 	return r
 }
 
-// profile reports whether a profile name has the form that the MIG manager accepts. It adds a finding if the form is
-// wrong or no known board has the profile.
-func (p *parser) profile(n *yaml.Node, path string) bool {
-	known := Profiles()
-	fix := check.Suggest(n.Value, known, "")
-	if _, ok := parseName(n.Value); ok {
-		if !slices.Contains(known, n.Value) {
-			p.Add(unknownProfile, check.Warning, n, path, "no known board has the profile "+n.Value, fix)
-		}
-		return true
-	}
-	if canonical, ok := CanonicalProfile(n.Value); ok {
-		fix = "write " + strconv.Quote(canonical)
-	}
-	p.Add(unknownProfile, check.Error, n, path, fmt.Sprintf("%q is not a GPU instance profile", n.Value),
-		cmp.Or(fix, "write it as <compute>g.<memory>gb, for example 1g.10gb"))
-	return false
-}
-
 // candidates returns the boards that an entry may apply to: those in its filter or, without a filter, those that have
 // all requested profiles.
 func (e Entry) candidates() []Board {
 	return slices.DeleteFunc(slices.Clone(Boards()), func(b Board) bool {
-		if len(e.DeviceFilter) > 0 {
-			return !e.matches(&b)
-		}
-		for name := range e.Devices {
-			if _, has := b.Profile(name); !has {
-				return true
-			}
-		}
-		return false
+		isMissing := func(name string) bool { return !slices.Contains(b.names(), name) }
+		return !e.matches(&b) || len(e.DeviceFilter) == 0 && slices.ContainsFunc(e.Devices.names(), isMissing)
 	})
 }
 
@@ -274,19 +247,19 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 	filtered := len(e.DeviceFilter) > 0
 	switch {
 	case len(boards) == 0 && !filtered:
-		p.Add(DoesNotFit, check.Error, n, path,
-			fmt.Sprintf("no board supports all of %s, so no GPU can be partitioned like this", e.Devices),
-			"split the entry by device-filter")
+		p.reject(DoesNotFit, n, path, "split the entry by device-filter",
+			"no board supports all of %s, so no GPU can be partitioned like this", e.Devices)
 	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
-		p.Add(DoesNotFit, check.Error, n, path, refusals[0].Error(), "gpuop mig profiles MODEL lists what fits")
+		p.reject(DoesNotFit, n, path, "gpuop mig profiles MODEL lists what fits", "%v", refusals[0])
 	}
 }
 
 // coverage warns if a config lists a GPU again in an entry without device-filter. It also warns about a gap in the
 // indices, unless an entry has devices: all. With such a config, mig-parted never reports success.
 func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
-	named := map[int]bool{}
+	named, all := map[int]bool{}, false
 	for _, e := range n.Entries {
+		all = all || e.All
 		for _, i := range slices.Compact(slices.Sorted(slices.Values(e.Indices))) {
 			if named[i] && len(e.DeviceFilter) == 0 {
 				p.Add(Coverage, check.Warning, &yaml.Node{Line: e.Line, Column: 1}, path,
@@ -298,10 +271,9 @@ func (p *parser) coverage(key *yaml.Node, path string, n NamedConfig) {
 		}
 	}
 	for i := range len(named) {
-		if all := slices.ContainsFunc(n.Entries, func(e Entry) bool { return e.All }); !all && !named[i] {
+		if !all && !named[i] {
 			p.Add(Coverage, check.Warning, key, path,
-				fmt.Sprintf("the config has no entry for GPU %d; "+
-					"the change never completes unless every GPU is covered", i),
+				fmt.Sprintf("no entry covers GPU %d, so the change never completes", i),
 				fmt.Sprintf("add an entry for it, for example devices: [%d] with mig-enabled: false", i))
 			return
 		}

@@ -26,11 +26,11 @@ func TestUpstreamDefaultsAreFeasible(t *testing.T) {
 			t.Errorf("line %d: unexpected finding about %s: %s", f.Line, f.Subject, f.Reason)
 		}
 	}
-	if len(c.Configs) != 81 {
-		t.Fatalf("%d configs read, want 81", len(c.Configs))
+	if len(c) != 81 {
+		t.Fatalf("%d configs read, want 81", len(c))
 	}
 	pairs := 0
-	for _, n := range c.Configs {
+	for _, n := range c {
 		for _, e := range n.Entries {
 			boards := e.candidates()
 			if e.Enabled && len(e.Devices) > 0 && len(boards) == 0 {
@@ -86,7 +86,7 @@ func TestParseConfigFindings(t *testing.T) {
 			[]string{"4 mig-device-filter mig-configs.mine[0].device-filter", "4 mig-device-filter mig-configs.mine[0].device-filter"},
 		},
 		"misspelled key":                {entry("device: all", "mig-enabled: false"), []string{"4 mig-config-missing mig-configs.mine[0]", "4 unknown-key mig-configs.mine[0].device"}},
-		"MIG disabled with instances":   {entry("devices: all", "mig-enabled: false", "mig-devices: {1g.5gb: 1}"), []string{"6 mig-mode mig-configs.mine[0].mig-devices"}},
+		"MIG disabled with instances":   {entry("devices: all", "mig-enabled: false", "mig-devices: {1g.5gb: 1}"), []string{"6 mig-mode mig-configs.mine[0]"}},
 		"MIG enabled without instances": {entry("devices: all", "mig-enabled: true"), []string{"4 mig-mode mig-configs.mine[0]"}},
 		"devices: some":                 {entry("devices: some", "mig-enabled: false"), []string{"4 wrong-type mig-configs.mine[0].devices"}},
 		"quoted bool":                   {entry("devices: all", `mig-enabled: "true"`), []string{"5 wrong-type mig-configs.mine[0].mig-enabled"}},

@@ -38,9 +38,6 @@ func (p Profile) Standard() bool {
 	return !p.Synonym && !strings.ContainsAny(p.Name, "+-") && (p.Compute > 1 || p.Memory == 1)
 }
 
-// exclusive reports whether the instance uses the board's only set of extra media engines (JPEG and optical flow).
-func (p Profile) exclusive() bool { return strings.Contains(p.Name, "+me") }
-
 // Board is a group of GPU models with the same MIG geometry.
 type Board struct {
 	// Name is the name of the group, such as "A100/A800-40GB".
@@ -78,10 +75,9 @@ func (b Board) Profile(name string) (Profile, bool) {
 	return b.Profiles[i], true
 }
 
-func (b Board) names() []string {
-	names := make([]string, len(b.Profiles))
-	for i, p := range b.Profiles {
-		names[i] = p.Name
+func (b Board) names() (names []string) {
+	for _, p := range b.Profiles {
+		names = append(names, p.Name)
 	}
 	return names
 }
@@ -105,12 +101,11 @@ func Boards() []Board {
 	return all[:slices.IndexFunc(all, func(b Board) bool { return len(b.Profiles) == 0 })]
 }
 
+var separators = regexp.MustCompile(`[\s_/-]+`)
+
 // normal normalizes a board's name: lower case, words joined by single hyphens, without the prefix "nvidia-".
 func normal(s string) string {
-	s = strings.ToLower(strings.TrimSpace(s))
-	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '_' || r == '-' || r == '/' }),
-		"-")
-	return strings.TrimPrefix(s, "nvidia-")
+	return strings.TrimPrefix(strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "-"), "-"), "nvidia-")
 }
 
 var (
@@ -152,9 +147,8 @@ func find(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range table().Unattested {
 		if strings.HasPrefix(n, u.Product) {
-			return Board{},
-				fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)",
-					ErrUnknownGPU, word, u.Differs, u.Source)
+			return Board{}, fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)",
+				ErrUnknownGPU, word, u.Differs, u.Source)
 		}
 	}
 	var best Board
@@ -175,16 +169,13 @@ func find(word string) (Board, error) {
 			begun = append(begun, all[0])
 		}
 	}
-	near := check.Nearest(word, names)
+	hint := check.Suggest(word, names,
+		"expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label")
 	switch {
 	case length > 0:
 		return best, nil
 	case len(begun) > 0:
-		return Board{}, fmt.Errorf("%w %q: expected one of %s", ErrUnknownGPU, word, strings.Join(begun, ", "))
-	case near != "":
-		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownGPU, word, near)
+		hint = "expected one of " + strings.Join(begun, ", ")
 	}
-	return Board{},
-		fmt.Errorf("%w %q: expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label",
-			ErrUnknownGPU, word)
+	return Board{}, fmt.Errorf("%w %q: %s", ErrUnknownGPU, word, hint)
 }

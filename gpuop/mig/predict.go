@@ -76,31 +76,34 @@ type Prediction struct {
 	Findings []check.Finding
 }
 
+// Add adds a finding with the severity of its check, and returns it.
+func (p *Prediction) Add(rule *check.Check, subject, fix, format string, args ...any) *check.Finding {
+	p.Findings = append(p.Findings, check.Finding{Check: rule, Subject: subject, Fix: fix})
+	f := &p.Findings[len(p.Findings)-1]
+	f.Say(rule.Severity, format, args...)
+	return f
+}
+
 // Predict predicts the labels of GPU Feature Discovery and the resources of the device plugin. strategy is the MIG
 // strategy. Predict follows k8s-device-plugin v0.18; if v0.20 behaves differently, a finding says so.
-func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
-	p := predictor{
-		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
-		sharing:    replication,
-		kinds:      Request{},
-	}
-	capable := false
+func Predict(gpus []GPU, strategy string, sharing Replication) Prediction {
+	p := predictor{sharing: sharing, kinds: Request{}}
+	p.Labels, p.Resources = map[string]string{}, map[string]int{}
+	whole, capable := 0, false
 	for _, g := range gpus {
 		capable = capable || g.Board != nil
 		if !g.Enabled {
-			p.disabled++
+			whole++
 			continue
 		}
 		if p.enabled++; p.enabled == 1 {
 			p.first = g
 		}
-		n := 0
-		for name, count := range g.Instances {
-			p.kinds[name] += count
-			n += count
-		}
-		if n == 0 {
+		if len(g.Instances.names()) == 0 {
 			p.empty++
+		}
+		for name, n := range g.Instances {
+			p.kinds[name] += n
 		}
 	}
 	p.wholeGPUs(gpus)
@@ -108,26 +111,23 @@ func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
 		p.Labels[StrategyLabel] = strategy
 	}
 	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
-	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(replication.Strategy == "mps" && p.enabled == 0)
+	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(sharing.Strategy == "mps" && p.enabled == 0)
 	switch {
 	case strategy == StrategyNone || p.enabled == 0:
 		p.advertise(WholeGPU, len(gpus))
 		if p.enabled > 0 {
-			p.add(hidden, check.Warning, "mig.strategy",
-				fmt.Sprintf("the node has %s in MIG mode, but the strategy none allocates whole GPUs: "+
-					"CUDA can use at most one MIG device of each", check.Count(p.enabled, "GPU")),
-				"use the strategy single or mixed, or disable MIG")
+			p.Add(hidden, "mig.strategy", "use the strategy single or mixed, or disable MIG",
+				"%s in MIG mode, but the strategy none offers whole GPUs: CUDA can use only one MIG device of each",
+				check.Count(p.enabled, "GPU"))
 		}
 	case strategy == StrategySingle:
-		p.single()
+		p.single(whole)
 	default:
-		p.mixed()
+		p.mixed(whole)
 	}
-	if replication.Strategy == "mps" && p.enabled > 0 {
-		p.add(mpsWithMIG, check.Error, "sharing.mps",
-			"MPS is not supported while a GPU of the node is in MIG mode: "+
-				"GPU Feature Discovery fails, and its labels become stale",
-			"use time-slicing on MIG devices, or disable MIG")
+	if sharing.Strategy == "mps" && p.enabled > 0 {
+		p.Add(mpsWithMIG, "sharing.mps", "use time-slicing on MIG devices, or disable MIG",
+			"MPS does not work while a GPU is in MIG mode: GPU Feature Discovery fails, and its labels become stale")
 	}
 	return p.Prediction
 }
@@ -137,62 +137,59 @@ type predictor struct {
 	sharing Replication
 	// kinds counts MIG devices by profile.
 	kinds Request
-	// enabled and disabled count GPUs by MIG mode. empty counts those in MIG mode without instances.
-	enabled, disabled, empty int
-	// first is the first GPU in MIG mode.
-	first GPU
-}
-
-func (p *predictor) add(rule *check.Check, s check.Severity, subject, reason, fix string) {
-	p.Findings = append(p.Findings, check.Finding{Check: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix})
+	// enabled counts the GPUs in MIG mode, and empty those of them without instances. first is the first of them.
+	enabled, empty int
+	first          GPU
 }
 
 // wholeGPUs sets the nvidia.com/gpu.* labels. They describe only one GPU model: that of the last GPU that is not in MIG
 // mode or, if all are, of the first GPU. In the second case, replicas is 0.
 func (p *predictor) wholeGPUs(gpus []GPU) {
-	described := p.first
+	g := p.first
 	counts := map[string]int{}
-	for _, g := range gpus {
-		counts[g.Product]++
-		if !g.Enabled {
-			described = g
+	for _, each := range gpus {
+		counts[each.Product]++
+		if !each.Enabled {
+			g = each
 		}
 	}
 	if len(counts) > 1 {
-		p.add(mixedModels, check.Warning, WholeGPU+".product",
-			fmt.Sprintf("the node has %d GPU models (%s), but the labels describe only one, which may change",
-				len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
-			"select the node by its name or by your own label")
+		p.Add(mixedModels, WholeGPU+".product", "select the node by its name or by your own label",
+			"the node has %d GPU models (%s), but the labels describe only one, which may change",
+			len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", "))
 	}
-	p.base(WholeGPU, described.Product, counts[described.Product])
-	if described.Enabled {
-		p.Labels[WholeGPU+".product"] = described.Product
-		p.Labels[WholeGPU+".replicas"] = "0"
-		p.Labels[WholeGPU+".sharing-strategy"] = "none"
+	if g.Enabled {
+		p.label(WholeGPU, map[string]any{"product": g.Product, "count": counts[g.Product], "replicas": 0,
+			"sharing-strategy": "none"})
+	} else {
+		p.shared(WholeGPU, g.Product, counts[g.Product])
 	}
-	if described.MemoryMiB > 0 {
-		p.Labels[WholeGPU+".memory"] = strconv.Itoa(described.MemoryMiB)
+	if g.MemoryMiB > 0 {
+		p.label(WholeGPU, map[string]any{"memory": g.MemoryMiB})
 	}
-	if major, minor, ok := strings.Cut(described.ComputeCapability, "."); ok {
-		p.Labels[WholeGPU+".compute.major"] = major
-		p.Labels[WholeGPU+".compute.minor"] = minor
-		p.Labels[WholeGPU+".family"] = described.Family
+	if major, minor, ok := strings.Cut(g.ComputeCapability, "."); ok {
+		p.label(WholeGPU, map[string]any{"compute.major": major, "compute.minor": minor, "family": g.Family})
 	}
 }
 
-// base sets the four labels that GPU Feature Discovery sets for every resource.
-func (p *predictor) base(resource, product string, count int) {
-	replicas, strategy := 1, "none"
-	if r := p.sharing.ByResource[resource]; r.Factor > 1 {
-		replicas, strategy = r.Factor, p.sharing.Strategy
+// label sets labels whose names begin with a resource.
+func (p *predictor) label(resource string, values map[string]any) {
+	for name, value := range values {
+		p.Labels[resource+"."+name] = fmt.Sprint(value)
+	}
+}
+
+// shared sets the labels of a resource that may be replicated.
+func (p *predictor) shared(resource, product string, count int) {
+	r, strategy := p.sharing.ByResource[resource], "none"
+	if r.Factor > 1 {
+		strategy = p.sharing.Strategy
 		if r.Rename == "" {
 			product += "-SHARED"
 		}
 	}
-	p.Labels[resource+".product"] = product
-	p.Labels[resource+".count"] = strconv.Itoa(count)
-	p.Labels[resource+".replicas"] = strconv.Itoa(replicas)
-	p.Labels[resource+".sharing-strategy"] = strategy
+	p.label(resource, map[string]any{"product": product, "count": count, "replicas": max(r.Factor, 1),
+		"sharing-strategy": strategy})
 }
 
 // advertise adds n devices to a resource, replicated and renamed as configured.
@@ -201,37 +198,22 @@ func (p *predictor) advertise(resource string, n int) {
 		return
 	}
 	r := p.sharing.ByResource[resource]
-	if r.Factor < 2 {
-		p.Resources[resource] += n
-		return
-	}
-	if r.Rename != "" {
+	if r.Rename != "" && r.Factor > 1 {
 		p.Resources[resource] += 0
 		resource = r.Rename
 	}
-	p.Resources[resource] += n * r.Factor
+	p.Resources[resource] += n * max(r.Factor, 1)
 }
 
-func (p *predictor) single() {
-	reason, fix := "", "use mixed"
-	switch {
-	case p.empty > 0:
-		reason, fix = fmt.Sprintf("the node has %s in MIG mode without an instance", check.Count(p.empty, "GPU")),
-			"partition every GPU, or use mixed"
-	case p.disabled > 0:
-		reason, fix = fmt.Sprintf("the node has %s in MIG mode and %d not in MIG mode",
-			check.Count(p.enabled, "GPU"), p.disabled), "partition every GPU alike, or use mixed"
-	case len(p.kinds) > 1:
-		reason = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(p.kinds), p.kinds)
-	}
-	if reason != "" {
-		p.Labels[WholeGPU+".product"] = p.first.Product + "-MIG-INVALID"
-		for _, l := range []string{"count", "replicas", "memory"} {
-			p.Labels[WholeGPU+"."+l] = "0"
-		}
-		p.Labels[WholeGPU+".sharing-strategy"] = ""
-		p.add(singleInvalid, check.Error, "mig.strategy=single",
-			reason+": the device plugin fails, and no GPU is allocatable", fix)
+// single adds the MIG devices under the strategy single, in which all GPUs of the node must have the same devices.
+// whole is the number of GPUs that are not in MIG mode.
+func (p *predictor) single(whole int) {
+	if p.empty+whole > 0 || len(p.kinds) > 1 {
+		p.label(WholeGPU, map[string]any{"product": p.first.Product + "-MIG-INVALID", "count": 0, "replicas": 0,
+			"sharing-strategy": "", "memory": 0})
+		p.Add(singleInvalid, "mig.strategy=single", "use mixed, or partition every GPU alike",
+			"%s of MIG device (%s) and %s without one: the device plugin fails, and no GPU is allocatable",
+			check.Count(len(p.kinds), "kind"), p.kinds, check.Count(p.empty+whole, "GPU"))
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")
@@ -240,42 +222,37 @@ func (p *predictor) single() {
 	}
 }
 
-func (p *predictor) mixed() {
-	p.advertise(WholeGPU, p.disabled)
-	if p.disabled > 0 {
-		p.add(besideWhole, check.Note, "mig.strategy=mixed",
-			"the node has whole GPUs and MIG devices: with drivers 570.124.06 to 570.158.01, GPU pods stay Pending",
-			"use another driver version, or partition every GPU")
+// mixed adds the MIG devices, and the GPUs that are not in MIG mode, under the strategy mixed.
+func (p *predictor) mixed(whole int) {
+	p.advertise(WholeGPU, whole)
+	if whole > 0 {
+		p.Add(besideWhole, "mig.strategy=mixed", "use another driver version, or partition every GPU",
+			"the node has whole GPUs and MIG devices: with drivers 570.124.06 to 570.158.01, GPU pods stay Pending")
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(p.kinds), bySize) {
+	for _, name := range p.kinds.names() {
 		resource := ResourceName(name)
 		p.device(resource, name)
 		if n, _ := parseName(name); n.attribute != "" {
-			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
-			p.add(variantResource, check.Warning, resource,
-				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices as %s, so a pod may get either",
-					name, plain),
-				"use device plugin v0.20.0 or later if the difference matters")
+			p.Add(variantResource, resource, "use device plugin v0.20.0 or later if the difference matters",
+				"device plugin versions before v0.20.0 count %s devices as %s, so a pod may get either",
+				name, ResourceName(strings.TrimSuffix(name, n.attribute)))
 		}
 	}
 	if p.empty > 0 {
-		p.add(enabledEmpty, check.Warning, "mig.strategy=mixed",
-			fmt.Sprintf("the node has %s in MIG mode without an instance, not allocatable at all",
-				check.Count(p.empty, "GPU")), "partition them, or disable MIG on them")
+		p.Add(enabledEmpty, "mig.strategy=mixed", "partition them, or disable MIG on them",
+			"the node has %s in MIG mode without an instance, not allocatable at all", check.Count(p.empty, "GPU"))
 	}
 }
 
 // device adds the resources and labels of the MIG devices of a profile.
 func (p *predictor) device(resource, profile string) {
 	p.advertise(resource, p.kinds[profile])
-	p.base(resource, p.first.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), p.kinds[profile])
-	if n, ok := parseName(profile); ok {
-		p.Labels[resource+".slices.gi"] = strconv.Itoa(n.compute)
-		p.Labels[resource+".slices.ci"] = strconv.Itoa(n.compute)
-	}
-	if p.first.Board != nil {
-		if row, ok := p.first.Board.Profile(profile); ok && row.SMs > 0 {
-			p.Labels[resource+".multiprocessors"] = strconv.Itoa(row.SMs)
+	p.shared(resource, p.first.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), p.kinds[profile])
+	n, _ := parseName(profile)
+	p.label(resource, map[string]any{"slices.gi": n.compute, "slices.ci": n.compute})
+	if b := p.first.Board; b != nil {
+		if row, _ := b.Profile(profile); row.SMs > 0 {
+			p.label(resource, map[string]any{"multiprocessors": row.SMs})
 		}
 	}
 }
@@ -283,13 +260,8 @@ func (p *predictor) device(resource, profile string) {
 // Apply returns the GPUs as they are after the MIG manager has applied the config. gpus are in node order. The findings
 // are about entries that do not fit, GPUs that do not exist, and GPUs that no entry covers.
 func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
-	after := slices.Clone(gpus)
-	var findings []check.Finding
-	add := func(rule *check.Check, line int, reason, fix string) {
-		findings = append(findings,
-			check.Finding{Check: rule, Severity: check.Error, Line: line, Subject: n.Name, Reason: reason, Fix: fix})
-	}
-	covered := make([]bool, len(gpus))
+	var p Prediction
+	after, covered := slices.Clone(gpus), map[int]bool{}
 	for _, e := range n.Entries {
 		refused := false // a node's GPUs are usually alike: one finding is enough
 		for i := range after {
@@ -299,50 +271,44 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 			covered[i] = true
 			if err := e.apply(&after[i]); err != nil && !refused {
 				refused = true
-				add(DoesNotFit, e.Line, fmt.Sprintf("GPU %d%v", i, err), "")
+				p.Add(DoesNotFit, n.Name, "", "GPU %d: %v", i, err).Line = e.Line
 			}
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
-				add(Coverage, e.Line,
-					fmt.Sprintf("the entry lists GPU %d, but the node has only %d GPUs", i, len(gpus)), "")
+				p.Add(Coverage, n.Name, "", "the entry lists GPU %d of only %d GPUs", i, len(gpus)).Line = e.Line
 			}
 		}
 	}
-	for i, ok := range covered {
-		if !ok {
-			add(Coverage, n.Line,
-				fmt.Sprintf("no entry covers GPU %d (%s), so the change never completes", i, gpus[i].Product),
-				"add an entry for it, or widen the device-filter")
+	for i, g := range gpus {
+		if !covered[i] {
+			p.Add(Coverage, n.Name, "add an entry for it, or widen the device-filter",
+				"no entry covers GPU %d (%s), so the change never completes", i, g.Product).Line = n.Line
 		}
 	}
-	return after, findings
+	return after, p.Findings
 }
 
-// apply partitions a GPU as the entry describes. The error text is meant to follow "GPU 0", for example " (Tesla T4)
-// has no MIG".
+// apply partitions a GPU as the entry describes.
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
 	if !e.Enabled {
 		return nil
 	}
 	if g.Board == nil {
-		return fmt.Errorf(" (%s) has no MIG", g.Product)
+		return fmt.Errorf("%w: %s", ErrNoMIG, g.Product)
 	}
-	if _, err := Fit(*g.Board, e.Devices); err != nil {
-		return fmt.Errorf(": %w", err)
+	_, err := Fit(*g.Board, e.Devices)
+	if err == nil {
+		g.Instances = maps.Clone(e.Devices)
+		maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })
 	}
-	g.Instances = maps.Clone(e.Devices)
-	maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })
-	return nil
+	return err
 }
 
 // matches reports whether the entry's filter matches the board. A nil board is a GPU without MIG.
 func (e Entry) matches(b *Board) bool {
-	if len(e.DeviceFilter) == 0 || b == nil {
-		return len(e.DeviceFilter) == 0
-	}
-	return slices.ContainsFunc(e.DeviceFilter, func(id string) bool {
-		return slices.ContainsFunc(b.PCIIDs, func(own string) bool { return strings.EqualFold(own, id) })
+	return len(e.DeviceFilter) == 0 || b != nil && slices.ContainsFunc(b.PCIIDs, func(own string) bool {
+		return slices.ContainsFunc(e.DeviceFilter, func(id string) bool { return strings.EqualFold(own, id) })
 	})
 }

@@ -197,7 +197,7 @@ mig-configs:
 		{"all-1g.10gb", "A100-80GB", []string{"1g.10gb=7", "1g.10gb=7"}},
 		{"all-1g.10gb", "A100-40GB", []string{"1g.10gb=4", "1g.10gb=4"}},
 		{"all-1g.10gb", "H200", []string{"", "", "3 no entry", "3 no entry"}},
-		{"some", "A100-80GB", []string{"", "1g.10gb=7", "12 no entry", "13 the entry lists GPU 4"}},
+		{"some", "A100-80GB", []string{"", "1g.10gb=7", "12 no entry", "13 the entry lists GPU 4 of only 2"}},
 		{"some", "A100-40GB", []string{"", "", "12 no entry", "13 GPU 1: 1g.10gb=7 does not fit", "13 the entry lists GPU 4"}},
 	} {
 		named, ok := c.Config(tc.config)

@@ -77,43 +77,28 @@ var Profiles = sync.OnceValue(func() []string {
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
 // Default returns the operator's default config of the given name for a board: all-disabled, all-enabled, all-balanced,
-// or all-<profile>, which fills every GPU with a profile. The same name differs between boards: all-1g.10gb is seven
-// instances on A100-80GB and four on A100-40GB. Since v26.3 the operator generates these configs from the node's
-// hardware.
+// or all-<profile>, which fills every GPU with a profile. all-balanced has two instances of the standard 1g profile,
+// and one of each standard 2g and 3g profile. The same name differs between boards: all-1g.10gb is seven instances on
+// A100-80GB and four on A100-40GB. Since v26.3 the operator generates these configs from the node's hardware.
 func Default(b Board, config string) (Entry, error) {
 	e := Entry{All: true, Enabled: config != "all-disabled", Devices: Request{}}
 	names := []string{"all-disabled", "all-enabled", "all-balanced"}
 	for _, p := range b.Profiles {
-		names = append(names, ConfigName(p.Name))
-		if ConfigName(p.Name) == config {
+		name := ConfigName(p.Name)
+		names = append(names, name)
+		switch {
+		case name == config:
 			e.Devices[p.Name] = p.Max
+		case config != "all-balanced" || !p.Standard() || p.Compute > 3:
+		case p.Compute == 1:
+			e.Devices[p.Name] = 2
+		default:
+			e.Devices[p.Name] = 1
 		}
 	}
-	if config == "all-balanced" {
-		e.Devices = balanced(b)
+	if !slices.Contains(names, config) {
+		hint := check.Suggest(config, names, "it has "+strings.Join(names, ", "))
+		return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 	}
-	if slices.Contains(names, config) {
-		return e, nil
-	}
-	hint := "it has " + strings.Join(names, ", ")
-	if near := check.Nearest(config, names); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
-}
-
-// balanced returns the devices of all-balanced: two instances of the standard 1g profile, and one instance of each
-// standard 2g and 3g profile that the board has.
-func balanced(b Board) Request {
-	r := Request{}
-	for _, p := range b.Profiles {
-		if !p.Standard() || p.Compute > 3 {
-			continue
-		}
-		r[p.Name] = 1
-		if p.Compute == 1 {
-			r[p.Name] = 2
-		}
-	}
-	return r
+	return e, nil
 }

@@ -13,15 +13,18 @@ import (
 // Request maps profile names to the number of instances wanted on a GPU.
 type Request map[string]int
 
+// names returns the profiles with an instance, large to small.
+func (r Request) names() []string {
+	names := slices.SortedFunc(maps.Keys(r), bySize)
+	return slices.DeleteFunc(names, func(name string) bool { return r[name] == 0 })
+}
+
 // String formats the request for ParseRequest, large instances first.
 func (r Request) String() string {
-	var parts []string
-	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
-		switch n := r[name]; {
-		case n == 1:
-			parts = append(parts, name)
-		case n > 1:
-			parts = append(parts, name+"="+strconv.Itoa(n))
+	parts := r.names()
+	for i, name := range parts {
+		if r[name] > 1 {
+			parts[i] += "=" + strconv.Itoa(r[name])
 		}
 	}
 	return strings.Join(parts, " ")
@@ -29,16 +32,9 @@ func (r Request) String() string {
 
 // bySize sorts profile names large to small: by compute slices, memory, then name.
 func bySize(a, b string) int {
-	size := func(name string) (compute, gigabytes int) {
-		g, rest, _ := strings.Cut(name, "g.")
-		gb, _, _ := strings.Cut(rest, "gb")
-		compute, _ = strconv.Atoi(g)
-		gigabytes, _ = strconv.Atoi(gb)
-		return compute, gigabytes
-	}
-	ag, agb := size(a)
-	bg, bgb := size(b)
-	return cmp.Or(cmp.Compare(bg, ag), cmp.Compare(bgb, agb), strings.Compare(a, b))
+	x, _ := parseName(a)
+	y, _ := parseName(b)
+	return cmp.Or(cmp.Compare(y.compute, x.compute), cmp.Compare(y.gigabytes, x.gigabytes), strings.Compare(a, b))
 }
 
 // ErrRequest is returned for an empty request, and for words that are not profile or profile=count.
@@ -51,13 +47,10 @@ func ParseRequest(words []string) (Request, error) {
 	for _, word := range strings.Fields(strings.Join(words, " ")) {
 		name, count, counted := strings.Cut(word, "=")
 		canonical, ok := CanonicalProfile(name)
-		if !ok {
+		n, err := strconv.Atoi(count)
+		if !ok || counted && (err != nil || n < 1) {
 			return nil, fmt.Errorf("%w %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, "+
 				"optionally with =count", ErrRequest, word)
-		}
-		n, err := strconv.Atoi(count)
-		if counted && (err != nil || n < 1) {
-			return nil, fmt.Errorf("%w %q: expected profile=count with a count of at least 1", ErrRequest, word)
 		}
 		r[canonical] += max(1, n)
 	}
@@ -83,122 +76,97 @@ var ErrFit = errors.New("does not fit")
 // Fit places the request on a GPU. It tries all permitted starts, large instances first and high slices first, as the
 // driver does. If nothing fits, the error wraps ErrFit and says why.
 func Fit(b Board, r Request) (Layout, error) {
-	reason := obstacle(b, r)
-	if reason == "" {
-		if l := place(b, r); l != nil {
-			return l, nil
-		}
-		reason = "no arrangement fits the allowed start positions"
+	fail := func(format string, args ...any) (Layout, error) {
+		return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, fmt.Sprintf(format, args...))
 	}
-	return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, reason)
-}
-
-// place searches for a layout, and returns nil if there is none. Instances with the same profile are placed in
-// descending order of start, so that no layout is tried twice.
-func place(b Board, r Request) Layout {
 	var wanted []Profile
-	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
-		p, _ := b.Profile(name)
-		wanted = append(wanted, slices.Repeat([]Profile{p}, r[name])...)
-	}
-	var search func(l Layout, taken uint64) Layout
-	search = func(l Layout, taken uint64) Layout {
-		i := len(l)
-		if i == len(wanted) {
-			return l
-		}
-		p := wanted[i]
-		for _, start := range slices.Backward(p.Starts) {
-			again := i > 0 && l[i-1].Profile == p.Name && start >= l[i-1].Start
-			mask := uint64(1<<p.Memory-1) << start
-			if again || taken&mask != 0 {
-				continue
-			}
-			if found := search(append(l, Instance{p.Name, start, p.Memory}), taken|mask); found != nil {
-				return found
-			}
-		}
-		return nil
-	}
-	l := search(Layout{}, 0)
-	slices.SortFunc(l, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
-	return l
-}
-
-func fits(b Board, r Request) bool {
-	return obstacle(b, r) == "" && place(b, r) != nil
-}
-
-// obstacle says why the board cannot hold the request, as far as this is clear without a search. Otherwise it returns
-// "".
-func obstacle(b Board, r Request) string {
-	compute, memory, media := 0, 0, 0
 	var shares []string // users do not expect that a 3g instance takes four memory slices
-	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
+	compute, memory, media := 0, 0, 0
+	for _, name := range r.names() {
 		n := r[name]
 		p, ok := b.Profile(name)
 		switch {
-		case n == 0:
-			continue
 		case !ok:
-			return fmt.Sprintf("the board has no profile %s; available: %s", name, strings.Join(b.names(), ", "))
+			return fail("the board has no profile %s; available: %s", name, strings.Join(b.names(), ", "))
 		case n > p.Max:
-			return fmt.Sprintf("%d of %s requested, but at most %d fit, even on an empty GPU", n, name, p.Max)
+			return fail("%d of %s requested, but at most %d fit, even on an empty GPU", n, name, p.Max)
 		}
+		wanted = append(wanted, slices.Repeat([]Profile{p}, n)...)
+		shares = append(shares, fmt.Sprintf("%s takes %d × %d", name, n, p.Memory))
 		compute += n * p.Compute
 		memory += n * p.Memory
-		if p.exclusive() {
+		if strings.Contains(name, "+me") { // the board has only one set of extra media engines
 			media += n
 		}
-		times := ""
-		if n > 1 {
-			times = strconv.Itoa(n) + " × "
-		}
-		shares = append(shares, fmt.Sprintf("%s takes %s%d", name, times, p.Memory))
 	}
 	switch {
 	case media > 1:
-		return fmt.Sprintf("%d instances with media extensions requested, but only one fits on a GPU", media)
+		return fail("%d instances with media extensions requested, but only one fits on a GPU", media)
 	case compute > b.ComputeSlices:
-		return fmt.Sprintf("%d compute slices needed, but the GPU has %d", compute, b.ComputeSlices)
+		return fail("%d compute slices needed, but the GPU has %d", compute, b.ComputeSlices)
 	case memory > b.MemorySlices:
-		return fmt.Sprintf("%d memory slices needed, but the GPU has %d (%s)",
+		return fail("%d memory slices needed, but the GPU has %d (%s)",
 			memory, b.MemorySlices, strings.Join(shares, ", "))
 	}
-	return ""
+	l := place(wanted, Layout{}, 0)
+	if l == nil {
+		return fail("no arrangement fits the allowed start positions")
+	}
+	slices.SortFunc(l, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return l, nil
+}
+
+// place adds the wanted instances that l does not have yet, and returns nil if they do not fit. Each bit in taken is a
+// memory slice. Instances with the same profile are placed in descending order of start, so that no layout is tried
+// twice.
+func place(wanted []Profile, l Layout, taken uint64) Layout {
+	i := len(l)
+	if i == len(wanted) {
+		return l
+	}
+	p := wanted[i]
+	for _, start := range slices.Backward(p.Starts) {
+		mask := uint64(1<<p.Memory-1) << start
+		if taken&mask != 0 || i > 0 && l[i-1].Profile == p.Name && start >= l[i-1].Start {
+			continue
+		}
+		if found := place(wanted, append(l, Instance{p.Name, start, p.Memory}), taken|mask); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // Maximal lists the combinations of standard profiles to which no instance can be added, large instances first.
 func Maximal(b Board) []Request {
-	most := Request{}
-	for _, p := range b.Profiles {
+	var standard []Profile
+	for _, p := range slices.Backward(b.Profiles) {
 		if p.Standard() {
-			most[p.Name] = p.Max
+			standard = append(standard, p)
 		}
 	}
-	names := slices.SortedFunc(maps.Keys(most), bySize)
 	var all []Request
-	r := Request{}
-	more := func(name string) bool {
-		r[name]++
-		defer func() { r[name]-- }()
-		return fits(b, r)
-	}
-	var walk func(i int)
-	walk = func(i int) {
-		switch {
-		case !fits(b, r):
-		case i < len(names):
-			for n := most[names[i]]; n >= 0; n-- {
-				r[names[i]] = n
-				walk(i + 1)
-			}
-		case !slices.ContainsFunc(names, more):
-			full := maps.Clone(r)
-			maps.DeleteFunc(full, func(_ string, n int) bool { return n == 0 })
-			all = append(all, full)
+	var walk func(r Request, rest []Profile)
+	walk = func(r Request, rest []Profile) {
+		if _, err := Fit(b, r); err != nil {
+			return
 		}
+		if len(rest) > 0 {
+			for n := rest[0].Max; n >= 0; n-- {
+				r[rest[0].Name] = n
+				walk(r, rest[1:])
+			}
+			return
+		}
+		for _, p := range standard {
+			more := maps.Clone(r)
+			more[p.Name]++
+			if _, err := Fit(b, more); err == nil {
+				return
+			}
+		}
+		all = append(all, maps.Clone(r))
 	}
-	walk(0)
+	walk(Request{}, standard)
 	return all
 }
