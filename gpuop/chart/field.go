@@ -1,7 +1,7 @@
 package chart
 
 import (
-	"encoding/json"
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -18,52 +18,27 @@ type Field struct {
 	Max      *float64 `json:"max,omitempty"`
 	Required bool     `json:"required,omitempty"`
 	// Default means that the API server sets a default. The field is then optional.
-	Default bool   `json:"default,omitempty"`
-	at      []bool // whether each release of the table has the field
+	Default bool `json:"default,omitempty"`
 }
 
-// Shape returns the shape of the chart's value for the field.
-func (f *Field) Shape() Shape {
+// Parent is the path of a field that has other fields directly below it. The path "" is the root of the resource.
+type Parent struct{ Kind, Path string }
+
+// shape returns the type of the chart's value for the field, as Key.shape does.
+func (f *Field) shape() string {
 	switch f.Type {
-	case "array":
-		return List
-	case "object", "map":
-		return Map
-	case "any":
-		return Any
+	case "array", "map", "any":
+		return f.Type
+	case "object":
+		return "map"
 	}
-	return Scalar
-}
-
-func (t *Table) addField(columns []string, in []int) error {
-	f := &Field{Path: columns[1], at: make([]bool, len(t.releases))}
-	for _, i := range in {
-		f.at[i] = true
-	}
-	t.putField(columns[0], f)
-	return json.Unmarshal([]byte(columns[3]), f)
-}
-
-func (t *Table) putField(kind string, f *Field) {
-	if t.fields[kind] == nil {
-		t.fields[kind] = map[string][]*Field{}
-	}
-	parent, _ := cutField(f.Path)
-	t.fields[kind][parent] = append(t.fields[kind][parent], f)
+	return "string"
 }
 
 // cutField splits the path of a field into the path of its parent and its name.
 func cutField(path string) (parent, name string) {
-	if rest, found := strings.CutSuffix(path, "[]"); found {
-		return rest, "[]"
-	}
-	if rest, found := strings.CutSuffix(path, "{}"); found {
-		return rest, "{}"
-	}
-	if i := strings.LastIndexByte(path, '.'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return "", path
+	i := max(strings.LastIndexAny(path, ".[{"), 0)
+	return path[:i], strings.TrimPrefix(path[i:], ".")
 }
 
 // Name returns the field's own name, [] for list elements and {} for map values.
@@ -73,11 +48,10 @@ func (f *Field) Name() string {
 }
 
 // Kinds returns the kinds of custom resources that release v defines.
-func (t *Table) Kinds(v Version) []string {
-	var out []string
-	for kind := range t.fields {
-		if len(t.Fields(v, kind, "")) > 0 {
-			out = append(out, kind)
+func (t *Table) Kinds(v Version) (out []string) {
+	for at := range t.release(v).Fields {
+		if at.Path == "" {
+			out = append(out, at.Kind)
 		}
 	}
 	slices.Sort(out)
@@ -86,104 +60,81 @@ func (t *Table) Kinds(v Version) []string {
 
 // Fields returns the fields of release v that are directly below a path of a custom resource. "" is the root.
 func (t *Table) Fields(v Version, kind, path string) []*Field {
-	i := t.index(v)
-	if i < 0 {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(t.fields[kind][path]), func(f *Field) bool { return !f.at[i] })
+	return t.release(v).Fields[Parent{kind, path}]
 }
 
-// Field returns the field at a path of a custom resource.
-func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
+// Field returns the field at a path of a custom resource, or nil.
+func (t *Table) Field(v Version, kind, path string) *Field {
 	parent, _ := cutField(path)
 	for _, f := range t.Fields(v, kind, parent) {
 		if f.Path == path {
-			return f, true
+			return f
 		}
 	}
-	return nil, false
+	return nil
 }
 
-// PolicyField returns the ClusterPolicy field that corresponds to a value of the chart.
-func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
-	return t.policyElement(v, path, "")
-}
-
-// copiedField returns the ClusterPolicy field of a value inside a group or map that the chart copies as a whole. For an
-// entry of a map, it returns the field of the map's values.
-func (t *Table) copiedField(v Version, path Path) (*Field, bool) {
-	for n := len(path) - 1; n > 0; n-- {
-		if k, ok := t.keys[path[:n].String()]; !ok || k.Use(v) != Copied {
-			continue
-		}
-		f, ok := t.PolicyField(v, path[:n])
-		for _, name := range path[n:] {
-			if !ok {
-				break
-			}
-			at := f.Path
-			if f, ok = t.Field(v, "ClusterPolicy", at+"."+name); !ok {
-				f, ok = t.Field(v, "ClusterPolicy", at+"{}")
-			}
-		}
-		return f, ok
-	}
-	return nil, false
-}
-
-// policyElement is like PolicyField, for an element of the list at path, such as [] or [].value.
-func (t *Table) policyElement(v Version, path Path, element string) (*Field, bool) {
+// policyField returns the ClusterPolicy field of a value of the chart, or nil. If element is not empty, such as [] or
+// [].value, the field is that of an element of the list at path.
+func (t *Table) policyField(v Version, path Path, element string) *Field {
 	at := "spec." + strings.Join(path, ".") + element
 	// templates/clusterpolicy.yaml writes this group to a field of another name
 	at = strings.Replace(at, ".upgradePolicy.gpuPodDeletion", ".upgradePolicy.podDeletion", 1)
 	return t.Field(v, "ClusterPolicy", at)
 }
 
+// copiedField returns the ClusterPolicy field of a value inside a group or map that the chart copies as a whole. For an
+// entry of a map, it returns the field of the map's values.
+func (t *Table) copiedField(v Version, path Path) *Field {
+	for n := len(path) - 1; n > 0; n-- {
+		if k := t.keys[path[:n].String()]; k == nil || k.Use(v) != Copied {
+			continue
+		}
+		f := t.policyField(v, path[:n], "")
+		for i := n; f != nil && i < len(path); i++ {
+			f = cmp.Or(t.Field(v, "ClusterPolicy", f.Path+"."+path[i]), t.Field(v, "ClusterPolicy", f.Path+"{}"))
+		}
+		return f
+	}
+	return nil
+}
+
 // ValueField returns the field that describes the value at a path, or nil if any value is valid. If element is not
 // empty, such as [] or [].value, the field describes an element of the list at the path. m is the result of Lookup for
 // the path. printed is true if templates may print the value as text. Then only the text must be valid, not its type.
 func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Field, printed bool) {
-	if f, ok := t.copiedField(v, path); ok && element == "" {
+	if f = t.copiedField(v, path); f != nil && element == "" {
 		return f, false
 	}
-	k, exact := t.Key(path)
-	exact = exact && k.In(v) && element == ""
-	policy, copied := t.policyElement(v, path, element)
-	copied = copied && m.Key.Use(v) == Copied
-	switch {
-	case exact && !(copied && policy.Shape() != Scalar):
-		return t.printedField(v, k), true
-	case copied:
-		return policy, false
+	f = t.policyField(v, path, element)
+	if f != nil && m.Key.Use(v) != Copied {
+		f = nil
 	}
-	return nil, false
+	k, known := t.Key(path)
+	if known && k.In(v) && element == "" && (f == nil || f.shape() == "string") {
+		return t.printedField(v, k), true
+	}
+	return f, false
 }
 
 // printedField returns a field for a key that templates may print. It is based on the key's default and its
 // ClusterPolicy field.
 func (t *Table) printedField(v Version, k *Key) *Field {
-	f := &Field{Path: "values", Type: "any"}
-	switch k.Shape(v) {
-	case List:
-		f.Type = "array"
-	case Map:
-		f.Type = "map"
-	case Scalar:
-		f.Type = "string"
-		value, _ := k.Default(v)
-		field, typed := t.PolicyField(v, k.Path)
-		_, isBool := value.(bool)
-		_, isNumber := value.(float64)
-		switch {
-		case k.Path.String() == "migManager.config.default" && !v.Before(Version{26, 3, 0}):
-			f.Enum = []string{"all-disabled", ""}
-		case isBool || typed && field.Type == "boolean":
-			f.Type = "boolean"
-		case typed && (field.Type == "integer" || field.Type == "string"):
-			f.Type, f.Enum, f.Min, f.Max = field.Type, field.Enum, field.Min, field.Max
-		case isNumber && !typed:
-			f.Type = "number"
-		}
+	f := &Field{Path: "values", Type: k.shape(v)}
+	policy := cmp.Or(t.policyField(v, k.Path, ""), &Field{})
+	value, _ := k.Default(v)
+	_, isBool := value.(bool)
+	_, isNumber := value.(float64)
+	switch {
+	case f.Type != "string":
+	case k.name == "migManager.config.default" && !v.Before(Version{26, 3, 0}):
+		f.Enum = []string{"all-disabled", ""}
+	case isBool || policy.Type == "boolean":
+		f.Type = "boolean"
+	case policy.Type == "integer" || policy.Type == "string":
+		f.Type, f.Enum, f.Min, f.Max = policy.Type, policy.Enum, policy.Min, policy.Max
+	case isNumber && policy.Type == "":
+		f.Type = "number"
 	}
 	return f
 }

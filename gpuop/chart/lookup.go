@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -48,32 +49,44 @@ func (t *Table) Lookup(v Version, path Path) Match {
 		return Match{Status: Free} // global holds Helm's values for all subcharts
 	}
 	for n := len(path); n > 0; n-- {
-		if k, ok := t.keys[path[:n].String()]; ok && k.In(v) && !t.group(v, path[:n]) {
-			return t.matchKey(v, k, path, n)
+		k, known := t.Key(path[:n])
+		if !known || !k.In(v) || t.group(v, path[:n]) {
+			continue
 		}
+		switch shape := k.shape(v); {
+		case n == len(path):
+			return Match{Key: k, Bad: n - 1}
+		case shape == "string":
+			return Match{Status: TooDeep, Key: k, Bad: n}
+		case shape == "array":
+			return Match{Status: BelowList, Key: k, Bad: n}
+		}
+		return t.below(v, k, path, n)
 	}
 	if t.group(v, path) {
 		return Match{Status: Group}
 	}
 	for n := len(path) - 1; n > 0; n-- {
-		if k, ok := t.keys[path[:n].String()]; ok && k.Use(v) == Copied {
-			return t.matchBelow(v, k, path, n)
+		if k, known := t.Key(path[:n]); known && k.Use(v) == Copied {
+			return t.below(v, k, path, n)
 		}
 	}
-	return t.matchMissing(v, path)
+	return t.missing(v, path)
 }
 
 // group reports whether the path is a group of keys at v.
 func (t *Table) group(v Version, path Path) bool {
-	return len(t.namesBelow(v, path)) > 0
+	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.In(v) })
 }
 
-// namesBelow returns the names directly below the path at v. Callers must not change the result.
-func (t *Table) namesBelow(v Version, path Path) []string {
-	if i := t.index(v); i >= 0 {
-		return t.children[i][path.String()]
+// names returns the names directly below the path at v.
+func (t *Table) names(v Version, path Path) (out []string) {
+	for _, k := range t.groups[path.String()] {
+		if name := k.Path[len(path)]; k.In(v) && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
 	}
-	return nil
+	return out
 }
 
 // guardedElsewhere lists groups that may be null. Either the templates read them only if another group is set, or they
@@ -86,130 +99,88 @@ func (t *Table) Needed(v Version, path Path) bool {
 	if !t.group(v, path) || slices.Contains(guardedElsewhere, path[0]) {
 		return false
 	}
-	guarded := func(k *Key) bool {
+	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool {
 		for n := len(path); n < len(k.Path); n++ {
-			if g, ok := t.keys[k.Path[:n].String()]; ok && g.Use(v) != Unread {
-				return true
+			if g, known := t.Key(k.Path[:n]); known && g.Use(v) != Unread {
+				return false
 			}
 		}
-		return false
-	}
-	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.Use(v) != Unread && !guarded(k) })
+		return k.Use(v) != Unread
+	})
 }
 
-// has reports whether the path is a key or a group at v.
-func (t *Table) has(v Version, path Path) bool {
-	k, ok := t.keys[path.String()]
-	return ok && k.In(v) || t.group(v, path)
-}
-
-// matchKey looks up a path whose first n names are the path of the key k.
-func (t *Table) matchKey(v Version, k *Key, path Path, n int) Match {
-	match := Match{Key: k, Bad: n - 1}
-	if n == len(path) {
-		return match
-	}
-	switch k.Shape(v) {
-	case Scalar:
-		match.Status, match.Bad = TooDeep, n
-	case List:
-		match.Status, match.Bad = BelowList, n
-	default:
-		return t.matchBelow(v, k, path, n)
-	}
-	return match
-}
-
-// matchBelow looks up a path inside the key k, whose path is path[:n]. In an object of the ClusterPolicy, the valid
-// names are those of the CRD and of the chart. Elsewhere, any name is valid.
-func (t *Table) matchBelow(v Version, k *Key, path Path, n int) Match {
+// below looks up a path inside the key k, whose path is path[:n]. In an object of the ClusterPolicy, the valid names
+// are those of the CRD and of the chart. Elsewhere, any name is valid, but misspellings of the chart's names are found.
+func (t *Table) below(v Version, k *Key, path Path, n int) Match {
+	free := false
 	for ; n < len(path); n++ {
-		f, ok := t.PolicyField(v, path[:n])
-		if !ok || f.Type != "object" {
-			return t.matchFree(v, k, path, n)
-		}
-		names := slices.Clone(t.namesBelow(v, path[:n]))
-		for _, inner := range t.Fields(v, "ClusterPolicy", f.Path) {
-			names = append(names, inner.Name())
+		names, f := t.names(v, path[:n]), t.policyField(v, path[:n], "")
+		if free = free || f == nil || f.Type != "object"; !free {
+			for _, inner := range t.Fields(v, "ClusterPolicy", f.Path) {
+				names = append(names, inner.Name())
+			}
 		}
 		if slices.Contains(names, path[n]) {
 			continue
 		}
-		match := Match{Status: Unknown, Key: k, Bad: n, Names: names}
-		if missing := t.matchMissing(v, path); missing.Status != Unknown {
+		if free {
+			if near := replaced(path, n, check.Nearest(path[n], names)); near != nil {
+				return Match{Status: Misspelled, Key: k, Nearest: near, Bad: n}
+			}
+			break
+		}
+		if missing := t.missing(v, path); missing.Status != Unknown {
 			return missing
 		}
-		if near := nearest(path[n], names); near != "" {
-			match.Nearest = replaced(path, n, near)
-		}
-		return match
+		near := replaced(path, n, nearest(path[n], names))
+		return Match{Status: Unknown, Key: k, Bad: n, Names: names, Nearest: near}
+	}
+	if free {
+		return Match{Status: Free, Key: k}
 	}
 	return Match{Status: Known, Key: k, Bad: n - 1}
 }
 
-// matchFree looks up a path inside a map that accepts any name. It detects misspellings of names that the chart has
-// there.
-func (t *Table) matchFree(v Version, k *Key, path Path, n int) Match {
-	for ; n < len(path); n++ {
-		names := t.namesBelow(v, path[:n])
-		if slices.Contains(names, path[n]) {
-			continue
-		}
-		if near := check.Nearest(path[n], names); near != "" {
-			return Match{Status: Misspelled, Key: k, Nearest: replaced(path, n, near), Bad: n}
-		}
-		break
-	}
-	return Match{Status: Free, Key: k}
-}
-
-// matchMissing looks up a path that v does not have.
-func (t *Table) matchMissing(v Version, path Path) Match {
+// missing looks up a path that v does not have.
+func (t *Table) missing(v Version, path Path) Match {
 	bad := 0
-	for bad < len(path)-1 && t.has(v, path[:bad+1]) {
+	for bad < len(path)-1 && slices.Contains(t.names(v, path[:bad]), path[bad]) {
 		bad++
 	}
+	to, _ := Successor(path)
 	for n := len(path); n > bad; n-- {
-		k := t.keys[path[:n].String()]
-		if k == nil && n == bad+1 {
-			k = lastRemoved(t.groups[path[:n].String()])
+		k, known := t.Key(path[:n])
+		if group := t.groups[path[:n].String()]; !known && n == bad+1 && len(group) > 0 {
+			k, known = slices.MaxFunc(group, func(a, b *Key) int { return a.last().Compare(b.last()) }), true
 		}
 		switch {
-		case k == nil:
+		case !known:
 		case v.Before(k.Since()):
 			return Match{Status: NotYet, Key: k, Bad: n - 1}
 		default:
-			return Match{Status: Gone, Key: k, Bad: n - 1, Nearest: successor(path)}
+			return Match{Status: Gone, Key: k, Bad: n - 1, Nearest: to}
 		}
 	}
-	names := slices.Clone(t.namesBelow(v, path[:bad]))
-	match := Match{Status: Unknown, Bad: bad, Nearest: successor(path), Names: names}
-	if match.Nearest == nil {
-		if near := nearest(path[bad], names); near != "" {
-			match.Nearest = replaced(path, bad, near)
-		} else {
-			match.Nearest = t.elsewhere(v, path)
-		}
+	names := t.names(v, path[:bad])
+	if to == nil {
+		to = replaced(path, bad, nearest(path[bad], names))
 	}
-	return match
+	if to == nil {
+		to = t.elsewhere(v, path)
+	}
+	return Match{Status: Unknown, Bad: bad, Names: names, Nearest: to}
 }
 
 // nearest returns the name that was probably meant, or "". It is a name with a similar spelling, or the only name that
 // is related to word, such as timeoutSeconds for timeout.
 func nearest(word string, names []string) string {
-	if near := check.Nearest(word, names); near != "" {
-		return near
+	isUnrelated := func(name string) bool { return !isRelated(strings.ToLower(word), strings.ToLower(name)) }
+	related := slices.DeleteFunc(slices.Clone(names), isUnrelated)
+	slices.Sort(related)
+	if related = slices.Compact(related); len(related) != 1 {
+		related = []string{""}
 	}
-	var related []string
-	for _, name := range names {
-		if isRelated(strings.ToLower(word), strings.ToLower(name)) && !slices.Contains(related, name) {
-			related = append(related, name)
-		}
-	}
-	if len(related) == 1 {
-		return related[0]
-	}
-	return ""
+	return cmp.Or(check.Nearest(word, names), related[0])
 }
 
 // isRelated reports whether the longer word ends with the shorter one, or starts with at least the first three quarters
@@ -225,40 +196,34 @@ func isRelated(a, b string) bool {
 	return len(a) >= 4 && (strings.HasSuffix(b, a) || same >= 3 && same*4 >= len(a)*3)
 }
 
-// lastRemoved returns the key that was removed last, or nil if there are no keys. Ties go to the first.
-func lastRemoved(keys []*Key) *Key {
-	if len(keys) == 0 {
+// replaced returns the path with another name at index n, or nil if the name is empty.
+func replaced(path Path, n int, name string) Path {
+	if name == "" {
 		return nil
 	}
-	return slices.MaxFunc(keys, func(a, b *Key) int { return a.last() - b.last() })
-}
-
-func replaced(path Path, n int, name string) Path {
-	out := slices.Clone(path)
-	out[n] = name
-	return out
+	return slices.Concat(path[:n], Path{name}, path[n+1:])
 }
 
 // elsewhere returns the path of the key that was probably meant, or nil. The rules are tried in order, and exactly one
 // key of the release must fit a rule.
 func (t *Table) elsewhere(v Version, path Path) Path {
-	same := func(k *Key) bool {
-		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
+	if len(path) < 2 {
+		return nil
 	}
-	tail := func(k *Key) bool {
-		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
-	}
-	// the second of two names is the same; keys of the subchart do not count
-	last := func(k *Key) bool {
-		return len(path) == 2 && len(k.Path) == 2 && k.Path[0] != "node-feature-discovery" && k.Path[1] == path[1]
-	}
-	worker := func(k *Key) bool {
-		return len(path) > 1 && len(k.Path) > 2 && k.Path[0] == path[0] && k.Path[1] == "worker" && k.Path[2] == path[1]
-	}
-	for _, fits := range []func(*Key) bool{tail, same, last, worker} {
+	last := len(path) - 1
+	for _, fits := range []func(key Path, end int) bool{
+		func(key Path, end int) bool { return slices.Equal(key[end-1:], path[last-1:]) },
+		func(key Path, end int) bool { return key[0] == path[0] && key[end] == path[last] },
+		func(key Path, end int) bool { // the second of two names is the same; keys of the subchart do not count
+			return last == 1 && end == 1 && key[0] != "node-feature-discovery" && key[1] == path[1]
+		},
+		func(key Path, end int) bool {
+			return end > 1 && slices.Equal(key[:3], Path{path[0], "worker", path[1]})
+		},
+	} {
 		var found []Path
-		for _, k := range t.order {
-			if fits(k) && k.In(v) && !t.group(v, k.Path) {
+		for _, k := range t.groups[""] {
+			if end := len(k.Path) - 1; end > 0 && fits(k.Path, end) && k.In(v) && !t.group(v, k.Path) {
 				found = append(found, k.Path)
 			}
 		}
@@ -271,18 +236,19 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 
 // HasComponent reports whether any release has the top-level name.
 func (t *Table) HasComponent(name string) bool {
-	return len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil
+	return slices.ContainsFunc(t.groups[""], func(k *Key) bool { return k.Path[0] == name })
 }
 
 // Component returns the top-level name that name is or probably means, or "".
 func (t *Table) Component(name string) string {
-	if t.HasComponent(name) {
-		return name
-	}
-	if to := successor(Path{name}); to != nil {
+	if to, _ := Successor(Path{name}); to != nil && !t.HasComponent(name) {
 		return to[0]
 	}
-	return check.Nearest(name, t.components)
+	var names []string
+	for _, k := range t.groups[""] {
+		names = append(names, k.Path[0])
+	}
+	return check.Nearest(name, slices.Compact(names))
 }
 
 // succession describes what replaces a key.
@@ -312,41 +278,17 @@ var successors = []succession{
 	{"kataManager", "kataSandboxDevicePlugin", "use sandboxWorkloads.mode=kata with kataSandboxDevicePlugin"},
 }
 
-// successor returns the path that replaces a removed key, or nil.
-func successor(path Path) Path {
-	s := replacement(path)
-	if s == nil || s.to == "" {
-		return nil
-	}
-	return ParsePath(s.to + strings.TrimPrefix(path.String(), s.from))
-}
-
-// Advice returns what to do instead of setting a removed key, or "".
-func Advice(path Path) string {
-	s := replacement(path)
-	switch {
-	case s == nil:
-		return ""
-	case s.advice != "":
-		return s.advice
-	default:
-		return "use " + successor(path).String()
-	}
-}
-
-// IsObsolete reports whether path is a removed key that no setting replaces.
-func IsObsolete(path Path) bool {
-	s := replacement(path)
-	return s != nil && s.to == ""
-}
-
-// replacement returns the entry of successors for the key at path or for a group around it, or nil.
-func replacement(path Path) *succession {
-	p := path.String()
-	for i := range successors {
-		if s := &successors[i]; p == s.from || strings.HasPrefix(p, s.from+".") {
-			return s
+// Successor returns the path that replaces a removed key, or nil if no setting does. advice says what to do instead of
+// setting the key. It is "" for other keys.
+func Successor(path Path) (to Path, advice string) {
+	for _, s := range successors {
+		rest, found := strings.CutPrefix(path.String()+".", s.from+".")
+		if found && s.to != "" {
+			to = ParsePath(strings.TrimSuffix(s.to+"."+rest, "."))
+		}
+		if found {
+			return to, cmp.Or(s.advice, "use "+to.String())
 		}
 	}
-	return nil
+	return nil, ""
 }

@@ -79,13 +79,15 @@ func (c Condition) Holds(value string, absent bool) bool {
 }
 
 // ImageFields returns the fields that select and pull the container's image.
-func (c Container) ImageFields() []string {
-	fields := []string{"repository", "image", "version", "imagePullPolicy", "imagePullSecrets"}
-	for i, name := range fields {
-		fields[i] = c.Image + "." + name
+func (c Container) ImageFields() (out []string) {
+	for _, name := range []string{"repository", "image", "version", "imagePullPolicy", "imagePullSecrets"} {
+		out = append(out, c.Image+"."+name)
 	}
-	return fields
+	return out
 }
+
+// Operands returns the operands of release v in the order in which the newest operator creates them.
+func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.release(v).operands) }
 
 // Part is a group of values that a switch disables. Other operands may still read some of its fields: see Reads.
 type Part struct {
@@ -101,33 +103,38 @@ type Part struct {
 
 // switches lists groups, other than operands, that a key disables.
 var switches = []Part{
-	{"node-feature-discovery", []Condition{"nfd.enabled"}, nil, ""},
-	{"dcgmExporter.serviceMonitor", []Condition{"dcgmExporter.serviceMonitor.enabled"}, nil, ""},
-	{"sandboxWorkloads", []Condition{"sandboxWorkloads.enabled"}, nil, ""},
-	{"draDriver", []Condition{"gpuCluster.deployCR"}, nil, ""},
-	{"driver.rdma", []Condition{"driver.rdma.enabled", "driver.enabled"}, nil, ""},
-	{
-		"driver.upgradePolicy",
-		[]Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"},
-		[]string{"autoUpgrade"},
-		"",
-	},
+	{Group: "node-feature-discovery", When: []Condition{"nfd.enabled"}},
+	{Group: "dcgmExporter.serviceMonitor", When: []Condition{"dcgmExporter.serviceMonitor.enabled"}},
+	{Group: "sandboxWorkloads", When: []Condition{"sandboxWorkloads.enabled"}},
+	{Group: "draDriver", When: []Condition{"gpuCluster.deployCR"}},
+	{Group: "driver.rdma", When: []Condition{"driver.rdma.enabled", "driver.enabled"}},
+	{Group: "driver.upgradePolicy", When: []Condition{"driver.upgradePolicy.autoUpgrade", "driver.enabled"},
+		Except: []string{"autoUpgrade"}},
 	// the templates and the controller of NVIDIADrivers read this group regardless of driver.enabled
-	{"driver.nvidiaDriverCRD", []Condition{"driver.nvidiaDriverCRD.enabled"}, nil, ""},
+	{Group: "driver.nvidiaDriverCRD", When: []Condition{"driver.nvidiaDriverCRD.enabled"}},
 }
 
 // Parts returns the groups of operands that can be disabled in release v, and those that have no effect in it. It also
 // returns all switches, including those that v does not have.
-func (t *Table) Parts(v Version) []Part {
-	var out []Part
+func (t *Table) Parts(v Version) (out []Part) {
 	add := func(group string, when []Condition, host string) {
 		own := Condition(group + ".enabled")
-		switched := slices.Contains(when, own) || slices.Contains(when, Never)
 		known := slices.ContainsFunc(out, func(p Part) bool { return p.Group == group })
-		if switched && !known {
-			when = slices.DeleteFunc(slices.Clone(when), func(c Condition) bool { return c == own })
-			out = append(out, Part{group, append([]Condition{own}, when...), inside(group), host})
+		if known || !slices.Contains(when, own) && !slices.Contains(when, Never) {
+			return
 		}
+		part := Part{Group: group, When: []Condition{own}, Host: host}
+		for _, c := range when {
+			if c != own {
+				part.When = append(part.When, c)
+			}
+		}
+		for _, s := range switches {
+			if name, found := strings.CutPrefix(s.Group, group+"."); found {
+				part.Except = append(part.Except, name)
+			}
+		}
+		out = append(out, part)
 	}
 	for _, o := range t.Operands(v) {
 		add(o.Settings, o.When, "")
@@ -150,16 +157,6 @@ func (t *Table) SystemImages(v Version) (out []string) {
 	return out
 }
 
-// inside returns the names of the groups in switches that are directly below a group.
-func inside(group string) (names []string) {
-	for _, p := range switches {
-		if name, found := strings.CutPrefix(p.Group, group+"."); found {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // Read is a field that the operator reads for an operand, although it is in the section of another one. Fields below it
 // are read too.
 type Read struct {
@@ -170,18 +167,16 @@ type Read struct {
 
 // Reads returns the fields that operands of release v use from sections other than their own. The images of
 // containers without conditions are not included.
-func (t *Table) Reads(v Version) []Read {
-	var out []Read
+func (t *Table) Reads(v Version) (out []Read) {
 	for _, o := range t.Operands(v) {
 		for _, field := range o.Reads {
 			out = append(out, Read{field, o.When})
 		}
 		for _, c := range o.Containers {
-			if c.Image == o.Settings || len(c.When) == 0 {
-				continue
-			}
 			for _, field := range c.ImageFields() {
-				out = append(out, Read{field, slices.Concat(o.When, c.When)})
+				if c.Image != o.Settings && len(c.When) > 0 {
+					out = append(out, Read{field, slices.Concat(o.When, c.When)})
+				}
 			}
 		}
 	}

@@ -13,15 +13,15 @@ const noName = `""`
 
 // String joins the names with dots. A dot inside a name is escaped as \., as for Helm's --set.
 func (p Path) String() string {
-	if len(p) == 1 && p[0] == "" {
-		return noName
-	}
 	escaped := make([]string, len(p))
 	for i, name := range p {
 		escaped[i] = escape.Replace(name)
 	}
 	out := strings.Join(escaped, ".")
-	if out == noName {
+	switch {
+	case len(p) == 1 && out == "":
+		return noName
+	case out == noName:
 		return `\` + out
 	}
 	return out
@@ -32,27 +32,25 @@ func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // ParsePath parses the output of Path.String. An empty string is the empty path.
 func ParsePath(s string) Path {
-	if s == "" {
+	switch s {
+	case "":
 		return nil
-	}
-	if s == noName {
+	case noName:
 		return Path{""}
 	}
 	var path Path
-	var name strings.Builder
+	var name []byte
 	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s):
-			i++
-			name.WriteByte(s[i])
-		case s[i] == '.':
-			path = append(path, name.String())
-			name.Reset()
-		default:
-			name.WriteByte(s[i])
+		if s[i] == '.' {
+			path, name = append(path, string(name)), nil
+			continue
 		}
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		name = append(name, s[i])
 	}
-	return append(path, name.String())
+	return append(path, string(name))
 }
 
 // Setting is a value for a key of the chart.

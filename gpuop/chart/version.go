@@ -16,56 +16,38 @@ import (
 var ErrVersion = errors.New("unknown chart version")
 
 // Version is a release of the gpu-operator chart, such as v26.7.0. The zero value is no release.
-type Version struct {
-	major, minor, patch int
-}
+type Version [3]int
 
 // String returns the version as its git tag, such as "v26.7.0", or "" for no release.
 func (v Version) String() string {
 	if v == (Version{}) {
 		return ""
 	}
-	return fmt.Sprintf("v%d.%d.%d", v.major, v.minor, v.patch)
+	return fmt.Sprintf("v%d.%d.%d", v[0], v[1], v[2])
 }
 
 // MarshalText implements encoding.TextMarshaler.
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 // Compare returns -1, 0 or +1 if v is older than, equal to or newer than o.
-func (v Version) Compare(o Version) int {
-	return cmp.Or(cmp.Compare(v.major, o.major), cmp.Compare(v.minor, o.minor), cmp.Compare(v.patch, o.patch))
-}
+func (v Version) Compare(o Version) int { return slices.Compare(v[:], o[:]) }
 
 // Before reports whether v is older than o.
 func (v Version) Before(o Version) bool { return v.Compare(o) < 0 }
 
 // Minor returns the release series, such as "v26.7".
-func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor) }
+func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v[0], v[1]) }
 
-var versionText = regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?$`)
-
-// parseVersion parses v26.7.0 or v26.7, with or without the v. v26.7 is greater than all patches of its series.
-func parseVersion(s string) (v Version, ok bool) {
-	m := versionText.FindStringSubmatch(s)
-	if m == nil {
-		return Version{}, false
-	}
-	v.major, _ = strconv.Atoi(m[1]) // the pattern matches only digits
-	v.minor, _ = strconv.Atoi(m[2])
-	v.patch = anyPatch
-	if m[3] != "" {
-		v.patch, _ = strconv.Atoi(m[3])
-	}
-	return v, true
-}
-
-const anyPatch = 1 << 16
+var versionText = regexp.MustCompile(`^v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})$`)
 
 // ParseVersion parses a full version such as v26.7.0, with or without the v. Errors wrap ErrVersion.
-func ParseVersion(s string) (Version, error) {
-	v, ok := parseVersion(s)
-	if !ok || v.patch == anyPatch {
+func ParseVersion(s string) (v Version, err error) {
+	m := versionText.FindStringSubmatch(s)
+	if m == nil {
 		return Version{}, fmt.Errorf("%w %q", ErrVersion, s)
+	}
+	for i := range v {
+		v[i], _ = strconv.Atoi(m[i+1]) // the pattern matches only digits
 	}
 	return v, nil
 }
@@ -77,20 +59,22 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
 	}
-	want, ok := parseVersion(s)
-	if !ok {
+	want, err := ParseVersion(s)
+	if err != nil {
+		want, err = ParseVersion(s + ".0")
+	}
+	if err != nil {
 		return Version{}, false, fmt.Errorf("%w %q: expected a release such as %s", ErrVersion, s, t.Latest())
 	}
-	i, exact := t.find(want)
-	switch {
-	case exact:
-		return want, true, nil
-	case i == 0:
-		oldest := t.releases[0].version
+	if v, known := t.Newest(s); known {
+		return v, true, nil
+	}
+	i, _ := t.find(want)
+	if i == 0 {
+		oldest := t.releases[0].Version
 		return Version{}, false, fmt.Errorf("%w %q: gpuop supports %s to %s", ErrVersion, s, oldest, t.Latest())
 	}
-	v = t.releases[i-1].version
-	return v, want.patch == anyPatch && v.Minor() == want.Minor(), nil
+	return t.releases[i-1].Version, false, nil
 }
 
 // Labeled returns the release that an object's Helm labels name or, if it is unknown, the nearest older one. ok is
@@ -106,13 +90,11 @@ func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
 // later. Source: gpu-operator controllers/state_manager.go, getGPUNodeOSInfo; earlier, kernelFullVersion.
 func (v Version) SystemTag(id, version string) string {
 	major, _, _ := strings.Cut(version, ".")
-	number, _ := strconv.Atoi(major)
-	all, some := Version{26, 7, 0}, Version{26, 3, 0}
-	switch {
-	case v.Before(some):
-	case id == "rocky", id == "rhel" && number >= 10:
-		return id + major
-	case !v.Before(all) && (id == "ol" || id == "rhel"):
+	since := Version{26, 7, 0}
+	if number, _ := strconv.Atoi(major); id == "rocky" || id == "rhel" && number >= 10 {
+		since = Version{26, 3, 0}
+	}
+	if !v.Before(since) && slices.Contains([]string{"rocky", "rhel", "ol"}, id) {
 		return id + major
 	}
 	return id + version
@@ -132,7 +114,7 @@ func (t *Table) Newest(constraint string) (v Version, ok bool) {
 		return Version{}, false
 	}
 	for _, v := range slices.Backward(t.Versions()) {
-		if c.Check(semver.New(uint64(v.major), uint64(v.minor), uint64(v.patch), "", "")) {
+		if c.Check(semver.New(uint64(v[0]), uint64(v[1]), uint64(v[2]), "", "")) {
 			return v, true
 		}
 	}
@@ -141,8 +123,7 @@ func (t *Table) Newest(constraint string) (v Version, ok bool) {
 
 // numbers returns the numbers at the beginning of a tag: 0, 12, 2 for v0.12.2-ubi8; 3, 1, 7, 3, 1, 4 for
 // 3.1.7-3.1.4-ubuntu20.04.
-func numbers(tag string) []int {
-	var out []int
+func numbers(tag string) (out []int) {
 	isSeparator := func(r rune) bool { return r == '-' || r == '.' }
 	for part := range strings.FieldsFuncSeq(strings.TrimPrefix(tag, "v"), isSeparator) {
 		n, err := strconv.Atoi(part)

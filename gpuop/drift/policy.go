@@ -93,8 +93,8 @@ func (c *comparison) defaulted(r *release, path chart.Path, manager string) bool
 	if err != nil {
 		return true
 	}
-	f, found := c.Table.Field(v, "ClusterPolicy", strings.Join(path, "."))
-	return found && f.Default
+	f := c.Table.Field(v, "ClusterPolicy", strings.Join(path, "."))
+	return f != nil && f.Default
 }
 
 // revert returns the command that restores a field: kubectl patch, or kubectl edit if the patch is long or secret. helm

@@ -80,9 +80,10 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 		if k.Group() || len(path) == 0 || len(k.Path) < len(path) || !slices.Equal(k.Path[:len(path)], path) {
 			continue
 		}
-		about, _ := table.About(k.Path)
+		about := table.About(k.Path)
+		_, instead := chart.Successor(k.Path)
 		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text,
-			Reader: about.Reader, Since: k.Since().String(), Instead: chart.Advice(k.Path)}
+			Reader: about.Reader, Since: k.Since().String(), Instead: instead}
 		if k.Until() != (chart.Version{}) {
 			e.Since += ", last in " + k.Until().String()
 		}

@@ -122,9 +122,8 @@ func TestMissingVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := chart.Load().With(&chart.Release{Version: v, Values: map[string]any{
-		"driver":                 map[string]any{"enabled": true, "repository": "nvcr.io/nvidia", "image": "driver"},
-		"nfd":                    map[string]any{"enabled": true},
-		"node-feature-discovery": map[string]any{"image": map[string]any{"repository": "registry.k8s.io/nfd/node-feature-discovery"}},
+		"driver.enabled": true, "driver.repository": "nvcr.io/nvidia", "driver.image": "driver", "nfd.enabled": true,
+		"node-feature-discovery.image.repository": "registry.k8s.io/nfd/node-feature-discovery",
 	}, Reads: map[string]chart.Use{"driver.image": chart.Printed}})
 	found, err := images.List(table, v, nil, images.Nodes{}, true)
 	if err != nil {

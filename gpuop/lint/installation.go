@@ -234,9 +234,9 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		in.otherRelease(s, v, &f)
 	case chart.Known:
 		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
-			next, _ := in.Table.Next(until)
-			f.Check, f.Severity, f.Fix = keyGoes, check.Note, chart.Advice(s.Path)
-			f.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, next)
+			f.Check, f.Severity = keyGoes, check.Note
+			_, f.Fix = chart.Successor(s.Path)
+			f.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, in.Table.Next(until))
 		}
 	case chart.Group:
 		in.valueOfGroup(s, &f)
@@ -290,12 +290,12 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 		f.Reason = fmt.Sprintf("added in %s; %s silently ignores it", since, in.Version)
 		return
 	}
-	if chart.IsObsolete(s.Path) {
+	_, advice := chart.Successor(s.Path)
+	if advice != "" && v.Nearest == nil {
 		f.Severity = min(f.Severity, check.Warning)
 	}
-	next, _ := in.Table.Next(v.Key.Until())
-	f.Check, f.Fix = keyGone, cmp.Or(chart.Advice(s.Path), "delete it")
-	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", next, in.Version)
+	f.Check, f.Fix = keyGone, cmp.Or(advice, "delete it")
+	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", in.Table.Next(v.Key.Until()), in.Version)
 	known := in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known
 	switch name := s.Path.String(); {
 	case !known || in.Explicit(v.Nearest.String()) != nil:

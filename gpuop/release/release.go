@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -45,7 +45,7 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 	if d.Name != "gpu-operator" {
 		return nil, fmt.Errorf("the chart is %s, expected gpu-operator", d.Name)
 	}
-	r := &chart.Release{AppVersion: d.AppVersion, Values: coalesce(c.Values, nil), Reads: map[string]chart.Use{}}
+	r := &chart.Release{AppVersion: d.AppVersion, Values: map[string]any{}, Reads: map[string]chart.Use{}}
 	var err error
 	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
 		if r.Version, err = chart.ParseVersion(name); err != nil {
@@ -54,175 +54,149 @@ func read(c *helm.Chart, name string) (*chart.Release, error) {
 		}
 		r.AppVersion = r.Version.String()
 	}
-	if err := readTemplates(c.Templates, nil, r); err != nil {
+	if err := readTemplates(c.Templates, nil, r.Reads); err != nil {
 		return nil, err
 	}
+	parts := map[string]any{}
 	for _, sub := range c.Dependencies() {
 		if sub.Name() == "node-feature-discovery" {
 			r.Discovery = sub.Metadata.AppVersion
 		}
-		// the chart's values override those of the subchart
-		own, _ := r.Values[sub.Name()].(map[string]any)
-		r.Values[sub.Name()] = coalesce(own, sub.Values)
-		if err := readTemplates(sub.Templates, chart.Path{sub.Name()}, r); err != nil {
+		parts[sub.Name()] = sub.Values
+		if err := readTemplates(sub.Templates, chart.Path{sub.Name()}, r.Reads); err != nil {
 			return nil, err
 		}
 	}
+	flatten(nil, c.Values, parts, r.Values)
 	r.Fields, err = definitions(c.Files)
 	return r, err
 }
 
-// coalesce merges over into under, as Helm merges a chart's values into those of a subchart. null removes a default.
-func coalesce(over, under map[string]any) map[string]any {
-	out := maps.Clone(under)
-	if out == nil {
-		out = map[string]any{}
-	}
-	for k, v := range over {
-		upper, isMap := v.(map[string]any)
-		lower, both := out[k].(map[string]any)
+// flatten merges the values of a chart with those of its subcharts, as Helm does, and adds them to out by their dotted
+// paths. null removes a subchart's default.
+func flatten(at chart.Path, over, under, out map[string]any) {
+	both := map[string]any{}
+	maps.Copy(both, under)
+	maps.Copy(both, over)
+	for name, value := range both {
+		path := append(slices.Clip(at), name)
+		upper, isMap := value.(map[string]any)
+		lower, _ := under[name].(map[string]any)
 		switch {
-		case v == nil && out[k] != nil:
-			delete(out, k)
-		case isMap && both:
-			out[k] = coalesce(upper, lower)
+		case value == nil && under[name] != nil:
+		case isMap && len(upper)+len(lower) > 0:
+			flatten(path, upper, lower, out)
 		default:
-			out[k] = v
+			out[path.String()] = value
 		}
 	}
-	return out
+}
+
+// definition is the part of a CustomResourceDefinition that gpuop's tables use.
+type definition struct {
+	Spec struct {
+		Names      struct{ Kind string }
+		Validation validation // in v1beta1, the schema is here
+		Versions   []struct{ Schema validation }
+	}
+}
+
+type validation struct {
+	Schema *schema `yaml:"openAPIV3Schema"`
+}
+
+// schema is the part of a definition's OpenAPI schema that gpuop's tables use.
+type schema struct {
+	Type, Pattern    string
+	Enum             []any
+	Minimum, Maximum *float64
+	Required         []string
+	Default          any
+	Properties       map[string]*schema
+	Items            *schema
+	Additional       yaml.Node `yaml:"additionalProperties"`
+	IntOrText        bool      `yaml:"x-kubernetes-int-or-string"`
+	Preserve         bool      `yaml:"x-kubernetes-preserve-unknown-fields"`
 }
 
 // definitions reads the fields of the custom resources in crds/.
-func definitions(files []*helm.File) (map[string][]chart.Field, error) {
-	var out map[string][]chart.Field
+func definitions(files []*helm.File) (map[chart.Parent][]*chart.Field, error) {
+	out := map[chart.Parent][]*chart.Field{}
 	for _, f := range files {
 		if path.Dir(f.Name) != "crds" {
 			continue
 		}
 		for text := range strings.SplitSeq("\n"+string(f.Data), "\n---") {
-			var crd struct {
-				Kind string `yaml:"kind"`
-				Spec struct {
-					Names struct {
-						Kind string `yaml:"kind"`
-					} `yaml:"names"`
-					// in v1beta1, the schema is here
-					Validation struct {
-						Schema *schema `yaml:"openAPIV3Schema"`
-					} `yaml:"validation"`
-					Versions []struct {
-						Schema struct {
-							Schema *schema `yaml:"openAPIV3Schema"`
-						} `yaml:"schema"`
-					} `yaml:"versions"`
-				} `yaml:"spec"`
-			}
+			var crd definition
 			if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
-			if crd.Kind != "CustomResourceDefinition" {
-				continue
-			}
 			root := crd.Spec.Validation.Schema
-			if n := len(crd.Spec.Versions); n > 0 && crd.Spec.Versions[n-1].Schema.Schema != nil {
-				root = crd.Spec.Versions[n-1].Schema.Schema
+			for _, v := range crd.Spec.Versions {
+				root = cmp.Or(v.Schema.Schema, root)
 			}
-			if root == nil {
-				continue
+			if root != nil {
+				root.addFields(chart.Parent{Kind: crd.Spec.Names.Kind}, out)
 			}
-			if out == nil {
-				out = map[string][]chart.Field{}
-			}
-			list := root.fields("", nil)
-			for _, field := range list {
-				if _, err := regexp.Compile(field.Pattern); err != nil {
-					return nil, fmt.Errorf("%s: %s: %w", f.Name, field.Path, err)
-				}
-			}
-			out[crd.Spec.Names.Kind] = list
 		}
 	}
+	for at, list := range out {
+		for _, f := range list {
+			if _, err := regexp.Compile(f.Pattern); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", at.Kind, f.Path, err)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil // the CRDs are not available
+	}
 	return out, nil
-}
-
-// schema is the part of a CRD's OpenAPI schema that gpuop's tables use.
-type schema struct {
-	Type       string             `yaml:"type"`
-	Enum       []any              `yaml:"enum"`
-	Pattern    string             `yaml:"pattern"`
-	Minimum    *float64           `yaml:"minimum"`
-	Maximum    *float64           `yaml:"maximum"`
-	Required   []string           `yaml:"required"`
-	Default    any                `yaml:"default"`
-	Properties map[string]*schema `yaml:"properties"`
-	Items      *schema            `yaml:"items"`
-	Additional yaml.Node          `yaml:"additionalProperties"`
-	IntOrText  bool               `yaml:"x-kubernetes-int-or-string"`
-	Preserve   bool               `yaml:"x-kubernetes-preserve-unknown-fields"`
-}
-
-func (s *schema) kind() string {
-	switch {
-	case s.IntOrText:
-		return "int-or-string"
-	case s.Preserve, s.Type == "":
-		return "any"
-	case s.Type == "object" && s.additional() != nil:
-		return "map"
-	case s.Type == "object" && len(s.Properties) == 0:
-		return "any"
-	}
-	return s.Type
-}
-
-func (s *schema) additional() *schema {
-	if s.Additional.Kind != yaml.MappingNode {
-		return nil
-	}
-	var inner schema
-	if s.Additional.Decode(&inner) != nil {
-		return nil
-	}
-	return &inner
 }
 
 // skipped lists top-level fields that are not settings.
 var skipped = []string{"apiVersion", "kind", "metadata", "status"}
 
-// fields appends the fields of a schema to out. at is the path of the schema.
-func (s *schema) fields(at string, out []chart.Field) []chart.Field {
+// addFields adds the fields below a schema, whose path is at, to out.
+func (s *schema) addFields(at chart.Parent, out map[chart.Parent][]*chart.Field) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		p := s.Properties[name]
-		if p == nil || at == "" && slices.Contains(skipped, name) {
-			continue
+		if path := strings.TrimPrefix(at.Path+"."+name, "."); !slices.Contains(skipped, path) {
+			s.Properties[name].add(at, path, slices.Contains(s.Required, name), out)
 		}
-		out = p.field(strings.TrimPrefix(at+"."+name, "."), slices.Contains(s.Required, name), out)
 	}
-	if s.Items != nil {
-		out = s.Items.field(at+"[]", false, out)
-	}
-	if inner := s.additional(); inner != nil {
-		out = inner.field(at+"{}", false, out)
+	s.Items.add(at, at.Path+"[]", false, out)
+	s.additional().add(at, at.Path+"{}", false, out)
+}
+
+// additional returns the schema of a map's values, or nil.
+func (s *schema) additional() (out *schema) {
+	if s.Additional.Kind == yaml.MappingNode {
+		_ = s.Additional.Decode(&out) // without a schema, any values are valid
 	}
 	return out
 }
 
-func (s *schema) field(at string, required bool, out []chart.Field) []chart.Field {
-	f := chart.Field{
-		Path: at, Type: s.kind(), Pattern: s.Pattern, Min: s.Minimum, Max: s.Maximum,
+// add adds a field and the fields below it to out. A nil schema is no field.
+func (s *schema) add(parent chart.Parent, at string, required bool, out map[chart.Parent][]*chart.Field) {
+	if s == nil {
+		return
+	}
+	f := &chart.Field{
+		Path: at, Type: s.Type, Pattern: s.Pattern, Min: s.Minimum, Max: s.Maximum,
 		Required: required, Default: s.Default != nil,
 	}
 	for _, e := range s.Enum {
-		text := fmt.Sprint(e)
-		if n, isNumber := e.(float64); isNumber {
-			text = strconv.FormatFloat(n, 'f', -1, 64)
-		}
-		f.Enum = append(f.Enum, text)
+		f.Enum = append(f.Enum, chart.Text(e))
 	}
-	out = append(out, f)
-	if f.Type == "any" || f.Type == "int-or-string" {
-		return out
+	out[parent] = append(out[parent], f)
+	switch isObject := s.Type == "object"; {
+	case s.IntOrText:
+		f.Type = "int-or-string"
+		return
+	case isObject && !s.Preserve && s.additional() != nil:
+		f.Type = "map"
+	case s.Preserve || s.Type == "" || isObject && len(s.Properties) == 0:
+		f.Type = "any"
+		return
 	}
-	return s.fields(at, out)
+	s.addFields(chart.Parent{Kind: parent.Kind, Path: at}, out)
 }

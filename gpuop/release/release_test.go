@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
@@ -82,18 +83,20 @@ func TestFolderAndArchiveAreEqual(t *testing.T) {
 	want := &chart.Release{
 		AppVersion: "v27.1.0", Discovery: "v0.20.0",
 		Values: map[string]any{
-			"driver":                 map[string]any{"enabled": true, "version": "700.1.1", "repository": "nvcr.io/nvidia", "image": "driver"},
-			"node-feature-discovery": map[string]any{"worker": map[string]any{"tolerations": []any{map[string]any{"key": "a"}}, "port": 8080.0}},
+			"driver.enabled": true, "driver.version": "700.1.1", "driver.repository": "nvcr.io/nvidia", "driver.image": "driver",
+			"node-feature-discovery.worker.tolerations": []any{map[string]any{"key": "a"}}, "node-feature-discovery.worker.port": 8080.0,
 		},
 		Reads: map[string]chart.Use{
 			"driver": chart.Printed, "driver.enabled": chart.Tested, "driver.image": chart.Printed, "driver.version": chart.Printed, "operator.nodeSelector": chart.Copied,
 			"extra": chart.Tested, "extra.name": chart.Printed, "list": chart.Copied, "validator.version": chart.Printed, "mig.strategy": chart.Tested,
 			"node-feature-discovery.worker.port": chart.Printed,
 		},
-		Fields: map[string][]chart.Field{"ClusterPolicy": {
-			{Path: "spec", Type: "object"}, {Path: "spec.driver", Type: "object", Required: true}, {Path: "spec.driver.enabled", Type: "boolean", Default: true},
-			{Path: "spec.driver.env", Type: "array"}, {Path: "spec.driver.env[]", Type: "object"}, {Path: "spec.driver.env[].name", Type: "string", Required: true},
-		}},
+		Fields: map[chart.Parent][]*chart.Field{
+			{Kind: "ClusterPolicy"}: {{Path: "spec", Type: "object"}}, {Kind: "ClusterPolicy", Path: "spec"}: {{Path: "spec.driver", Type: "object", Required: true}},
+			{Kind: "ClusterPolicy", Path: "spec.driver"}:       {{Path: "spec.driver.enabled", Type: "boolean", Default: true}, {Path: "spec.driver.env", Type: "array"}},
+			{Kind: "ClusterPolicy", Path: "spec.driver.env"}:   {{Path: "spec.driver.env[]", Type: "object"}},
+			{Kind: "ClusterPolicy", Path: "spec.driver.env[]"}: {{Path: "spec.driver.env[].name", Type: "string", Required: true}},
+		},
 	}
 	want.Version, _ = chart.ParseVersion("v27.1.0")
 	partly := write(t, t.TempDir())
@@ -108,7 +111,7 @@ func TestFolderAndArchiveAreEqual(t *testing.T) {
 			t.Errorf("%s: error = %v, want none", name, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(chart.Version{}, chart.Field{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(chart.Release{})); diff != "" {
 			t.Errorf("%s: release (-want +got):\n%s", name, diff)
 		}
 	}

@@ -145,7 +145,7 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	reason := "unknown field of " + v.Kind + ": the API server drops it" + strict
 	together := "unknown fields of " + v.Kind + ": the API server drops them" + strict
 	for _, other := range v.Table.Versions() {
-		if _, ok := v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")); !ok {
+		if v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")) == nil {
 			continue
 		}
 		in := fmt.Sprintf("%s in %s", v.Kind, v.Version)

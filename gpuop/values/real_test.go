@@ -94,7 +94,9 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 			// keys that templates read but values.yaml does not list
 			for _, path := range reads[from.String()] {
 				p := chart.ParsePath(path)
-				if k, ok := table.Key(p); ok && target[path] && !k.Listed(from) && !k.Listed(to) && table.Lookup(from, p).Status == chart.Known && !strings.Contains(path, "node-feature") {
+				_, before := table.Default(from, path)
+				_, after := table.Default(to, path)
+				if _, ok := table.Key(p); ok && target[path] && !before && !after && table.Lookup(from, p).Status == chart.Known && !strings.Contains(path, "node-feature") {
 					setAt(own, p, "users-own")
 					want[p.String()] = "users-own"
 				}

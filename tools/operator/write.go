@@ -103,7 +103,10 @@ func (w writer) releases() (out []string) {
 
 func (w writer) values() (out []string) {
 	for _, k := range w.AllKeys() {
-		spans := w.spans(k.Listed)
+		spans := w.spans(func(v chart.Version) bool {
+			_, listed := k.Default(v)
+			return listed
+		})
 		if spans == "" {
 			continue
 		}
