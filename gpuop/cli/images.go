@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -74,8 +74,15 @@ func newImagesCommand(e *env) *cobra.Command {
 // imagesAnswer lists the images, with the answers of the registries if they were asked. Images whose names are
 // uncertain for the same reason share one note.
 func imagesAnswer(list []images.Checked, report check.Report, long bool) answer {
-	fail := false
+	document, fail := bytes.NewBuffer([]byte{}), false
 	for _, i := range list {
+		if i.Answer != "" {
+			fmt.Fprintf(document, "%-7s ", i.Answer)
+		}
+		if long {
+			fmt.Fprintf(document, "%-24s ", i.Operand)
+		}
+		fmt.Fprintln(document, i.Name)
 		fail = fail || i.Answer == images.Unknown
 		f := check.Finding{Check: uncertainTag, Severity: check.Note, Subject: i.Name, Reason: i.Note}
 		same := func(r check.Finding) bool { return r.Reason == i.Note }
@@ -92,16 +99,5 @@ func imagesAnswer(list []images.Checked, report check.Report, long bool) answer 
 			report.Add(f)
 		}
 	}
-	return answer{Document: true, Quiet: true, Data: list, Report: report, Fail: fail,
-		Text: func(w io.Writer, _ check.Style) {
-			for _, i := range list {
-				if i.Answer != "" {
-					fmt.Fprintf(w, "%-7s ", i.Answer)
-				}
-				if long {
-					fmt.Fprintf(w, "%-24s ", i.Operand)
-				}
-				fmt.Fprintln(w, i.Name)
-			}
-		}}
+	return answer{Document: document.Bytes(), Data: list, Report: report, Fail: fail}
 }

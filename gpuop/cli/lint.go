@@ -201,10 +201,8 @@ func (o *lintRun) writeFixed(result *lint.Result) error {
 	if text != result.Corrected && o.format == "text" {
 		fmt.Fprintln(o.Err, "note: passwords and tokens are masked; add --show-secrets to print them")
 	}
-	return o.answer(answer{
-		Report: result.Report, Document: true, KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text},
-		Text: literal(strings.TrimRight(text, "\n") + "\n"),
-	})
+	return o.answer(answer{Report: result.Report, Document: []byte(strings.TrimRight(text, "\n") + "\n"),
+		KeepSecrets: o.showSecrets, Data: lintData{result.Kinds, text}})
 }
 
 // reportSkipped prints a note about the inputs in which nothing was checked. A folder counts as one input. If nothing

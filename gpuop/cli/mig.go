@@ -104,7 +104,7 @@ func newMIGFitCommand(e *env) *cobra.Command {
 				return err
 			}
 			result := &fitResult{Board: b.Name, Request: request.String()}
-			a := answer{Data: result, Quiet: true}
+			a := answer{Data: result}
 			if result.Layout, err = mig.Fit(b, request); err != nil {
 				a.Report.Add(check.Finding{Check: mig.DoesNotFit, Severity: check.Error, Subject: result.Request,
 					Reason: err.Error(), Fix: "gpuop mig profiles " + gpu + " lists what fits"})

@@ -16,17 +16,15 @@ import (
 type answer struct {
 	// Text writes the result for people. It is nil if the findings are the whole result.
 	Text func(w io.Writer, style check.Style)
-	// Document means that Text writes a file for another program, such as values. The file has no colors, and the
-	// findings are written to standard error.
-	Document bool
-	// KeepSecrets leaves the secrets in the document that Text writes, because users apply the document as it is.
+	// Document is the result if it is a file for another program, such as values. The findings are then written to
+	// standard error. It is nil if the result is not a document.
+	Document []byte
+	// KeepSecrets leaves the secrets in the document, because users apply the document as it is.
 	KeepSecrets bool
 	// Data is the result for -o json.
 	Data any
 	// Report has the findings. They are written after Text.
 	Report check.Report
-	// Quiet omits the summary line.
-	Quiet bool
 	// Fail makes the exit code 1 even without findings, unless --fail-on is never.
 	Fail bool
 }
@@ -76,49 +74,48 @@ func (e *env) notAnInput() error {
 // keeps them, also as a string in JSON.
 func (e *env) render(a *answer) ([]byte, error) {
 	var out bytes.Buffer
+	var err error
 	switch e.format {
 	case "json":
 		a.Report.Result = a.Data
-		if err := check.WriteJSON(&out, a.Report); err != nil {
-			return nil, err
-		}
+		err = check.WriteJSON(&out, a.Report)
 	case "sarif":
-		if err := a.Report.WriteSARIF(&out, "gpuop", e.version); err != nil {
-			return nil, err
-		}
+		err = a.Report.WriteSARIF(&out, "gpuop", e.version)
 	default:
 		if err := e.renderText(&out, a); err != nil || a.KeepSecrets {
 			return out.Bytes(), err
 		}
 		return []byte(e.secrets.Replace(out.String())), nil
 	}
-	var document bytes.Buffer
+	keep := ""
 	if a.KeepSecrets {
-		a.Text(&document, check.Style{})
+		keep = string(a.Document)
 	}
-	return e.secrets.ReplaceJSON(out.Bytes(), document.String()), nil
+	return e.secrets.ReplaceJSON(out.Bytes(), keep), err
 }
 
 func (e *env) renderText(w io.Writer, a *answer) error {
 	style, found := check.Style{Color: e.Terminal && e.outPath == ""}, len(a.Report.Findings) > 0
 	switch {
-	case a.Document:
-		a.Text(w, check.Style{})
+	case a.Document != nil:
+		if _, err := w.Write(a.Document); err != nil || !found {
+			return err
+		}
 		w = e.Err
 	case a.Text != nil:
-		a.Text(w, style)
-		if found {
-			fmt.Fprintln(w)
+		if a.Text(w, style); !found {
+			return nil
 		}
+		fmt.Fprintln(w)
 	}
-	if err := a.Report.WriteText(w, style, e.verbose); err != nil || a.Quiet || a.Text != nil && !found {
+	if err := a.Report.WriteText(w, style, e.verbose); err != nil {
 		return err
 	}
 	if found {
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, a.Report.Summary())
-	return nil
+	_, err := fmt.Fprintln(w, a.Report.Summary())
+	return err
 }
 
 // table writes rows with aligned columns.
@@ -128,11 +125,6 @@ func table(w io.Writer, rows [][]string) {
 		fmt.Fprintln(tw, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
 	_ = tw.Flush() // errors of w: all callers write to a buffer
-}
-
-// literal returns a function that writes the text unchanged.
-func literal(text string) func(io.Writer, check.Style) {
-	return func(w io.Writer, _ check.Style) { fmt.Fprint(w, text) }
 }
 
 // tally lists the words in their order, with a number before each word that occurs several times: "2 × pod, values".

@@ -19,8 +19,7 @@ import (
 func (e *env) release(flag, name string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(name)
 	if err == nil && !exact {
-		const hint = "the nearest known release is"
-		err = fmt.Errorf("%w %q: %s %s; add the release with --chart", chart.ErrVersion, name, hint, v)
+		err = fmt.Errorf("%w %q: the nearest release is %s; add yours with --chart", chart.ErrVersion, name, v)
 	}
 	if err != nil {
 		err = fmt.Errorf("--%s: %w", flag, err)
@@ -59,14 +58,12 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.answer(answer{
-				Document: true, KeepSecrets: true, Report: judged.Report, Quiet: true, Text: literal(string(text)),
-				Data: struct {
-					*values.Plan
-					Command string `json:"command"`
-					File    string `json:"file"`
-				}{plan, plan.Command(file), string(text)},
-			})
+			data := struct {
+				*values.Plan
+				Command string `json:"command"`
+				File    string `json:"file"`
+			}{plan, plan.Command(file), string(text)}
+			return e.answer(answer{Document: text, KeepSecrets: true, Data: data, Report: judged.Report})
 		},
 	}
 	flags := cmd.Flags()
@@ -108,8 +105,8 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 			if m.YAML != "" && e.format == "text" {
 				e.printChanges(m)
 			}
-			return e.answer(answer{Document: true, KeepSecrets: true, Report: m.Report,
-				Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.ChangesEffect(), Text: literal(m.YAML)})
+			return e.answer(answer{Document: []byte(m.YAML), KeepSecrets: true, Data: m, Report: m.Report,
+				Fail: m.ChangesEffect()})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")

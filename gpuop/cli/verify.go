@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,13 +114,11 @@ func (e *env) wait(
 		case <-time.After(max(lookEvery, 2*time.Since(start))):
 		}
 	}
+	if !last.Judged {
+		return last, cmp.Or(ctx.Err(), fmt.Errorf("%w: no answer within %s", cluster.ErrUnreachable, timeout))
+	}
 	why := "timed out after " + timeout.String()
-	switch {
-	case !last.Judged && ctx.Err() == nil:
-		return last, fmt.Errorf("%w: no answer within %s", cluster.ErrUnreachable, timeout)
-	case !last.Judged:
-		return last, ctx.Err()
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		why = "interrupted"
 	}
 	last.Add(check.Finding{Check: waitEnded, Severity: check.Error, Subject: "--wait",
