@@ -51,12 +51,7 @@ func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (
 		return client.Read(ctx, kinds...)
 	}
 	e.inputs = append(e.inputs, c.from)
-	folder, err := cluster.OpenFolder(c.from)
-	if err != nil {
-		return nil, err
-	}
-	folder.ManagedFields = c.ManagedFields
-	if s, err = folder.Read(ctx, kinds...); err == nil && c.Namespace != "" {
+	if s, err = cluster.Folder(c.from).Read(ctx, kinds...); err == nil && c.Namespace != "" {
 		s.Namespace = c.Namespace
 	}
 	return s, err

@@ -19,7 +19,6 @@ func newDriftCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{Use: "drift [-f VALUES]... [--set KEY=VALUE]...", Args: exactly(0, "no arguments"),
 		Short: "Compare the values with the Helm release and the ClusterPolicy"}
 	c, v := e.connect(cmd), addValueFlags(cmd)
-	c.ManagedFields = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := e.intended(v)
 		if err != nil {

@@ -85,11 +85,7 @@ var all = []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluste
 
 func read(t *testing.T, path string, kinds ...cluster.Kind) (*cluster.State, error) {
 	t.Helper()
-	f, err := cluster.OpenFolder(path)
-	if err != nil {
-		return nil, err
-	}
-	return f.Read(t.Context(), kinds...)
+	return cluster.Folder(path).Read(t.Context(), kinds...)
 }
 
 func whys(s *cluster.State) map[cluster.Kind]cluster.Why {
@@ -143,7 +139,7 @@ func TestIncompleteFolder(t *testing.T) {
 		"truncated pods":                {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml: line 1"},
 		"truncated JSON":                {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json: unexpected EOF"},
 		"a field of the wrong type":     {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: Node:"},
-		"an item that is not an object": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: expected an object, found 7"},
+		"an item that is not an object": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml: json: cannot unmarshal number"},
 		"an empty file":                 {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder contains no pods"},
 		"no ClusterPolicy":              {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {

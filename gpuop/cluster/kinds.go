@@ -1,163 +1,138 @@
 package cluster
 
 import (
-	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	// pageSize is the number of objects in a page; it equals the default of kubectl's --chunk-size.
+	pageSize = 500
+	// defaultNamespace is the namespace in NVIDIA's installation instructions.
+	defaultNamespace = "gpu-operator"
+)
+
+// Kind is a kind of object, written as its resource and API group in RBAC: "daemonsets.apps". Kinds of the core group
+// have no group: "nodes".
+type Kind string
+
+// These are the kinds that gpuop reads.
+const (
+	Nodes           Kind = "nodes"
+	Pods            Kind = "pods"
+	DaemonSets      Kind = "daemonsets.apps"
+	ConfigMaps      Kind = "configmaps"
+	Namespaces      Kind = "namespaces"
+	Quotas          Kind = "resourcequotas"
+	Secrets         Kind = "secrets" // from an API server, only those of Helm releases
+	CRDs            Kind = "customresourcedefinitions.apiextensions.k8s.io"
+	ClusterPolicies Kind = "clusterpolicies.nvidia.com"
+	NVIDIADrivers   Kind = "nvidiadrivers.nvidia.com"
+	GPUClusters     Kind = "gpuclusters.nvidia.com"
+	Events          Kind = "events" // only warnings
 )
 
 // OperatorKinds are the operator's custom resources. The Kind is also the name of the CustomResourceDefinition.
 var OperatorKinds = []struct {
 	Name string
 	Kind Kind
-}{
-	{"ClusterPolicy", ClusterPolicies},
-	{"NVIDIADriver", NVIDIADrivers},
-	{"GPUCluster", GPUClusters},
-}
+}{{"ClusterPolicy", ClusterPolicies}, {"NVIDIADriver", NVIDIADrivers}, {"GPUCluster", GPUClusters}}
 
-// list describes how to read a kind: its path at the API server, its files in a folder, and its field of State.
+// list describes where to read a kind.
 type list struct {
-	// kind is the kind with its API group, such as "nvidia.com/ClusterPolicy".
-	kind string
-	// files are the names of files with this kind, without extension and separated by spaces. Names with an underscore
+	field func(*State) any // a pointer to the objects in the state
+	// files are the names of files with the kind, without extension and separated by spaces. Names with an underscore
 	// are those of gpu-operator's hack/must-gather.sh.
-	files      string
-	path       string // %s is the operator's namespace; paths without it list the whole cluster
-	limit      int
-	parameters map[string]string
-	accept     string         // Accept header; empty means the client's default
-	empty      runtime.Object // a page without items
+	files string
 
-	// decode decodes an object from JSON. take trims an object and adds it to the state, unless no check needs it.
-	decode func([]byte) (runtime.Object, error)
-	take   func(*State, *trimmer, runtime.Object)
-	known  func(*State) bool // whether the state has the list
-	reset  func(*State)      // makes the list empty but not nil
-	drop   func(*State)      // makes the list nil
+	version    string // of the kind's API group, if not v1
+	namespaced bool   // an API server is asked only for objects in the operator's namespace
+	options    metav1.ListOptions
 }
 
-// listOf returns the list for a kind whose objects have type T. State stores them as type K.
-func listOf[T, K any](
-	kind, files, path string, empty runtime.Object, field func(*State) *[]K, keep func(*trimmer, *T) (K, bool),
-) list {
-	return list{
-		kind: kind, files: files, path: path, limit: pageSize, empty: empty,
-		decode: func(data []byte) (runtime.Object, error) {
-			object := new(T)
-			err := json.Unmarshal(data, object)
-			return any(object).(runtime.Object), err
-		},
-		take: func(s *State, t *trimmer, o runtime.Object) {
-			if kept, ok := keep(t, any(o).(*T)); ok {
-				*field(s) = append(*field(s), kept)
-			}
-		},
-		known: func(s *State) bool { return *field(s) != nil },
-		reset: func(s *State) { *field(s) = []K{} },
-		drop:  func(s *State) { *field(s) = nil },
-	}
+var lists = map[Kind]list{
+	Nodes:      {field: func(s *State) any { return &s.Nodes }, files: "gpu_nodes nodes node"},
+	Pods:       {field: func(s *State) any { return &s.Pods }, files: "gpu_operand_pods gpu_operator_pod pods pod"},
+	DaemonSets: {field: func(s *State) any { return &s.DaemonSets }, files: "gpu_operand_ds daemonsets ds"},
+	ConfigMaps: {field: func(s *State) any { return &s.ConfigMaps }, files: "configmaps cm", namespaced: true},
+	Namespaces: {field: func(s *State) any { return &s.Namespaces }, files: "namespaces ns"},
+	Quotas:     {field: func(s *State) any { return &s.Quotas }, files: "resourcequotas quotas", namespaced: true},
+	Secrets: {field: func(s *State) any { return &s.Secrets }, files: "secrets", namespaced: true,
+		options: metav1.ListOptions{LabelSelector: "owner=helm", Limit: 25}}, // a release can be 1 MiB
+	Events: {field: func(s *State) any { return &s.Events }, files: "events event", namespaced: true,
+		options: metav1.ListOptions{FieldSelector: "type=Warning"}},
+	CRDs: {field: func(s *State) any { return &s.CRDs }, files: "crds customresourcedefinitions"},
+	ClusterPolicies: {field: func(s *State) any { return &s.ClusterPolicies },
+		files: "cluster_policy clusterpolicies clusterpolicy"},
+	NVIDIADrivers: {field: func(s *State) any { return &s.NVIDIADrivers }, files: "nvidiadrivers", version: "v1alpha1"},
+	GPUClusters:   {field: func(s *State) any { return &s.GPUClusters }, files: "gpuclusters", version: "v1alpha1"},
 }
 
-// builtIn returns the list for a kind whose objects State stores as they are. trim trims an object in place, and
-// reports whether to keep it.
-func builtIn[T any](
-	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
-) list {
-	return listOf(kind, files, path, empty, field, func(t *trimmer, o *T) (T, bool) {
-		keep := trim(t, o)
-		return *o, keep
-	})
+// kindOf returns the Kind of an object, or false if gpuop does not read such objects.
+func kindOf(o *unstructured.Unstructured) (Kind, bool) {
+	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	k := Kind(resource.GroupResource().String())
+	_, known := lists[k]
+	return k, known
 }
 
-// object trims the metadata of an object. It always reports that the object is kept.
-func object[T any, P interface {
-	*T
-	metav1.Object
-}](t *trimmer, o *T) bool {
-	t.meta(P(o))
-	return true
-}
-
-// custom returns the list for one of the operator's custom resources.
-func custom(kind, files, path string, field func(*State) *[]unstructured.Unstructured) list {
-	l := builtIn("nvidia.com/"+kind, files, "/apis/nvidia.com/"+path, &unstructured.UnstructuredList{}, field,
-		object[unstructured.Unstructured])
-	l.accept = runtime.ContentTypeJSON
-	return l
-}
-
-var lists = func() map[Kind]list {
-	all := map[Kind]list{
-		Nodes: builtIn("Node", "gpu_nodes nodes node", "/api/v1/nodes", &corev1.NodeList{},
-			func(s *State) *[]corev1.Node { return &s.Nodes }, (*trimmer).node),
-		Pods: builtIn("Pod", "gpu_operand_pods gpu_operator_pod pods pod", "/api/v1/pods", &corev1.PodList{},
-			func(s *State) *[]corev1.Pod { return &s.Pods }, (*trimmer).pod),
-		DaemonSets: builtIn("apps/DaemonSet", "gpu_operand_ds daemonsets ds", "/apis/apps/v1/daemonsets",
-			&appsv1.DaemonSetList{},
-			func(s *State) *[]appsv1.DaemonSet { return &s.DaemonSets }, object[appsv1.DaemonSet]),
-		ConfigMaps: builtIn("ConfigMap", "configmaps cm", "/api/v1/namespaces/%s/configmaps", &corev1.ConfigMapList{},
-			func(s *State) *[]corev1.ConfigMap { return &s.ConfigMaps }, (*trimmer).configMap),
-		Namespaces: builtIn("Namespace", "namespaces ns", "/api/v1/namespaces", &corev1.NamespaceList{},
-			func(s *State) *[]corev1.Namespace { return &s.Namespaces }, object[corev1.Namespace]),
-		Quotas: builtIn("ResourceQuota", "resourcequotas quotas", "/api/v1/namespaces/%s/resourcequotas",
-			&corev1.ResourceQuotaList{},
-			func(s *State) *[]corev1.ResourceQuota { return &s.Quotas }, object[corev1.ResourceQuota]),
-		Secrets: builtIn("Secret", "secrets", "/api/v1/namespaces/%s/secrets", &corev1.SecretList{},
-			func(s *State) *[]corev1.Secret { return &s.Secrets }, object[corev1.Secret]),
-		Events: builtIn("Event", "events event", "/api/v1/namespaces/%s/events", &corev1.EventList{},
-			func(s *State) *[]corev1.Event { return &s.Events }, (*trimmer).event),
-		CRDs: listOf("apiextensions.k8s.io/CustomResourceDefinition", "crds customresourcedefinitions",
-			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &unstructured.UnstructuredList{},
-			func(s *State) *[]CRD { return &s.CRDs }, (*trimmer).crd),
-		ClusterPolicies: custom("ClusterPolicy", "cluster_policy clusterpolicies clusterpolicy", "v1/clusterpolicies",
-			func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }),
-		NVIDIADrivers: custom("NVIDIADriver", "nvidiadrivers", "v1alpha1/nvidiadrivers",
-			func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }),
-		GPUClusters: custom("GPUCluster", "gpuclusters", "v1alpha1/gpuclusters",
-			func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }),
-	}
-	change := func(k Kind, change func(*list)) {
-		l := all[k]
-		change(&l)
-		all[k] = l
-	}
-	// read only the metadata, because a CRD can be 1 MiB; the schemas of the operator's CRDs are read afterwards
-	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
-	change(Secrets,
-		func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
-	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
-	return all
-}()
-
-// kindOf returns the Kind for an object's apiVersion and kind, or false if gpuop does not read such objects.
-func kindOf(apiVersion, kind string) (Kind, bool) {
-	group, _, found := strings.Cut(apiVersion, "/")
-	if found && group != "events.k8s.io" {
-		kind = group + "/" + kind
-	}
-	return find(func(l list) bool { return l.kind == kind })
-}
-
-// kindIn returns the Kind that a file name without its extension indicates.
-func kindIn(file string) (Kind, bool) {
-	return find(func(l list) bool { return slices.Contains(strings.Fields(l.files), file) })
-}
-
-func find(is func(list) bool) (Kind, bool) {
+// kindIn returns the Kind that a file name without its extension indicates, or "".
+func kindIn(file string) Kind {
 	for k, l := range lists {
-		if is(l) {
-			return k, true
+		if slices.Contains(strings.Fields(l.files), file) {
+			return k
 		}
 	}
-	return "", false
+	return ""
 }
 
-// namespaced reports whether the API server is asked only for objects in the operator's namespace.
-func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }
+// list returns the objects of a kind, which is a slice that can be set.
+func (s *State) list(k Kind) reflect.Value { return reflect.ValueOf(lists[k].field(s)).Elem() }
+
+// add adds an object to those of its kind. It removes what takes much memory, and what no check reads.
+func (s *State) add(k Kind, object runtime.Object) error {
+	switch o := object.(type) {
+	case *unstructured.Unstructured:
+		if k == CRDs {
+			s.CRDs = append(s.CRDs, newCRD(o))
+			return nil
+		}
+	case *corev1.Node:
+		o.Annotations, o.Status.Images = nil, nil
+		// the entries that own nvidia.com labels show the age of the labels
+		o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return e.Subresource != "" || e.FieldsV1 == nil ||
+				!strings.Contains(e.FieldsV1.GetRawString(), `"f:nvidia.com/`)
+		})
+	case *corev1.Pod:
+		o.Annotations, o.ManagedFields = nil, nil
+		for _, all := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+			for i, c := range all {
+				all[i] = corev1.Container{Name: c.Name, Image: c.Image, Command: c.Command, Resources: c.Resources}
+				// this variable grants GPUs without a request; other variables may be secret
+				all[i].Env = slices.Clone(slices.DeleteFunc(c.Env,
+					func(e corev1.EnvVar) bool { return e.Name != "NVIDIA_VISIBLE_DEVICES" }))
+			}
+		}
+	case *corev1.Event:
+		if o.Type != corev1.EventTypeWarning {
+			return nil
+		}
+		switch { // LastTimestamp becomes the time of the last occurrence
+		case o.Series != nil && o.Series.LastObservedTime.After(o.LastTimestamp.Time):
+			o.LastTimestamp.Time = o.Series.LastObservedTime.Time
+		case o.LastTimestamp.IsZero():
+			o.LastTimestamp.Time = o.EventTime.Time
+		}
+	}
+	objects := s.list(k)
+	objects.Set(reflect.Append(objects, reflect.ValueOf(object).Elem()))
+	return nil
+}

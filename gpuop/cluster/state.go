@@ -1,14 +1,18 @@
 package cluster
 
 import (
-	"context"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // ErrUnreachable means that the cluster cannot be read: wrong address, connection refused, timeout or rejected
@@ -17,26 +21,6 @@ var ErrUnreachable = errors.New("cannot reach the cluster")
 
 // ErrInput means that the kubeconfig, context or folder is unusable. The exit code is 2.
 var ErrInput = errors.New("unusable input")
-
-// Kind is a kind of object, written as its resource and API group in RBAC: "daemonsets.apps". Kinds of the core group
-// have no group: "nodes".
-type Kind string
-
-// These are the kinds that gpuop reads.
-const (
-	Nodes           Kind = "nodes"
-	Pods            Kind = "pods"
-	DaemonSets      Kind = "daemonsets.apps"
-	ConfigMaps      Kind = "configmaps"
-	Namespaces      Kind = "namespaces"
-	Quotas          Kind = "resourcequotas"
-	Secrets         Kind = "secrets" // from an API server, only those of Helm releases
-	CRDs            Kind = "customresourcedefinitions.apiextensions.k8s.io"
-	ClusterPolicies Kind = "clusterpolicies.nvidia.com"
-	NVIDIADrivers   Kind = "nvidiadrivers.nvidia.com"
-	GPUClusters     Kind = "gpuclusters.nvidia.com"
-	Events          Kind = "events" // only warnings
-)
 
 // Missing says that the list of a kind is nil or incomplete, and why.
 type Missing struct {
@@ -64,21 +48,18 @@ const (
 // Lacks returns why the list of a kind is nil or incomplete. It returns nil if the list is complete. A kind that was
 // never requested is Unread.
 func (s *State) Lacks(k Kind) *Missing {
-	for i := range s.Missing {
-		if s.Missing[i].Kind == k {
-			return &s.Missing[i]
-		}
+	if i := slices.IndexFunc(s.Missing, func(m Missing) bool { return m.Kind == k }); i >= 0 {
+		return &s.Missing[i]
 	}
-	if l, known := lists[k]; known && l.known(s) {
-		return nil
+	if s.list(k).IsNil() {
+		return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}
 	}
-	return &Missing{Kind: k, Why: Unread, Detail: string(k) + " were not read"}
+	return nil
 }
 
 // State holds the objects of a cluster. Lists that were not requested or could not be read are nil; empty lists are not
-// nil. Objects are trimmed, and callers may change them. managedFields are dropped, with three exceptions: those of
-// ConfigMaps, the entries that own a node's nvidia.com labels or annotations, and those that Options.ManagedFields or
-// Folder.ManagedFields keeps.
+// nil. Nodes and pods lack what no check reads, such as annotations and managedFields. Nodes keep the managedFields that
+// own nvidia.com labels or annotations.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string
@@ -129,9 +110,148 @@ func (s *State) CRD(name string) *CRD {
 	return &s.CRDs[i]
 }
 
-// Source reads the state of a cluster.
-type Source interface {
-	// Read reads the kinds. Kinds that it cannot read are listed in State.Missing. Errors wrap ErrUnreachable or
-	// ErrInput, or are ctx.Err().
-	Read(ctx context.Context, kinds ...Kind) (*State, error)
+// newCRD returns the name and, for the operator's CRDs, the schema of the newest version.
+func newCRD(o runtime.Object) CRD {
+	u, _ := o.(*unstructured.Unstructured)
+	c := CRD{Name: u.GetName()}
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	if n := len(versions); n > 0 && c.ofOperator() {
+		newest, _ := versions[n-1].(map[string]any)
+		c.Schema, _, _ = unstructured.NestedMap(newest, "schema", "openAPIV3Schema")
+	}
+	return c
+}
+
+// ofOperator reports whether the CRD defines one of OperatorKinds.
+func (c *CRD) ofOperator() bool {
+	_, known := lists[Kind(c.Name)]
+	return known
+}
+
+// Policies returns the ClusterPolicies, the one in force first. The operator ignores the others. Since v26.7.0, the
+// oldest is in force; ties are broken by name (gpu-operator controllers/active_config.go, getSingletonClusterPolicy).
+// Up to v26.3, it was the first one that the operator saw, so policies in the state "ignored" come last. The result
+// points into s.ClusterPolicies.
+func (s *State) Policies() []*unstructured.Unstructured {
+	var inForce, ignored []*unstructured.Unstructured
+	for i := range s.ClusterPolicies {
+		p := &s.ClusterPolicies[i]
+		if state, _, _ := unstructured.NestedString(p.Object, "status", "state"); state == "ignored" {
+			ignored = append(ignored, p)
+		} else {
+			inForce = append(inForce, p)
+		}
+	}
+	older := func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
+			cmp.Compare(a.GetName(), b.GetName()))
+	}
+	slices.SortStableFunc(inForce, older)
+	slices.SortStableFunc(ignored, older)
+	return append(inForce, ignored...)
+}
+
+// findNamespace sets an empty Namespace from the status of a ClusterPolicy, an operand's DaemonSet or the operator's
+// pod. If there is none of these, Namespace stays empty.
+func (s *State) findNamespace() {
+	for _, p := range s.ClusterPolicies {
+		name, _, _ := unstructured.NestedString(p.Object, "status", "namespace")
+		s.Namespace = cmp.Or(s.Namespace, name)
+	}
+	for _, d := range s.DaemonSets {
+		if slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
+			return strings.HasPrefix(o.APIVersion, "nvidia.com/")
+		}) {
+			s.Namespace = cmp.Or(s.Namespace, d.Namespace)
+		}
+	}
+	for _, p := range s.Pods {
+		if p.Labels["app"] == "gpu-operator" {
+			s.Namespace = cmp.Or(s.Namespace, p.Namespace)
+		}
+	}
+}
+
+// keepPods keeps only the pods that State.Pods lists.
+func (s *State) keepPods() {
+	gpuNodes := map[string]bool{}
+	for i := range s.Nodes {
+		gpuNodes[s.Nodes[i].Name] = GPUNode(&s.Nodes[i])
+	}
+	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {
+		return p.Namespace != s.Namespace && !operatorPod(&p) && !AsksForGPU(&p.Spec) && !gpuNodes[p.Spec.NodeName]
+	})
+}
+
+// operatorPod reports whether a pod belongs to the operator or to NFD, according to its labels.
+func operatorPod(p *corev1.Pod) bool {
+	app, part := p.Labels["app"], p.Labels["app.kubernetes.io/part-of"]
+	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" ||
+		part == "nvidia-gpu" || part == "gpu-operator" ||
+		p.Labels["app.kubernetes.io/name"] == "node-feature-discovery" ||
+		strings.HasPrefix(app, "nvidia-") && p.Labels["pod-template-generation"] != ""
+}
+
+// NFD sets pciLabels on GPU nodes (the operator's gpuNodeLabels in controllers/state_manager.go). Cloud providers set
+// cloudLabels before NFD runs.
+var (
+	pciLabels = []string{"feature.node.kubernetes.io/pci-10de.present",
+		"feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
+	cloudLabels = []string{"cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator",
+		"karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name"}
+)
+
+// OperatorGPUNode reports whether the operator treats the node as a GPU node: NFD found an NVIDIA PCI device, or the
+// operator has labeled it.
+func OperatorGPUNode(n *corev1.Node) bool {
+	return n.Labels["nvidia.com/gpu.present"] == "true" ||
+		slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
+}
+
+// GPUNode reports whether a node has NVIDIA GPUs according to its resources, or to labels of the operator, NFD or the
+// cloud provider.
+func GPUNode(n *corev1.Node) bool {
+	return OperatorGPUNode(n) || hasGPU(n.Status.Capacity) ||
+		n.Labels["kubernetes.azure.com/accelerator"] == "nvidia" ||
+		slices.ContainsFunc(cloudLabels, func(l string) bool { return n.Labels[l] != "" })
+}
+
+func hasGPU(list corev1.ResourceList) bool {
+	for name, q := range list {
+		if strings.HasPrefix(string(name), "nvidia.com/") && !q.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// AsksForGPU reports whether a pod requests an nvidia.com resource, or has a ResourceClaim. The spec does not name the
+// driver of a claim, so every claim counts.
+func AsksForGPU(s *corev1.PodSpec) bool {
+	return len(s.ResourceClaims) > 0 ||
+		slices.ContainsFunc(slices.Concat(s.Containers, s.InitContainers), func(c corev1.Container) bool {
+			return hasGPU(c.Resources.Limits) || hasGPU(c.Resources.Requests)
+		})
+}
+
+// Owns returns how deep into path the ownership of a managedFields entry reaches. The result is len(path) if the entry
+// owns the field or anything below it. It is the depth of a parent if the entry owns that parent atomically, and 0
+// otherwise.
+func Owns(e metav1.ManagedFieldsEntry, path ...string) int {
+	var fields map[string]any
+	if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+		return 0
+	}
+	for i, name := range path {
+		below, found := fields["f:"+name].(map[string]any)
+		if !found {
+			return 0
+		}
+		delete(below, ".") // the entry owns the field itself
+		if len(below) == 0 {
+			return i + 1
+		}
+		fields = below
+	}
+	return len(path)
 }

@@ -24,11 +24,7 @@ import (
 
 func planned(t *testing.T) *cluster.State {
 	t.Helper()
-	folder, err := cluster.OpenFolder("testdata/planned")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := folder.Read(t.Context(), judge.PreflightKinds()...)
+	s, err := cluster.Folder("testdata/planned").Read(t.Context(), judge.PreflightKinds()...)
 	if err != nil {
 		t.Fatal(err)
 	}

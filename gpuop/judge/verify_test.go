@@ -33,11 +33,7 @@ var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // gathered reads testdata/healthy once. The cluster has two nodes with eight A100 GPUs each, and one without GPUs.
 // Every operand is ready.
 var gathered = sync.OnceValues(func() (*cluster.State, error) {
-	folder, err := cluster.OpenFolder(filepath.Join("testdata", "healthy"))
-	if err != nil {
-		return nil, err
-	}
-	return folder.Read(context.Background(), judge.VerifyKinds()...)
+	return cluster.Folder(filepath.Join("testdata", "healthy")).Read(context.Background(), judge.VerifyKinds()...)
 })
 
 // healthy returns testdata/healthy as the state of a live cluster.
