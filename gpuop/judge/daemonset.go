@@ -87,8 +87,7 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 		say(&f, check.Waiting, set.describe(), "the DaemonSet controller has not processed the latest change")
 	case desired == 0:
 		v.desiresNone(&f, set, present)
-	case s.CurrentNumberScheduled < desired && v.refused(set) != nil:
-		v.refused(set).explain(&f)
+	case s.CurrentNumberScheduled < desired && v.refused(&f, set):
 	case unavailable > 0 && notReady[set.component]:
 		return nil
 	case unavailable > 0:

@@ -11,13 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// diagnosis explains why pods are not created or do not start, according to an event or a log.
-type diagnosis struct {
-	// cause is the same for all events with the same root cause.
-	cause, reason, next string
-	evidence            check.Evidence
-}
-
 // symptom recognizes a cause in the message of an event or in a log. The messages of events are those of
 // kube-controller-manager, the kubelet, containerd and CRI-O.
 type symptom struct {
@@ -80,51 +73,44 @@ func evidenceOf(e *corev1.Event) check.Evidence {
 		strings.TrimSpace(e.Reason+": "+e.Message)).At(e.LastTimestamp.Time)
 }
 
-// diagnose returns the diagnosis of the first symptom that matches the text, or nil.
-func (v *view) diagnose(text string, evidence check.Evidence, symptoms []symptom) *diagnosis {
+// diagnose makes a finding an error with the reason, fix and cause of the first symptom that matches the text. It
+// returns false if no symptom matches. Texts with the same root cause have the same cause.
+func (v *view) diagnose(f *check.Finding, text string, evidence check.Evidence, symptoms []symptom) bool {
 	for _, s := range symptoms {
 		if m := s.message.FindStringSubmatch(text); m != nil {
 			what := strings.Trim(cmp.Or(m[1:]...), `"`)
-			return &diagnosis{s.cause + " " + what, strings.Replace(s.reason, "%s", what, 1),
-				strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace), evidence}
+			f.Severity, f.Cause, f.Evidence = check.Error, s.cause+" "+what, evidence
+			f.Reason = strings.TrimSpace(strings.Replace(s.reason, "%s", what, 1))
+			f.Fix = strings.ReplaceAll(s.next, "NAMESPACE", v.Namespace)
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// explain makes a finding an error with the reason, fix, cause and evidence of the diagnosis.
-func (d *diagnosis) explain(f *check.Finding) {
-	f.Severity, f.Reason, f.Fix, f.Cause, f.Evidence = check.Error, d.reason, d.next, d.cause, d.evidence
-}
-
-// refused returns why the API server rejects the pods of a DaemonSet, according to its newest event FailedCreate. It
-// returns nil if there is no such event.
-func (v *view) refused(set operandSet) *diagnosis {
-	if e := v.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
-		return v.diagnose(e.Message, evidenceOf(e), refusals)
-	}
-	return nil
+// refused explains why the API server rejects the pods of a DaemonSet, according to its newest event FailedCreate. It
+// returns false if there is no such event.
+func (v *view) refused(f *check.Finding, set operandSet) bool {
+	e := v.event("DaemonSet", set.Name, "FailedCreate")
+	return e != nil && v.diagnose(f, e.Message, evidenceOf(e), refusals)
 }
 
 // addRefusals adds a finding for each DaemonSet that lacks pods because the API server rejects them. If a finding about
 // the namespace already names the cause, it gets the event as evidence instead.
 func addRefusals(v *view, findings []check.Finding) []check.Finding {
 	for _, set := range v.sets {
-		d := v.refused(set)
-		if d == nil || set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled {
-			continue
-		}
-		kind, _, _ := strings.Cut(d.cause, " ")
-		same := map[string]*check.Check{"pod-security": podSecurity, "quota": priorityQuota}[kind]
-		if i := slices.IndexFunc(findings, func(f check.Finding) bool {
-			return f.Severity == check.Error && f.Check == same
-		}); i >= 0 {
-			findings[i].Evidence = d.evidence
-			continue
-		}
 		f := check.Finding{Check: podsRefused, Subject: "DaemonSet/" + set.Namespace + "/" + set.Name}
-		d.explain(&f)
-		findings = append(findings, f)
+		if set.Status.CurrentNumberScheduled >= set.Status.DesiredNumberScheduled || !v.refused(&f, set) {
+			continue
+		}
+		kind, _, _ := strings.Cut(f.Cause, " ")
+		same := map[string]*check.Check{"pod-security": podSecurity, "quota": priorityQuota}[kind]
+		isSame := func(f check.Finding) bool { return f.Severity == check.Error && f.Check == same }
+		if i := slices.IndexFunc(findings, isSame); i >= 0 {
+			findings[i].Evidence = f.Evidence
+		} else {
+			findings = append(findings, f)
+		}
 	}
 	return findings
 }
@@ -140,22 +126,22 @@ const (
 // driverSymptoms are known errors in the driver pod's log. The messages are those of nvidia-installer, modprobe, the
 // kernel, and the scripts of NVIDIA's driver container and driver manager. Each expression matches within one line.
 var driverSymptoms = []symptom{
-	{"nouveau", regexp.MustCompile(`()Nouveau kernel driver is currently in use`),
-		"the nouveau driver holds the GPUs%s",
+	{"nouveau", regexp.MustCompile(`Nouveau kernel driver is currently in use`),
+		"the nouveau driver holds the GPUs",
 		"echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf" + onNode +
 			"; then rebuild the initramfs and reboot"},
-	{"secure-boot", regexp.MustCompile(`()Key was rejected by service|Required key not available|` +
+	{"secure-boot", regexp.MustCompile(`Key was rejected by service|Required key not available|` +
 		`unsigned module is rejected|not signed by a key that is trusted|` +
 		`Kernel module load error: Operation not permitted`),
-		"Secure Boot rejects the unsigned kernel module%s",
+		"Secure Boot rejects the unsigned kernel module",
 		"helm upgrade … --set driver.usePrecompiled=true  # these drivers are signed; " +
 			"or disable Secure Boot on the node"},
 	{"selinux", regexp.MustCompile(`could not insert '(nvidia\S*)': Permission denied`),
 		"SELinux prevents the driver container from loading the module %s", "sudo ausearch -m avc -ts recent" + onNode},
-	{"open-module", regexp.MustCompile(`()requires use of the NVIDIA open kernel modules`),
-		"the GPU needs the open kernel module%s", "helm upgrade … --set driver.kernelModuleType=open"},
-	{"in-use", regexp.MustCompile(`()driver is in use|unable to unload.* driver`),
-		"the old driver cannot be unloaded because it is in use%s",
+	{"open-module", regexp.MustCompile(`requires use of the NVIDIA open kernel modules`),
+		"the GPU needs the open kernel module", "helm upgrade … --set driver.kernelModuleType=open"},
+	{"in-use", regexp.MustCompile(`driver is in use|unable to unload.* driver`),
+		"the old driver cannot be unloaded because it is in use",
 		"sudo lsof /dev/nvidia*; lsmod | grep nvidia" + onNode + ": stop what uses the driver, or reboot"},
 	{"precompiled", regexp.MustCompile(`Unable to locate package (linux-objects-nvidia-\S+)`),
 		"there is no precompiled driver for the node's kernel: no package %s",
@@ -170,11 +156,11 @@ var driverSymptoms = []symptom{
 	{"kernel", regexp.MustCompile(`could not insert '?nvidia'?: ` +
 		`(Exec format error|Invalid module format|Unknown symbol[^\n]*)`),
 		"the kernel module does not fit the node's kernel: %s", newerDriver},
-	{"no-device", regexp.MustCompile(`()could not insert '?nvidia'?: No such device|No NVIDIA GPU device is present`),
-		"the driver finds no GPU that it supports%s", newerDriver},
-	{"build", regexp.MustCompile(`()performing the step: "Building kernel modules"|` +
+	{"no-device", regexp.MustCompile(`could not insert '?nvidia'?: No such device|No NVIDIA GPU device is present`),
+		"the driver finds no GPU that it supports", newerDriver},
+	{"build", regexp.MustCompile(`performing the step: "Building kernel modules"|` +
 		`[Uu]nable to build the NVIDIA kernel module`),
-		"the kernel module does not compile for the node's kernel%s", newerDriver},
+		"the kernel module does not compile for the node's kernel", newerDriver},
 }
 
 // driverLog explains a failing driver pod from its log. Unless the finding is an error, pods without restarts are
@@ -188,10 +174,8 @@ func (n *nodeReport) driverLog(l *operand) {
 	for i := range driverSymptoms {
 		for line := range strings.Lines(n.DriverLogs[l.pod.Name]) {
 			evidence := check.Seen("log", "Pod/"+l.pod.Name, "%s", strings.TrimSpace(line))
-			if d := n.diagnose(line, evidence, driverSymptoms[i:i+1]); d != nil {
-				reason := l.Reason
-				d.explain(&l.Finding)
-				l.Reason = strings.TrimSpace(d.reason) + ": " + reason
+			if reason := l.Reason; n.diagnose(&l.Finding, line, evidence, driverSymptoms[i:i+1]) {
+				l.Reason += ": " + reason
 				return
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
 // These are the labels, and prefixes of labels, that the checks read.
@@ -123,8 +124,10 @@ type view struct {
 	pods map[string][]*corev1.Pod
 	// maps holds the ConfigMaps of the operator's namespace by name.
 	maps map[string]*corev1.ConfigMap
-	// shares holds the device plugin's configs. It is nil if devicePlugin.config.name is not set.
-	shares *sharingConfigs
+	// shareName is the device plugin's ConfigMap, or "" if devicePlugin.config.name is not set. shares maps the keys of
+	// the ConfigMap to their configs. It is nil if the ConfigMap is missing or unreadable.
+	shareName string
+	shares    map[string]*sharing.Config
 }
 
 func newView(s *cluster.State, o Options) *view {
@@ -174,7 +177,13 @@ func newView(s *cluster.State, o Options) *view {
 	slices.SortStableFunc(v.sets, func(a, b operandSet) int {
 		return cmp.Or(cmp.Compare(v.order(a.component), v.order(b.component)), cmp.Compare(a.Name, b.Name))
 	})
-	v.shares = readSharing(v)
+	v.shareName = v.text("devicePlugin.config.name")
+	if m := v.maps[v.shareName]; m != nil {
+		v.shares = map[string]*sharing.Config{}
+		for key, text := range m.Data {
+			v.shares[key], _ = sharing.Parse([]byte(text))
+		}
+	}
 	return v
 }
 
@@ -276,7 +285,7 @@ func (v *view) lacks(kind cluster.Kind) bool {
 func unread(v *view, kinds []cluster.Kind) []check.Finding {
 	// NVIDIA's must-gather script collects no ConfigMaps, and NVIDIADrivers and GPUClusters only if there are any
 	unneeded := map[cluster.Kind]bool{
-		cluster.ConfigMaps:    v.shares == nil,
+		cluster.ConfigMaps:    v.shareName == "",
 		cluster.NVIDIADrivers: !v.is("driver.nvidiaDriverCRD.enabled"),
 		cluster.GPUClusters:   v.policy != nil,
 		cluster.Events:        true, // they only explain causes

@@ -138,27 +138,30 @@ func (c *migChange) file() bool {
 			"not found in namespace %s, although migManager.config.name refers to it: the MIG manager cannot start",
 			c.Namespace)
 		return false
-	case file.text == "":
-		c.report(migConfig, check.Error, file.name,
-			fmt.Sprintf("kubectl get -n %s %s -o yaml", c.Namespace, strings.ToLower(file.name)),
+	}
+	name := "ConfigMap/" + file.Name
+	config, findings := mig.ParseConfig([]byte(file.Data[mig.ConfigKey]))
+	if file.Data[mig.ConfigKey] == "" {
+		c.report(migConfig, check.Error, name,
+			fmt.Sprintf("kubectl get -n %s configmap/%s -o yaml", c.Namespace, file.Name),
 			"it has no key %s, or the key is empty; the MIG manager reads only this key", mig.ConfigKey)
 		return false
 	}
-	for _, f := range file.findings {
+	for _, f := range findings {
 		// partition reports DoesNotFit and Coverage for the requested config
 		if f.Severity == check.Error && f.Check != mig.DoesNotFit && f.Check != mig.Coverage {
-			f.Subject = fmt.Sprintf("%s config.yaml:%d", file.name, f.Line)
-			c.add(withoutPlace(f, check.Seen("data", file.name, "config.yaml, line %d", f.Line)))
+			f.Subject = fmt.Sprintf("%s config.yaml:%d", name, f.Line)
+			c.add(withoutPlace(f, check.Seen("data", name, "config.yaml, line %d", f.Line)))
 		}
 	}
-	if file.config == nil {
+	if config == nil {
 		return false
 	}
-	_, found := file.config.Config(c.config)
-	if names := file.config.Names(); !found {
+	_, found := config.Config(c.config)
+	if names := config.Names(); !found {
 		fix := check.Suggest(c.config, names,
 			"the file has the configs "+cmp.Or(strings.Join(names, ", "), "(none)"))
-		c.report(migConfig, check.Error, file.name, fix, "it has no config %q: the change would fail", c.config)
+		c.report(migConfig, check.Error, name, fix, "it has no config %q: the change would fail", c.config)
 	}
 	return found
 }

@@ -421,12 +421,12 @@ func (n *nodeReport) pod(set operandSet) {
 // noPod explains why the node has no pod of a DaemonSet: a taint, or the API server rejects the pod.
 func (n *nodeReport) noPod(l *operand, set operandSet) {
 	l.Say(check.Waiting, "the node has no pod of this operand")
-	l.Fix = fmt.Sprintf("kubectl describe daemonset -n %s %s", set.Namespace, set.Name)
+	l.Fix = set.describe()
 	l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
 	if taint := blocked(&l.Finding, set, n.kube); taint != "" {
 		l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
-	} else if d := n.refused(set); d != nil {
-		d.explain(&l.Finding)
+	} else {
+		n.refused(&l.Finding, set)
 	}
 }
 
@@ -476,15 +476,14 @@ func (n *nodeReport) sandbox(l *operand) {
 		return p.Status.Phase == corev1.PodRunning && *cmp.Or(p.Spec.RuntimeClassName, new(string)) == class
 	}
 	isBrokenToolkit := func(o operand) bool { return o.component == "container-toolkit" && isBroken(o) }
-	var d *diagnosis
-	if e := n.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
-		d = n.diagnose(e.Message, evidenceOf(e), sandboxes)
-	}
+	var d check.Finding
+	e := n.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume")
+	isKnown := e != nil && n.diagnose(&d, e.Message, evidenceOf(e), sandboxes)
 	switch toolkit := slices.ContainsFunc(n.operands, isBrokenToolkit) && class != ""; {
-	case d != nil && (!toolkit || !strings.HasPrefix(d.cause, "handler ")):
+	case isKnown && (!toolkit || !strings.HasPrefix(d.Cause, "handler ")):
 		reason := l.Reason
-		d.explain(&l.Finding)
-		l.Reason = reason + ": " + d.reason
+		n.diagnose(&l.Finding, e.Message, evidenceOf(e), sandboxes)
+		l.Reason = reason + ": " + d.Reason
 	case class == "":
 	case toolkit:
 		l.blames = "container-toolkit"

@@ -23,7 +23,7 @@ func (n *nodeReport) sharing() {
 	say := func(s check.Severity, fix, format string, args ...any) {
 		n.report(nodeSharing, s, sharing.ConfigLabel, fix, format, args...)
 	}
-	if n.shares == nil {
+	if n.shareName == "" {
 		if value, labeled := n.kube.Labels[sharing.ConfigLabel]; labeled && n.policy != nil {
 			say(check.Warning, "gpuop values gen PLATFORM time-slicing=4", "the label selects the config %q, but the "+
 				"ClusterPolicy sets no ConfigMap (devicePlugin.config.name): the label has no effect", value)
@@ -31,12 +31,12 @@ func (n *nodeReport) sharing() {
 		return
 	}
 	switch name, config, ok, problem := n.chosen(); {
-	case n.shares.configs == nil: // already reported: the ConfigMap is missing, or could not be read
+	case n.shares == nil: // already reported: the ConfigMap is missing, or could not be read
 	case !ok && problem != nil:
 		say(check.Error, problem.Fix, "%s", problem.Reason)
 	case !ok:
 		say(check.Error,
-			fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", n.Namespace, n.shares.name),
+			fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", n.Namespace, n.shareName),
 			"the device plugin rejects the node's config %q and does not start", name)
 	case name == "":
 		say(check.Note, problem.Fix,
@@ -61,16 +61,21 @@ func (n *nodeReport) stale() {
 			}
 		}
 	}
-	if n.shares == nil || read.IsZero() || !read.Before(n.shares.changed) {
+	if n.shares == nil || read.IsZero() {
 		return
 	}
-	name := n.shares.name
+	// the keys may have different owners, so take the latest write
+	times := append(owners(n.maps[n.shareName].ManagedFields, "data"), read)
+	name, changed := n.shareName, slices.MaxFunc(times, time.Time.Compare)
+	if changed.Equal(read) {
+		return
+	}
 	f := check.Finding{
-		Check: staleConfig, Subject: "ConfigMap/" + name, Since: n.shares.changed, Cause: "stale " + name,
-		Evidence: check.Seen("managedFields", "ConfigMap/"+name, "data").At(n.shares.changed),
+		Check: staleConfig, Subject: "ConfigMap/" + name, Since: changed, Cause: "stale " + name,
+		Evidence: check.Seen("managedFields", "ConfigMap/"+name, "data").At(changed),
 	}
 	f.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
-		"the node still uses the old config", n.shares.changed.Sub(read).Round(time.Second))
+		"the node still uses the old config", changed.Sub(read).Round(time.Second))
 	f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
 		"daemonset/gpu-feature-discovery", n.Namespace)
 	n.add(f)
@@ -156,8 +161,8 @@ func (n *nodeReport) expect() *expectation {
 	case n.policy == nil && n.lacks(cluster.ClusterPolicies) && n.why(cluster.ClusterPolicies) != cluster.Absent:
 		return unknown(mig.WholeGPU,
 			"the ClusterPolicy could not be read, so the MIG strategy and the sharing config are unknown")
-	case !ok && n.shares.configs == nil && n.lacks(cluster.ConfigMaps):
-		return unknown("ConfigMap/"+n.shares.name,
+	case !ok && n.shares == nil && n.lacks(cluster.ConfigMaps):
+		return unknown("ConfigMap/"+n.shareName,
 			"the sharing config could not be read, so the expected resources are unknown")
 	case !ok:
 		return nil // sharingFiles or sharing has reported why
