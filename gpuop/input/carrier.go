@@ -34,20 +34,15 @@ type ChartUse struct {
 // Carrier describes a file format of another tool that contains Helm values. All paths are dotted and relative to the
 // chart, or to the root if they begin with a slash. A field with several paths separates them by spaces.
 type Carrier struct {
-	kinds, group string
-	// at has the paths of charts and of lists of charts. chart has the paths of names that identify the chart.
-	at, chart, version string
-	// reference is the path of the field that names another object holding the chart version, such as Flux's
-	// chartRef.name.
-	reference string
-	// values are the paths of mappings, texts and file names. elsewhere is the path of a reference to values outside
-	// the file.
-	values, elsewhere string
-	// parameters are the paths of lists of names and values. sets is the path of a mapping from dotted names to values.
-	parameters, sets string
-	where            string // the suffix of ChartUse.Where, such as ".values"
-	raw              bool
-	asText           string
+	kinds, group      string
+	at                string // charts, and lists of charts
+	chart, version    string // names that identify the chart, and its version
+	reference         string // the name of another object holding the chart version, such as Flux's chartRef.name
+	values, elsewhere string // mappings, texts and file names, and a reference to values outside the file
+	parameters, sets  string // lists of names and values, and a mapping from dotted names to values
+	where             string // the suffix of ChartUse.Where, such as ".values"
+	raw               bool
+	asText            string
 }
 
 var (
@@ -99,18 +94,10 @@ const repositoryKeys = "repo repoURL repository chart_repo_url chart.spec.source
 // Kind returns the kinds of the objects in this format, or the name of a format without kinds.
 func (c *Carrier) Kind() string { return c.kinds }
 
-// nodeAt returns the node at a dotted path.
-func nodeAt(n *yaml.Node, path string) *yaml.Node {
-	if path == "" {
-		return nil
-	}
-	return fields.Get(n, strings.Split(path, ".")...)
-}
-
 // Uses returns the charts that the file installs, including charts other than gpu-operator.
 func (c *Carrier) Uses(root *yaml.Node) (out []ChartUse) {
 	for place := range strings.FieldsSeq(c.at) {
-		n := nodeAt(root, place)
+		n := fields.Get(root, strings.Split(place, ".")...)
 		for i, item := range fields.Items(n) {
 			out = append(out, c.use(root, item, fmt.Sprintf("%s[%d]", place, i)))
 		}
@@ -122,19 +109,20 @@ func (c *Carrier) Uses(root *yaml.Node) (out []ChartUse) {
 }
 
 func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
-	// at returns the nodes at the paths, and text the first text among them
-	at := func(paths string) (out []*yaml.Node) {
+	// all returns the nodes at the paths, first the first node, and text the first text
+	all := func(paths string) (out []*yaml.Node) {
 		for name := range strings.FieldsSeq(paths) {
-			if fromRoot, found := strings.CutPrefix(name, "/"); found {
-				out = append(out, nodeAt(root, fromRoot))
-			} else {
-				out = append(out, nodeAt(n, name))
+			from := n
+			if strings.HasPrefix(name, "/") {
+				from = root
 			}
+			out = append(out, fields.Get(from, strings.Split(strings.TrimPrefix(name, "/"), ".")...))
 		}
 		return out
 	}
+	first := func(paths string) *yaml.Node { return cmp.Or(all(paths)...) }
 	text := func(paths string) (out string) {
-		for _, v := range at(paths) {
+		for _, v := range all(paths) {
 			if v != nil && v.Kind == yaml.ScalarNode && v.Tag != UnknownTag {
 				out = cmp.Or(out, v.Value)
 			}
@@ -142,11 +130,11 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 		return out
 	}
 	use := ChartUse{
-		Where: place + c.where, Chart: text(c.chart), Repository: text(repositoryKeys),
-		Version: cmp.Or(at(c.version)...), Parameters: at(c.parameters), Sets: nodeAt(n, c.sets),
-		Elsewhere: nodeAt(n, c.elsewhere), Reference: nodeAt(n, c.reference), Raw: c.raw, AsText: c.asText,
+		Where: place + c.where, Chart: text(c.chart), Repository: text(repositoryKeys), Version: first(c.version),
+		Parameters: all(c.parameters), Sets: first(c.sets), Elsewhere: first(c.elsewhere),
+		Reference: first(c.reference), Raw: c.raw, AsText: c.asText,
 	}
-	for _, v := range at(c.values) {
+	for _, v := range all(c.values) {
 		if v != nil && v.Kind == yaml.SequenceNode {
 			use.Values = append(use.Values, v.Content...)
 		} else {

@@ -29,8 +29,6 @@ type Word struct {
 	Dynamic bool // the shell computes the value, so it is unknown
 	Splits  bool // the word is dynamic and can expand to any number of arguments, such as $OPTIONS
 	Perhaps bool // the word is present only in some branches of the script
-	// Placeholder is the part that the reader of an article must replace, such as <node-name>.
-	Placeholder string
 }
 
 // Command is a simple command of a script.
@@ -145,8 +143,8 @@ type variable struct {
 // assigns, and ignores the environment of this machine.
 type scriptReader struct {
 	*Script
-	offset, line, col int  // position of the text in the script
-	unescaped         bool // whether the text has marks in place of backslashes; see unescape
+	offset, line, col int    // position of the text in the script
+	mark              string // unescape, or "" if the text has no marks
 	variables         map[string]variable
 	assigned          map[string]int // the number of assignments to each name
 	branched          bool           // whether the current node is in a branch
@@ -290,9 +288,9 @@ func (s *scriptReader) shell(c Command) {
 		return
 	}
 	inner, text := *s, w.Raw[1:len(w.Raw)-1]
-	inner.offset, inner.line, inner.col, inner.unescaped = w.Start+1, w.Line, w.Col+1, w.Raw[0] == '"'
-	if inner.unescaped {
-		text = escaped.ReplaceAllString(text, unescape+"$1")
+	inner.offset, inner.line, inner.col, inner.mark = w.Start+1, w.Line, w.Col+1, ""
+	if w.Raw[0] == '"' {
+		inner.mark, text = unescape, escaped.ReplaceAllString(text, unescape+"$1")
 	}
 	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
@@ -389,7 +387,8 @@ func (s *scriptReader) known(part syntax.WordPart) bool {
 	return true
 }
 
-// holes returns the parts, with unknown ones replaced by their source text. known is false if a part is unknown.
+// holes returns the parts without marks, and with unknown ones replaced by their source text. known is false if a part
+// is unknown.
 func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
@@ -397,6 +396,8 @@ func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 		case *syntax.DblQuoted:
 			inner, all := s.holes(q.Parts)
 			p, known = &syntax.DblQuoted{Parts: inner}, known && all
+		case *syntax.Lit:
+			p = &syntax.Lit{Value: strings.ReplaceAll(q.Value, s.mark, "")}
 		case *syntax.SglQuoted:
 			if source := s.source(p); !q.Dollar {
 				p = &syntax.SglQuoted{Value: source[1 : len(source)-1]}
@@ -419,15 +420,7 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	if err != nil || len(text) > maxWord {
 		return "", false
 	}
-	return s.value(text), known
-}
-
-// value removes the marks that shell puts into a text.
-func (s *scriptReader) value(text string) string {
-	if !s.unescaped {
-		return text
-	}
-	return strings.ReplaceAll(text, unescape, "")
+	return text, known
 }
 
 // several matches words that can expand to several words, such as "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its
@@ -441,14 +434,14 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 		return nil
 	}
 	line, col, start := s.place(w.Pos())
-	out := Word{Line: line, Col: col, Start: start, Raw: s.source(w), Placeholder: s.placeholderIn(w)}
+	out := Word{Line: line, Col: col, Start: start, Raw: s.source(w)}
 	list := several.FindStringSubmatch(out.Raw)
 	if list != nil && s.variables[list[1]].words != nil {
 		return slices.Clone(s.variables[list[1]].words)
 	}
 	parts, known := s.holes(w.Parts)
 	_, quoted := w.Parts[0].(*syntax.DblQuoted)
-	out.Splits = !known && out.Placeholder == "" && (list != nil || len(w.Parts) == 1 && !quoted)
+	out.Splits = !known && out.Raw[0] != '<' && (list != nil || len(w.Parts) == 1 && !quoted)
 	values, err := []string{""}, error(nil)
 	if !known || syntax.SplitBraces(&syntax.Word{Parts: w.Parts}) {
 		values[0], err = expand.Literal(s.config(), &syntax.Word{Parts: parts})
@@ -461,7 +454,7 @@ func (s *scriptReader) words(w *syntax.Word) []Word {
 	words := make([]Word, len(values))
 	for i, value := range values {
 		words[i] = out
-		words[i].Value, words[i].Dynamic = s.value(value), !known || strings.Contains(value, Filled)
+		words[i].Value, words[i].Dynamic = value, !known || strings.Contains(value, Filled)
 		if len(values) > 1 {
 			words[i].Raw, words[i].Start = Quote(words[i].Value), -1
 		}
@@ -506,9 +499,12 @@ func Quote(s string) string {
 
 var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 
-// unescape replaces a backslash that the outer shell removes, so that offsets in the text stay the same. value removes
-// it.
-const unescape = "\x06"
+const (
+	// unescape is a mark in place of a backslash that the outer shell removes, so that offsets stay the same.
+	unescape = "\x06"
+	// Filled is the beginning of a template expression of Helm or Ansible.
+	Filled = "{{"
+)
 
 var (
 	// placeholder matches words in angle brackets, which the reader of an article must replace. The character before
@@ -537,21 +533,20 @@ func fill(text string) string {
 // Unassigned returns a variable that has the length of the text and that nothing assigns.
 func Unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
 
-// placeholderIn returns the unquoted placeholder in a word, or "".
-func (s *scriptReader) placeholderIn(w *syntax.Word) string {
-	for _, p := range w.Parts {
-		if _, is := p.(*syntax.ParamExp); is && s.source(p)[0] == '<' {
-			return s.source(p)
-		}
+var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+
+// Unquoted returns the word as written, without its quoted parts.
+func (w Word) Unquoted() string { return quoted.ReplaceAllString(w.Raw, "") }
+
+// Placeholder returns the part of a word that the reader of an article must replace, such as <node-name>, or "".
+func (w Word) Placeholder() string {
+	if m := placeholder.FindStringSubmatch(w.Unquoted()); m != nil {
+		return m[1]
 	}
 	return ""
 }
 
-// Filled is the beginning of a template expression of Helm or Ansible.
-const Filled = "{{"
-
-// These limits apply to scripts and Terraform files. maxDepth prevents a stack overflow, because the parsers are
-// recursive.
+// These limits apply to scripts and Terraform files. The parsers are recursive, so maxDepth prevents a stack overflow.
 const (
 	maxSource = 1 << 20  // bytes of a script or Terraform file
 	maxDepth  = 2000     // nested brackets and blocks

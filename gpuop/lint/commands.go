@@ -217,7 +217,7 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	key, text, assigns := strings.Cut(w.Value, "=")
 	switch known := slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name); {
 	case w.Dynamic || !known:
-		if w.Placeholder == "" {
+		if w.Placeholder() == "" {
 			s.notJudged(w, f.name+" "+w.Value)
 		}
 		if assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {

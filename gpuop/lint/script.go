@@ -94,7 +94,6 @@ func (s *script) notJudged(w input.Word, subject string) {
 }
 
 var (
-	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 	curly      = regexp.MustCompile(`[“”‘’]`)
 	braceList  = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
@@ -104,12 +103,11 @@ var (
 // quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
-		if w.Placeholder != "" {
-			s.addAt(w, placeholder, w.Placeholder,
+		if hole := w.Placeholder(); hole != "" {
+			s.addAt(w, placeholder, hole,
 				"the shell reads this as redirections, not as a placeholder", "replace it with the real value")
 		}
-		unquoted := quoted.ReplaceAllString(w.Raw, "")
-		if braceList.MatchString(unquoted) && !w.Dynamic {
+		if braceList.MatchString(w.Unquoted()) && !w.Dynamic {
 			s.addAt(w, braceExpansion, w.Raw,
 				"bash expands the braces into several arguments", "write "+input.Quote(w.Raw))
 			s.replace(w, w.Raw)
@@ -121,7 +119,7 @@ func (s *script) words(c input.Command) {
 				value = value[1:]
 			}
 		}
-		if quote := curly.FindString(unquoted); quote != "" {
+		if quote := curly.FindString(w.Unquoted()); quote != "" {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
@@ -222,7 +220,6 @@ func readFlags(c input.Command, table flagTable) *call {
 		use := &flagUse{words: []input.Word{w}, value: w}
 		joined := false
 		use.name, use.value.Value, joined = table.find(w.Value)
-		use.value.Raw = input.Quote(use.value.Value)
 		if table[use.name] != "" && !joined && i+1 < len(words) {
 			i++
 			use.value, use.words = words[i], append(use.words, words[i])
