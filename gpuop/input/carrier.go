@@ -95,7 +95,7 @@ const repositoryKeys = "repo repoURL repository chart_repo_url chart.spec.source
 func (c *Carrier) Kind() string { return c.kinds }
 
 // Uses returns the charts that the file installs, including charts other than gpu-operator.
-func (c *Carrier) Uses(root *yaml.Node) (out []ChartUse) {
+func (c *Carrier) Uses(root *yaml.Node) (out []Task) {
 	for place := range strings.FieldsSeq(c.at) {
 		n := fields.Get(root, strings.Split(place, ".")...)
 		for i, item := range fields.Items(n) {
@@ -108,7 +108,7 @@ func (c *Carrier) Uses(root *yaml.Node) (out []ChartUse) {
 	return out
 }
 
-func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
+func (c *Carrier) use(root, n *yaml.Node, place string) Task {
 	// all returns the nodes at the paths, first the first node, and text the first text
 	all := func(paths string) (out []*yaml.Node) {
 		for name := range strings.FieldsSeq(paths) {
@@ -129,7 +129,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 		}
 		return out
 	}
-	use := ChartUse{
+	use := &ChartUse{
 		Where: place + c.where, Chart: text(c.chart), Repository: text(repositoryKeys), Version: first(c.version),
 		Parameters: all(c.parameters), Sets: first(c.sets), Elsewhere: first(c.elsewhere),
 		Reference: first(c.reference), Raw: c.raw, AsText: c.asText,
@@ -147,7 +147,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) ChartUse {
 			use.Place, _, _ = strings.Cut(c.values, " ")
 		}
 	}
-	return use
+	return Task{Use: use}
 }
 
 // CarrierOf returns the format of a document, or nil if the format is unknown.
@@ -202,15 +202,15 @@ func Patches(root *yaml.Node) (out []Patch) {
 	return out
 }
 
-// Task is a part of a Terraform file or an Ansible playbook: a chart that it installs, commands that it runs, or
-// Kubernetes objects as a mapping or a YAML text. Only one of the fields is set.
+// Task is a part of a file: a chart that it installs, commands that it runs, or Kubernetes objects as a mapping or a YAML
+// text. Only one of the fields is set.
 type Task struct {
 	Use            *ChartUse
 	Script, Object *yaml.Node
 }
 
-// Steps returns the nodes of the commands (run) in a GitHub workflow or composite action.
-func Steps(root *yaml.Node) (out []*yaml.Node) {
+// Steps returns the commands (run) in a GitHub workflow or composite action.
+func Steps(root *yaml.Node) (out []Task) {
 	lists := []*yaml.Node{fields.Get(root, "runs", "steps")}
 	for _, job := range fields.Of(fields.Get(root, "jobs")) {
 		lists = append(lists, fields.Get(job.Value, "steps"))
@@ -218,7 +218,7 @@ func Steps(root *yaml.Node) (out []*yaml.Node) {
 	for _, list := range lists {
 		for _, step := range fields.Items(list) {
 			if run := fields.Get(step, "run"); run != nil && run.Kind == yaml.ScalarNode {
-				out = append(out, run)
+				out = append(out, Task{Script: run})
 			}
 		}
 	}
@@ -254,8 +254,7 @@ func tasks(list *yaml.Node) (out []Task) {
 			case slices.Contains(nestedTasks, f.Name):
 				out = append(out, tasks(f.Value)...)
 			case module == "helm" && fields.Get(f.Value, "chart_ref") != nil:
-				use := ansible.use(f.Value, f.Value, f.Name)
-				t.Use = &use
+				t = ansible.use(f.Value, f.Value, f.Name)
 			case module == "shell" || module == "command":
 				t.Script = commandOf(f.Value, module == "shell")
 			case module == "k8s":

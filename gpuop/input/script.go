@@ -91,13 +91,9 @@ var (
 // skipReason returns why a script is not parsed, or "". It rejects a text in which all helm and kubectl commands follow
 // a prompt, because such a text also contains output.
 func skipReason(text string) string {
-	switch {
-	case templated.MatchString(text):
-		return "the script is a template; skipped"
-	case prompt.MatchString(text) && !ours.MatchString(text):
-		return "the commands follow a prompt ($); skipped"
-	case foreign.MatchString(text) && !strings.Contains(text, "\\\n"):
-		return "lines are continued as in PowerShell or cmd; skipped"
+	if templated.MatchString(text) || prompt.MatchString(text) && !ours.MatchString(text) ||
+		foreign.MatchString(text) && !strings.Contains(text, "\\\n") {
+		return "the text is a template, contains prompts, or is for another shell; skipped"
 	}
 	return tooComplex(text)
 }
@@ -318,16 +314,11 @@ var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
-		Reason: "the line before does not end with \\, so the shell runs this as a command of its own",
-		Fix:    "end the line before with \\"}
+		Reason: "the command above ends before this line, so the shell runs this as a command of its own",
+		Fix:    "move it into the command above"}
 	joins := last.End <= c.Start && between.MatchString(s.Text[last.End:c.Start])
-	switch {
-	case !joins:
-		f.Fix = "move it into the command above"
-	case strings.Contains(s.Text[last.End:c.Start], "#"):
-		f.Reason = "the comment ends the command, so the shell runs what follows as a command of its own"
-		f.Fix = "move the comment above the command"
-	default:
+	if joins && !strings.Contains(s.Text[last.End:c.Start], "#") {
+		f.Fix = "end the line before with \\"
 		s.Corrections = append(s.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}
 	s.Findings = append(s.Findings, f)
@@ -502,7 +493,7 @@ var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
 const (
 	// unescape is a mark in place of a backslash that the outer shell removes, so that offsets stay the same.
 	unescape = "\x06"
-	// Filled is the beginning of a template expression of Helm or Ansible.
+	// Filled is the beginning of a template expression of Helm, Ansible or GitHub.
 	Filled = "{{"
 )
 
@@ -511,8 +502,8 @@ var (
 	// the bracket distinguishes them from redirections such as << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])` +
 		`(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
-	// action matches an expression of Helm or Ansible: {{ version }}.
-	action = regexp.MustCompile(`\{\{.*?\}\}`)
+	// action matches an expression of Helm, Ansible or GitHub: {{ version }}, ${{ env.VERSION }}.
+	action = regexp.MustCompile(`\$?\{\{.*?\}\}`)
 	// redirected matches the start of a second redirection at the end of an apparent placeholder: " 2>" in "<input
 	// 2>errors".
 	redirected = regexp.MustCompile(` [0-9]>$`)
@@ -521,17 +512,17 @@ var (
 // fill replaces template expressions and placeholders by variables of the same length, which nothing assigns. The shell
 // would read a placeholder as redirections.
 func fill(text string) string {
-	return placeholder.ReplaceAllStringFunc(action.ReplaceAllStringFunc(text, Unassigned), func(found string) string {
+	return placeholder.ReplaceAllStringFunc(action.ReplaceAllStringFunc(text, unassigned), func(found string) string {
 		if redirected.MatchString(found) {
 			return found
 		}
 		before, name, _ := strings.Cut(found, "<")
-		return before + Unassigned("<"+name)
+		return before + unassigned("<"+name)
 	})
 }
 
-// Unassigned returns a variable that has the length of the text and that nothing assigns.
-func Unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
+// unassigned returns a variable that has the length of the text and that nothing assigns.
+func unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
 
 var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 

@@ -81,8 +81,7 @@ func (f *TerraformFile) resource(b *hclsyntax.Block) {
 	switch b.Labels[0] {
 	case "helm_release":
 		n := f.arguments(b.Body, strings.Fields("chart name repository version values "+helmRelease.parameters)...)
-		use := helmRelease.use(n, n, "helm_release "+b.Labels[1])
-		f.Tasks = append(f.Tasks, Task{Use: &use})
+		f.Tasks = append(f.Tasks, helmRelease.use(n, n, "helm_release "+b.Labels[1]))
 		sensitive := fields.Get(n, "set_sensitive")
 		for _, e := range append(fields.Items(sensitive), sensitive) {
 			f.Secrets = append(f.Secrets, fields.Text(e, "value"))

@@ -64,10 +64,7 @@ func (s *script) helmInstall(h *call) {
 	if w.Dynamic && h.positional[0].Value == right {
 		name = right // the release has the chart's name
 	}
-	var local *localChart
-	if !w.Dynamic && !strings.Contains(w.Value, ":") {
-		local = s.chartIn(s.file, w.Value)
-	}
+	local := s.chartIn(s.file, w.Value)
 	if local == nil && isSlip(name, right) {
 		fixed := strings.TrimSuffix(w.Value, name) + right
 		s.addAt(w, unknownChart, w.Value, "unknown chart", "write "+fixed)
@@ -79,12 +76,15 @@ func (s *script) helmInstall(h *call) {
 	if f := h.flag("--repo"); f != nil {
 		references = append(references, f.value.Value)
 	}
-	if local != nil && !local.own {
-		name = w.Value
-	} else if local == nil {
+	switch {
+	case local == nil:
 		name = cmp.Or(operatorOf(references...), name)
+	case local.own:
+		name = right
+	default:
+		name = w.Value
 	}
-	if name != right && (local == nil || !local.own) {
+	if name != right {
 		s.unit(s.file, "helm "+h.verb+" of "+name+", not checked", false)
 		return
 	}
@@ -118,12 +118,8 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	s.namespaceFlag(h)
 	if h.flag("--namespace") == nil && h.verb != "template" && !h.Namespaced {
 		const missing = "--namespace " + model.OperatorNamespace + " --create-namespace"
-		s.add(s.file, check.Finding{
-			Check: namespace, Severity: check.Warning, Line: h.Words[0].Line, Column: h.Words[0].Col,
-			Subject: "helm " + h.verb,
-			Reason:  "without -n the operator is installed in the kubeconfig context's namespace",
-			Fix:     "add " + missing,
-		})
+		const reason = "without -n the operator is installed in the kubeconfig context's namespace"
+		s.addAt(h.Words[0], namespace, "helm "+h.verb, reason, "add "+missing).Severity = check.Warning
 		s.correct(h.End, h.End, " "+missing)
 	}
 	if f := h.flag("--reuse-values"); f != nil {
@@ -180,7 +176,7 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	}
 	var err error
 	in.assumed = w.Dynamic
-	at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: "--version " + w.Value}
+	at := s.at(w, "--version "+w.Value)
 	if in.Version, err = s.resolve(w.Value, w.Dynamic, at); err != nil {
 		s.addAt(w, chartVersion, at.Subject, err.Error(), "write --version "+in.Version.String())
 		s.setFlag(f, in.Version.String())
@@ -262,7 +258,14 @@ func (s *script) kubectl(c input.Command) {
 	case "label":
 		judged = s.label(h)
 	case "patch":
-		s.kubectlPatch(h)
+		d := doc{file: s.file}
+		for _, w := range h.positional {
+			d.kind = cmp.Or(d.kind, patched(w.Value))
+		}
+		if text := h.flag("--patch"); d.kind != kindUnknown && text != nil && !text.value.Dynamic {
+			d.data, d.line = []byte(text.value.Value), text.value.Line-1
+			s.patch(d)
+		}
 	case "create":
 		if len(h.positional) > 1 && slices.Contains([]string{"namespace", "ns"}, h.positional[0].Value) &&
 			s.namespace(h.positional[1]) {
@@ -290,8 +293,7 @@ func (s *script) label(h *call) (judged bool) {
 		judged = judged || strings.HasPrefix(key, labelPrefix)
 		touchesMIG = touchesMIG || key == "nvidia.com/mig.config"
 		if key == sharing.ConfigLabel && !w.Dynamic {
-			at := check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: w.Value}
-			s.uses = append(s.uses, configUse{config: value, label: true, at: at})
+			s.uses = append(s.uses, configUse{config: value, at: s.at(w, w.Value)})
 		}
 	}
 	if f := h.flag("--overwrite"); touchesMIG && (f == nil || f.value.Value != "" && f.value.Value != "true") {
@@ -312,18 +314,6 @@ func patched(name string) kind {
 		}
 	}
 	return kindUnknown
-}
-
-// kubectlPatch checks a kubectl patch command that changes one of the operator's resources.
-func (s *script) kubectlPatch(h *call) {
-	d := doc{file: s.file}
-	for _, w := range h.positional {
-		d.kind = cmp.Or(d.kind, patched(w.Value))
-	}
-	if text := h.flag("--patch"); d.kind != kindUnknown && text != nil && !text.value.Dynamic {
-		d.data, d.line = []byte(text.value.Value), text.value.Line-1
-		s.patch(d)
-	}
 }
 
 // patch adds the documents of a patch if their kind is patchable. The patch is a partial object, or JSON Patch

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,8 +49,7 @@ type configMap struct {
 
 // configUse is a reference to a device-plugin config, or to its ConfigMap.
 type configUse struct {
-	configMap, config string
-	label             bool // whether the reference is a node label
+	configMap, config string // configMap is empty if the reference is a node label
 	at                check.Finding
 }
 
@@ -63,21 +63,22 @@ func (d *doc) place(n *yaml.Node, subject string) check.Finding {
 	return check.Finding{File: d.file, Line: n.Line + d.line, Column: n.Column, Subject: subject}
 }
 
-// badConfig adds an error about a ConfigMap.
+// badConfig adds an error, by default one about a ConfigMap.
 func (r *run) badConfig(at check.Finding, reason, fix string) {
-	at.Check, at.Severity, at.Reason, at.Fix = badConfigMap, check.Error, reason, fix
+	at.Check, at.Severity, at.Reason, at.Fix = cmp.Or(at.Check, badConfigMap), check.Error, reason, fix
 	r.add("", at)
 }
 
-// noConfig reports a default config that does not exist.
+// noConfig reports a reference to a config that does not exist.
 func (r *run) noConfig(at check.Finding, where, config string, configs []string) {
-	reason := fmt.Sprintf("%s has no config %q: the config manager fails on every node without the label %s",
-		where, config, sharing.ConfigLabel)
-	r.badConfig(at, reason, suggestConfig(config, configs))
+	reason := fmt.Sprintf("%s has no config %q: the config manager fails on every node that uses it", where, config)
+	r.badConfig(at, reason, check.Suggest(config, configs, "use an existing config: "+strings.Join(configs, ", ")))
 }
 
-func suggestConfig(config string, configs []string) string {
-	return check.Suggest(config, configs, "use an existing config: "+strings.Join(configs, ", "))
+// notText reports a config that is written as a mapping.
+func (r *run) notText(at check.Finding, key string) {
+	const reason = "found a mapping, expected a string: a ConfigMap contains only strings"
+	r.badConfig(at, reason, "write |- after "+key+":")
 }
 
 // configMap checks the configs in a ConfigMap. It reports whether the ConfigMap contains a known kind of config.
@@ -86,11 +87,9 @@ func (r *run) configMap(d *doc) (judged bool) {
 	for _, f := range fields.Of(fields.Get(d.root, "data")) {
 		at := d.place(f.Key, "data."+f.Name)
 		if f.Value.Kind == yaml.MappingNode {
-			holds := detect(r.table, f.Value)
-			if holds == kindMIG || holds == kindPlugin && isPluginConfig(f.Value) {
+			if holds := detect(r.table, f.Value); holds == kindMIG || holds == kindPlugin && isPluginConfig(f.Value) {
 				judged = true
-				const reason = "found a mapping, expected a string: the API server rejects the ConfigMap"
-				r.badConfig(at, reason, "write |- after "+f.Name+":")
+				r.notText(at, f.Name)
 			}
 		}
 		if f.Value.Kind != yaml.ScalarNode {
@@ -163,9 +162,7 @@ func (r *run) embeddedData(in *installation) {
 		}
 		if len(s.Path) > 4 {
 			at.Line, at.Column, at.Subject = s.Keys[3].Line+s.Shift, s.Keys[3].Column, s.Path[:4].String()
-			at.Check, at.Severity, at.Fix = fields.WrongType, check.Error, "write | after the key"
-			at.Reason = "found a group of keys, expected a string: a ConfigMap contains only strings"
-			r.add("", at) // equal findings about several keys are merged
+			r.notText(at, s.Path[3]) // equal findings about several keys are merged
 		} else if _, isText := s.Value.(string); isText {
 			if s.Path[0] == "migManager" {
 				r.migKey(s.Path[3], at)
@@ -194,7 +191,7 @@ func (r *run) joinConfigs() {
 	for _, use := range r.uses {
 		var configs, beside []string
 		for _, m := range r.configMaps {
-			if use.label || m.name == use.configMap {
+			if use.configMap == "" || m.name == use.configMap {
 				configs = append(configs, m.configs...)
 			} else if m.file == use.at.File && len(m.configs) > 0 {
 				beside = append(beside, m.name)
@@ -208,12 +205,9 @@ func (r *run) joinConfigs() {
 			const reason = "ConfigMap %q not found: the device plugin's pods cannot start without it"
 			r.badConfig(use.at, fmt.Sprintf(reason, use.configMap), "write "+near)
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
-		case use.label:
-			const reason = "no ConfigMap in the input has a config %q: the config manager fails on the node"
-			f := use.at
-			f.Check, f.Severity, f.Reason = configLabel, check.Error, fmt.Sprintf(reason, use.config)
-			f.Fix = suggestConfig(use.config, configs)
-			r.add("", f)
+		case use.configMap == "":
+			use.at.Check = configLabel
+			r.noConfig(use.at, "the input", use.config, configs)
 		default:
 			r.noConfig(use.at, "the ConfigMap "+use.configMap, use.config, configs)
 		}

@@ -279,17 +279,17 @@ func (r *run) document(d *doc) {
 	}
 	switch d.kind {
 	case kindCarrier:
-		name = cmp.Or(fields.Text(d.root, "kind"), input.CarrierOf(d.root).Kind())
-		if judged = r.carrier(d, input.CarrierOf(d.root).Uses(d.root)...); judged {
-			name += " with values for gpu-operator"
-		}
 		for _, p := range input.Patches(d.root) {
 			inner := d.inside(p.Text)
 			inner.kind = patched(p.Target)
 			r.patch(inner)
 		}
+		c := input.CarrierOf(d.root)
+		r.tasks(d, cmp.Or(fields.Text(d.root, "kind"), c.Kind()), c.Uses(d.root))
+		return
 	case kindWorkflow:
-		judged = r.workflow(d, input.Steps(d.root))
+		r.tasks(d, name, input.Steps(d.root))
+		return
 	case kindUmbrella, kindValues:
 		name += r.valuesDocument(d)
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
@@ -310,9 +310,8 @@ func (r *run) document(d *doc) {
 		name = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), name)
 		label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel)
 		if judged = name == "Node" && label != nil; judged {
-			at := check.Finding{File: d.file, Line: label.Line + d.line}
-			at.Subject = sharing.ConfigLabel + "=" + label.Value
-			r.uses = append(r.uses, configUse{config: label.Value, label: true, at: at})
+			at := d.place(label, sharing.ConfigLabel+"="+label.Value)
+			r.uses = append(r.uses, configUse{config: label.Value, at: at})
 		}
 	case kindUnknown:
 		if d.written || r.found[d.file] { // it may be for another program

@@ -77,11 +77,17 @@ func program(c *input.Command) string {
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
-// addAt adds a finding about a word, with the severity of its check.
-func (s *script) addAt(w input.Word, id *check.Check, subject, reason, fix string) {
-	s.add(s.file, check.Finding{
-		Check: id, Severity: id.Severity, Line: w.Line, Column: w.Col, Subject: subject, Reason: reason, Fix: fix,
-	})
+// at returns a finding at a word.
+func (s *script) at(w input.Word, subject string) check.Finding {
+	return check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: subject}
+}
+
+// addAt adds a finding about a word, with the severity of its check. The caller may change the returned finding.
+func (s *script) addAt(w input.Word, id *check.Check, subject, reason, fix string) *check.Finding {
+	f := s.at(w, subject)
+	f.Check, f.Severity, f.Reason, f.Fix = id, id.Severity, reason, fix
+	s.add(s.file, f)
+	return &s.Report.Findings[len(s.Report.Findings)-1]
 }
 
 // notJudged adds a note that the value of a word is unknown.

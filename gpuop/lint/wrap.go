@@ -3,7 +3,6 @@ package lint
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,20 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
-// carrier checks the operator's values in a file of another tool. It reports whether there are any.
-func (r *run) carrier(d *doc, uses ...input.ChartUse) (found bool) {
-	for _, use := range uses {
-		name, _ := input.ChartOf(use.Chart)
-		if name == model.OperatorNamespace && operatorOf(use.Chart, use.Repository) == "" {
-			found = true
-			r.chartUse(d, use)
-		}
-	}
-	return found
-}
-
 // chartUse checks one use of the operator's chart.
-func (r *run) chartUse(d *doc, use input.ChartUse) {
+func (r *run) chartUse(d *doc, use *input.ChartUse) {
 	d.reader = &fields.Reader{}
 	for _, key := range use.Misplaced {
 		const reason = "unknown field: nothing reads the values below it"
@@ -85,7 +72,7 @@ func notRead(d *doc, at *yaml.Node, what string) {
 }
 
 // parameter adds the setting for a dotted name and its value, as in --set.
-func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text bool, use input.ChartUse) {
+func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text bool, use *input.ChartUse) {
 	if name == nil || value == nil || value.Kind == yaml.MappingNode {
 		return
 	}
@@ -144,14 +131,18 @@ func (r *run) terraform(name string, data []byte) {
 	}
 }
 
-// tasks checks the installations, commands and manifests in the tasks of a Terraform file or an Ansible playbook.
+// tasks checks the installations, commands and manifests in a file of another tool. what names the kind of the file.
 func (r *run) tasks(d *doc, what string, tasks []input.Task) {
-	before, documents := r.Judged, len(r.documents)
-	judged := false
+	judged, others := false, false
 	for _, t := range tasks {
+		others = others || t.Use == nil
 		switch {
 		case t.Use != nil:
-			judged = r.carrier(d, *t.Use) || judged
+			name, _ := input.ChartOf(t.Use.Chart)
+			if name == model.OperatorNamespace && operatorOf(t.Use.Chart, t.Use.Repository) == "" {
+				judged = true
+				r.chartUse(d, t.Use)
+			}
 		case t.Script != nil:
 			r.script(d.file, t.Script.Value, fields.LinesBefore(t.Script)+d.line)
 		case t.Object.Kind == yaml.MappingNode:
@@ -166,23 +157,11 @@ func (r *run) tasks(d *doc, what string, tasks []input.Task) {
 	}
 	if judged {
 		what += " with values for gpu-operator"
-	} else if len(r.documents) == documents && r.Judged == before {
+	} else if !others {
 		what += ", not checked"
 	}
 	r.unit(d.file, what, judged)
 }
-
-// workflow checks the commands of a GitHub workflow or action. It reports whether any was checked.
-func (r *run) workflow(d *doc, steps []*yaml.Node) bool {
-	before := r.Judged
-	for _, run := range steps {
-		r.script(d.file, expression.ReplaceAllStringFunc(run.Value, input.Unassigned), fields.LinesBefore(run)+d.line)
-	}
-	return r.Judged > before
-}
-
-// expression matches an expression that GitHub replaces before the shell runs.
-var expression = regexp.MustCompile(`\$\{\{[^\n]*?\}\}`)
 
 // rootBeside parses the first of names that exists in the same folder as file. It returns a nil root if none exists.
 func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown string) {
