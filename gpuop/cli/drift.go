@@ -93,9 +93,9 @@ func (e *env) intended(v *valueFlags) (drift.Options, error) {
 func maskSet(set string) string {
 	assignments, _ := model.Assignments(set, true)
 	for _, a := range assignments {
-		name, _, _ := strings.Cut(a.Text, "=")
-		if check.IsSecretName(a.Path.String() + a.Element) {
-			set = strings.Replace(set, a.Text, name+"=***", 1)
+		name, _, _ := strings.Cut(a.Source, "=")
+		if check.IsSecretName(a.Name()) {
+			set = strings.Replace(set, a.Source, name+"=***", 1)
 		}
 	}
 	return set

@@ -209,7 +209,6 @@ func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 // settings parses --set, --set-string and --set-json. The values of similar flags, such as --set-file, are unknown.
 func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	w := f.value
-	at := model.Setting{Line: w.Line, Column: w.Col, File: s.file, Perhaps: w.Perhaps}
 	key, text, assigns := strings.Cut(w.Value, "=")
 	switch known := slices.Contains([]string{"--set", "--set-string", "--set-json"}, f.name); {
 	case w.Dynamic || !known:
@@ -217,8 +216,8 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 			s.notJudged(w, f.name+" "+w.Value)
 		}
 		if assigns && key != "" && !strings.ContainsAny(key, "$`,[<{") {
-			at.Path, at.Source, at.Unknown = chart.ParsePath(key), w.Raw, true
-			out = append(out, &at)
+			st := chart.Setting{Path: chart.ParsePath(key)}
+			out = append(out, &model.Setting{Setting: st, Source: w.Raw, Unknown: true})
 		}
 	case f.name == "--set-json":
 		if strings.HasPrefix(w.Value, "{") {
@@ -228,19 +227,15 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 		if yaml.Unmarshal([]byte(text), &node) == nil && len(node.Content) > 0 { // helm reports invalid JSON itself
 			out = model.Flatten(&fields.Reader{}, s.file, 0, chart.ParsePath(key), node.Content[0])
 		}
-		for _, st := range out {
-			st.Line, st.Column, st.Node, st.Source, st.Perhaps = at.Line, at.Column, nil, w.Value, at.Perhaps
-		}
 	default:
-		assignments, err := model.Assignments(w.Value, f.name == "--set")
-		if err != nil {
+		var err error
+		if out, err = model.Assignments(w.Value, f.name == "--set"); err != nil {
 			s.addAt(w, model.SetSyntax, f.name+" "+w.Value, err.Error(), "")
 		}
-		for _, a := range assignments {
-			st := at
-			st.Path, st.Value, st.Source, st.Element, st.Typed = a.Path, a.Value, a.Text, a.Element, f.name == "--set"
-			out = append(out, &st)
-		}
+	}
+	for _, st := range out {
+		st.File, st.Line, st.Column, st.Node, st.Perhaps = s.file, w.Line, w.Col, nil, w.Perhaps
+		st.Source = cmp.Or(st.Source, w.Value)
 	}
 	return out
 }

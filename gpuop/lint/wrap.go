@@ -8,7 +8,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
@@ -91,13 +90,11 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 		d.reader.Add(model.SetSyntax, check.Error, name, name.Value, err.Error(), "")
 		return
 	}
-	for _, a := range list {
-		in.Settings = append(in.Settings, &model.Setting{
-			Setting: chart.Setting{Path: a.Path, Value: a.Value}, Element: a.Element, Source: a.Text,
-			File: d.file, Line: name.Line + d.line, Column: name.Column,
-			Typed: !text, AsText: use.AsText, Unknown: model.UnknownNode(value),
-		})
+	for _, st := range list {
+		st.File, st.Line, st.Column = d.file, name.Line+d.line, name.Column
+		st.AsText, st.Unknown = use.AsText, model.UnknownNode(value)
 	}
+	in.Settings = append(in.Settings, list...)
 	if model.UnknownNode(value) {
 		r.add(d.file, filledIn)
 	}

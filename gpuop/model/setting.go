@@ -254,7 +254,7 @@ func parseSet(s string) ([]chart.Setting, error) {
 	var out []chart.Setting
 	assignments, err := Assignments(s, true)
 	for _, a := range assignments {
-		out = append(out, chart.Setting{Path: a.Path, Value: a.Value})
+		out = append(out, a.Setting)
 	}
 	return out, err
 }

@@ -12,43 +12,31 @@ import (
 
 var errSet = errors.New("unreadable --set")
 
-// Assignment is one key=value of a --set flag.
-type Assignment struct {
-	// Path is the path of the value. If the name has a list index, Path ends at the list.
-	Path chart.Path
-	// Element is the rest of the name inside the list, such as [0].name.
-	Element string
-	Value   any
-	// Text is the assignment as written.
-	Text string
-}
-
 // Assignments splits a --set argument with Helm's parser. If typed is false, as for --set-string and --set-file, all
-// values are strings. After an error, it returns the assignments parsed so far.
-func Assignments(s string, typed bool) ([]Assignment, error) {
+// values are strings. After an error, it returns the settings parsed so far.
+func Assignments(s string, typed bool) (out []*Setting, err error) {
 	parse := strvals.ParseString
 	if typed {
 		parse = strvals.Parse
 	}
-	var out []Assignment
 	for s != "" {
-		var a Assignment
+		a := &Setting{Typed: typed}
 		var list, equals int
-		a.Text, s, list, equals = nextAssignment(s)
-		tree, err := parse(a.Text)
+		a.Source, s, list, equals = nextAssignment(s)
+		tree, err := parse(a.Source)
 		if err != nil {
 			return out, fmt.Errorf("%w: %w", errSet, err)
 		}
 		if list >= 0 {
-			a.Element = a.Text[list:equals]
-			alone, _ := parse("v" + a.Text[equals:])
+			a.Element = a.Source[list:equals]
+			alone, _ := parse("v" + a.Source[equals:])
 			a.Value = alone["v"]
 		}
 		for len(tree) == 1 {
 			var inner map[string]any
 			for name, value := range tree {
 				if name == "" {
-					return out, fmt.Errorf("%w: %q has an empty name", errSet, a.Text)
+					return out, fmt.Errorf("%w: %q has an empty name", errSet, a.Source)
 				}
 				a.Path = append(a.Path, name)
 				if inner, _ = value.(map[string]any); inner == nil && list < 0 {
@@ -58,7 +46,7 @@ func Assignments(s string, typed bool) ([]Assignment, error) {
 			tree = inner
 		}
 		if len(a.Path) == 0 {
-			return out, fmt.Errorf("%w: %q has no name", errSet, a.Text)
+			return out, fmt.Errorf("%w: %q has no name", errSet, a.Source)
 		}
 		out = append(out, a)
 	}
