@@ -212,7 +212,7 @@ func (p *prediction) partition(data []byte, f *predictFlags) (after mig.Predicti
 	case f.config == "":
 		return after, nil, errors.New("specify the MIG config with --config, or a sharing config with -f")
 	case f.file != "":
-		var config *mig.Config
+		var config mig.Config
 		if config, found = mig.ParseConfig(data); config == nil {
 			return after, found, nil
 		}
