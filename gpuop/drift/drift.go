@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
@@ -42,11 +43,7 @@ func Compare(s *cluster.State, o Options) []check.Finding {
 		o.Hidden = &check.Secrets{}
 	}
 	c := &comparison{State: s, Options: o, controller: controllerOf(s)}
-	for _, v := range judge.Unread(s, Kinds()) {
-		if v.Severity == check.Unknown { // Partial lists are sufficient: they have the operator's namespace
-			c.findings = append(c.findings, v)
-		}
-	}
+	c.findings = judge.Unread(s, slices.DeleteFunc(Kinds(), func(k cluster.Kind) bool { return !c.unread(k) }))
 	releases, broken := histories(s.Secrets)
 	// mask the secrets in the compared values
 	o.Hidden.LearnTree(o.Intended)

@@ -190,8 +190,9 @@ func matches(wanted, have map[string]string) bool {
 // blocked returns the first permanent taint of the node that the DaemonSet's pods do not tolerate, or "". If there is
 // one, blocked makes f an error, with the taint as evidence and a fix.
 func blocked(f *check.Finding, set operandSet, n *corev1.Node) string {
-	for _, taint := range taintsOf(n) {
-		if node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
+	for _, taint := range n.Spec.Taints {
+		// DaemonSet pods tolerate the taints that Kubernetes adds while a node has problems
+		if !node.Stays(taint) || node.Covered(set.Spec.Template.Spec.Tolerations, taint) {
 			continue
 		}
 		text := taint.ToString()

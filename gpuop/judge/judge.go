@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
 )
 
@@ -109,44 +108,31 @@ func Verify(s *cluster.State, o Options) []check.Finding {
 type view struct {
 	*cluster.State
 	Options
-	before bool // the view is for Preflight
-	// installed means that Release was read from the ClusterPolicy's labels and is exactly the version there.
-	installed bool
-	// policy is the ClusterPolicy in force. It is nil if there is none, or if Options.Values replaces it.
-	policy *unstructured.Unstructured
-	// gpu lists the nodes with GPUs, sorted by name.
-	gpu []*corev1.Node
-	// components lists the first operand of each component, in the order in which the operator creates them.
-	components []chart.Operand
-	// sets are the DaemonSets of the operands, in dependency order.
-	sets []operandSet
-	// pods maps a node's name to its pods.
-	pods map[string][]*corev1.Pod
-	// maps holds the ConfigMaps of the operator's namespace by name.
-	maps map[string]*corev1.ConfigMap
-	// shareName is the device plugin's ConfigMap, or "" if devicePlugin.config.name is not set. shares maps the keys of
-	// the ConfigMap to their configs. It is nil if the ConfigMap is missing or unreadable.
-	shareName string
-	shares    map[string]*sharing.Config
+	before     bool                         // the view is for Preflight
+	installed  bool                         // the ClusterPolicy's labels name exactly the version Release
+	policy     *unstructured.Unstructured   // in force; nil if there is none, or if Options.Values replaces it
+	gpu        []*corev1.Node               // the nodes with GPUs, sorted by name
+	components []chart.Operand              // the first operand of each component, in the order of their creation
+	sets       []operandSet                 // the DaemonSets of the operands, in dependency order
+	pods       map[string][]*corev1.Pod     // by node
+	maps       map[string]*corev1.ConfigMap // the ConfigMaps of the operator's namespace, by name
+	shareName  string                       // the device plugin's ConfigMap: devicePlugin.config.name
+	shares     map[string]*sharing.Config   // its configs by key; nil if the ConfigMap is missing or unreadable
 }
 
 func newView(s *cluster.State, o Options) *view {
 	v := &view{State: s, Options: o, pods: map[string][]*corev1.Pod{}, maps: map[string]*corev1.ConfigMap{}}
-	policies := s.Policies()
-	if len(policies) > 0 && len(o.Values) == 0 {
-		v.policy = policies[0]
-	}
-	if v.Release == (chart.Version{}) {
-		v.Release = v.Table.Latest()
-		if len(policies) > 0 {
-			labels := policies[0].GetLabels()
-			if release, ok := v.Table.Labeled(labels); ok {
-				v.Release = release
-				written := cmp.Or(labels["app.kubernetes.io/version"], labels["helm.sh/chart"])
-				v.installed = strings.HasSuffix(written, release.String())
-			}
+	if policies := s.Policies(); len(policies) > 0 {
+		labels := policies[0].GetLabels()
+		if len(o.Values) == 0 {
+			v.policy = policies[0]
+		}
+		if release, ok := v.Table.Labeled(labels); ok && v.Release == (chart.Version{}) {
+			written := cmp.Or(labels["app.kubernetes.io/version"], labels["helm.sh/chart"])
+			v.Release, v.installed = release, strings.HasSuffix(written, release.String())
 		}
 	}
+	v.Release = cmp.Or(v.Release, v.Table.Latest())
 	for i := range s.Nodes {
 		if cluster.GPUNode(&s.Nodes[i]) {
 			v.gpu = append(v.gpu, &s.Nodes[i])
@@ -169,9 +155,9 @@ func newView(s *cluster.State, o Options) *view {
 		}
 	}
 	for i := range s.DaemonSets {
-		d := &s.DaemonSets[i]
-		if component := componentOf(d); component != "" && d.Namespace == s.Namespace {
-			v.sets = append(v.sets, operandSet{DaemonSet: d, component: component})
+		set := operandSet{&s.DaemonSets[i], componentOf(&s.DaemonSets[i])}
+		if set.component != "" && set.Namespace == s.Namespace {
+			v.sets = append(v.sets, set)
 		}
 	}
 	slices.SortStableFunc(v.sets, func(a, b operandSet) int {
@@ -252,12 +238,6 @@ func (v *view) tolerations(path string) (list []corev1.Toleration) {
 	return list
 }
 
-// taintsOf returns the permanent taints of a node. Kubernetes adds other taints while a node has problems, and
-// DaemonSet pods tolerate them.
-func taintsOf(n *corev1.Node) []corev1.Taint {
-	return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !node.Stays(t) })
-}
-
 // why returns why the list of a kind is nil or incomplete, or "" if it is complete.
 func (v *view) why(kind cluster.Kind) cluster.Why {
 	if m := v.Lacks(kind); m != nil {
@@ -280,8 +260,8 @@ func (v *view) lacks(kind cluster.Kind) bool {
 	return false
 }
 
-// unread returns the findings of Unread. It skips kinds that are missing from a gathered folder but not needed, and
-// incomplete lists that suffice for Verify.
+// unread reports the kinds that the checks need but lack. Before an installation, the findings of the checks themselves
+// say that a list is incomplete.
 func unread(v *view, kinds []cluster.Kind) []check.Finding {
 	// NVIDIA's must-gather script collects no ConfigMaps, and NVIDIADrivers and GPUClusters only if there are any
 	unneeded := map[cluster.Kind]bool{
@@ -291,24 +271,20 @@ func unread(v *view, kinds []cluster.Kind) []check.Finding {
 		cluster.Events:        true, // they only explain causes
 		cluster.CRDs:          !v.before,
 	}
-	var findings []check.Finding
-	for _, f := range Unread(v.State, kinds) {
-		kind := cluster.Kind(f.Evidence.Object)
-		switch why := v.why(kind); {
-		case why == cluster.Unread && unneeded[kind], why == cluster.Partial && !v.before && !v.lacks(kind):
-			continue
-		case why == cluster.Partial && !v.before:
-			f.Severity = check.Unknown
-		case kind == cluster.CRDs && !v.before:
-			f.Severity = check.Note // only staleCRDs reads CRDs
+	findings := Unread(v.State, slices.DeleteFunc(kinds, func(k cluster.Kind) bool {
+		why := v.why(k)
+		return !v.lacks(k) || why == cluster.Partial && v.before || why == cluster.Unread && unneeded[k]
+	}))
+	for i := range findings {
+		if !v.before && findings[i].Evidence.Object == string(cluster.CRDs) {
+			findings[i].Severity = check.Note // only staleCRDs reads CRDs
 		}
-		findings = append(findings, f)
 	}
 	return findings
 }
 
-// Unread returns a finding for each kind that could not be read, except resources that the cluster does not serve.
-// Findings about incomplete lists and about events are notes.
+// Unread returns a finding for each kind whose list is nil or incomplete, except resources that the cluster does not
+// serve. Findings about events are notes.
 func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 	var findings []check.Finding
 	for _, kind := range kinds {
@@ -320,11 +296,8 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 		f := check.Finding{Check: NotRead, Subject: "list " + string(kind),
 			Evidence: check.Seen("answer", string(kind), "%s", detail).At(s.At)}
 		f.Say(check.Unknown, "%s; checks that need %s were skipped", detail, kind)
-		switch {
-		case kind == cluster.Events:
+		if kind == cluster.Events {
 			f.Say(check.Note, "%s; some causes can only be guessed", detail)
-		case m.Why == cluster.Partial:
-			f.Severity, f.Reason = check.Note, detail
 		}
 		switch m.Why {
 		case cluster.Forbidden:
@@ -360,7 +333,6 @@ func (v *view) setting(path string) check.Evidence {
 	return check.Seen("setting", where, "%s=%v", path, v.get(path))
 }
 
-// label returns evidence of a node label.
 func label(n *corev1.Node, key string) check.Evidence {
 	if value, found := n.Labels[key]; found {
 		return check.Seen("label", "Node/"+n.Name, "%s=%s", key, value).At(labelWritten(n, key))
@@ -409,12 +381,10 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// operatorLog returns the command that shows the operator's log.
 func (v *view) operatorLog() string {
 	return fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", v.Namespace)
 }
 
-// logOf returns the command that shows the log of an operand's container.
 func (v *view) logOf(app, container string) string {
 	return fmt.Sprintf("kubectl logs -n %s -l app=%s -c %s --tail=100", v.Namespace, app, container)
 }

@@ -39,10 +39,9 @@ func Prepare(s *cluster.State, o Options, name, config string) ([]check.Finding,
 		return nil, fmt.Errorf("%w: %q among %d nodes%s", ErrNode, name, len(s.Nodes), Nearest(s, name))
 	}
 	c := &migChange{newNodeReport(newView(s, o), &s.Nodes[i]), config}
-	for _, f := range Unread(s, []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}) {
-		if f.Severity == check.Unknown {
-			c.add(f)
-		}
+	needed := []cluster.Kind{cluster.ClusterPolicies, cluster.ConfigMaps, cluster.Pods}
+	for _, f := range Unread(s, slices.DeleteFunc(needed, func(k cluster.Kind) bool { return !c.lacks(k) })) {
+		c.add(f)
 	}
 	c.manager()
 	c.state()

@@ -577,7 +577,10 @@ func (v *view) tolerants() []tolerant {
 // keeps other pods off the node.
 func (n *nodeReport) taints() {
 	kube, kept, ok := n.kube, false, true
-	for _, taint := range taintsOf(kube) {
+	for _, taint := range kube.Spec.Taints {
+		if !node.Stays(taint) {
+			continue
+		}
 		kept = kept || taint.Effect != corev1.TaintEffectPreferNoSchedule
 		for _, who := range n.tolerants() {
 			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(kube) {

@@ -467,7 +467,7 @@ func TestJudge(t *testing.T) {
 		}, want: append([]string{"note unread", "warning kubernetes-version"}, slices.Repeat([]string{"warning unread"}, 7)...)},
 		"DaemonSets of one namespace": {change: func(s *cluster.State) {
 			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Why: cluster.Partial, Detail: "one namespace"}}
-		}, want: []string{"note unread", "warning device-plugin", "warning nfd"}},
+		}, want: []string{"warning device-plugin", "warning nfd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := planned(t)
