@@ -1,12 +1,24 @@
+// Package images lists the container images that an installation pulls, for mirroring. The images are those of enabled
+// operands, of the driver for each operating system and kernel, and of Node Feature Discovery. Names and versions are
+// the user's or the chart's. Only Check contacts registries.
 package images
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
@@ -46,16 +58,17 @@ func (v view) text(path string) string {
 			value = s.Value
 		}
 	}
-	if value == nil {
-		return ""
-	}
-	return fmt.Sprint(value)
+	return chart.Text(value)
 }
 
 // on reports whether the release has the switch at path, and the switch is on.
 func (v view) on(path string) bool {
 	k, known := v.table.Key(chart.ParsePath(path))
 	return known && k.In(v.version) && v.text(path) == "true"
+}
+
+func (v view) tag(operand string) string {
+	return cmp.Or(v.text(chart.VersionKey(operand)), v.table.Tag(v.version, operand))
 }
 
 // Components returns the operands that these settings run on the nodes. Node Feature Discovery, if enabled, comes last,
@@ -71,20 +84,14 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	}
 	var out []Component
 	for _, name := range t.Images(v) {
-		image, version := w.text(name+".image"), w.text(name+".version")
-		if !w.deployed(name) || image == "" || !all && !runs[name] {
-			continue
+		if image := w.text(name + ".image"); w.deployed(name) && image != "" && (all || runs[name]) {
+			out = append(out, Component{name, w.text(name + ".repository"), image, w.tag(name)})
 		}
-		if chart.Released(name) {
-			version = cmp.Or(version, t.AppVersion(v))
-		}
-		out = append(out, Component{name, w.text(name + ".repository"), image, version})
 	}
 	if w.on("nfd.enabled") {
 		name := w.text("node-feature-discovery.image.repository")
-		tag := cmp.Or(w.text("node-feature-discovery.image.tag"), t.Tag(v, "nfd"))
 		last := strings.LastIndexByte(name, '/')
-		out = append(out, Component{"nfd", name[:max(last, 0)], name[last+1:], tag})
+		out = append(out, Component{"nfd", name[:max(last, 0)], name[last+1:], w.tag("nfd")})
 	}
 	return out
 }
@@ -157,8 +164,7 @@ var (
 func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
-			const want = "a name and version such as ubuntu24.04 or rhel9.6"
-			return nil, fmt.Errorf("%w: --os %q, expected %s", ErrNodes, s, want)
+			return nil, fmt.Errorf("%w: --os %q, expected a name and version such as rhel9.6", ErrNodes, s)
 		}
 	}
 	for _, k := range nodes.Kernels {
@@ -180,8 +186,8 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 // images returns the images of a component. Some components, such as the driver, have an image for each operating
 // system: <version>-<os>. A precompiled driver has an image for each kernel too: <branch>-<kernel>-<os>.
 func (v view) images(c Component, nodes Nodes) []Image {
-	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	one := func(name, note string) []Image { return []Image{{c.Operand, name, note}} }
+	base := strings.Trim(c.Repository+"/"+c.Image, "/")
 	tagged := base + ":" + c.Version
 	switch {
 	case c.Version == "":
@@ -218,4 +224,64 @@ func (v view) images(c Component, nodes Nodes) []Image {
 		}
 	}
 	return out
+}
+
+// Answer says whether a registry has an image.
+type Answer string
+
+// Answers of a registry.
+const (
+	Exists  Answer = "exists"
+	Missing Answer = "missing"
+	Unknown Answer = "unknown"
+)
+
+// Checked is an image with the answer of its registry.
+type Checked struct {
+	Image
+	Answer Answer `json:"registry,omitempty"`
+	// Why is the reason for Unknown.
+	Why string `json:"reason,omitempty"`
+}
+
+// Check asks the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests,
+// which download nothing and do not count against Docker Hub's pull limit.
+func Check(ctx context.Context, list []Image) []Checked {
+	out := make([]Checked, len(list))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, image := range list {
+		group.Go(func() error {
+			answer, why := ask(ctx, image)
+			out[i] = Checked{image, answer, why}
+			return nil
+		})
+	}
+	_ = group.Wait() // no error: each image has its own answer
+	return out
+}
+
+func ask(ctx context.Context, image Image) (answer Answer, why string) {
+	if image.Note != "" {
+		return Unknown, "the name is not certain: " + image.Note
+	}
+	reference, err := name.ParseReference(image.Name, name.StrictValidation)
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		_, err = remote.Head(reference, remote.WithContext(limited), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+			remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+	}
+	refused := &transport.Error{}
+	switch errors.As(err, &refused); {
+	case err == nil:
+		return Exists, ""
+	case refused.StatusCode == http.StatusNotFound:
+		return Missing, ""
+	case refused.StatusCode == http.StatusUnauthorized, refused.StatusCode == http.StatusForbidden:
+		host := reference.Context().RegistryStr()
+		return Unknown, "access denied: the repository does not exist or needs a login (docker login " + host + ")"
+	}
+	why, _, _ = strings.Cut(err.Error(), "\n")
+	return Unknown, why
 }

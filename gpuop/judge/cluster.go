@@ -214,8 +214,9 @@ func registers(c corev1.Container) bool {
 // isOperand reports whether a DaemonSet belongs to the operator. Objects in a gathered folder may lack owner
 // references, so the namespace and component are checked too.
 func (v *view) isOperand(d *appsv1.DaemonSet) bool {
-	return d.Namespace == v.Namespace && componentOf(d) != "" || slices.ContainsFunc(d.OwnerReferences,
-		func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") })
+	isOperator := func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") }
+	return d.Namespace == v.Namespace && componentOf(d.Spec.Template.Spec.NodeSelector) != "" ||
+		slices.ContainsFunc(d.OwnerReferences, isOperator)
 }
 
 // devicePlugins checks that no second device plugin is installed.

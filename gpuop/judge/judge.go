@@ -155,7 +155,7 @@ func newView(s *cluster.State, o Options) *view {
 		}
 	}
 	for i := range s.DaemonSets {
-		set := operandSet{&s.DaemonSets[i], componentOf(&s.DaemonSets[i])}
+		set := operandSet{&s.DaemonSets[i], componentOf(s.DaemonSets[i].Spec.Template.Spec.NodeSelector)}
 		if set.component != "" && set.Namespace == s.Namespace {
 			v.sets = append(v.sets, set)
 		}
@@ -182,8 +182,8 @@ type operandSet struct {
 // componentOf returns the component that a DaemonSet runs, such as "driver": the part after nvidia.com/gpu.deploy. of a
 // label in its nodeSelector. It returns "" without such a label. The label nvidia.com/gpu.deploy.client does not count,
 // because DaemonSets of other programs use it.
-func componentOf(d *appsv1.DaemonSet) string {
-	for _, key := range slices.Sorted(maps.Keys(d.Spec.Template.Spec.NodeSelector)) {
+func componentOf(selector map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if component, ok := strings.CutPrefix(key, deployPrefix); ok && key != labelClient {
 			return component
 		}

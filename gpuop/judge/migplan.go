@@ -158,8 +158,7 @@ func (c *migChange) file() bool {
 	}
 	_, found := config.Config(c.config)
 	if names := config.Names(); !found {
-		fix := check.Suggest(c.config, names,
-			"the file has the configs "+cmp.Or(strings.Join(names, ", "), "(none)"))
+		fix := check.Suggest(c.config, names, "the file has the configs "+cmp.Or(strings.Join(names, ", "), "(none)"))
 		c.report(migConfig, check.Error, name, fix, "it has no config %q: the change would fail", c.config)
 	}
 	return found
@@ -255,27 +254,25 @@ func (c *migChange) holders() {
 			continue
 		}
 		fix, isDaemon := c.evict(p)
-		f := check.Finding{Check: migClient, Subject: fmt.Sprintf("Pod/%s/%s", p.Namespace, p.Name), Fix: fix}
+		f := check.Finding{Check: migClient, Subject: fmt.Sprintf("Pod/%s/%s", p.Namespace, p.Name)}
 		how := usesGPU(&p.Spec)
 		f.Evidence = check.Seen("spec", f.Subject, "%s", how)
 		_, selects := p.Spec.NodeSelector[labelClient]
 		switch {
 		case cluster.AsksForGPU(&p.Spec):
-			f.Check = migPod
-			f.Say(check.Error, "it holds %s: the MIG manager does not evict it, and cannot delete an instance that is "+
-				"in use", held(p))
-			f.Evidence.Text = "limits: " + held(p)
+			f.Check, f.Evidence.Text = migPod, "limits: "+held(p)
 			if !isDaemon {
-				f.Fix = "kubectl cordon " + c.kube.Name + " && " + f.Fix
+				fix = "kubectl cordon " + c.kube.Name + " && " + fix
 			}
+			say(&f, check.Error, fix, "it holds %s: the MIG manager does not evict it, and cannot delete an instance "+
+				"that is in use", held(p))
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
 		case isDaemon && selects && c.kube.Labels[labelClient] != "" && c.evictsClients():
-			f.Fix = ""
-			f.Say(check.OK, "it uses the GPUs, and the MIG manager evicts it")
+			say(&f, check.OK, "", "it uses the GPUs, and the MIG manager evicts it")
 		default:
-			f.Say(check.Error, "it uses GPUs without requesting them (%s), and nothing evicts it: MIG manager %s and "+
-				"later evicts only pods of DaemonSets that select %s",
+			say(&f, check.Error, fix, "it uses GPUs without requesting them (%s), and nothing evicts it: "+
+				"MIG manager %s and later evicts only pods of DaemonSets that select %s",
 				strings.Replace(how, "/dev", "it mounts /dev", 1), firstEvicting, labelClient)
 		}
 		free = free && f.Severity == check.OK
@@ -291,12 +288,9 @@ func (c *migChange) holders() {
 
 // operates reports whether a pod belongs to the operator: an operand, which the MIG manager pauses, or a validator.
 func (c *migChange) operates(p *corev1.Pod) bool {
-	isOperand := slices.ContainsFunc(slices.Collect(maps.Keys(p.Spec.NodeSelector)), func(key string) bool {
-		return strings.HasPrefix(key, deployPrefix) && key != labelClient
-	})
 	app := p.Labels["app"]
-	return p.Namespace == c.Namespace &&
-		(isOperand || strings.HasPrefix(app, "nvidia-") && strings.HasSuffix(app, "-validator"))
+	return p.Namespace == c.Namespace && (componentOf(p.Spec.NodeSelector) != "" ||
+		strings.HasPrefix(app, "nvidia-") && strings.HasSuffix(app, "-validator"))
 }
 
 // held lists the GPU resources of a pod.

@@ -23,17 +23,14 @@ type nodeReport struct {
 	kube *corev1.Node
 	// operandPods are the pods on the node in the operator's namespace.
 	operandPods []*corev1.Pod
-
+	// operands are the operands that the node runs or should run, in dependency order.
+	operands []operand
 	findings []check.Finding
 	// changing means that a MIG change or a driver upgrade is in progress. Differences are expected until it ends.
 	changing bool
-	// stuck means that a MIG change no longer makes progress.
-	stuck bool
-	// operands are the operands that the node runs or should run, in dependency order.
-	operands []operand
+	stuck    bool // a MIG change no longer makes progress
 }
 
-// preflightNode checks a node before an installation.
 func preflightNode(v *view, kube *corev1.Node) []check.Finding {
 	n := newNodeReport(v, kube)
 	n.ready()
@@ -44,18 +41,26 @@ func preflightNode(v *view, kube *corev1.Node) []check.Finding {
 	return n.findings
 }
 
-// verifyNode checks a node of an installation.
 func verifyNode(v *view, kube *corev1.Node) *nodeReport {
 	n := newNodeReport(v, kube)
 	n.ready()
 	n.cdi()
-	if isManaged := n.discovered(); isManaged {
-		n.upgrade()
-		n.mig()
-		n.checkOperands()
-		n.sharing()
-		n.resources()
+	if kube.Labels[labelOperands] == "false" {
+		n.report(operandsOff, check.Note, labelOperands, n.relabel(labelOperands+"-"),
+			"the label is false: the operator keeps every operand off the node; the other checks are skipped")
+		return n
 	}
+	isInstalled := v.policy != nil || len(v.GPUClusters) > 0
+	if kube.Labels[labelPresent] != "true" && cluster.OperatorGPUNode(kube) && isInstalled {
+		n.report(gpuPresent, check.Error, labelPresent, n.operatorLog(),
+			"the label is %s although Node Feature Discovery found a GPU: the operator has not labeled the node",
+			shown(kube.Labels, labelPresent))
+	}
+	n.upgrade()
+	n.mig()
+	n.checkOperands()
+	n.sharing()
+	n.resources()
 	return n
 }
 
@@ -69,10 +74,9 @@ func newNodeReport(v *view, kube *corev1.Node) *nodeReport {
 	return n
 }
 
-// add adds a finding about the node, with the evidence that own selects.
 func (n *nodeReport) add(f check.Finding) { n.findings = append(n.findings, n.own(f)) }
 
-// report adds a finding about the node, with the evidence that own selects.
+// report adds a finding about the node. own selects its evidence.
 func (n *nodeReport) report(id *check.Check, s check.Severity, subject, fix, format string, args ...any) {
 	n.add(check.Finding{Check: id, Severity: s, Subject: subject, Fix: fix, Reason: fmt.Sprintf(format, args...)})
 }
@@ -97,9 +101,7 @@ func (n *nodeReport) own(f check.Finding) check.Finding {
 			node.Resources(n.kube.Status.Allocatable)[subject], capacity)
 	case labeled, strings.HasPrefix(subject, "nvidia.com/"):
 		f.Evidence = label(n.kube, subject)
-		if f.Since.IsZero() {
-			f.Since = f.Evidence.Time
-		}
+		f.Since = f.Evidence.Time
 	default:
 		f.Evidence = label(n.kube, labelProduct)
 	}
@@ -111,29 +113,24 @@ func (n *nodeReport) relabel(change string) string {
 	return fmt.Sprintf("kubectl label node %s %s", n.kube.Name, change)
 }
 
-// podsHere returns the command that lists the node's pods.
 func (n *nodeReport) podsHere() string {
 	return "kubectl get pods -A -o wide --field-selector spec.nodeName=" + n.kube.Name
 }
 
-// ready checks that the node is ready and schedulable.
 func (n *nodeReport) ready() {
 	subject := "Node/" + n.kube.Name
 	for _, c := range n.kube.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue {
 			continue
 		}
-		f := check.Finding{
-			Check: nodeReady, Severity: check.Error, Subject: subject, Since: c.LastTransitionTime.Time,
-			Reason: "the kubelet is not ready" + because(c.Reason, c.Message),
-			Fix:    "kubectl describe node " + n.kube.Name,
-		}
+		severity := check.Error
 		if n.before {
-			// not an error before the install: the operands start when the node becomes ready
-			f.Severity = check.Warning
+			severity = check.Warning // the operands start when the node becomes ready
 		}
-		f.Evidence = check.Seen("condition", subject, "Ready=%s: %s: %s", c.Status, c.Reason, c.Message).
-			At(c.LastHeartbeatTime.Time)
+		f := check.Finding{Check: nodeReady, Subject: subject, Since: c.LastTransitionTime.Time}
+		say(&f, severity, "kubectl describe node "+n.kube.Name,
+			"the kubelet is not ready%s", because(c.Reason, c.Message))
+		f.Evidence = check.Seen("condition", subject, "Ready=%s", c.Status).At(c.LastHeartbeatTime.Time)
 		n.add(f)
 		return
 	}
@@ -155,22 +152,6 @@ func (n *nodeReport) upgrading() bool {
 		n.noDriverPod() == ""
 }
 
-// discovered checks that the operator manages the node. It returns false if a label keeps the operands off the node.
-func (n *nodeReport) discovered() bool {
-	if n.kube.Labels[labelOperands] == "false" {
-		n.report(operandsOff, check.Note, labelOperands, n.relabel(labelOperands+"-"),
-			"the label is false: the operator keeps every operand off the node; the other checks are skipped")
-		return false
-	}
-	if isInstalled := n.policy != nil || len(n.GPUClusters) > 0; isInstalled &&
-		n.kube.Labels[labelPresent] != "true" && cluster.OperatorGPUNode(n.kube) {
-		n.report(gpuPresent, check.Error, labelPresent, n.operatorLog(),
-			"the label is %s although Node Feature Discovery found a GPU: the operator has not labeled the node",
-			shown(n.kube.Labels, labelPresent))
-	}
-	return true
-}
-
 // workload returns the workload type of a node. If sandboxWorkloads.enabled is set, it is the value of the node's label
 // or, if that is invalid, sandboxWorkloads.defaultWorkload. Otherwise it is "container". Source: gpu-operator
 // controllers/state_manager.go, getWorkloadConfig.
@@ -189,7 +170,6 @@ func (v *view) workload(n *corev1.Node) string {
 // the GPU model.
 func (v *view) forMachines(n *corev1.Node) bool { return strings.HasPrefix(v.workload(n), "vm-") }
 
-// upgrade checks the state of a driver upgrade.
 func (n *nodeReport) upgrade() {
 	state, none := n.kube.Labels[labelUpgrade], n.noDriverPod()
 	say := func(s check.Severity, fix, format string, args ...any) {
@@ -208,19 +188,12 @@ func (n *nodeReport) upgrade() {
 	case n.kube.Labels[labelSkip] == "true":
 		say(check.Note, n.relabel(labelSkip+"-"), "%s, and the label %s keeps the node out of driver upgrades",
 			state, labelSkip)
-	case !slices.Contains(upgradeStates, state):
+	case !strings.HasSuffix(state, "-required"): // the suffix of all steps
 		say(check.Unknown, n.operatorLog(), "unknown upgrade state %q", state)
 	default:
 		n.changing = true
 		say(check.Waiting, n.podsHere()+"  # gpuop explain "+state, "a driver upgrade is in progress (%s)", state)
 	}
-}
-
-// upgradeStates lists the states of a driver upgrade in progress. gpuop explain describes them.
-var upgradeStates = []string{
-	"upgrade-required", "node-maintenance-required", "cordon-required", "wait-for-jobs-required",
-	"pod-deletion-required", "drain-required", "pod-restart-required", "validation-required",
-	"post-maintenance-required", "uncordon-required",
 }
 
 // noDriverPod returns why the node needs no driver pod, or "" if it needs one.
@@ -322,25 +295,23 @@ func (n *nodeReport) checkOperands() {
 // notDeployed explains why the deploy label of an operand keeps its pod off the node.
 func (n *nodeReport) notDeployed(component, key string) {
 	value, found := n.kube.Labels[key]
-	f := check.Finding{Check: operandState, Severity: check.Warning, Subject: key, Fix: n.relabel(key + "-")}
+	f := check.Finding{Check: operandState, Subject: key}
 	switch {
 	case component == "driver" && value == preInstalled:
 		n.report(operandState, check.OK, key, "", "the node has its own driver and runs no driver container")
 		return
 	case value == "false":
-		f.Say(check.Note, "the label is false: an administrator keeps the operand off the node")
-		f.Fix = n.relabel(key + "=true --overwrite")
+		say(&f, check.Note, n.relabel(key+"=true --overwrite"),
+			"the label is false: an administrator keeps the operand off the node")
 	case found:
-		f.Reason = fmt.Sprintf("the label is %s, expected true, false or paused-for-…: "+
+		say(&f, check.Warning, n.relabel(key+"-"), "the label is %s, expected true, false or paused-for-…: "+
 			"the operator does not correct it, and the operand does not run", shown(n.kube.Labels, key))
-	case n.policy == nil || n.kube.Labels[labelPresent] != "true" || n.forMachines(n.kube):
-		return
-	case component == "mig-manager" && n.kube.Labels[labelCapable] != "true",
+	case n.policy == nil || n.kube.Labels[labelPresent] != "true" || n.forMachines(n.kube),
+		component == "mig-manager" && n.kube.Labels[labelCapable] != "true",
 		component != "mig-manager" && !n.forContainers(component):
 		return
 	default:
-		f.Say(check.Error, "the label is absent: the operator has not assigned the operand to the node")
-		f.Fix = n.operatorLog()
+		say(&f, check.Error, n.operatorLog(), "the label is absent: the operator has not assigned the operand")
 	}
 	f = n.own(f)
 	n.operands = append(n.operands, operand{component: component, Finding: f})
@@ -364,26 +335,25 @@ func (n *nodeReport) paused(value string, keys []string) {
 	case value == "paused-for-vgpu-change":
 		change, state = "the vGPU change", n.kube.Labels[labelVGPUState]
 	}
-	f := check.Finding{Check: node.OperandPaused, Subject: keys[0], Fix: wait}
-	if slices.Contains([]string{"success", "failed", "upgrade-failed"}, state) {
-		f.Say(check.Error, "the label is %s, but %s has ended (%s): nothing resumes the operand", value, change, state)
-		f.Fix = mend
-	} else {
-		n.changing = true
-		f.Say(check.Waiting, "the label is %s: the pod is paused until %s ends", value, change)
-	}
+	also := ""
 	if len(keys) > 1 {
-		f.Reason += fmt.Sprintf("; %d operands are paused this way", len(keys))
+		also = fmt.Sprintf("; %d operands are paused this way", len(keys))
 	}
-	n.add(f)
+	if slices.Contains([]string{"success", "failed", "upgrade-failed"}, state) {
+		n.report(node.OperandPaused, check.Error, keys[0], mend,
+			"the label is %s, but %s has ended (%s): nothing resumes the operand%s", value, change, state, also)
+		return
+	}
+	n.changing = true
+	n.report(node.OperandPaused, check.Waiting, keys[0], wait,
+		"the label is %s: the pod is paused until %s ends%s", value, change, also)
 }
 
-// pod checks the pod of a DaemonSet on the node.
 func (n *nodeReport) pod(set operandSet) {
 	if n.lacks(cluster.Pods) {
 		return
 	}
-	l := operand{}
+	var l operand
 	isOwner := func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" && o.Name == set.Name }
 	for _, p := range n.operandPods {
 		// a terminating pod may already have a replacement
@@ -420,8 +390,7 @@ func (n *nodeReport) pod(set operandSet) {
 
 // noPod explains why the node has no pod of a DaemonSet: a taint, or the API server rejects the pod.
 func (n *nodeReport) noPod(l *operand, set operandSet) {
-	l.Say(check.Waiting, "the node has no pod of this operand")
-	l.Fix = set.describe()
+	say(&l.Finding, check.Waiting, set.describe(), "the node has no pod of this operand")
 	l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
 	if taint := blocked(&l.Finding, set, n.kube); taint != "" {
 		l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
@@ -449,7 +418,6 @@ func (n *nodeReport) driverSystem(l *operand) {
 // mpsDaemon is the component of the MPS control daemon, whose DaemonSet has the deploy label of the device plugin.
 const mpsDaemon = "mps-control-daemon"
 
-// isBroken reports whether an operand fails or waits.
 func isBroken(l operand) bool { return l.Severity == check.Error || l.Severity == check.Waiting }
 
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
@@ -464,9 +432,8 @@ func (n *nodeReport) sandbox(l *operand) {
 		if m == nil || *cmp.Or(m.Optional, new(bool)) || n.maps[m.Name] != nil || n.lacks(cluster.ConfigMaps) {
 			continue
 		}
-		l.Say(check.Error, "%s: it mounts ConfigMap/%s, which does not exist in namespace %s",
-			l.Reason, m.Name, n.Namespace)
-		l.Fix = "kubectl get configmaps -n " + n.Namespace
+		say(&l.Finding, check.Error, "kubectl get configmaps -n "+n.Namespace,
+			"%s: it mounts ConfigMap/%s, which does not exist in namespace %s", l.Reason, m.Name, n.Namespace)
 		l.Evidence = n.listed(cluster.ConfigMaps, "no %s among the %d ConfigMaps in namespace %s",
 			m.Name, len(n.maps), n.Namespace)
 		return
@@ -487,8 +454,7 @@ func (n *nodeReport) sandbox(l *operand) {
 	case class == "":
 	case toolkit:
 		l.blames = "container-toolkit"
-		l.Reason += ": it waits for the RuntimeClass " + class +
-			", which container-toolkit sets up in the container runtime"
+		l.Reason += ": it waits for container-toolkit to set up the RuntimeClass " + class + " in the container runtime"
 	case slices.ContainsFunc(n.operandPods, runsToo):
 		l.Fix += "  # see its events"
 		l.Reason += fmt.Sprintf(", but other pods with the RuntimeClass %s run: "+
@@ -538,6 +504,7 @@ func (n *nodeReport) ownDriver() {
 	f := check.Finding{Check: operandState, Severity: check.Error, Subject: "driver", Fix: n.operatorLog(),
 		Since: n.operands[waits].Since, Evidence: label(n.kube, labelDriver)}
 	why := n.noDriverPod()
+	f.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, n.operands[waits].component)
 	switch isLabel := strings.HasPrefix(why, labelDriver); {
 	case isLabel:
 		f.Fix = n.relabel(labelDriver + "=true --overwrite  # to install the operator's driver; " +
@@ -545,32 +512,26 @@ func (n *nodeReport) ownDriver() {
 		n.findings = slices.DeleteFunc(n.findings, func(o check.Finding) bool { return o.Subject == labelDriver })
 	case why != "":
 		f.Fix, f.Evidence = "sudo gpuop node  # on "+n.kube.Name, n.setting("driver.enabled")
-	}
-	f.Reason = fmt.Sprintf("%s, so the node needs its own driver, but %s finds none", why, n.operands[waits].component)
-	if why == "" {
-		f.Reason = "no DaemonSet of the driver selects the node"
-		for _, set := range n.sets {
-			if set.component == "driver" {
-				f.Reason += "; " + n.unlike(set)
-			}
-		}
+	default:
+		f.Reason = "no DaemonSet of the driver selects the node" + n.unlike("driver")
 	}
 	f = n.own(f)
 	n.findings = slices.Insert(n.findings, 0, f)
 	n.operands = slices.Insert(n.operands, 0, operand{component: "driver", Finding: f})
 }
 
-// unlike describes the labels in the DaemonSet's nodeSelector that the node lacks or has with a different value.
-func (n *nodeReport) unlike(set operandSet) string {
-	var terms []string
-	selector := set.Spec.Template.Spec.NodeSelector
-	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		if n.kube.Labels[key] != selector[key] {
-			terms = append(terms,
-				fmt.Sprintf("%s=%s, but on the node the label is %s", key, selector[key], shown(n.kube.Labels, key)))
+// unlike describes the labels that the DaemonSets of a component select, and that differ on the node.
+func (n *nodeReport) unlike(component string) (terms string) {
+	for _, set := range n.sets {
+		selector := set.Spec.Template.Spec.NodeSelector
+		for _, key := range slices.Sorted(maps.Keys(selector)) {
+			if set.component == component && n.kube.Labels[key] != selector[key] {
+				terms += fmt.Sprintf("; DaemonSet/%s selects %s=%s, but on the node the label is %s",
+					set.Name, key, selector[key], shown(n.kube.Labels, key))
+			}
 		}
 	}
-	return fmt.Sprintf("DaemonSet/%s selects %s", set.Name, strings.Join(terms, "; "))
+	return terms
 }
 
 // firstBroken returns the broken operand that causes others to wait, or nil if no operand is broken.
@@ -581,12 +542,10 @@ func firstBroken(operands []operand) *operand {
 	}
 	// the first one can wait for a later one: the validator's last step waits for the device plugin
 	for range operands {
-		at := slices.IndexFunc(operands,
-			func(l operand) bool { return l.component == operands[i].blames && isBroken(l) })
-		if at < 0 {
-			break
+		isBlamed := func(l operand) bool { return l.component == operands[i].blames && isBroken(l) }
+		if at := slices.IndexFunc(operands, isBlamed); at >= 0 {
+			i = at
 		}
-		i = at
 	}
 	return &operands[i]
 }
@@ -599,27 +558,24 @@ func (n *nodeReport) resources() {
 	follows, missing := n.unsettled(), false
 	for _, f := range node.Check(n.kube) {
 		f.Fix = strings.ReplaceAll(f.Fix, "-n gpu-operator", "-n "+n.Namespace)
-		depends := false // depends means that a broken operand can be the cause of the finding
+		missing = missing || f.Check == node.NoResource
+		none := node.Resources(n.kube.Status.Allocatable)[f.Subject] == 0
 		switch {
 		case f.Check == node.OperandPaused, f.Subject == labelMIGState:
 			continue // checkOperands and mig report these
 		case f.Check == node.NoLabels && (n.forMachines(n.kube) || !n.is("gfd.enabled")):
 			continue // GPU Feature Discovery is not meant to run on this node
-		case f.Check == node.NoLabels:
-			depends = true
-		case f.Check == node.NoResource:
-			missing, depends = true, true
+		case follows && none && f.Check != node.MIGState:
+			continue // a broken operand can be the cause
 		case f.Check == node.CapacityDiffers:
 			f.Fix = n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin") + "  # names the XID"
-			if depends = node.Resources(n.kube.Status.Allocatable)[f.Subject] == 0; depends {
+			if none {
 				f.Say(check.Error,
 					"none of %d is allocatable: the device plugin is not running, or every GPU is unhealthy",
 					node.Resources(n.kube.Status.Capacity)[f.Subject])
 			}
 		}
-		if !depends || !follows {
-			n.add(f)
-		}
+		n.add(f)
 	}
 	if !n.forMachines(n.kube) {
 		n.predicted(follows, missing)

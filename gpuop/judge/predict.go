@@ -18,7 +18,6 @@ import (
 
 const labelProduct = mig.WholeGPU + ".product"
 
-// sharing checks that the node selects a valid config of the device plugin.
 func (n *nodeReport) sharing() {
 	say := func(s check.Severity, fix, format string, args ...any) {
 		n.report(nodeSharing, s, sharing.ConfigLabel, fix, format, args...)
@@ -70,14 +69,11 @@ func (n *nodeReport) stale() {
 	if changed.Equal(read) {
 		return
 	}
-	f := check.Finding{
-		Check: staleConfig, Subject: "ConfigMap/" + name, Since: changed, Cause: "stale " + name,
-		Evidence: check.Seen("managedFields", "ConfigMap/"+name, "data").At(changed),
-	}
-	f.Say(check.Error, "the ConfigMap changed %s after the device plugin read it, and the plugin was not restarted: "+
-		"the node still uses the old config", changed.Sub(read).Round(time.Second))
-	f.Fix = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset "+
-		"daemonset/gpu-feature-discovery", n.Namespace)
+	f := check.Finding{Check: staleConfig, Subject: "ConfigMap/" + name, Since: changed, Cause: "stale " + name}
+	say(&f, check.Error, "kubectl rollout restart -n "+n.Namespace+" daemonset/nvidia-device-plugin-daemonset "+
+		"daemonset/gpu-feature-discovery", "the ConfigMap changed %s after the device plugin read it, and the plugin "+
+		"was not restarted: the node still uses the old config", changed.Sub(read).Round(time.Second))
+	f.Evidence = check.Seen("managedFields", f.Subject, "data").At(changed)
 	n.add(f)
 }
 
@@ -197,16 +193,12 @@ func (n *nodeReport) partitioned(want *expectation, name string) bool {
 	board := want.gpus[0].Board
 	named, source, found := n.migConfig(name, board)
 	if !found {
-		f := check.Finding{Check: migConfig, Subject: LabelMIG}
-		f.Fix = fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", n.Namespace,
-			n.kube.Name)
-		f.Say(check.Error, "no MIG config %q for the node in %s",
-			name, cmp.Or(source, "the ConfigMaps and the defaults"))
+		severity := check.Error
 		if source == "" && (n.lacks(cluster.ConfigMaps) || board == nil) {
-			f.Say(check.Unknown, "the MIG config %q for %s is unknown: no ConfigMap that was read contains it",
-				name, want.gpus[0].Product)
+			severity = check.Unknown
 		}
-		n.add(f)
+		n.report(migConfig, severity, LabelMIG, "gpuop mig profiles "+want.gpus[0].Product,
+			"no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults"))
 		return true
 	}
 	after, problem := divide(named, want.gpus, n.kube.Labels)

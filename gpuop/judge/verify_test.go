@@ -633,8 +633,8 @@ func TestStates(t *testing.T) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
 		}, []row{{"driver-upgrade", "gpu-1", check.Error, "fix the driver pod"}, {"node-operand-paused", "gpu-1", check.Error, "nothing resumes the operand"}}},
 		"driver upgrade unknown": {func(s *cluster.State) {
-			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
-		}, []row{{"driver-upgrade", "gpu-1", check.Unknown, "coffee-required"}}},
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee")
+		}, []row{{"driver-upgrade", "gpu-1", check.Unknown, "coffee"}}},
 
 		"MIG pending": {func(s *cluster.State) {
 			n := node(s, "gpu-1")

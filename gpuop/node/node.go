@@ -1,15 +1,24 @@
+// Package node reads the GPUs of a Kubernetes Node from the output of kubectl: JSON or YAML of get node, or the text of
+// describe node. The text may have lost its indentation.
+//
+// GPUs returns the GPUs according to the labels of GPU Feature Discovery. Check reports labels and resources that
+// contradict each other.
 package node
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
@@ -180,4 +189,78 @@ func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 func Stays(t corev1.Taint) bool {
 	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
 		!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+}
+
+// ErrNode is returned if the input is not exactly one Node.
+var ErrNode = errors.New("not a Node")
+
+// Parse parses a Node from JSON, YAML or the text of kubectl describe. Errors wrap ErrNode.
+func Parse(data []byte) (*corev1.Node, error) {
+	var object struct {
+		corev1.Node
+		Items []corev1.Node `json:"items"`
+	}
+	err := yaml.Unmarshal(data, &object)
+	n := &object.Node
+	if strings.HasSuffix(n.Kind, "List") && len(object.Items) == 1 {
+		n = &object.Items[0]
+	}
+	switch described, ok := Described(data); {
+	case err == nil && (n.Kind == "Node" || n.Kind == "" && n.Labels != nil):
+		return n, nil
+	case ok && len(described.Labels) > 0:
+		return described, nil
+	}
+	return nil, fmt.Errorf("%w: expected the output of kubectl get node NAME -o json (or yaml), "+
+		"or of kubectl describe node NAME", ErrNode)
+}
+
+var (
+	// section matches a heading of kubectl describe. Pasted text often has no indentation, so only headings separate
+	// sections.
+	section   = regexp.MustCompile(`^([A-Z][A-Za-z -]*):\s*(.*)$`)
+	taintText = regexp.MustCompile(`^([A-Za-z0-9./_-]+)(?:=([A-Za-z0-9._-]*))?:` +
+		`(NoSchedule|PreferNoSchedule|NoExecute)$`)
+)
+
+// Described parses the text of kubectl describe node. It returns false if the text has no name, Labels or Capacity.
+func Described(data []byte) (*corev1.Node, bool) {
+	n := &corev1.Node{}
+	n.Labels = map[string]string{}
+	n.Status.Capacity, n.Status.Allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	lists := map[string]corev1.ResourceList{"Capacity": n.Status.Capacity, "Allocatable": n.Status.Allocatable}
+	seen := map[string]bool{}
+	in := ""
+	for line := range strings.Lines(string(data)) {
+		rest := strings.TrimSpace(line)
+		if m := section.FindStringSubmatch(rest); m != nil {
+			in, rest = m[1], strings.TrimSpace(m[2])
+			seen[in] = true
+		} else if in == "" && rest != "" {
+			break // not the output of kubectl describe
+		}
+		// the headings of the NodeInfo are the names of its fields, with spaces
+		field := reflect.ValueOf(&n.Status.NodeInfo).Elem().FieldByName(strings.ReplaceAll(in, " ", ""))
+		switch {
+		case in == "Name" && n.Name == "":
+			n.Name = rest
+		case field.Kind() == reflect.String && field.IsZero():
+			field.SetString(rest)
+		case in == "Labels":
+			if key, value, found := strings.Cut(rest, "="); found {
+				n.Labels[key] = value
+			}
+		case lists[in] != nil:
+			name, amount, _ := strings.Cut(rest, ":")
+			if q, err := resource.ParseQuantity(strings.TrimSpace(amount)); err == nil {
+				lists[in][corev1.ResourceName(name)] = q
+			}
+		case in == "Taints":
+			if m := taintText.FindStringSubmatch(rest); m != nil {
+				n.Spec.Taints = append(n.Spec.Taints,
+					corev1.Taint{Key: m[1], Value: m[2], Effect: corev1.TaintEffect(m[3])})
+			}
+		}
+	}
+	return n, n.Name != "" && seen["Labels"] && seen["Capacity"]
 }

@@ -1,14 +1,21 @@
+// Package values generates values for the gpu-operator chart: for a platform with features, or by migrating a values
+// file to another release.
+//
+// Generate returns a Plan: values with their reasons, the helm command and manual steps. Platforms and features are
+// defined in choices.yaml. The package writes no files.
 package values
 
 import (
 	"bytes"
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -64,7 +71,6 @@ const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)` +
 	`(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
-// generator builds a plan.
 type generator struct {
 	Request
 	plan *Plan
@@ -133,7 +139,6 @@ func (r Request) has(path string) bool {
 	return known && k.In(r.Version)
 }
 
-// feature adds a feature of the request.
 func (g *generator) feature(word string) error {
 	name, argument, hasArgument := strings.Cut(word, "=")
 	f, err := choose("feature", name, choices().Features)
@@ -288,4 +293,81 @@ func (p *Plan) Command(file string) string {
 	return fmt.Sprintf("%shelm upgrade --install gpu-operator %s \\\n"+
 		"  --namespace %s --create-namespace --version %s --wait \\\n  --values %s",
 		prepare, from, p.Namespace, p.Version, file)
+}
+
+//go:embed choices.yaml
+var choicesText []byte
+
+// choice is a platform or a feature. choices.yaml describes the fields. Most is 0 if there is no limit.
+type choice struct {
+	Name, About       string
+	Namespace, Source string // only of platforms, like Features
+	Features          []string
+	Argument, Default string
+	Most              int
+	Needed            bool
+	With              map[string]addition
+	Excludes          map[string]string
+	Registry          string
+	addition          `yaml:",inline"`
+}
+
+// addition is the settings and steps that a choice adds to a plan.
+type addition struct {
+	Values []struct {
+		Path, Why string
+		Value     any
+		condition `yaml:",inline"`
+	}
+	Before, After []struct {
+		Step      `yaml:",inline"`
+		condition `yaml:",inline"`
+	}
+}
+
+// condition restricts when a value or step is added. Empty fields do not restrict.
+type condition struct{ Has, Lacks, Without string }
+
+// Step is a command to run in addition to helm, or a manifest to apply.
+type Step struct {
+	Why     string `json:"why"`
+	Command string `json:"command"`
+}
+
+var choices = sync.OnceValue(func() (t struct{ Platforms, Features []choice }) {
+	_ = yaml.Unmarshal(choicesText, &t) // cannot fail: a test parses the file
+	return t
+})
+
+// Platforms returns the name and description of each platform.
+func Platforms() [][2]string { return listed(choices().Platforms) }
+
+// Features returns the name and description of each feature. The name of a feature with an argument is name=argument,
+// or name[=argument] if the argument is optional.
+func Features() [][2]string { return listed(choices().Features) }
+
+func listed(list []choice) (out [][2]string) {
+	for _, c := range list {
+		name := c.Name
+		switch {
+		case c.Needed:
+			name += "=" + c.Argument
+		case c.Argument != "":
+			name += "[=" + c.Argument + "]"
+		}
+		out = append(out, [2]string{name, c.About})
+	}
+	return out
+}
+
+func choose(what, name string, list []choice) (choice, error) {
+	var names []string
+	for _, c := range list {
+		if c.Name == name {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	hint := check.Suggest(name, names, "expected one of "+strings.Join(names, ", "))
+	return choice{}, fmt.Errorf("%w %s %q: %s", ErrUnknown, what, name, hint)
 }
