@@ -106,6 +106,10 @@ func (t *Table) ValueField(v Version, m Match, path Path, element string) (f *Fi
 	if f = t.copiedField(v, path); f != nil && element == "" {
 		return f, false
 	}
+	f = t.policyField(v, Path{"daemonsets", "tolerations"}, element)
+	if f != nil && path[len(path)-1] == "tolerations" {
+		return f, false // all tolerations have the same fields
+	}
 	f = t.policyField(v, path, element)
 	if f != nil && m.Key.Use(v) != Copied {
 		f = nil

@@ -338,31 +338,6 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 // spacedQuantity matches a quantity with a space before its unit.
 var spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
 
-// kubernetes checks values that the chart copies to Kubernetes objects: quantities of memory and CPU, and effects of
-// tolerations.
-func (in *installation) kubernetes(s *model.Setting) {
-	inResources := slices.Contains(s.Path, "limits") || slices.Contains(s.Path, "requests")
-	if q := spacedQuantity.FindStringSubmatch(s.Text()); q != nil && inResources {
-		in.set(s, q[1]+q[2])
-		reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
-		in.add(schema.WrongValue, reason, "write "+q[1]+q[2], s)
-	}
-	if s.Node == nil || s.Path[len(s.Path)-1] != "tolerations" {
-		return
-	}
-	effects := []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
-	for _, item := range fields.Items(s.Node) {
-		effect := fields.Get(item, "effect")
-		if effect == nil || effect.Value == "" || slices.Contains(effects, effect.Value) || model.UnknownNode(effect) {
-			continue
-		}
-		fix := check.Suggest(effect.Value, effects, "write NoSchedule, PreferNoSchedule or NoExecute")
-		reason := fmt.Sprintf("unknown effect %q; the API server rejects it", effect.Value)
-		m := in.add(schema.WrongValue, reason, fix, s)
-		m.Line, m.Column = effect.Line+s.Shift, effect.Column
-	}
-}
-
 // types checks the type of each value. A value is checked against the custom resource field that it is copied to, or
 // against the chart's key.
 func (in *installation) types() {
@@ -375,7 +350,12 @@ func (in *installation) types() {
 		if v.Status != chart.Known && v.Status != chart.Free {
 			continue
 		}
-		in.kubernetes(s)
+		inResources := slices.Contains(s.Path, "limits") || slices.Contains(s.Path, "requests")
+		if q := spacedQuantity.FindStringSubmatch(s.Text()); q != nil && inResources {
+			in.set(s, q[1]+q[2])
+			reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
+			in.add(schema.WrongValue, reason, "write "+q[1]+q[2], s)
+		}
 		if s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
 		}

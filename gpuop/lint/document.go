@@ -43,7 +43,7 @@ func (d *doc) inside(n *yaml.Node) doc {
 	return doc{file: d.file, data: []byte(n.Value), line: fields.LinesBefore(n) + d.line}
 }
 
-// kind names what a document is.
+// kind names what a document is. Kinds that are not checked have other names, such as that of a Kubernetes object.
 type kind string
 
 const (
@@ -56,7 +56,6 @@ const (
 	kindConfigMap     kind = "ConfigMap"
 	kindPod           kind = "pod"
 	kindList          kind = "list"
-	kindOther         kind = "config of another manager"
 	kindCarrier       kind = "values inside another tool's file"
 	kindUmbrella      kind = "umbrella chart values"
 	kindPluginValues  kind = "nvidia-device-plugin values"
@@ -199,7 +198,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	group, _, hasGroup := strings.Cut(api, "/")
 	switch {
 	case resources[kind(k)].api != "" && hasGroup && check.Nearest(group, []string{"nvidia.com"}) == "":
-		return kindOther // other vendors use the same kinds: Kyverno has a ClusterPolicy
+		return kind(k + " of " + group) // other vendors use the same kinds: Kyverno has a ClusterPolicy
 	case resources[kind(k)].api != "":
 		return kind(k)
 	case k == "ConfigMap":
@@ -213,15 +212,15 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case k == "Pod" || api != "" && len(pod.Specs(root)) > 0:
 		return kindPod
 	case api != "" && k != "":
-		return kindOther
+		return kind(k)
 	case fields.Get(root, "mig-configs") != nil:
 		return kindMIG
 	case fields.Get(root, "vgpu-configs") != nil, fields.Get(root, "systemd-services") != nil:
-		return kindOther // these are files of the vGPU device manager, and hooks of mig-parted
-	case isPluginValues(t, root):
+		return "config of another manager" // the vGPU device manager, and hooks of mig-parted
+	case strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin"):
 		return kindPluginValues
 	case otherChartOf(t, root) != "":
-		return kindOther
+		return otherChartOf(t, root)
 	case umbrella(t, root) != nil:
 		return kindUmbrella
 	case len(root.Content) == 0:
@@ -248,25 +247,12 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
-	known := func(f fields.Field) bool { return f.Name == "enabled" || t.Component(f.Name) != "" }
-	list := fields.Of(inner)
-	if inner == nil || inner.Kind != yaml.MappingNode || len(list) > 0 && !slices.ContainsFunc(list, known) {
-		return nil
+	isKnown := func(f fields.Field) bool { return f.Name == "enabled" || t.Component(f.Name) != "" }
+	isEmpty := inner != nil && inner.Kind == yaml.MappingNode && len(inner.Content) == 0
+	if isEmpty || slices.ContainsFunc(fields.Of(inner), isKnown) {
+		return inner
 	}
-	return inner
-}
-
-// isPluginValues reports whether a document is a values file for the device plugin's own chart.
-func isPluginValues(t *chart.Table, root *yaml.Node) bool {
-	configs := fields.Get(root, "config", "map")
-	if configs != nil && configs.Kind == yaml.MappingNode ||
-		strings.HasSuffix(fields.Text(root, "image", "repository"), "/k8s-device-plugin") {
-		return true
-	}
-	// keys that the operator's chart does not have
-	const marks = `compatWithCPUManager deviceDiscoveryStrategy deviceIDStrategy deviceListStrategy failOnInitError
-		gdsEnabled legacyDaemonsetAPI migStrategy mofedEnabled nfd.worker`
-	return countAt(root, marks) > evidenceIn(t, root).own
+	return nil
 }
 
 // document checks one document.
@@ -306,10 +292,9 @@ func (r *run) document(d *doc) {
 		r.report(d, pod.Check(d.root))
 	case kindPluginValues:
 		judged = r.pluginValues(d)
-	case kindOther:
-		name = cmp.Or(fields.Text(d.root, "kind"), otherChartOf(r.table, d.root), name)
+	case "Node":
 		label := fields.Get(d.root, "metadata", "labels", sharing.ConfigLabel)
-		if judged = name == "Node" && label != nil; judged {
+		if judged = label != nil; judged {
 			at := d.place(label, sharing.ConfigLabel+"="+label.Value)
 			r.uses = append(r.uses, configUse{config: label.Value, at: at})
 		}
@@ -320,6 +305,8 @@ func (r *run) document(d *doc) {
 		name, judged = "unknown", false
 		r.report(d, []check.Finding{{Check: unknownKind, Severity: check.Note, Line: d.root.Line,
 			Reason: "unknown kind of document", Fix: "see gpuop lint --help for the kinds of files"}})
+	default:
+		judged = false
 	}
 	if d.where != "" {
 		name += " in " + d.where

@@ -81,12 +81,19 @@ func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...stri
 }
 
 // otherCharts lists charts that are easily confused with the operator's. marks are keys that only the other chart has.
-var otherCharts = []struct{ name, marks string }{
-	{"NVIDIA's network operator", `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin
+// lead is by how many they must outnumber the keys of the operator's chart.
+var otherCharts = []struct {
+	name  kind
+	lead  int
+	marks string
+}{
+	{kindPluginValues, 1, "compatWithCPUManager deviceDiscoveryStrategy deviceIDStrategy deviceListStrategy" +
+		" failOnInitError gdsEnabled legacyDaemonsetAPI migStrategy mofedEnabled nfd.worker config.map"},
+	{"NVIDIA's network operator", 0, `sriovNetworkOperator sriov-network-operator ofedDriver rdmaSharedDevicePlugin
 		nvPeerDriver sriovDevicePlugin ibKubernetes secondaryNetwork nvIpam docaTelemetryService nicFeatureDiscovery
 		maintenanceOperator maintenance-operator-chart nicConfigurationOperator nic-configuration-operator-chart
 		nfd.deployNodeFeatureRules operator.maintenanceOperator operator.useDTK`},
-	{"AMD's GPU operator", "deviceConfig kmm controllerManager"},
+	{"AMD's GPU operator", 0, "deviceConfig kmm controllerManager"},
 }
 
 // countAt counts the dotted paths that exist in a document.
@@ -100,9 +107,9 @@ func countAt(root *yaml.Node, paths string) (n int) {
 }
 
 // otherChartOf returns the name of the other chart that the values are for, or "".
-func otherChartOf(t *chart.Table, root *yaml.Node) string {
+func otherChartOf(t *chart.Table, root *yaml.Node) kind {
 	for _, c := range otherCharts {
-		if marks := countAt(root, c.marks); marks > 0 && marks >= evidenceIn(t, root).own {
+		if marks := countAt(root, c.marks); marks > 0 && marks >= evidenceIn(t, root).own+c.lead {
 			return c.name
 		}
 	}
