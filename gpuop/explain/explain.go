@@ -9,7 +9,6 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,31 +24,22 @@ var words string
 
 // Entry explains a word.
 type Entry struct {
-	// Kind is the kind of the word, such as label, annotation, state, resource, key, event or component.
-	Kind string `json:"kind"`
-	// Words are the spellings of the word. The spelling that was looked up comes first.
-	Words []string `json:"words"`
-	// Meaning explains the word in a few sentences.
-	Meaning string `json:"meaning"`
-	// Writer names the component that sets the label, state or resource. Reader names the component that acts on it.
-	// Both may be empty.
-	Writer string `json:"writer,omitempty"`
-	Reader string `json:"reader,omitempty"`
-	// Source says where this is documented: a page, a source file or a tool.
-	Source string `json:"source,omitempty"`
-	// Since, Defaults and Instead are only set for keys of the chart. They are the releases that have the key, its
-	// defaults over time, and its replacement.
+	Kind    string   `json:"kind"`             // such as label, annotation, state, resource, key, event or component
+	Words   []string `json:"words"`            // the spellings; the one that was looked up comes first
+	Meaning string   `json:"meaning"`          // a few sentences
+	Writer  string   `json:"writer,omitempty"` // the component that sets the label, state or resource
+	Reader  string   `json:"reader,omitempty"` // the component that acts on it
+	Source  string   `json:"source,omitempty"` // where this is documented: a page, a source file or a tool
+	// Since, Defaults and Instead are the releases that have a key of the chart, its defaults over time, and its
+	// replacement.
 	Since    string   `json:"since,omitempty"`
 	Defaults []string `json:"defaults,omitempty"`
 	Instead  string   `json:"instead,omitempty"`
 }
 
-// ErrUnknown is returned for unknown words.
-var ErrUnknown = errors.New("unknown word")
-
 // Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys without an entry
-// of its own, it explains every key in the group. With the prefix .Values, only keys are looked up. Errors wrap
-// ErrUnknown and suggest similar words, if any.
+// of its own, it explains every key in the group. With the prefix .Values, only keys are looked up. Errors suggest
+// similar words, if any.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := find(word)
 	if c := check.Find(word); c != nil {
@@ -64,13 +54,13 @@ func Lookup(table *chart.Table, word string) ([]Entry, error) {
 		return entries, nil
 	}
 	near := nearest(word)
-	if nearest := table.Lookup(table.Latest(), path).Nearest; nearest != nil && strings.Contains(word, ".") {
-		near = []string{nearest.String()}
+	if key := table.Lookup(table.Latest(), path).Nearest; key != nil && strings.Contains(word, ".") {
+		near = []string{key.String()}
 	}
 	if len(near) == 0 {
-		return nil, fmt.Errorf("%w %q", ErrUnknown, word)
+		return nil, fmt.Errorf("unknown word %q", word)
 	}
-	return nil, fmt.Errorf("%w %q: did you mean %s?", ErrUnknown, word, strings.Join(near, ", "))
+	return nil, fmt.Errorf("unknown word %q: did you mean %s?", word, strings.Join(near, ", "))
 }
 
 // keys explains the chart's key at the path, or all keys below it.
@@ -121,8 +111,7 @@ func fold(s string) string {
 	return strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "-"), "-")
 }
 
-// lookup finds a word of the glossary in any spelling, and lists that spelling first. The prefix nvidia.com/ is
-// optional.
+// lookup finds a word in any spelling, which is then listed first. The prefix nvidia.com/ is optional.
 func lookup(word string) (entries []Entry) {
 	word = fold(word)
 	for _, e := range glossary() {
@@ -135,8 +124,7 @@ func lookup(word string) (entries []Entry) {
 	return entries
 }
 
-// patterns maps words with a number or a MIG profile, such as xid=79, Init:1/3, 1c.3g.20gb and all-1g.5gb+me, to the
-// words of the glossary.
+// patterns maps words such as xid=79, Init:1/3, 1c.3g.20gb and all-1g.5gb+me to those of the glossary.
 var patterns = []struct {
 	word  *regexp.Regexp
 	entry string
@@ -147,8 +135,7 @@ var patterns = []struct {
 	{regexp.MustCompile(`(?i)[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`), "<profile>"},
 }
 
-// find returns the entries for a word, most specific first. It understands labels with a value
-// (nvidia.com/gpu.deploy.driver=true), the patterns above, and GPU models.
+// find returns the entries for a word, a label with a value or a GPU model, most specific first.
 func find(word string) []Entry {
 	if entries := lookup(word); len(entries) > 0 {
 		return entries

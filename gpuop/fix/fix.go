@@ -21,13 +21,10 @@ var ErrEdit = errors.New("values file cannot be rewritten")
 
 // Edit changes the setting at a path.
 type Edit struct {
-	Path chart.Path
-	// Drop removes the setting, and parent groups that become empty.
-	Drop bool
-	// Rename is the new path of the setting.
-	Rename chart.Path
-	// Value is the new value. It can be combined with Rename.
-	Value *string
+	Path   chart.Path
+	Drop   bool       // remove the setting, and parent groups that become empty
+	Rename chart.Path // the new path of the setting
+	Value  *string    // the new value, which can be combined with Rename
 }
 
 // Changes reports whether the edit changes anything.
@@ -130,8 +127,7 @@ func index(n *yaml.Node, name string) int {
 	return -1
 }
 
-// extent returns the index of the first line of an entry in a block mapping, and that of the line after it. Comments
-// and blank lines after the entry are excluded.
+// extent returns the range of lines of an entry in a block mapping, without comments and blank lines after it.
 func (d *document) extent(e entry) (start, end int) {
 	end = e.key.Line
 	for i, line := range d.lines[end:] {
@@ -155,8 +151,7 @@ func (d *document) splice(start, end int, text string) {
 	d.lines = slices.Replace(d.lines, start, end, text)
 }
 
-// rewrite formats the innermost block entry of the chain again, after its tree was changed. If the root is a flow
-// mapping or the chain is empty, it formats the whole document.
+// rewrite formats the innermost block entry of the chain again, or the whole document if there is none.
 func (d *document) rewrite(chain []entry) {
 	if at := slices.IndexFunc(chain, entry.inBrackets); at >= 0 {
 		chain = chain[:at]
@@ -179,8 +174,7 @@ func (d *document) replace(chain []entry, value *yaml.Node) {
 	d.rewrite(chain)
 }
 
-// remove removes the last entry of the chain, with all parent groups that contain nothing else. Comment lines in a
-// removed block group are kept.
+// remove removes the last entry of the chain, and parent groups that contain nothing else. Comment lines stay.
 func (d *document) remove(chain []entry) {
 	for len(chain) > 1 && len(chain[len(chain)-1].parent.Content) == 2 {
 		chain = chain[:len(chain)-1]
@@ -209,8 +203,7 @@ func (d *document) remove(chain []entry) {
 	d.splice(start, end, left)
 }
 
-// set sets the value at a path of the current text. If the path is missing, set appends to the innermost existing
-// group.
+// set sets the value at a path of the current text. A missing path is appended to the innermost existing group.
 func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	now, err := read([]byte(strings.Join(d.lines, "")))
 	if err != nil {

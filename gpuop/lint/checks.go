@@ -19,8 +19,7 @@ import (
 // createdBy maps the kinds of custom resources to the setting that makes the chart create them.
 var createdBy = map[kind]string{kindClusterPolicy: "clusterPolicy.deployCR", kindGPUCluster: "gpuCluster.deployCR"}
 
-// falseCondition describes the first condition that is false, and the setting that would make it true, if there is one.
-// It returns "" if all conditions are true or unknown.
+// falseCondition describes the first condition that is false, and the setting that would make it true, if any.
 func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
 		key, want, _ := strings.Cut(string(c), "=")
@@ -112,8 +111,7 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	return in.Match(s).Status != chart.Unknown && !slices.ContainsFunc(in.Table.Reads(in.Version), isRead)
 }
 
-// repeatsDefault reports whether the setting equals the default of the release. In a custom resource, every list counts
-// as a default, because the chart itself writes lists to its custom resources.
+// repeatsDefault reports whether a setting equals its default. The chart itself writes lists to its custom resources.
 func (in *installation) repeatsDefault(s *model.Setting) bool {
 	_, isList := s.Value.([]any)
 	isVersion := s.Path[len(s.Path)-1] == "version" && chart.Released(s.Path[0])
@@ -125,11 +123,10 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 // contradictions reports settings that must not be combined.
 func (in *installation) contradictions() {
 	for _, e := range in.Table.Exclusions() {
-		holds := true
-		for _, c := range e.When {
+		fails := func(c chart.Condition) bool {
 			value, known := in.Value(c.Key())
 			s := in.Explicit(c.Key())
-			holds = holds && known && (s == nil || !in.correction(s).Drop) && c.Holds(chart.Text(value), false)
+			return !known || s != nil && in.correction(s).Drop || !c.Holds(chart.Text(value), false)
 		}
 		var given []*model.Setting
 		for _, path := range e.At {
@@ -137,14 +134,13 @@ func (in *installation) contradictions() {
 				given = append(given, s)
 			}
 		}
-		if holds && len(given) > 0 {
+		if len(given) > 0 && !slices.ContainsFunc(e.When, fails) {
 			in.add(excludes, e.Reason, e.Fix, given...).Severity = e.State
 		}
 	}
 }
 
-// precompiledVersion checks driver.version. Precompiled drivers need a branch such as 580, but the chart's default is a
-// full version.
+// precompiledVersion checks that driver.version is a branch such as 580 if precompiled drivers are used.
 func (in *installation) precompiledVersion() {
 	s, at := in.Explicit("driver.version"), in.Explicit("driver.usePrecompiled")
 	value, known := in.Value("driver.version")
@@ -168,8 +164,7 @@ func (in *installation) precompiledVersion() {
 	}
 }
 
-// given returns the user's setting at a path. It returns nil if the setting is missing or its value is empty or
-// unknown.
+// given returns the user's setting at a path if its value is known and not empty, or else nil.
 func (in *installation) given(path string) *model.Setting {
 	if s := in.Explicit(path); s != nil && !s.Unknown && s.Text() != "" {
 		return s
@@ -180,24 +175,23 @@ func (in *installation) given(path string) *model.Setting {
 var (
 	repositoryName = regexp.MustCompile(
 		`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
+	scheme = regexp.MustCompile(`^https?://`)
 	// systemSuffix matches the operating system at the end of a driver image's tag.
 	systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|` +
 		`flatcar|photon|cos)[0-9][0-9.]*$`)
 )
 
-// images checks image settings. The operator joins them as repository/image:version. If repository and version are
-// empty, image is the whole reference.
+// images checks image settings. The operator joins them as repository/image:version. An image alone is a reference.
 func (in *installation) images() {
 	for _, c := range in.Table.Images(in.Version) {
 		if s := in.given(c + ".repository"); s != nil && !repositoryName.MatchString(s.Text()) {
-			fix := ""
-			trimmed := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(s.Text(), "https://"), "http://"), "/ ")
-			if repositoryName.MatchString(trimmed) {
-				fix = "write " + trimmed
-				in.set(s, trimmed)
+			fix, right := "", strings.Trim(scheme.ReplaceAllString(s.Text(), ""), "/ ")
+			if repositoryName.MatchString(right) {
+				fix = "write " + right
+				in.set(s, right)
 			}
-			const reason = "%q is not a registry and path; the operator joins repository/image:version"
-			in.add(imageParts, fmt.Sprintf(reason, s.Text()), fix, s)
+			const reason = " is not a registry and path; the operator joins repository/image:version"
+			in.add(imageParts, s.Text()+reason, fix, s)
 		}
 		repository, known := in.Value(c + ".repository")
 		version, sure := in.Value(c + ".version")
@@ -207,8 +201,8 @@ func (in *installation) images() {
 			// a path in a mirror may be part of the name
 			isPath := in.Explicit(c+".repository") == nil && strings.Contains(s.Text(), "/")
 			if isPath || strings.HasPrefix(s.Text(), registry+"/") || strings.ContainsAny(s.Text(), ":@ ") {
-				const reason = "%q contains more than the image's name: repository/image:version cannot be pulled"
-				in.add(imageParts, fmt.Sprintf(reason, s.Text()), "split it into "+imageKeys(c), s)
+				reason := s.Text() + " contains more than the image's name: repository/image:version cannot be pulled"
+				in.add(imageParts, reason, "split it into "+imageKeys(c), s)
 			}
 		}
 		s := in.given(c + ".version")
@@ -230,8 +224,7 @@ func imageKeys(component string) string {
 	return fmt.Sprintf("%[1]s.repository, %[1]s.image and %[1]s.version", component)
 }
 
-// versions reports pinned versions of operands that differ from the chart's. A pin works, so it is kept. In an upgrade,
-// a version that is the default of an older release is dropped.
+// versions reports pinned versions of operands. In an upgrade, it drops those that are defaults of older releases.
 func (in *installation) versions() {
 	for _, c := range append(in.Table.Images(in.Version), "nfd") {
 		s, made := in.given(chart.VersionKey(c)), in.Table.Tag(in.Version, c)
@@ -264,8 +257,7 @@ func (in *installation) versions() {
 	}
 }
 
-// ownImage reports whether the user sets a repository that is neither NVIDIA's nor a mirror of it. Custom images have
-// their own version numbers.
+// ownImage reports whether the user sets a repository that is neither NVIDIA's nor a mirror of it.
 func (in *installation) ownImage(component string) bool {
 	s := in.Explicit(component + ".repository")
 	upstream, known := in.Table.Default(in.Version, component+".repository")
@@ -273,8 +265,7 @@ func (in *installation) ownImage(component string) bool {
 	return s != nil && known && hasPath && !strings.HasSuffix("/"+s.Text(), "/"+path)
 }
 
-// oldDefaults reports image repositories, image names and a ConfigMap of the MIG manager that are defaults of older
-// releases.
+// oldDefaults reports images and a ConfigMap of the MIG manager that are defaults of older releases.
 func (in *installation) oldDefaults() {
 	for _, s := range in.Settings {
 		k, known := in.Table.Key(s.Path)
@@ -285,6 +276,7 @@ func (in *installation) oldDefaults() {
 		current := chart.Text(value)
 		since, found := k.Replaced(s.Text())
 		found = found && current != s.Text() && !in.Version.Before(since)
+		reason := "was the chart's default before " + since.String()
 		switch group, last := s.Path[:len(s.Path)-1].String(), s.Path[len(s.Path)-1]; {
 		case last == "repository":
 			in.moved(k, s, current)
@@ -295,13 +287,11 @@ func (in *installation) oldDefaults() {
 				in.replaceOrDrop(version, in.Table.Tag(in.Version, group))
 				all = append(all, version)
 			}
-			const reason = "was the chart's default before %s; in this release the image is %s"
-			in.add(oldDefault, fmt.Sprintf(reason, since, current), "delete it", all...)
+			in.add(oldDefault, reason+"; in this release the image is "+current, "delete it", all...)
 		case s.Name() == "migManager.config.name" && found:
 			in.correction(s).Drop = in.upgraded
-			const reason = "was the chart's default before %s; " +
-				"setting it disables the configs that the MIG manager generates for each node"
-			in.add(oldDefault, fmt.Sprintf(reason, since), "delete it", s).Severity = check.Warning
+			reason += "; setting it disables the configs that the MIG manager generates for each node"
+			in.add(oldDefault, reason, "delete it", s).Severity = check.Warning
 		}
 	}
 }
@@ -314,8 +304,7 @@ func (in *installation) replaceOrDrop(s *model.Setting, current string) {
 	}
 }
 
-// moved reports a repository path that NVIDIA no longer uses for the image. Mirrors have NVIDIA's paths, so they are
-// checked too.
+// moved reports a repository path that NVIDIA no longer uses for the image. Mirrors have NVIDIA's paths.
 func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 	_, now, _ := strings.Cut(current, "/")
 	for _, d := range k.Defaults() {
@@ -326,9 +315,8 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 		}
 		right := registry + "/" + now
 		in.set(s, right)
-		const reason = "NVIDIA publishes the image as %s for this release; it was %s before"
-		m := in.add(oldDefault, fmt.Sprintf(reason, now, before), "write "+right, s)
-		if right != current {
+		reason := "NVIDIA publishes the image as " + now + " for this release; it was " + before + " before"
+		if m := in.add(oldDefault, reason, "write "+right, s); right != current {
 			m.Severity = check.Warning
 		}
 		return
@@ -338,8 +326,7 @@ func (in *installation) moved(k *chart.Key, s *model.Setting, current string) {
 // spacedQuantity matches a quantity with a space before its unit.
 var spacedQuantity = regexp.MustCompile(`^([0-9.]+)\s+(m|[kKMGTPE]i?)$`)
 
-// types checks the type of each value. A value is checked against the custom resource field that it is copied to, or
-// against the chart's key.
+// types checks values against the custom resource fields that they are copied to, or against the chart's keys.
 func (in *installation) types() {
 	for _, s := range in.Settings {
 		v := in.Match(s)
@@ -353,20 +340,17 @@ func (in *installation) types() {
 		inResources := slices.Contains(s.Path, "limits") || slices.Contains(s.Path, "requests")
 		if q := spacedQuantity.FindStringSubmatch(s.Text()); q != nil && inResources {
 			in.set(s, q[1]+q[2])
-			reason := fmt.Sprintf("%q is not a valid quantity: the API server rejects the space", s.Text())
-			in.add(schema.WrongValue, reason, "write "+q[1]+q[2], s)
+			in.add(schema.WrongValue, "the API server rejects the space in the quantity", "write "+q[1]+q[2], s)
 		}
 		if s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
 		}
 		f, printed := in.Table.ValueField(in.Version, v, s.Path, model.ListIndex.ReplaceAllString(s.Element, "[]"))
-		// templates treat every text that is not empty as true
 		isSwitch := printed && (s.Name() == "nfd.enabled" || v.Key.Use(in.Version) == chart.Tested)
 		switch {
 		case f == nil:
 		case isSwitch && s.Value == "false":
-			const reason = `found the text "false", expected the boolean: ` +
-				"Helm treats any non-empty text as true, so the setting stays enabled"
+			const reason = `found the text "false": Helm treats any non-empty text as true`
 			in.add(fields.WrongType, reason, "write false without quotes", s)
 		default:
 			in.validate(s, f, printed)
@@ -374,8 +358,7 @@ func (in *installation) types() {
 	}
 }
 
-// validate checks a setting against a field, and adds the findings. printed means that a template prints the value as
-// text.
+// validate checks a setting against a field. printed means that a template prints the value as text.
 func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool) {
 	node := s.Node
 	if node == nil {
@@ -385,9 +368,8 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 			node.Style = 0 // --set writes plain scalars
 		}
 	}
-	v := &schema.Validator{
-		Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed, Reader: &fields.Reader{},
-	}
+	v := &schema.Validator{Table: in.Table, Version: in.Version, Kind: "ClusterPolicy", Printed: printed,
+		Reader: &fields.Reader{}}
 	v.Value(f, s.Name(), node)
 	for _, found := range v.Reader.Findings {
 		m := mistake{Finding: found, settings: []*model.Setting{s}}
@@ -412,23 +394,19 @@ func (in *installation) validate(s *model.Setting, f *chart.Field, printed bool)
 
 // resource checks a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	v := &schema.Validator{
-		Table: r.table, Version: r.version, Kind: string(d.kind), Reader: d.reader,
-		Partial: d.partial || r.isPatch(d.file), Assumed: !r.named,
-	}
+	v := &schema.Validator{Table: r.table, Version: r.version, Kind: string(d.kind), Reader: d.reader,
+		Partial: d.partial || r.isPatch(d.file), Assumed: !r.named}
 	found, want := fields.Text(d.root, "apiVersion"), resources[d.kind].api
 	if found != want && !(d.partial && found == "") {
-		at := cmp.Or(fields.Get(d.root, "apiVersion"), d.root)
-		reason := fmt.Sprintf("found %s; the apiVersion of a %s is %s", cmp.Or(found, "nothing"), d.kind, want)
-		v.Add(apiVersion, at, "apiVersion", reason, "write "+want)
+		reason := "found " + cmp.Or(found, "nothing") + "; the apiVersion of a " + v.Kind + " is " + want
+		v.Add(apiVersion, cmp.Or(fields.Get(d.root, "apiVersion"), d.root), "apiVersion", reason, "write "+want)
 	}
 	if spec := fields.Get(d.root, "spec"); spec != nil {
 		v.Value(schema.Spec, "spec", spec)
 		selector := fields.Get(spec, "nodeSelector")
 		isDefault := d.kind == kindNVIDIADriver && fields.Text(spec, "default") == "true"
 		if isDefault && selector != nil && len(selector.Content) > 0 {
-			const reason = "the API server rejects it: " +
-				"the default driver selects the nodes that no other driver selects"
+			const reason = "the API server rejects it: the default driver selects all nodes that no other selects"
 			v.Add(excludes, selector, "spec.nodeSelector", reason, "delete nodeSelector, or default: true")
 		}
 		r.rulesOf(d, spec, v.Assumed)
@@ -445,8 +423,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 	in := newInstallation(r.table, r.version, model.Flatten(&fields.Reader{}, d.file, d.line, prefix, spec))
 	in.kind, in.assumed = d.kind, assumed
 	for _, s := range in.Settings {
-		switch s.Name() {
-		case "driver.gds.enabled", "driver.gdrcopy.enabled":
+		if name := s.Name(); name == "driver.gds.enabled" || name == "driver.gdrcopy.enabled" {
 			s.Path, s.Called = s.Path[1:], ""
 		}
 	}
@@ -454,11 +431,11 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, assumed bool) {
 		in.runRules()
 	}
 	for i := range in.mistakes {
-		m := &in.mistakes[i]
+		subject := &in.mistakes[i].Subject
 		if prefix != nil {
-			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
+			*subject = strings.ReplaceAll(*subject, "driver.", "")
 		}
-		m.Subject = "spec." + m.Subject
+		*subject = "spec." + *subject
 	}
 	r.add(d.file, in.findings()...)
 	r.configUses(in, "spec.")

@@ -22,20 +22,17 @@ import (
 
 // doc is a text with YAML documents, or one of the documents.
 type doc struct {
-	file   string
-	data   []byte
-	line   int // number of lines before the text in its file
-	root   *yaml.Node
-	kind   kind
-	reader *fields.Reader
-	// where names the place inside the file, such as a key of a ConfigMap.
-	where string
-	// written means that a script writes the document to a file. The file may be for another program.
-	written bool
-	// partial means that the document is a patch. Required fields may be missing.
-	partial bool
-	// holes means that the shell fills in parts of the text. open means that a script appends to it.
-	holes, open bool
+	file    string
+	data    []byte
+	line    int // number of lines before the text in its file
+	root    *yaml.Node
+	kind    kind
+	reader  *fields.Reader
+	where   string // the place inside the file, such as a key of a ConfigMap
+	written bool   // a script writes the document to a file, which may be for another program
+	partial bool   // the document is a patch, in which required fields may be missing
+	holes   bool   // the shell fills in parts of the text
+	open    bool   // a script appends to the text
 }
 
 // inside returns the text of a scalar in the document.
@@ -70,11 +67,9 @@ var (
 	// terraformResource matches a Terraform block. It finds Terraform in files that are not named *.tf.
 	terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"` +
 		`\s+"[^"]*"\s*\{`)
-	// templateLine matches a template expression of Helm, Ansible or Terraform's templatefile, or a placeholder such as
-	// @@NAME@@.
+	// templateLine matches an expression of Helm, Ansible or templatefile, or a placeholder such as @@NAME@@.
 	templateLine = regexp.MustCompile(`(?m)\{\{|\{%|^[ \t]*[$%]\{[^}\n]+\}[ \t]*$|\[\$\{|@@\w+@@`)
-	// configText matches a text that is meant to be a config of the device plugin or MIG manager. The text may be
-	// invalid YAML.
+	// configText matches a text, maybe invalid YAML, that is meant as a config of the device plugin or MIG manager.
 	configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|` +
 		`^version:[ \t]*["']?v1["']?[ \t]*$`)
 )
@@ -104,8 +99,7 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles lists the extensions of files in which invalid YAML is reported. Scripts (.sh) contain YAML in
-// here-documents.
+// dataFiles lists the extensions of files in which invalid YAML is reported. Scripts contain here-documents.
 var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
 
 func (r *run) parseOne(d *doc) {
@@ -174,8 +168,7 @@ func (r *run) addDocument(d *doc) {
 	}
 }
 
-// chartOfValues returns the chart in the folder of a file named values*, or nil if the operator's chart is neither that
-// chart nor one of its dependencies.
+// chartOfValues returns the chart in the folder of a file named values* if it is or includes the operator's, or nil.
 func (r *run) chartOfValues(file string) *localChart {
 	if strings.HasPrefix(path.Base(file), "values") {
 		if c := r.chartIn(file, "."); c != nil && c.version != nil {
@@ -241,9 +234,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	return kindUnknown
 }
 
-// umbrella returns the values below the key gpu-operator in the values of a parent chart. The key may be repeated one
-// level below. umbrella returns nil if there is no such mapping. It also returns nil if the mapping has keys but none
-// of the operator's chart, as in a list of versions.
+// umbrella returns the values below the key gpu-operator, which may be repeated one level below, or nil. A mapping
+// without keys of the operator's chart does not count: it may be a list of versions.
 func umbrella(t *chart.Table, root *yaml.Node) *yaml.Node {
 	inner := fields.Get(root, model.OperatorNamespace)
 	inner = cmp.Or(fields.Get(inner, model.OperatorNamespace), inner)
@@ -354,9 +346,8 @@ func (r *run) valuesText(in *installation, d doc) {
 	r.report(&d, d.reader.Findings)
 }
 
-// embedded checks a text that is the value of a key, if it is a config of the device plugin or the MIG manager. where
-// names the key. It returns the kind of the text, and whether it was checked. Invalid YAML that looks like a config is
-// reported, and its kind is unknown.
+// embedded checks the text of a key, named where, if it is a config of the device plugin or MIG manager. It returns the
+// kind of the text, and whether it was checked. Invalid YAML that looks like a config is reported.
 func (r *run) embedded(d doc, where string, n *yaml.Node) (holds kind, judged bool) {
 	inner := d.inside(n)
 	inner.where, inner.reader = where, &fields.Reader{}

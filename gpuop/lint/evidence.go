@@ -19,8 +19,7 @@ import (
 var (
 	// aboutGPUs matches every text that can be for the operator. Other files are not parsed.
 	aboutGPUs = regexp.MustCompile(`(?i)nvidia|gpu|mig|dcgm|toolkit|driver|sharing`)
-	// ownWords matches texts that are for the operator: its kinds, its chart in another tool's file, helm commands for
-	// its chart, and MIG configs.
+	// ownWords matches the operator's kinds, its chart in another tool's file, helm commands for it, and MIG configs.
 	ownWords = regexp.MustCompile(`(?m)^\s*apiVersion:\s*["']?nvidia\.com/v1|` +
 		`^\s*(?:chart|name|chartName):\s*["']?(?:\S*/)?gpu-operator["']?\s*$|` +
 		`^mig-configs:|\bhelm3?\s[^\n]*gpu-operator`)
@@ -28,8 +27,8 @@ var (
 	topLevelKey = regexp.MustCompile(`(?m)^([A-Za-z][A-Za-z-]*):`)
 )
 
-// sharedKeys and genericKeys are top-level keys that other charts have too. They are evidence only with a key of the
-// operator's chart below them. For genericKeys, keys in everyChartHas are not evidence.
+// sharedKeys and genericKeys are top-level keys that other charts have too. They count as the operator's only with one
+// of its keys below them. For genericKeys, that is a key other than everyChartHas.
 var (
 	sharedKeys  = strings.Fields("driver validator daemonsets platform hostPaths mig")
 	genericKeys = strings.Fields(`operator nfd node-feature-discovery cdi devicePlugin gfd psa psp nameOverride
@@ -70,8 +69,7 @@ func evidenceIn(t *chart.Table, root *yaml.Node) (e evidence) {
 	return e
 }
 
-// hasKeyOf reports whether group contains a key that the component has in any release of the chart. Keys in except are
-// ignored.
+// hasKeyOf reports whether group contains a key that the component has in any release, other than those in except.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
 		status := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
@@ -123,8 +121,8 @@ func (r *run) isOwn(d *doc) bool {
 		return strings.HasPrefix(fields.Text(d.root, "apiVersion"), "nvidia.com/")
 	case kindUmbrella:
 		inner := umbrella(r.table, d.root)
-		return otherChartOf(r.table, inner) == "" &&
-			slices.ContainsFunc(fields.Of(inner), func(f fields.Field) bool { return r.table.HasComponent(f.Name) })
+		e := evidenceIn(r.table, inner)
+		return otherChartOf(r.table, inner) == "" && e.own+e.weak > 0
 	case kindValues:
 		own := evidenceIn(r.table, d.root).own
 		return r.chartOfValues(d.file) != nil || own >= 2 && own*2 >= len(fields.Of(d.root))
@@ -151,20 +149,16 @@ func isPluginConfig(root *yaml.Node) bool {
 
 // isOwnText is like isOwn, for a text that is not valid YAML.
 func (r *run) isOwnText(file string, data []byte) bool {
-	own := map[string]bool{}
+	own := 0
 	for _, m := range topLevelKey.FindAllSubmatch(data, -1) {
 		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(genericKeys, name) {
-			own[name] = true
+			own++
 		}
 	}
-	return len(own) >= 2 || ownWords.Match(data) || r.chartOfValues(file) != nil
+	return own >= 2 || ownWords.Match(data) || r.chartOfValues(file) != nil
 }
 
-// mayBeOwn reports whether a file in a searched directory is worth parsing.
-func mayBeOwn(data []byte) bool { return aboutGPUs.Match(data) && !bytes.Contains(data, []byte{0}) }
-
-// looksLikeScript reports whether a text is a script. A script begins with #!, or it has commands that gpuop checks and
-// no top-level keys of YAML.
+// looksLikeScript reports whether a text begins with #!, or has commands to check and no top-level keys of YAML.
 func looksLikeScript(data []byte) bool {
 	return bytes.HasPrefix(data, []byte("#!")) ||
 		!isMapping(data) && commandLine.Match(data) && !topLevelKey.Match(data)

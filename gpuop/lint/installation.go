@@ -16,36 +16,24 @@ import (
 // installation holds the settings for one release of the chart, and the findings about them.
 type installation struct {
 	model.Values
-	mistakes []mistake
-	// corrections holds the suggested edits.
+	mistakes    []mistake
 	corrections map[*model.Setting]*correction
-	// flags means that the settings come from a command: from its flags and its values files.
-	flags bool
-	// moreFlags means that the command contains words such as $HELM_OPTIONS, which may expand to further flags.
-	moreFlags bool
-	// upgraded means that the command names a release other than the one being checked. Its settings may be copies of
-	// the named release's defaults.
+	kind        kind // kindValues or a custom resource, in which the chart has filled in all fields
+	flags       bool // the settings come from the flags and the values files of a command
+	moreFlags   bool // the command contains words such as $HELM_OPTIONS, which may expand to further flags
+	// upgraded means that the command names another release, whose defaults the settings may copy.
 	upgraded bool
-	// assumed means that the release is a guess. Findings that depend on the release, such as removed keys or keys
-	// added later, are then at most warnings.
-	assumed bool
-	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart.
-	chartMissing bool
-	// modified means that the values are in the folder of a local copy of the chart that differs from NVIDIA's: its
-	// values.yaml has other keys.
-	modified bool
-	// keep means that a values file is edited. Settings without effect are kept, and former default images are
-	// replaced.
-	keep bool
-	// kind is kindValues or a custom resource. In a custom resource, the chart has filled in all fields.
-	kind kind
+	assumed  bool // the release is a guess: findings that depend on it are at most warnings
+	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart. modified
+	// means that the values are in the folder of such a chart: its values.yaml has other keys than NVIDIA's.
+	chartMissing, modified bool
+	keep                   bool // a values file is edited: settings without effect stay, old images are replaced
 }
 
 // correction is the change of a setting.
 type correction struct {
 	fix.Edit
-	// idle means that the setting is dropped only because it has no effect. Edits keeps such settings.
-	idle bool
+	idle bool // the setting is dropped only because it has no effect
 }
 
 func newInstallation(table *chart.Table, v chart.Version, settings []*model.Setting) *installation {
@@ -133,13 +121,10 @@ func (in *installation) set(s *model.Setting, value string) { in.correction(s).V
 type mistake struct {
 	check.Finding
 	settings []*model.Setting
-	// names is the number of names in the path up to and including the wrong one. All settings begin with these names.
-	// It is 0 if the finding is not about a name.
-	names int
+	names    int // the number of names up to and including the wrong one, or 0 if the finding is not about a name
 }
 
-// add adds a finding with the severity of its check, at the position of the first setting. The caller may change the
-// returned finding.
+// add adds a finding at the position of the first setting. The caller may change the returned finding.
 func (in *installation) add(id *check.Check, reason, fix string, settings ...*model.Setting) *mistake {
 	names := make([]string, len(settings))
 	for i, s := range settings {
@@ -151,22 +136,18 @@ func (in *installation) add(id *check.Check, reason, fix string, settings ...*mo
 	return &in.mistakes[len(in.mistakes)-1]
 }
 
-// releaseDependent lists the checks whose result depends on the release.
-var releaseDependent = []*check.Check{keyGone, keyNotYet, oldDefault}
-
-// repeated lists the checks of files whose warnings are merged if they differ only in the setting. In commands, this
-// applies to the findings of all checks.
-var repeated = []*check.Check{keyGone, deadSetting}
-
-// findings returns the findings. Errors that depend on an assumed release or on a chart that was not read become
-// warnings. Findings with the same cause are merged.
+// findings returns the findings, merged by cause. Errors that depend on a guess become warnings.
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
-		if in.assumed && slices.Contains(releaseDependent, m.Check) || in.chartMissing && m.Check == fields.UnknownKey {
+		isGuess := in.assumed && (m.Check == keyGone || m.Check == keyNotYet || m.Check == oldDefault) ||
+			in.chartMissing && m.Check == fields.UnknownKey
+		if isGuess {
 			m.Severity = min(m.Severity, check.Warning)
 		}
-		if m.Cause == "" && (in.flags || m.Severity == check.Warning && slices.Contains(repeated, m.Check)) {
+		// in files, most findings have a line of their own
+		isRepeated := in.flags || m.Severity == check.Warning && (m.Check == keyGone || m.Check == deadSetting)
+		if isRepeated && m.Cause == "" {
 			m.Cause = strings.Join([]string{m.Check.ID, m.Severity.String(), m.File, m.Reason, m.Fix}, "\n")
 		}
 		out = append(out, m.Finding)
@@ -176,8 +157,7 @@ func (in *installation) findings() []check.Finding {
 	return check.Together(out)
 }
 
-// keys checks the path of each setting against the chart's keys. If a name is wrong, there is one finding for all
-// settings below it.
+// keys checks the path of each setting. If a name is wrong, there is one finding for all settings below it.
 func (in *installation) keys() {
 	seen := map[string]int{}
 	for _, s := range in.Settings {
@@ -210,8 +190,7 @@ func (in *installation) keys() {
 	}
 }
 
-// key checks the path of a setting. A key of an earlier or later release is also corrected. The returned finding has no
-// check if there is nothing to report.
+// key checks the path of a setting. The returned finding has no check if there is nothing to report.
 func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	f := check.Finding{Severity: check.Error}
 	switch v.Status {
@@ -244,8 +223,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	return f
 }
 
-// unknownKey reports a key that no release has. A top-level key that only holds YAML anchors, such as .common or
-// x-common, is accepted.
+// unknownKey reports a key that no release has, unless it only holds YAML anchors, such as .common or x-common.
 func (in *installation) unknownKey(s *model.Setting, v chart.Match, f *check.Finding) {
 	if s.Node != nil && (strings.HasPrefix(s.Path[0], ".") || strings.HasPrefix(s.Path[0], "x-")) {
 		return
@@ -277,8 +255,8 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	return v.Nearest
 }
 
-// otherRelease reports a key that only earlier or later releases have. The correction renames the key if it has a
-// successor with the same meaning that is not set. Otherwise it drops the key.
+// otherRelease reports a key that only earlier or later releases have. The correction drops the key, or renames it to
+// its successor if that has the same meaning and is not set.
 func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.Finding) {
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
 		f.Severity = check.Note
@@ -310,8 +288,8 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 	c.Drop, c.Rename = false, v.Nearest
 }
 
-// valueOfGroup checks a value at the path of a group. If the group is empty, for example because all its keys are
-// commented out, Helm removes the group's defaults. Helm keeps them if another file or flag sets a key in the group.
+// valueOfGroup checks a value at the path of a group. Helm removes the defaults of an empty group, unless another file
+// or flag sets a key in it.
 func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	isSet := func(below *model.Setting) bool { return below.Value != nil }
 	text, isText := s.Value.(string)
@@ -341,8 +319,7 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	}
 }
 
-// duplicateFlags reports flags that set the same key to different values. In files, the YAML reader reports duplicate
-// keys.
+// duplicateFlags reports flags that set the same key to different values. The YAML reader does it for files.
 func (in *installation) duplicateFlags() {
 	last := map[string]*model.Setting{}
 	for _, s := range in.Settings {

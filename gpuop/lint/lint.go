@@ -9,6 +9,7 @@
 package lint
 
 import (
+	"bytes"
 	"cmp"
 	"io/fs"
 	"path"
@@ -27,12 +28,10 @@ import (
 
 // Input is a text to check, with the name that findings use.
 type Input struct {
-	Name string
-	Data []byte
-	// Script means that the text is a shell script. It is checked, but only Options.Command is corrected.
-	Script bool
-	// Found means that the file was found in a searched directory. It is ignored if it is probably for another program.
-	Found bool
+	Name   string
+	Data   []byte
+	Script bool // a shell script, which is checked but not corrected
+	Found  bool // found in a searched directory: ignored if it is probably for another program
 }
 
 // Options are the inputs and settings of Lint.
@@ -40,32 +39,23 @@ type Options struct {
 	// Version is the chart release to check against: "v26.7.0", "v26.7" or "latest". If it is empty, the release that
 	// an input names is used or, without one, the newest.
 	Version string
-	// Table has the facts about the chart; nil means the built-in table.
-	Table *chart.Table
-	// Files are the files to check.
-	Files []Input
-	// Command is a shell command to check. It may be empty.
-	Command string
+	Table   *chart.Table // the facts about the chart; nil means the built-in table
+	Files   []Input      // the files to check
+	Command string       // a shell command to check; it may be empty
+	Fix     bool         // requests Result.Corrected
 	// Read reads the file called name, which file refers to. It also reads Chart.yaml and kustomization.yaml next to a
 	// file. If it is nil, Lint reads no files.
 	Read func(file, name string) ([]byte, error)
-	// Fix requests Result.Corrected.
-	Fix bool
 }
 
 // Result is the result of Lint.
 type Result struct {
-	Report check.Report `json:"report"`
-	// Kinds names the kind of each document and command, such as "pod", in the order in which they were found.
-	Kinds []string `json:"kinds"`
-	// Judged counts the documents and commands that were checked.
-	Judged int `json:"judged"`
-	// Unjudged lists the inputs in which nothing was checked.
-	Unjudged []string `json:"unjudged,omitempty"`
-	// Corrected is the command with all unambiguous fixes. It is empty if there is no command or Options.Fix is false.
-	Corrected string `json:"corrected,omitempty"`
-	// Secrets are the secrets in the inputs. Output must not contain them.
-	Secrets check.Secrets `json:"-"`
+	Report    check.Report
+	Kinds     []string      // the kinds of the documents and commands, such as "pod", in the order of the inputs
+	Judged    int           // the number of documents and commands that were checked
+	Unjudged  []string      // the inputs in which nothing was checked
+	Corrected string        // the command with all unambiguous fixes, if Options.Fix is set
+	Secrets   check.Secrets // the secrets in the inputs, which output must not contain
 }
 
 // These are the names of a command and of standard input in findings.
@@ -77,22 +67,17 @@ const (
 // run is the state of one call of Lint. It is shared because findings about a document can depend on other documents.
 type run struct {
 	Result
-	table *chart.Table
-	// version is the release that the user named, or else the newest.
-	version chart.Version
-	named   bool
-	// newer means that the release is newer than all releases in the table.
-	newer bool
-	read  func(file, name string) ([]byte, error)
-	// found tells whether a file was found in a searched directory. judged tells whether any of it was checked. lines
-	// has the lines of each file that was parsed. asValues has the files that another input uses as the operator's
-	// values.
-	found, judged, asValues map[string]bool
-	lines                   map[string][]string
-	documents               []*doc
-	// configMaps are the ConfigMaps in the inputs, and those that the chart creates from values. uses are the
-	// references to them.
-	configMaps []configMap
+	table      *chart.Table
+	version    chart.Version // the release that the user named, or else the newest
+	named      bool
+	newer      bool // the release is newer than all releases in the table
+	read       func(file, name string) ([]byte, error)
+	found      map[string]bool     // the files that were found in a searched directory
+	judged     map[string]bool     // the files of which something was checked
+	asValues   map[string]bool     // the files that another input uses as the operator's values
+	lines      map[string][]string // the lines of each parsed file
+	documents  []*doc
+	configMaps []configMap // in the inputs, and those that the chart creates from values
 	uses       []configUse
 }
 
@@ -110,7 +95,7 @@ func Lint(o Options) (*Result, error) {
 	}
 	// parse all inputs first: documents refer to ConfigMaps in other inputs
 	for _, f := range inputs {
-		if r.found[f.Name] = f.Found; f.Found && !mayBeOwn(f.Data) {
+		if r.found[f.Name] = f.Found; f.Found && (!aboutGPUs.Match(f.Data) || bytes.IndexByte(f.Data, 0) >= 0) {
 			continue
 		}
 		r.learn(f.Name, f.Data)
@@ -164,11 +149,9 @@ func (r *run) unit(file, kind string, judged bool) {
 	}
 }
 
-// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table. The newer release
-// may have the key or value that these checks report.
-var notesWhenNewer = []*check.Check{
-	fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue, operandVersion,
-}
+// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table.
+var notesWhenNewer = []*check.Check{fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue,
+	operandVersion}
 
 // add adds findings. A finding without a File gets file.
 func (r *run) add(file string, findings ...check.Finding) {
@@ -181,8 +164,7 @@ func (r *run) add(file string, findings ...check.Finding) {
 	}
 }
 
-// report adds findings about a document, with line numbers of its file. If a script may append to the document, all
-// findings become notes. A finding about a value that another program fills in is replaced by the note filledIn.
+// report adds findings about a document, with line numbers of its file.
 func (r *run) report(d *doc, findings []check.Finding) {
 	filled, inner, outer := unknownIn(d.root), strings.Split(string(d.data), "\n"), r.lines[d.file]
 	for _, f := range findings {
@@ -194,7 +176,7 @@ func (r *run) report(d *doc, findings []check.Finding) {
 		if d.open {
 			f.Severity = min(f.Severity, check.Note) // the script may append what is missing
 		}
-		if n := f.Line; f.Column > 0 && n <= len(inner) && n+d.line <= len(outer) {
+		if n := f.Line; min(n, f.Column) > 0 && n <= len(inner) && n+d.line <= len(outer) {
 			f.Column += max(0, strings.LastIndex(outer[n+d.line-1], inner[n-1])) // an inner document is indented
 		}
 		if f.Line > 0 || d.line > 0 {
@@ -221,8 +203,7 @@ func (r *run) installation(in *installation, file string) {
 }
 
 // resolve returns the release that name refers to. If it falls back to another release, it adds a note at the position
-// of at. unknown means that the name is filled in later; the newest release is then used. Version ranges are accepted
-// only if at.Subject is set. On error, resolve also returns the newest release.
+// of at. unknown means that the name is filled in later. Version ranges are accepted only if at.Subject is set.
 func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Version, error) {
 	v, exact, err := r.table.Resolve(name)
 	newest, isRange := r.table.Newest(name)
@@ -251,8 +232,7 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	return v, nil
 }
 
-// resolveNode returns the release that the user named or, without one, the release that a node names. assumed is true
-// if another program fills in the node, or if its text is not a known release.
+// resolveNode returns the release that the user or else a node names. assumed means that the node's is unknown.
 func (r *run) resolveNode(d *doc, at *yaml.Node, subject string) (v chart.Version, assumed bool) {
 	if r.named {
 		return r.version, false
@@ -286,9 +266,8 @@ func (r *run) open(file, name string) ([]byte, error) {
 }
 
 // filledIn is the note about values that another program fills in.
-var filledIn = check.Finding{
-	Check: input.Skipped, Severity: check.Note, Reason: "another program fills in these values; skipped",
-}
+var filledIn = check.Finding{Check: input.Skipped, Severity: check.Note,
+	Reason: "another program fills in these values; skipped"}
 
 // unknownIn returns the parts of a value that another program fills in.
 func unknownIn(n *yaml.Node) (out []*yaml.Node) {

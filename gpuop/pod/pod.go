@@ -16,6 +16,22 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
 
+const scheduling = "Kubernetes documentation: schedule GPUs, device plugins"
+
+// Checks for pods.
+var (
+	noSpec     = check.New("no-pod-spec", check.Error, "The object has no pod spec.", "Add its spec.", scheduling)
+	gpuInteger = check.New("gpu-integer", check.Error, "The number of GPUs is empty or not an integer.",
+		"Request 1, and share the GPU with time-slicing, MPS or MIG.", scheduling)
+	gpuLimits = check.New("gpu-limits", check.Error, "A GPU is requested without an equal limit.",
+		"Put it under limits.", scheduling)
+	visibleDevices = check.New("visible-devices", check.Warning,
+		"NVIDIA_VISIBLE_DEVICES overrides the devices that the device plugin assigns.", "Delete it.",
+		"k8s-device-plugin README")
+	gpuResource = check.New("gpu-resource", check.Error, "No device plugin offers this resource.",
+		"Use the suggested resource.", "k8s-device-plugin internal/rm")
+)
+
 // Specs finds the pod specs below an object's spec by their shape: a mapping with a list of containers. The first
 // container must have an image or resources.
 func Specs(root *yaml.Node) (out []*yaml.Node) {
@@ -45,8 +61,7 @@ func Specs(root *yaml.Node) (out []*yaml.Node) {
 func Check(root *yaml.Node) []check.Finding {
 	r := &checker{}
 	if fields.IsNull(fields.Get(root, "spec")) && fields.Get(root, "containers") != nil {
-		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec, so no container runs",
-			"put containers below spec, indented by two spaces")
+		r.Add(noSpec, check.Error, root, "spec", "the manifest has no pod spec", "put containers below spec")
 	}
 	for _, spec := range Specs(root) {
 		for _, list := range []string{"initContainers", "containers"} {
@@ -77,12 +92,11 @@ func (r *checker) container(where string, c *yaml.Node) {
 			requested = true
 			subject, limit := where+": "+list+"."+f.Name, fields.Get(c, "resources", "limits", f.Name)
 			if limit == nil {
-				r.Add(gpuLimits, check.Error, f.Key, subject,
-					"a GPU needs a limit: the API server rejects GPU requests without limits", "put it under limits")
+				r.Add(gpuLimits, check.Error, f.Key, subject, "the API server rejects a GPU request without a limit",
+					"put it under limits")
 			} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-				const reason = "the request %s and the limit %s must be equal: a GPU cannot be overcommitted"
-				r.Add(gpuLimits, check.Error, f.Value, subject,
-					fmt.Sprintf(reason, f.Value.Value, limit.Value), "leave out the request")
+				r.Add(gpuLimits, check.Error, f.Value, subject, "it must equal the limit "+limit.Value+
+					": a GPU cannot be overcommitted", "leave out the request")
 			}
 			if list == "limits" || limit == nil {
 				r.resource(subject, f)
@@ -103,8 +117,7 @@ func (r *checker) resource(subject string, f fields.Field) {
 	reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
 	switch {
 	case fields.IsNull(f.Value):
-		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0: the pod gets no GPU",
-			fix)
+		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0", fix)
 	case f.Value.Kind == yaml.ScalarNode && err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0:
 	case err == nil && q.Sign() > 0:
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason+": a pod cannot request part of a GPU",
@@ -113,8 +126,7 @@ func (r *checker) resource(subject string, f fields.Field) {
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason, fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		r.Add(gpuResource, check.Error, f.Key, subject,
-			"no device plugin advertises this resource: the pod stays Pending", fix)
+		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin offers it: the pod stays Pending", fix)
 	}
 }
 
@@ -122,9 +134,8 @@ func (r *checker) resource(subject string, f fields.Field) {
 var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores",
 	"nvidia.com/priority"}
 
-// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. A name that
-// resembles no known name is accepted, because KubeVirt, vGPU and the network operator define their own, such as
-// nvidia.com/GRID_T4-1Q and nvidia.com/roce. A name that begins with nvidia.com/mig- must be known.
+// resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. Only MIG resources
+// must be known: KubeVirt, vGPU and the network operator define others, such as nvidia.com/GRID_T4-1Q.
 func resourceName(name string) (fix string, ok bool) {
 	base := strings.TrimSuffix(name, ".shared")
 	short, _ := strings.CutPrefix(base, prefix)
