@@ -32,7 +32,7 @@ func kubernetes(v *view) []check.Finding {
 	case !ok:
 		say(&f, check.Unknown, "kubectl version -o yaml > version.yaml", "the server's version is unknown")
 	case first == 0:
-		f = noMatrix(v, f, v.Version)
+		say(&f, check.Unknown, platformPage+v.Release.String(), noMatrix, v.Version, v.Release)
 	case have < first:
 		say(&f, check.Error, "upgrade Kubernetes, or try an older release with gpuop preflight --version",
 			"%s is too old: %s supports 1.%d to 1.%d", v.Version, v.Release, first, last)
@@ -43,12 +43,10 @@ func kubernetes(v *view) []check.Finding {
 	return []check.Finding{f}
 }
 
-// noMatrix makes a finding about a version or system Unknown because gpuop has no support matrix for the release.
-func noMatrix(v *view, f check.Finding, what string) check.Finding {
-	say(&f, check.Unknown, "see the platform support page of "+v.Release.String(),
-		"%s; gpuop has no support matrix for %s", cmp.Or(what, "unknown"), v.Release)
-	return f
-}
+const (
+	noMatrix     = "%s; gpuop has no support matrix for %s"
+	platformPage = "see the platform support page of "
+)
 
 // system is an operating system as named in the driver's image tags.
 type system struct{ id, version string }
@@ -103,25 +101,19 @@ func systemSeen(n *corev1.Node) check.Evidence {
 		n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
 }
 
-// mixture counts the GPU nodes that run a component by a property, such as the container runtime.
-type mixture struct {
-	nodes int
-	text  string   // such as "2 with ubuntu22.04, 1 with rhel9"
-	wrong []string // the nodes whose property is not the chosen one
-}
-
-// mixed returns the mixture of a property among the GPU nodes that run a component. An unknown property is "".
-func (v *view) mixed(component, chosen string, property func(*corev1.Node) string) (m mixture) {
+// mixed counts the GPU nodes that run a component by a property, such as "2 with ubuntu22.04, 1 with rhel9", and lists
+// those whose property is not the chosen one. An unknown property is "".
+func (v *view) mixed(
+	component, chosen string, property func(*corev1.Node) string,
+) (nodes int, text string, wrong []string) {
 	by := map[string]int{}
 	for _, n := range v.gpu {
-		if !v.runs(component, n) {
-			continue
-		}
-		m.nodes++
-		is := property(n)
-		by[cmp.Or(is, "unknown")]++
-		if is != chosen {
-			m.wrong = append(m.wrong, n.Name)
+		if v.runs(component, n) {
+			nodes++
+			by[cmp.Or(property(n), "unknown")]++
+			if property(n) != chosen {
+				wrong = append(wrong, n.Name)
+			}
 		}
 	}
 	var words []string
@@ -130,15 +122,7 @@ func (v *view) mixed(component, chosen string, property func(*corev1.Node) strin
 	}) {
 		words = append(words, fmt.Sprintf("%d with %s", by[k], k))
 	}
-	m.text = cmp.Or(strings.Join(words, ", "), "no GPU node runs the "+component)
-	return m
-}
-
-// explain makes a finding an error about the nodes with the wrong property. The format says what all nodes get.
-func (m mixture) explain(f *check.Finding, fix, format string, args ...any) {
-	say(f, check.Error, fix, "mixed %s (%s): %s, which is wrong for %s",
-		f.Subject, m.text, fmt.Sprintf(format, args...), check.Count(len(m.wrong), "node"))
-	f.Nodes, f.Cause = strings.Join(m.wrong, ", "), f.Subject
+	return nodes, cmp.Or(strings.Join(words, ", "), "no GPU node runs the "+component), wrong
 }
 
 // driverSystems checks for mixed operating systems. The operator selects the driver image for all nodes by the
@@ -150,14 +134,14 @@ func driverSystems(v *view) []check.Finding {
 	first := v.gpu[0]
 	os := systemOf(first)
 	tag := os.tag(v.Release)
-	m := v.mixed("driver", tag, func(n *corev1.Node) string { return systemOf(n).tag(v.Release) })
+	nodes, text, wrong := v.mixed("driver", tag, func(n *corev1.Node) string { return systemOf(n).tag(v.Release) })
 	f := check.Finding{Check: driverOS, Subject: "operating systems", Evidence: systemSeen(first)}
 	precompiled := v.is("driver.usePrecompiled")
 	switch {
-	case m.nodes == 0 || !v.is("driver.enabled"):
-		f.Reason, f.Evidence = m.text+"; the operator installs no driver", v.setting("driver.enabled")
+	case nodes == 0 || !v.is("driver.enabled"):
+		f.Reason, f.Evidence = text+"; the operator installs no driver", v.setting("driver.enabled")
 	case v.is("driver.nvidiaDriverCRD.enabled"):
-		f.Reason = m.text + "; each NVIDIADriver selects the image for its nodes"
+		f.Reason = text + "; each NVIDIADriver selects the image for its nodes"
 		f.Evidence = v.setting("driver.nvidiaDriverCRD.enabled")
 	case !precompiled && (os.id == "rhcos" || v.openShift() && v.get("operator.use_ocp_driver_toolkit") != false):
 		f.Reason = "OpenShift's driver toolkit builds the driver for each version of RHCOS"
@@ -165,10 +149,12 @@ func driverSystems(v *view) []check.Finding {
 		say(&f, check.Error, "kubectl get node "+first.Name+" -o jsonpath='{.metadata.labels}'", "the operator cannot "+
 			"continue: the operating system of %s, the first GPU node, is unknown because NFD has not set %s",
 			first.Name, labelID)
-	case len(m.wrong) > 0:
-		m.explain(&f, driverForEachSystem(m.wrong...), "all nodes get the driver image of %s (%s)", first.Name, tag)
+	case len(wrong) > 0:
+		f.Nodes, f.Cause = strings.Join(wrong, ", "), f.Subject
+		say(&f, check.Error, driverForEachSystem(wrong...), "mixed operating systems (%s): all nodes get the driver "+
+			"image of %s (%s), which is wrong for %s", text, first.Name, tag, check.Count(len(wrong), "node"))
 	default:
-		f.Reason = fmt.Sprintf("driver image for %s on %s", tag, check.Count(m.nodes, "GPU node"))
+		f.Reason = fmt.Sprintf("driver image for %s on %s", tag, check.Count(nodes, "GPU node"))
 		if precompiled {
 			f.Reason += ", one for each kernel"
 		}
@@ -201,16 +187,18 @@ func runtimes(v *view) []check.Finding {
 	} else if !slices.ContainsFunc(v.gpu, func(n *corev1.Node) bool { return runtimeOf(n) == chosen }) {
 		chosen = cmp.Or(runtimeOf(v.gpu[len(v.gpu)-1]), chosen)
 	}
-	m := v.mixed("container-toolkit", chosen, func(n *corev1.Node) string { return cmp.Or(runtimeOf(n), chosen) })
+	nodes, text, wrong := v.mixed("container-toolkit", chosen,
+		func(n *corev1.Node) string { return cmp.Or(runtimeOf(n), chosen) })
 	f := check.Finding{Check: containerRuntime, Subject: "container runtimes",
-		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(m.nodes, "GPU node")),
-		Evidence: v.listed(cluster.Nodes, "%s", m.text)}
-	switch {
-	case !v.is("toolkit.enabled"):
-		f.Reason, f.Evidence = m.text+"; the operator does not change the runtimes", v.setting("toolkit.enabled")
-	case len(m.wrong) > 0:
-		m.explain(&f, "move the nodes to "+chosen+", or kubectl label node "+strings.Join(m.wrong, " ")+" "+
-			labelOperands+"=false --overwrite", "the operator configures %s on all nodes", chosen)
+		Reason:   fmt.Sprintf("the toolkit configures %s on %s", chosen, check.Count(nodes, "GPU node")),
+		Evidence: v.listed(cluster.Nodes, "%s", text)}
+	if !v.is("toolkit.enabled") {
+		f.Reason, f.Evidence = text+"; the operator does not change the runtimes", v.setting("toolkit.enabled")
+	} else if len(wrong) > 0 {
+		f.Nodes, f.Cause = strings.Join(wrong, ", "), f.Subject
+		say(&f, check.Error, "move the nodes to "+chosen+", or kubectl label node "+strings.Join(wrong, " ")+" "+
+			labelOperands+"=false --overwrite", "mixed container runtimes (%s): the operator configures %s on all "+
+			"nodes, which is wrong for %s", text, chosen, check.Count(len(wrong), "node"))
 	}
 	return []check.Finding{f}
 }
@@ -464,19 +452,18 @@ func usesGPU(s *corev1.PodSpec) string {
 }
 
 func (n *nodeReport) architecture() {
-	kube := n.kube
-	arch := cmp.Or(kube.Status.NodeInfo.Architecture, kube.Labels["kubernetes.io/arch"])
+	arch := cmp.Or(n.kube.Status.NodeInfo.Architecture, n.kube.Labels["kubernetes.io/arch"])
 	f := check.Finding{Check: architecture, Subject: "architecture", Reason: arch,
-		Evidence: check.Seen("status", "Node/"+kube.Name, "architecture %s", cmp.Or(arch, "none"))}
-	served, off := arch == "amd64" || arch == "arm64", kube.Labels[labelOperands] == "false"
-	switch os := systemOf(kube); {
+		Evidence: check.Seen("status", "Node/"+n.kube.Name, "architecture %s", cmp.Or(arch, "none"))}
+	served, off := arch == "amd64" || arch == "arm64", n.kube.Labels[labelOperands] == "false"
+	switch os := systemOf(n.kube); {
 	case off && served:
 	case off:
 		f.Say(check.Note, "%s; %s=false keeps every operand off the node", arch, labelOperands)
 	case arch == "":
 		f.Say(check.Unknown, "the node's architecture is unknown")
 	case !served:
-		say(&f, check.Error, "kubectl label node "+kube.Name+" "+labelOperands+"=false --overwrite",
+		say(&f, check.Error, n.relabel(labelOperands+"=false --overwrite"),
 			"the node is %s; the operator's images support only amd64 and arm64", arch)
 	case arch == "arm64" && os.id == "rhel" && strings.HasPrefix(os.version, "9.") && n.is("driver.enabled") &&
 		!n.is("driver.usePrecompiled"):
@@ -488,19 +475,17 @@ func (n *nodeReport) architecture() {
 
 // supported checks the node's operating system and runtime against the support matrix.
 func (n *nodeReport) supported() {
-	kube, systems, os := n.kube, series(n.Release), systemOf(n.kube)
-	f := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(), Evidence: systemSeen(kube)}
-	if len(systems) == 0 {
-		n.add(noMatrix(n.view, f, os.String()))
-		return
-	}
+	systems, os, runs := series(n.Release), systemOf(n.kube), n.kube.Status.NodeInfo.ContainerRuntimeVersion
 	s, known, exact := find(systems, os)
 	have, ok := minor(n.Version)
+	f := check.Finding{Check: osSupported, Subject: "operating system", Reason: os.String(),
+		Evidence: systemSeen(n.kube)}
 	const unlisted = "%s is not in the support matrix of %s, which lists %s"
 	switch {
+	case len(systems) == 0:
+		say(&f, check.Unknown, platformPage+n.Release.String(), noMatrix, cmp.Or(os.String(), "unknown"), n.Release)
 	case os.id == "":
-		f.Say(check.Unknown, "the node's operating system is unknown: %s",
-			cmp.Or(kube.Status.NodeInfo.OSImage, "the node's status does not name it"))
+		f.Say(check.Unknown, "the node's operating system is unknown: %q", n.kube.Status.NodeInfo.OSImage)
 	case !known && !n.is("driver.enabled"):
 		f.Say(check.Note, unlisted+"; driver.enabled=false needs no driver image", os, n.Release, named(systems))
 	case !known || !exact:
@@ -511,10 +496,9 @@ func (n *nodeReport) supported() {
 			"%s is validated with Kubernetes 1.%d to 1.%d, but the server is %s", os, s.first, s.last, n.Version)
 	}
 	n.add(f)
-	runs := kube.Status.NodeInfo.ContainerRuntimeVersion
 	f = check.Finding{Check: runtimeSupported, Subject: "container runtime", Reason: runs,
-		Evidence: check.Seen("status", "Node/"+kube.Name, "%s", cmp.Or(runs, "no container runtime"))}
-	switch name := runtimeOf(kube); {
+		Evidence: check.Seen("status", "Node/"+n.kube.Name, "%s", cmp.Or(runs, "no container runtime"))}
+	switch name := runtimeOf(n.kube); {
 	case name == "":
 		f.Say(check.Unknown, "the node's container runtime is unknown")
 	case name == "docker":
@@ -523,7 +507,9 @@ func (n *nodeReport) supported() {
 		say(&f, check.Warning, "move the node to "+s.runtimes[0],
 			"%s is not validated on %s; use %s", name, os, strings.Join(s.runtimes, ", "))
 	}
-	n.add(f)
+	if len(systems) > 0 {
+		n.add(f)
+	}
 }
 
 // cdiInRuntime is the first release in which the container runtime injects the GPUs through CDI.
@@ -550,25 +536,24 @@ func (n *nodeReport) cdi() {
 type tolerant struct {
 	path, what string
 	have       []corev1.Toleration
-	// discovers means that the pods only label nodes. Nodes that already have the labels do not need the pods.
-	discovers bool
 }
 
 // tolerants returns the operands and the NFD worker with their tolerations. If a ClusterPolicy is in force, the
 // tolerations in the cluster are used, otherwise those in the values and the chart. The worker is left out if the chart
-// does not install it, or if the cluster has no worker or several: then it is unknown which one labels a node.
-func (v *view) tolerants() []tolerant {
+// does not install it, if the node has its labels already, or if the cluster has no worker or several: then it is
+// unknown which one labels a node.
+func (n *nodeReport) tolerants() []tolerant {
 	const what = "the NFD worker, so the operator never finds the GPUs"
 	const operands, worker = "daemonsets.tolerations", "node-feature-discovery.worker.tolerations"
-	all := []tolerant{{path: operands, what: "the operands, so the node gets none of them",
-		have: node.OperandTolerations(v.tolerations(operands))}}
-	if v.policy == nil {
-		if v.is("nfd.enabled") {
-			all = append(all, tolerant{path: worker, what: what, have: v.tolerations(worker)})
-		}
-	} else if there := v.discoverers(); len(there) == 1 {
-		all = append(all, tolerant{"the tolerations of DaemonSet/" + there[0].Namespace + "/" + there[0].Name, what,
-			there[0].Spec.Template.Spec.Tolerations, true})
+	all := []tolerant{{operands, "the operands, so the node gets none of them",
+		node.OperandTolerations(n.tolerations(operands))}}
+	switch workers := n.discoverers(); {
+	case n.policy == nil && n.is("nfd.enabled"):
+		all = append(all, tolerant{worker, what, n.tolerations(worker)})
+	case n.policy != nil && len(workers) == 1 && !cluster.OperatorGPUNode(n.kube):
+		d := workers[0]
+		all = append(all, tolerant{"the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what,
+			d.Spec.Template.Spec.Tolerations})
 	}
 	return all
 }
@@ -576,34 +561,34 @@ func (v *view) tolerants() []tolerant {
 // taints compares the node's taints with the tolerations of the operands and the NFD worker. It also notes if no taint
 // keeps other pods off the node.
 func (n *nodeReport) taints() {
-	kube, kept, ok := n.kube, false, true
-	for _, taint := range kube.Spec.Taints {
+	kept, ok := false, true
+	for _, taint := range n.kube.Spec.Taints {
 		if !node.Stays(taint) {
 			continue
 		}
 		kept = kept || taint.Effect != corev1.TaintEffectPreferNoSchedule
 		for _, who := range n.tolerants() {
-			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(kube) {
+			if node.Covered(who.have, taint) {
 				continue
 			}
 			ok = false
 			text := taint.ToString()
 			f := check.Finding{Check: untolerated, Subject: who.path, Cause: "taint " + text + " " + who.path,
-				Evidence: check.Seen("taint", "Node/"+kube.Name, "%s", text)}
+				Evidence: check.Seen("taint", "Node/"+n.kube.Name, "%s", text)}
 			say(&f, check.Error, fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s",
 				taint.Key, taint.Effect, who.path), "the taint %s is not tolerated by %s", text, who.what)
 			n.add(f)
 		}
 	}
 	f := check.Finding{Check: untolerated, Subject: "taints", Reason: "the operands tolerate all taints",
-		Evidence: check.Seen("spec", "Node/"+kube.Name, "%s", check.Count(len(kube.Spec.Taints), "taint"))}
+		Evidence: check.Seen("spec", "Node/"+n.kube.Name, "%s", check.Count(len(n.kube.Spec.Taints), "taint"))}
 	if ok {
 		n.add(f)
 	}
 	// without other nodes, pods without GPUs must run here
 	if !kept && len(n.gpu) < len(n.Nodes) && n.why(cluster.Nodes) == "" {
 		f.Check = untainted
-		say(&f, check.Note, "kubectl taint node "+kube.Name+" nvidia.com/gpu=present:NoSchedule",
+		say(&f, check.Note, "kubectl taint node "+n.kube.Name+" nvidia.com/gpu=present:NoSchedule",
 			"no taint keeps pods without GPU requests off the node")
 		n.add(f)
 	}
