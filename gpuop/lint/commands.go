@@ -16,24 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
-
-// helmFlags are the flags of helm install, upgrade and template that take a value.
-var helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo
-	description kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file
-	cert-file key-file keyring output,o labels,l history-max registry-config repository-cache repository-config
-	burst-limit qps kube-apiserver kube-as-user kube-as-group kube-ca-file kube-tls-server-name kube-token
-	api-versions,a kube-version output-dir show-only,s color colour content-cache`)
-
-// helm checks a helm command.
-func (s *script) helm(c input.Command) {
-	switch h := readFlags(c, helmFlags); h.verb {
-	case "repo":
-		s.helmRepo(h.positional)
-	case "install", "upgrade", "template":
-		s.helmInstall(h)
-	}
-}
 
 // helmRepo records the repositories that a command adds, and reports the chart's old repository.
 func (s *script) helmRepo(words []input.Word) {
@@ -107,6 +91,15 @@ func (s *script) helmForm(h *call) {
 	for _, w := range h.opaque {
 		s.notJudged(w, w.Raw)
 	}
+}
+
+// isSlip reports whether name looks like a misspelling of known. spark-operator, tigera-operator and npu-operator are
+// not typos of gpu-operator: only the first word differs, and it has the same length or is clearly another word.
+func isSlip(name, known string) bool {
+	first, rest, _ := strings.Cut(name, "-")
+	want, wantRest, _ := strings.Cut(known, "-")
+	isOther := rest == wantRest && (len(first) == len(want) || words.Distance(first, want, 1) > 1)
+	return name != known && words.Distance(name, known, 2) <= 2 && !isOther
 }
 
 // localPath matches a chart reference that is a local path.
@@ -240,13 +233,8 @@ func (s *script) settings(f *flagUse) (out []*model.Setting) {
 	return out
 }
 
-// kubectlFlags are the flags of kubectl, kubectl label and kubectl patch that take a value.
-var kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v
-	selector,l patch,p type`)
-
 // kubectl checks a kubectl command: its namespace, node labels, patch and manifest.
-func (s *script) kubectl(c input.Command) {
-	h := readFlags(c, kubectlFlags)
+func (s *script) kubectl(h *call) {
 	s.namespaceFlag(h)
 	judged := false
 	switch h.verb {
@@ -268,9 +256,25 @@ func (s *script) kubectl(c input.Command) {
 		}
 	}
 	s.unit(s.file, strings.TrimSpace("kubectl "+h.verb), judged)
-	if c.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, h.verb) {
-		s.parse(docOf(s.file, c.Stdin))
+	if h.Stdin != nil && slices.Contains([]string{"apply", "create", "replace", "diff"}, h.verb) {
+		s.parse(docOf(s.file, h.Stdin))
 	}
+}
+
+// labelPrefix is the prefix of NVIDIA's labels. writable lists the labels that users set.
+const labelPrefix = "nvidia.com/"
+
+var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands
+	cc.mode gpu-driver-upgrade-enabled gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
+
+// nearestLabel returns the node label that was probably meant, or "".
+func nearestLabel(label string) string {
+	prefix, name, _ := strings.Cut(label, "/")
+	near := check.Nearest(name, writable)
+	if near == "" || prefix != "nvidia" && check.Nearest(prefix, []string{"nvidia.com"}) == "" {
+		return ""
+	}
+	return labelPrefix + near
 }
 
 // label checks the labels that kubectl label sets. It reports whether any of them is an nvidia.com label.

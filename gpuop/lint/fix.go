@@ -1,76 +1,14 @@
 package lint
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 )
-
-func (s *script) correct(start, end int, text string) {
-	s.Corrections = append(s.Corrections, input.Correction{Start: start, End: end, Text: text})
-}
-
-// corrected returns the script with all corrections. If corrections overlap, the one that starts first wins.
-func (s *script) corrected() string {
-	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int {
-		return cmp.Or(a.Start-b.Start, b.End-a.End)
-	})
-	var out strings.Builder
-	at := 0
-	for _, c := range s.Corrections {
-		if c.Start >= at && c.End >= c.Start && c.End <= len(s.Text) {
-			out.WriteString(s.Text[at:c.Start] + c.Text)
-			at = c.End
-		}
-	}
-	return out.String() + s.Text[at:]
-}
-
-// replace adds a correction that replaces a word.
-func (s *script) replace(w input.Word, value string) {
-	if w.Raw != "" && w.Start >= 0 {
-		s.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
-	}
-}
-
-// setFlag adds a correction that replaces the value of a flag.
-func (s *script) setFlag(f *flagUse, value string) {
-	switch len(f.words) {
-	case 1:
-		s.replace(f.words[0], f.name+"="+value)
-	case 2:
-		s.replace(f.words[1], value)
-	}
-}
-
-// fixFlag rewrites a flag if any of its settings has a correction. It removes the flag if all its settings are dropped.
-// It skips --set-json, and values that contain variables.
-func (s *script) fixFlag(in *installation, f *flagUse) {
-	first, last, changes := f.words[0], f.words[len(f.words)-1], false
-	var list []string
-	for _, st := range f.settings {
-		c := in.correction(st)
-		changes = changes || c.Changes()
-		if !c.Drop {
-			list = append(list, st.Assignment(c.Rename, c.Value))
-		}
-	}
-	if !changes || f.value.Dynamic || f.name == "--set-json" || first.Start < 0 || last.Start < first.Start {
-		return
-	}
-	start, text := first.Start, f.name+" "+input.Quote(strings.Join(list, ","))
-	if len(list) == 0 {
-		start, text = len(strings.TrimRight(s.Text[:start], " \t\n\\")), ""
-	}
-	s.correct(start, last.Start+len(last.Raw), text)
-}
 
 // Edit is a correction of a values file, with the finding that is its reason.
 type Edit struct {

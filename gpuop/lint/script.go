@@ -11,16 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/input"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
-	words "github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // script is a shell script that is being checked, with its corrections.
 type script struct {
 	*run
 	*input.Script
-	file string
-	// repositories maps repository names to URLs, for each "helm repo add" in the script.
-	repositories map[string]string
+	file         string
+	repositories map[string]string // the URLs by name, for each "helm repo add" in the script
 }
 
 // script checks a script. line is the number of lines before it in its file.
@@ -28,15 +26,18 @@ func (r *run) script(file, source string, line int) *script {
 	s := &script{run: r, Script: input.ParseScript(source, line), file: file, repositories: map[string]string{}}
 	r.add(file, s.Findings...)
 	for _, c := range s.Commands {
-		name := program(&c)
-		if name == "" {
-			continue
-		}
-		s.words(c)
-		if name == "kubectl" {
-			s.kubectl(c)
-		} else {
-			s.helm(c)
+		switch program(&c) {
+		case "kubectl":
+			s.words(c)
+			s.kubectl(readFlags(c, kubectlFlags))
+		case "helm":
+			s.words(c)
+			switch h := readFlags(c, helmFlags); h.verb {
+			case "repo":
+				s.helmRepo(h.positional)
+			case "install", "upgrade", "template":
+				s.helmInstall(h)
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
@@ -190,6 +191,16 @@ func flagsOf(list string) flagTable {
 	return t
 }
 
+var (
+	helmFlags = flagsOf(`namespace,n version values,f set set-string set-file set-json set-literal timeout repo
+		description kube-context kubeconfig post-renderer post-renderer-args name-template username password ca-file
+		cert-file key-file keyring output,o labels,l history-max registry-config repository-cache repository-config
+		burst-limit qps kube-apiserver kube-as-user kube-as-group kube-ca-file kube-tls-server-name kube-token
+		api-versions,a kube-version output-dir show-only,s color colour content-cache`)
+	kubectlFlags = flagsOf(`namespace,n context cluster user kubeconfig server,s token as request-timeout v,v
+		selector,l patch,p type`)
+)
+
 // find returns the long name of a flag. If the flag contains a value, as in --set=a=b or -fvalues.yaml, joined is true.
 func (t flagTable) find(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
@@ -248,27 +259,61 @@ func (h *call) flag(name string) *flagUse {
 	return nil
 }
 
-// isSlip reports whether name looks like a misspelling of known. spark-operator, tigera-operator and npu-operator are
-// not typos of gpu-operator: only the first word differs, and it has the same length or is clearly another word.
-func isSlip(name, known string) bool {
-	first, rest, _ := strings.Cut(name, "-")
-	want, wantRest, _ := strings.Cut(known, "-")
-	isOther := rest == wantRest && (len(first) == len(want) || words.Distance(first, want, 1) > 1)
-	return name != known && words.Distance(name, known, 2) <= 2 && !isOther
+func (s *script) correct(start, end int, text string) {
+	s.Corrections = append(s.Corrections, input.Correction{Start: start, End: end, Text: text})
 }
 
-// labelPrefix is the prefix of NVIDIA's labels. writable lists the labels that users set.
-const labelPrefix = "nvidia.com/"
-
-var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands
-	cc.mode gpu-driver-upgrade-enabled gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
-
-// nearestLabel returns the node label that was probably meant, or "".
-func nearestLabel(label string) string {
-	prefix, name, _ := strings.Cut(label, "/")
-	near := check.Nearest(name, writable)
-	if near == "" || prefix != "nvidia" && check.Nearest(prefix, []string{"nvidia.com"}) == "" {
-		return ""
+// corrected returns the script with all corrections. If corrections overlap, the one that starts first wins.
+func (s *script) corrected() string {
+	slices.SortStableFunc(s.Corrections, func(a, b input.Correction) int {
+		return cmp.Or(a.Start-b.Start, b.End-a.End)
+	})
+	var out strings.Builder
+	at := 0
+	for _, c := range s.Corrections {
+		if c.Start >= at && c.End >= c.Start && c.End <= len(s.Text) {
+			out.WriteString(s.Text[at:c.Start] + c.Text)
+			at = c.End
+		}
 	}
-	return labelPrefix + near
+	return out.String() + s.Text[at:]
+}
+
+// replace adds a correction that replaces a word.
+func (s *script) replace(w input.Word, value string) {
+	if w.Raw != "" && w.Start >= 0 {
+		s.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
+	}
+}
+
+// setFlag adds a correction that replaces the value of a flag.
+func (s *script) setFlag(f *flagUse, value string) {
+	switch len(f.words) {
+	case 1:
+		s.replace(f.words[0], f.name+"="+value)
+	case 2:
+		s.replace(f.words[1], value)
+	}
+}
+
+// fixFlag rewrites a flag if any of its settings has a correction. It removes the flag if all its settings are dropped.
+// It skips --set-json, and values that contain variables.
+func (s *script) fixFlag(in *installation, f *flagUse) {
+	first, last, changes := f.words[0], f.words[len(f.words)-1], false
+	var list []string
+	for _, st := range f.settings {
+		c := in.correction(st)
+		changes = changes || c.Changes()
+		if !c.Drop {
+			list = append(list, st.Assignment(c.Rename, c.Value))
+		}
+	}
+	if !changes || f.value.Dynamic || f.name == "--set-json" || first.Start < 0 || last.Start < first.Start {
+		return
+	}
+	start, text := first.Start, f.name+" "+input.Quote(strings.Join(list, ","))
+	if len(list) == 0 {
+		start, text = len(strings.TrimRight(s.Text[:start], " \t\n\\")), ""
+	}
+	s.correct(start, last.Start+len(last.Raw), text)
 }
