@@ -50,21 +50,18 @@ func (r *run) script(file, source string, line int) *script {
 	return s
 }
 
-// docOf returns a text in a script as a document.
 func docOf(file string, d *input.Document) doc {
 	return doc{file: file, data: []byte(d.Text), line: d.Line, holes: d.Holes, open: d.Open}
 }
 
 var (
-	// programs maps the name of an executable to helm or kubectl.
 	programs = map[string]string{"helm": "helm", "helm3": "helm", "kubectl": "kubectl", "oc": "kubectl"}
 	// wrappers are programs that run the command in their arguments.
 	wrappers       = []string{"sudo", "env", "microk8s", "k3s"}
 	environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// program returns "helm" or "kubectl", whichever the command runs, or "" for other programs. It removes wrappers such
-// as sudo.
+// program returns "helm" or "kubectl", whichever the command runs, or "" for other programs. It removes wrappers.
 func program(c *input.Command) string {
 	for len(c.Words) > 1 {
 		first := c.Words[0].Value
@@ -78,7 +75,6 @@ func program(c *input.Command) string {
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
 }
 
-// at returns a finding at a word.
 func (s *script) at(w input.Word, subject string) check.Finding {
 	return check.Finding{File: s.file, Line: w.Line, Column: w.Col, Subject: subject}
 }
@@ -130,13 +126,10 @@ func (s *script) words(c input.Command) {
 			found, value = quote, curly.ReplaceAllString(value, "")
 		}
 		if found != "" {
-			const reason = "typographic character, probably from a web page: " +
-				"the shell does not read it as a dash or quote"
-			s.addAt(w, lookalike, found, reason, "write "+input.Quote(value))
+			s.addAt(w, lookalike, found, "typographic character, probably from a web page: the shell does not read it "+
+				"as a dash or quote", "write "+input.Quote(value))
+			s.replace(w, value)
 			c.Words[i].Value = value
-			if !w.Dynamic {
-				s.replace(w, value)
-			}
 		}
 	}
 }
@@ -145,12 +138,11 @@ func (s *script) words(c input.Command) {
 func (s *script) namespace(w input.Word) (slip bool) {
 	const right = model.OperatorNamespace
 	isPart := strings.HasPrefix(w.Value, right+"-") || strings.HasSuffix(w.Value, "-"+right)
-	if w.Dynamic || len(w.Value) < 6 || isPart || !isSlip(w.Value, right) {
-		return false
+	if slip = !w.Dynamic && len(w.Value) > 5 && !isPart && isSlip(w.Value, right); slip {
+		s.addAt(w, namespace, "namespace "+w.Value,
+			"looks like a typo of "+right+": commands with the intended namespace will not find it", "write "+right)
 	}
-	const reason = "looks like a typo of " + right + ": commands with the intended namespace will not find it"
-	s.addAt(w, namespace, "namespace "+w.Value, reason, "write "+right)
-	return true
+	return slip
 }
 
 // namespaceFlag checks the flag --namespace, and corrects it.
@@ -201,19 +193,8 @@ var (
 		selector,l patch,p type`)
 )
 
-// find returns the long name of a flag. If the flag contains a value, as in --set=a=b or -fvalues.yaml, joined is true.
-func (t flagTable) find(text string) (name, value string, joined bool) {
-	name, value, joined = strings.Cut(text, "=")
-	if long := t[name]; long != "" {
-		return long, value, joined
-	}
-	if long := t[name[:min(2, len(name))]]; long != "" && !joined {
-		return long, name[2:], true
-	}
-	return name, value, joined
-}
-
-// readFlags splits the words after the program into flags and arguments.
+// readFlags splits the words after the program into flags and arguments. The flags have their long names. The value of
+// a flag is the next word, or is in the same word, as in --set=a=b or -fvalues.yaml.
 func readFlags(c input.Command, table flagTable) *call {
 	h := &call{Command: c}
 	words := c.Words[1:]
@@ -225,19 +206,21 @@ func readFlags(c input.Command, table flagTable) *call {
 		}
 		if trimmed := strings.TrimSpace(w.Value); !w.Dynamic && trimmed != w.Value && strings.Contains(w.Raw, `\`) {
 			h.blanks = append(h.blanks, w)
-			if trimmed == "" {
+			if w.Value = trimmed; trimmed == "" {
 				continue
 			}
-			w.Value = trimmed
 		}
 		if !strings.HasPrefix(w.Value, "-") || w.Value == "-" {
 			h.positional = append(h.positional, w)
 			continue
 		}
 		use := &flagUse{words: []input.Word{w}, value: w}
-		joined := false
-		use.name, use.value.Value, joined = table.find(w.Value)
-		if table[use.name] != "" && !joined && i+1 < len(words) {
+		name, value, joined := strings.Cut(w.Value, "=")
+		if short := table[name[:min(2, len(name))]]; table[name] == "" && short != "" && !joined {
+			name, value, joined = short, name[2:], true
+		}
+		use.name, use.value.Value = cmp.Or(table[name], name), value
+		if table[name] != "" && !joined && i+1 < len(words) {
 			i++
 			use.value, use.words = words[i], append(use.words, words[i])
 		}
@@ -279,14 +262,13 @@ func (s *script) corrected() string {
 	return out.String() + s.Text[at:]
 }
 
-// replace adds a correction that replaces a word.
+// replace adds a correction that replaces a word, unless the shell computes it.
 func (s *script) replace(w input.Word, value string) {
-	if w.Raw != "" && w.Start >= 0 {
+	if w.Raw != "" && w.Start >= 0 && !w.Dynamic {
 		s.correct(w.Start, w.Start+len(w.Raw), input.Quote(value))
 	}
 }
 
-// setFlag adds a correction that replaces the value of a flag.
 func (s *script) setFlag(f *flagUse, value string) {
 	switch len(f.words) {
 	case 1:
