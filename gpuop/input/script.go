@@ -105,9 +105,7 @@ func ParseScript(text string, line int) *Script {
 	s := &Script{Text: text, Files: map[string]*Document{}}
 	f := check.Finding{Check: Skipped, Severity: check.Note, Reason: skipReason(text)}
 	if f.Reason == "" {
-		r := scriptReader{
-			Script: s, line: line + 1, col: 1, variables: map[string]variable{}, assigned: map[string]int{},
-		}
+		r := scriptReader{Script: s, line: line + 1, col: 1, variables: map[string]variable{}}
 		err := r.parse(text)
 		if err == nil {
 			return s
@@ -142,8 +140,7 @@ type scriptReader struct {
 	offset, line, col int    // position of the text in the script
 	mark              string // unescape, or "" if the text has no marks
 	variables         map[string]variable
-	assigned          map[string]int // the number of assignments to each name
-	branched          bool           // whether the current node is in a branch
+	branched          bool // whether the current node is in a branch
 	// from maps a statement to the statement whose output it reads from a pipe. written maps a statement to the text
 	// that it writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
@@ -155,11 +152,6 @@ func (s *scriptReader) parse(text string) error {
 	s.from, s.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
 	if file != nil {
-		for n := range syntax.Preorder(file) {
-			if a, is := n.(*syntax.Assign); is && a.Name != nil {
-				s.assigned[a.Name.Value]++
-			}
-		}
 		syntax.Walk(file, s.visit)
 	}
 	return err
@@ -327,14 +319,15 @@ func (s *scriptReader) broken(last *Command, c Command) {
 	}
 }
 
-// assign records the value of a variable. An array that is assigned in branches gets the elements of all branches.
+// assign records the value of a variable. An array that is assigned in branches gets the elements of all branches. A
+// string that is assigned again is unknown, because the script may be in a branch or a loop.
 func (s *scriptReader) assign(n *syntax.Assign) {
-	name := n.Name.Value
+	before, again := s.variables[n.Name.Value]
 	v := variable{}
 	if n.Array != nil {
 		v.words = []Word{}
 		if n.Append || s.branched {
-			v.words = append(v.words, s.variables[name].words...)
+			v.words = append(v.words, before.words...)
 		}
 		for _, e := range n.Array.Elems {
 			for _, w := range s.words(e.Value) {
@@ -344,9 +337,9 @@ func (s *scriptReader) assign(n *syntax.Assign) {
 		}
 	} else if n.Value != nil {
 		text, known := s.literal(n.Value.Parts)
-		v = variable{text: text, unknown: !known || n.Append || s.assigned[name] > 1}
+		v = variable{text: text, unknown: !known || n.Append || again}
 	}
-	s.variables[name] = v
+	s.variables[n.Name.Value] = v
 }
 
 // config returns the settings of an expansion. HOME is always set, because the expander would otherwise look up the

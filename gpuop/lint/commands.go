@@ -148,7 +148,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 // sets --version to it. Otherwise the command's --version or chart reference decides, or the local chart's version. If
 // none of them names a release, the newest one is used.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
-	f, named := h.flag("--version"), s.named
+	f := h.flag("--version")
 	if f == nil && local != nil {
 		in.Version, in.assumed = s.resolveNode(&doc{file: local.file}, local.version, "version")
 		return
@@ -156,12 +156,12 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 	if f == nil {
 		f = &flagUse{value: h.Words[0]}
 		_, f.value.Value = input.ChartOf(chartWord.Value)
-		if named {
+		if s.named {
 			s.correct(h.End, h.End, " --version "+s.version.String())
 		}
 	}
 	w := f.value
-	if named {
+	if s.named {
 		if in.upgraded = w.Value != "" && w.Value != in.Version.String() && !w.Dynamic; in.upgraded {
 			s.setFlag(f, in.Version.String())
 		}
@@ -180,8 +180,8 @@ func (s *script) commandVersion(in *installation, h *call, chartWord input.Word,
 func (s *script) valuesFlag(in *installation, h *call, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.Value, ",") {
 		from := s.Files[name]
-		if name == "-" && h.Stdin != nil {
-			from = h.Stdin
+		if name == "-" {
+			from = cmp.Or(h.Stdin, from)
 		}
 		if f.value.Dynamic {
 			s.notJudged(f.value, name)
@@ -267,16 +267,6 @@ const labelPrefix = "nvidia.com/"
 var writable = strings.Fields(`mig.config device-plugin.config gpu.workload.config vgpu.config gpu.deploy.operands
 	cc.mode gpu-driver-upgrade-enabled gpu-driver-upgrade-state gpu-driver-upgrade.skip`)
 
-// nearestLabel returns the node label that was probably meant, or "".
-func nearestLabel(label string) string {
-	prefix, name, _ := strings.Cut(label, "/")
-	near := check.Nearest(name, writable)
-	if near == "" || prefix != "nvidia" && check.Nearest(prefix, []string{"nvidia.com"}) == "" {
-		return ""
-	}
-	return labelPrefix + near
-}
-
 // label checks the labels that kubectl label sets. It reports whether any of them is an nvidia.com label.
 func (s *script) label(h *call) (judged bool) {
 	touchesMIG := false
@@ -285,7 +275,10 @@ func (s *script) label(h *call) (judged bool) {
 		if !found || !strings.Contains(key, "/") {
 			continue
 		}
-		if near := nearestLabel(key); near != "" && near != key && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
+		prefix, name, _ := strings.Cut(key, "/")
+		isOurs := prefix == "nvidia" || check.Nearest(prefix, []string{"nvidia.com"}) != ""
+		near := labelPrefix + check.Nearest(name, writable)
+		if isOurs && near != labelPrefix && near != key && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
 			s.addAt(w, unknownLabel, key, "nothing reads this label", "write "+near)
 			key = near
 		}
