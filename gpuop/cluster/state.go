@@ -58,8 +58,8 @@ func (s *State) Lacks(k Kind) *Missing {
 }
 
 // State holds the objects of a cluster. Lists that were not requested or could not be read are nil; empty lists are not
-// nil. Nodes and pods lack what no check reads, such as annotations and managedFields. Nodes keep the managedFields that
-// own nvidia.com labels or annotations.
+// nil. Nodes and pods lack what no check reads, such as annotations. Of managedFields, nodes have those that own
+// nvidia.com labels or annotations, and pods none.
 type State struct {
 	// Title is the server's address, or the folder.
 	Title string

@@ -9,10 +9,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// restart is the format of a command that restarts a DaemonSet's pod on a node. Its arguments are the pod's app label
-// and the node's name.
-const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector spec.nodeName=%s"
-
 // libcuda matches the driver's library, whose name ends in the driver's version.
 var libcuda = regexp.MustCompile(`/libcuda\.so\.(\d{3,4}\.\d+(?:\.\d+)?)$`)
 
@@ -34,11 +30,11 @@ func (n *inspection) libraryIn(base string) string {
 
 // libraries checks that only one set of driver libraries exists, and that its version is that of the loaded kernel
 // module. If the versions differ, every CUDA program fails.
-func (n *inspection) libraries() (check.Severity, string, string) {
-	// driver-ready may name another root, from hostPaths.driverInstallDir
+func (n *inspection) libraries(f *check.Finding) error {
+	const restart = "kubectl delete pod -n gpu-operator -l app=%s --field-selector spec.nodeName=%s"
 	roots := []string{"/", driverDir}
-	if n.passed != nil && n.passed.driverRoot != "" {
-		roots = append(roots, path.Clean(n.passed.driverRoot))
+	if n.passed.driverRoot != "" {
+		roots = append(roots, path.Clean(n.passed.driverRoot)) // differs with hostPaths.driverInstallDir
 	}
 	versions := make([]string, len(roots))
 	for i, r := range roots {
@@ -46,33 +42,26 @@ func (n *inspection) libraries() (check.Severity, string, string) {
 	}
 	first := slices.IndexFunc(versions, func(v string) bool { return v != "" })
 	switch {
-	case first < 0 && n.version == "":
-		return check.OK, "", "" // driverModule reports that no module is loaded
+	case first < 0 && n.version == "": // driverModule reports that no module is loaded
 	case first < 0 && !n.hasAny(append(libraryDirs, driverDir)...):
-		return check.Unknown, "not checked: " + n.path + " has neither a library folder nor " + driverDir, ""
+		return fmt.Errorf("%s has neither a library folder nor %s", n.path, driverDir)
 	case first < 0:
-		return check.Error, "the kernel module " + n.version + " is loaded, but there is no libcuda.so in / or " +
-				driverDir + ": the driver's libraries are not installed, or the driver container's root is not mounted",
-			fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
-	}
-	at, found := roots[first], versions[first]
-	switch {
-	case n.version != "" && found != n.version:
-		return check.Error,
-			fmt.Sprintf("the libraries in %s are %s, but the loaded kernel module is %s: "+
-				"CUDA programs fail with a driver/library version mismatch", at, found, n.version),
-			"stop all GPU processes and reload the module, or reboot the node"
+		f.Say(check.Error, "the kernel module %s is loaded, but there is no libcuda.so in / or %s: the driver's "+
+			"libraries are not installed, or the driver container's root is not mounted", n.version, driverDir)
+		f.Fix = fmt.Sprintf(restart, "nvidia-driver-daemonset", n.name)
+	case n.version != "" && versions[first] != n.version:
+		f.Say(check.Error, "the libraries in %s are %s, but the loaded kernel module is %s: "+
+			"CUDA programs fail with a driver/library version mismatch", roots[first], versions[first], n.version)
+		f.Fix = "stop all GPU processes and reload the module, or reboot the node"
 	case versions[0] != "" && versions[1] != "":
-		return check.Warning,
-			fmt.Sprintf("two drivers: %s installed on the node, and %s from a driver container in %s; "+
-				"the validator uses the node's driver", versions[0], versions[1], driverDir),
-			"set driver.enabled=false, or uninstall the node's driver"
-	case len(roots) > 2 && roots[2] != at:
-		return check.Warning,
-			fmt.Sprintf("driver-ready contains the root %s, but the libraries are in %s: "+
-				"the driver has moved since it was validated", n.passed.driverRoot, at),
-			fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
+		f.Say(check.Warning, "two drivers: %s installed on the node, and %s from a driver container in %s; "+
+			"the validator uses the node's driver", versions[0], versions[1], driverDir)
+	case len(roots) > 2 && roots[2] != roots[first]:
+		f.Say(check.Warning, "driver-ready contains the root %s, but the libraries are in %s: "+
+			"the driver has moved since it was validated", n.passed.driverRoot, roots[first])
+		f.Fix = fmt.Sprintf(restart, "nvidia-operator-validator", n.name)
+	default:
+		f.Say(check.OK, "%s in %s", versions[first], roots[first])
 	}
-	whose := []string{"installed on the node", "of the driver container", "at the root in driver-ready"}[first]
-	return check.OK, fmt.Sprintf("%s in %s, %s", found, at, whose), ""
+	return nil
 }

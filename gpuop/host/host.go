@@ -21,24 +21,6 @@ func Inspect(folder string, at time.Time) (check.Report, error) {
 	return inspect(root{path: folder, stat: os.Stat}, at)
 }
 
-// step is a check that adds at most one finding. It adds none if run returns no reason.
-type step struct {
-	check   *check.Check
-	subject string
-	run     func(*inspection) (state check.Severity, reason, next string)
-}
-
-// checks lists the first checks, in dependency order. inspect then runs the checks that can add several findings.
-var checks = []step{
-	{gpuOnPCI, "GPUs on PCI", (*inspection).gpus},
-	{nouveauLoaded, "nouveau", (*inspection).nouveau},
-	{driverModule, "NVIDIA kernel module", (*inspection).driver},
-	{driverLibraries, "driver libraries", (*inspection).libraries},
-	{deviceNodes, "device nodes", (*inspection).devices},
-	{fabricManager, "fabric manager", (*inspection).fabric},
-	{validationDone, validationDir, (*inspection).validation},
-}
-
 func inspect(r root, at time.Time) (check.Report, error) {
 	if info, err := os.Stat(r.path); err != nil {
 		return check.Report{}, fmt.Errorf("%w: %w", ErrRoot, err)
@@ -53,11 +35,13 @@ func inspect(r root, at time.Time) (check.Report, error) {
 	}
 	hostname, _ := r.read("/etc/hostname") // without the file, the root's path names the node
 	n := &inspection{root: r, name: cmp.Or(oneLine(hostname), r.path), passed: r.validations()}
-	for _, c := range checks {
-		if state, reason, next := c.run(n); reason != "" {
-			n.add(c.check, state, c.subject, reason, next)
-		}
-	}
+	n.run(gpuOnPCI, "GPUs on PCI", n.gpus)
+	n.run(nouveauLoaded, "nouveau", n.nouveau)
+	n.run(driverModule, "NVIDIA kernel module", n.driver)
+	n.run(driverLibraries, "driver libraries", n.libraries)
+	n.run(deviceNodes, "device nodes", n.devices)
+	n.run(fabricManager, "fabric manager", n.fabric)
+	n.run(validationDone, validationDir, n.validation)
 	n.validated(true)
 	n.runtimes()
 	n.cdi()
@@ -72,42 +56,53 @@ type inspection struct {
 	name     string
 	findings []check.Finding
 
-	count    int          // GPUs on the PCI bus
-	switches int          // NVSwitches on the PCI bus
-	vfio     bool         // every GPU is bound to a driver for virtual machines
-	version  string       // version of the loaded kernel module; empty if none is loaded
-	passed   *validations // the validator's files; nil if they could not be read
+	count    int         // GPUs on the PCI bus
+	switches int         // NVSwitches on the PCI bus
+	vfio     bool        // every GPU is bound to a driver for virtual machines
+	version  string      // version of the loaded kernel module; empty if none is loaded
+	passed   validations // the validator's files
 }
 
-func (n *inspection) add(id *check.Check, s check.Severity, subject, reason, next string) {
-	n.findings = append(n.findings,
-		check.Finding{Check: id, Severity: s, Node: n.name, Subject: subject, Reason: reason, Fix: next})
-}
-
-// unread returns the result of a check that could not read a file. For a missing permission, next says how to get it.
-func unread(err error) (state check.Severity, reason, next string) {
-	if errors.Is(err, fs.ErrPermission) {
-		next = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
+// run adds the finding of a check, unless the check sets no reason. An error of the check means that it was not
+// possible. A warning or an error without a fix gets the help of the check.
+func (n *inspection) run(id *check.Check, subject string, judge func(*check.Finding) error) {
+	f := check.Finding{Check: id, Node: n.name, Subject: subject}
+	if err := judge(&f); err != nil {
+		f.Say(check.Unknown, "not checked: %v", err)
+		if errors.Is(err, fs.ErrPermission) {
+			f.Fix = "run gpuop node as root, or in a privileged pod with the node's root mounted read-only"
+		}
 	}
-	return check.Unknown, "not checked: " + err.Error(), next
+	if f.Severity >= check.Warning {
+		f.Fix = cmp.Or(f.Fix, id.Help)
+	}
+	if f.Reason != "" {
+		n.findings = append(n.findings, f)
+	}
 }
 
 // addFirstBroken inserts a finding that names the first broken component, because later failures may follow from it. If
 // nothing is broken, the finding says so, and names the first component that was not checked.
 func (n *inspection) addFirstBroken() {
-	at := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Error })
-	f := check.Finding{Check: firstBroken, Severity: check.Note, Node: n.name, Subject: "chain"}
-	switch unread := slices.IndexFunc(n.findings, func(v check.Finding) bool { return v.Severity == check.Unknown }); {
-	case at >= 0:
-		f.Subject, f.Reason = n.findings[at].Subject,
-			"the first broken component is "+n.findings[at].Subject+": fix it first; later failures may be consequences"
-		if unread >= 0 && unread < at {
-			f.Reason += "; " + n.findings[unread].Subject + " before it was not checked"
+	first := func(s check.Severity) (int, string) {
+		i := slices.IndexFunc(n.findings, func(f check.Finding) bool { return f.Severity == s })
+		if i < 0 {
+			return len(n.findings), ""
 		}
-	case unread >= 0:
-		f.Reason = "no broken component found, but " + n.findings[unread].Subject + " was not checked"
-	default:
-		f.Severity, f.Reason = check.OK, "all checked components work"
+		return i, n.findings[i].Subject
+	}
+	f := check.Finding{Check: firstBroken, Node: n.name, Subject: "chain", Reason: "all checked components work"}
+	at, broken := first(check.Error)
+	skippedAt, skipped := first(check.Unknown)
+	switch {
+	case broken != "":
+		f.Subject = broken
+		f.Say(check.Note, "the first broken component is %s: fix it first; later failures may be consequences", broken)
+		if skippedAt < at {
+			f.Reason += "; " + skipped + " before it was not checked"
+		}
+	case skipped != "":
+		f.Say(check.Note, "no broken component found, but %s was not checked", skipped)
 	}
 	n.findings = slices.Insert(n.findings, 0, f)
 }

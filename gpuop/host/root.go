@@ -21,51 +21,44 @@ type root struct {
 	stat func(string) (fs.FileInfo, error)
 }
 
-// resolve returns the path of a node's file. Symbolic links are resolved inside the root.
-func (r root) resolve(name string) (string, error) {
+// open calls get with the path of a node's file, in which symbolic links are resolved inside the root. The error is a
+// *fs.PathError with the path on the node, because the mount point of the root would confuse users.
+func open[T any](r root, name string, get func(string) (T, error)) (content T, err error) {
 	full, err := securejoin.SecureJoin(r.path, name)
-	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+	if err == nil {
+		content, err = get(full)
 	}
-	return full, nil
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	if err != nil {
+		err = &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return content, err
 }
 
-// read returns a file's content. The error is a *fs.PathError with the path on the node.
+// read returns a file's content.
 func (r root) read(name string) (string, error) {
-	full, err := r.resolve(name)
-	if err != nil {
-		return "", err
-	}
-	if info, err := os.Stat(full); err == nil && !info.Mode().IsRegular() {
-		return "", &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
-	}
-	data, err := os.ReadFile(full)
-	return string(data), renamed(err, name)
+	data, err := open(r, name, func(full string) ([]byte, error) {
+		if info, err := os.Stat(full); err == nil && !info.Mode().IsRegular() {
+			return nil, errors.New("not a regular file")
+		}
+		return os.ReadFile(full)
+	})
+	return string(data), err
 }
 
 // names returns the sorted names of a directory's entries.
-func (r root) names(dir string) ([]string, error) {
-	full, err := r.resolve(dir)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(full)
-	var names []string
+func (r root) names(dir string) (names []string, err error) {
+	entries, err := open(r, dir, os.ReadDir)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	return names, renamed(err, dir)
+	return names, err
 }
 
-// info returns the FileInfo of a path. Symbolic links are resolved inside the root.
-func (r root) info(name string) (fs.FileInfo, error) {
-	full, err := r.resolve(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := r.stat(full)
-	return info, renamed(err, name)
-}
+// info returns the FileInfo of a path.
+func (r root) info(name string) (fs.FileInfo, error) { return open(r, name, r.stat) }
 
 func (r root) has(name string) bool {
 	_, err := r.info(name)
@@ -76,11 +69,9 @@ func (r root) hasAny(names ...string) bool { return slices.ContainsFunc(names, r
 
 // link returns the base name of a symbolic link's target, or "".
 func (r root) link(name string) string {
-	dir, err := r.resolve(path.Dir(name))
-	if err != nil {
-		return ""
-	}
-	target, err := os.Readlink(filepath.Join(dir, path.Base(name)))
+	target, err := open(r, path.Dir(name), func(dir string) (string, error) {
+		return os.Readlink(filepath.Join(dir, path.Base(name)))
+	})
 	if err != nil {
 		return ""
 	}
@@ -103,23 +94,13 @@ func (r root) glob(patterns ...string) []string {
 	return slices.Compact(found)
 }
 
-// device returns the numbers of a character device. For other files, ok is false.
-func device(info fs.FileInfo) (major, minor uint32, ok bool) {
+// device returns the major and minor numbers of a character device, or zeros for other files.
+func device(info fs.FileInfo) [2]uint32 {
 	st, isStat := info.Sys().(*syscall.Stat_t)
 	if !isStat || info.Mode()&fs.ModeCharDevice == 0 {
-		return 0, 0, false
+		return [2]uint32{}
 	}
-	return unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev)), true
-}
-
-// renamed replaces the path in a file system error with the path on the node. The mount point of the root would confuse
-// users.
-func renamed(err error, name string) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return &fs.PathError{Op: p.Op, Path: name, Err: p.Err}
-	}
-	return err
+	return [2]uint32{unix.Major(uint64(st.Rdev)), unix.Minor(uint64(st.Rdev))}
 }
 
 // absent reports whether err means that a file does not exist. A file without read permission is not absent.
