@@ -31,35 +31,6 @@ func TestOutMustNotBeAnInput(t *testing.T) {
 	}
 }
 
-func TestDowngradeOnTheCommandLine(t *testing.T) {
-	args := []string{"values", "migrate", "-", "--from", "v26.7", "--to", "v26.3.3"}
-	code, out, errOut := call("mig: {strategy: mixed}\n", args...)
-	if code != 2 || out != "" || !strings.Contains(errOut, "--downgrade") {
-		t.Errorf("without --downgrade: exit %d, want 2 and a hint at --downgrade\n%s%s", code, out, errOut)
-	}
-	if code, out, errOut = call("mig: {strategy: mixed}\n", append(args, "--downgrade")...); code != 0 || !strings.Contains(out, "mixed") {
-		t.Errorf("with --downgrade: exit %d, want 0 and the values\n%s%s", code, out, errOut)
-	}
-}
-
-// images, values gen and values migrate reject an unknown release, and suggest --chart.
-func TestUnknownReleases(t *testing.T) {
-	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
-		for _, args := range [][]string{
-			{"images"}, {"values", "gen", "generic"},
-			{"values", "migrate", "-", "--from", "v25.3", "--to", release},
-		} {
-			if args[0] != "values" || args[1] != "migrate" {
-				args = append(args, "--version", release)
-			}
-			code, out, errOut := call("mig: {strategy: mixed}\n", args...)
-			if code != 2 || out != "" || !strings.Contains(errOut, release) || !strings.Contains(errOut, "--chart") {
-				t.Errorf("%s: exit %d, output %q, standard error %q; want 2 and only an error that names %s and --chart", args, code, out, errOut, release)
-			}
-		}
-	}
-}
-
 // If the given release is unknown, lint names the release that it checks against instead. If no release is given, the
 // summary names the newest one as assumed.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
@@ -103,16 +74,5 @@ func TestChartAddsARelease(t *testing.T) {
 	}
 	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "did you mean driver.brandNew?") {
 		t.Errorf("a misspelled key with --chart: exit %d, want 1 and the suggestion driver.brandNew\n%s", code, out)
-	}
-}
-
-// If NVIDIADrivers select the driver images, a note says that the list may lack some of them.
-func TestImagesSaysWhatNVIDIADriversHide(t *testing.T) {
-	code, out, errOut := call("", "images", "--os", "ubuntu24.04", "--set", "driver.nvidiaDriverCRD.enabled=true")
-	if code != 0 || !strings.Contains(out, "/driver:") || !strings.Contains(errOut, "NVIDIADrivers") {
-		t.Errorf("exit %d, want 0, the driver image and a note about NVIDIADrivers\n%s%s", code, out, errOut)
-	}
-	if _, _, errOut := call("", "images", "--os", "ubuntu24.04"); strings.Contains(errOut, "NVIDIADrivers") {
-		t.Errorf("standard error = %q, want no note about NVIDIADrivers", errOut)
 	}
 }

@@ -17,120 +17,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
-
-func content(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
-
-// TestShapes lints the files in testdata/shapes. Each is a different way in which people write commands and values.
-func TestShapes(t *testing.T) {
-	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		t.Run(e.Name(), func(t *testing.T) {
-			args := []string{"lint", filepath.Join("testdata", "shapes", e.Name())}
-			if e.Name() != "flux.yaml" && filepath.Ext(e.Name()) == ".yaml" {
-				args = append(args, "--version", "v26.7.0")
-			}
-			text := transcript("", args...)
-			if filepath.Ext(e.Name()) == ".sh" {
-				text += transcript("", "lint", "--fix", args[1])
-			}
-			golden(t, filepath.Join("golden", e.Name()+".txt"), text)
-		})
-	}
-}
-
-// lint-install.txt shows how a new user corrects an article's command step by step. The other golden files show further
-// commands and errors.
-func TestLintTranscripts(t *testing.T) {
-	install := content(t, example("install.sh"))
-	_, corrected, _ := call("", "lint", "--fix", "--version", "latest", "--command", install)
-	for name, calls := range map[string][][]string{
-		"lint-install.txt": {
-			{"lint", example("install.sh")},
-			{"lint", "--fix", example("install.sh")},
-			{"lint", "--version", "latest", example("install.sh")},
-			{"lint", "--fix", "--version", "latest", example("install.sh")},
-			{"lint", "--command", corrected},
-		},
-		"lint-other.txt": {
-			{"lint", example("pods.yaml")},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed"},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set cdi.default=true", "--version", "v26.7"},
-			{"lint", inputFile("timeslicing.yaml"), inputFile("mig.yaml")},
-			{"lint", inputFile("copied.yaml")},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warning"},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"},
-		},
-		"usage.txt": {
-			{},
-			{"lint"},
-			{"lint", "no-such-file.yaml"},
-			{"lint", "--versoin", "v1"},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--version", "v99"},
-			{"lint", "--fix", inputFile("mig.yaml")},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "-o", "xml"},
-			{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--fail-on", "fatal"},
-			{"values", "gen"},
-			{"values", "gen", "ekz"},
-			{"values", "gen", "eks", "gds"},
-			{"values", "migrate", "x.yaml"},
-			{"images", "--os", "windows"},
-			{"lnit"},
-		},
-		"values.txt": {
-			{"values", "gen", "eks", "time-slicing=4", "exporter", "--exporter-image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0"},
-			{"values", "gen", "air-gapped", "--registry", "registry.example.com:5000/mirror", "--pull-secret", "registry-key"},
-			{"values", "gen", "openshift", "-o", "json"},
-			{"explain", "operator.defaultRuntime"},
-			{"explain", "driver.upgradePolicy"},
-			{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
-		},
-		"images.txt": {
-			{"images", "--os", "ubuntu24.04", "--long"},
-			{"images", example("values-v23.9.yaml"), "--version", "v23.9", "--os", "rhel8.9"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var b strings.Builder
-			for _, c := range calls {
-				b.WriteString(transcript("", c...))
-			}
-			golden(t, name, b.String())
-		})
-	}
-}
-
 func TestExitCodes(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args []string
-		want int
+	for _, c := range []struct {
+		set, flags string
+		want       int
 	}{
-		{"clean", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set driver.enabled=false"}, 0},
-		{"an error", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr.enabled=false"}, 1},
-		{"a warning", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0"}, 0},
-		{"a warning, --fail-on warning", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set dcgm.version=4.5.0", "--fail-on", "warning"}, 1},
-		{"a note, --fail-on note", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--fail-on", "note", "--version", "v1.11.0"}, 1},
-		{"a note", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set operator.defaultRuntime=crio", "--version", "v1.11.0"}, 0},
-		{"never", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--fail-on", "never"}, 0},
-		{"bad input", []string{"lint", "--command", "helm template g nvidia/gpu-operator --set a=b", "--version", "newest"}, 2},
-		{"help", []string{"--help"}, 0},
+		{"driver.enabled=false", "", 0},
+		{"drivr.enabled=false", "", 1},
+		{"dcgm.version=4.5.0", "", 0},                            // a warning
+		{"operator.defaultRuntime=crio", "--version v1.11.0", 0}, // a note
+		{"operator.defaultRuntime=crio", "--version v1.11.0 --fail-on note", 1},
 	} {
-		if got, _, errOut := call("", tt.args...); got != tt.want {
-			t.Errorf("%s: exit %d, want %d\n%s", tt.name, got, tt.want, errOut)
+		args := append([]string{"lint", "-c", "-"}, strings.Fields(c.flags)...)
+		if got, out, errOut := call("helm template g nvidia/gpu-operator --set "+c.set, args...); got != c.want {
+			t.Errorf("--set %s %s: exit %d, want %d\n%s%s", c.set, c.flags, got, c.want, out, errOut)
+		}
+	}
+}
+
+func TestHelmHeadersAreIgnored(t *testing.T) {
+	for _, text := range []string{"USER-SUPPLIED VALUES:\nmig: {strategy: mixed}\n", "COMPUTED VALUES:\ndriver: {enabled: yes}\n"} {
+		if code, out, _ := call(text, "lint", "-"); code != 0 || !strings.Contains(out, "no findings") {
+			t.Errorf("lint of %q: exit %d, want 0 and no findings\n%s", text, code, out)
 		}
 	}
 }
@@ -195,9 +103,6 @@ func TestInputs(t *testing.T) {
 	}
 	if code, out, _ := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(out, "too large") {
 		t.Errorf("large standard input: exit %d, want 2 and a finding that it is too large\n%s", code, out)
-	}
-	if code, _, errOut := call("", "lint", t.TempDir()); code != 2 || !strings.Contains(errOut, "no .yaml") {
-		t.Errorf("empty directory: exit %d, want 2 and an error that lists the extensions\n%s", code, errOut)
 	}
 }
 

@@ -2,10 +2,11 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 func TestNode(t *testing.T) {
@@ -29,21 +30,55 @@ func TestNode(t *testing.T) {
 	}
 }
 
-func TestNodeRefuses(t *testing.T) {
-	empty := t.TempDir()
-	file := filepath.Join(empty, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for args, want := range map[string]string{
-		"--root " + empty + "/missing": "no such file",
-		"--root " + file:               "is not a folder",
-		"--root " + empty:              "has none of the folders",
-		"gpu-1":                        "expected no arguments",
-	} {
-		code, out, errOut := call("", append([]string{"node"}, strings.Fields(args)...)...)
-		if code != exitBadInput || out != "" || !strings.Contains(errOut, want) || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("gpuop node %s: exit %d, standard error %q; want 2 and one line with %q", args, code, errOut, want)
+// If a resource is listed twice, node predict uses the larger number of replicas, like the device plugin. The MIG
+// strategy comes from the node's label unless --strategy is set.
+func TestPredictMatchesTheDevicePlugin(t *testing.T) {
+	dir := folder.Of(t, map[string]string{
+		"any.yaml": "version: v1\nsharing:\n  timeSlicing:\n    resources:\n      - {name: nvidia.com/gpu, replicas: 2}\n      - {name: nvidia.com/gpu, replicas: 7}\n",
+		"node.json": `{"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "40960",
+			"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.capable": "true"}}, "status": {"capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"}}}`,
+	})
+	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")
+	predict := func(args ...string) (resources map[string]change, labels map[string]string) {
+		_, out, errOut := call("", append([]string{"node", "predict", "-f", config, "--config", "any", "-o", "json"}, args...)...)
+		var got struct{ Result prediction }
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errOut)
 		}
+		return got.Result.Resources, got.Result.Labels
 	}
+	resources, labels := predict("--gpu", "T4")
+	if resources["nvidia.com/gpu"].After != 7 || labels["nvidia.com/gpu.replicas"] != "7" {
+		t.Errorf("resources = %v, label of the replicas = %s; want 7 GPUs and 7", resources, labels["nvidia.com/gpu.replicas"])
+	}
+	if _, labels = predict("--node", node); labels["nvidia.com/mig.strategy"] != "mixed" {
+		t.Errorf("mig.strategy = %q, want mixed as on the node", labels["nvidia.com/mig.strategy"])
+	}
+	if _, labels = predict("--node", node, "--strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
+		t.Errorf("mig.strategy = %q, want single as set by --strategy", labels["nvidia.com/mig.strategy"])
+	}
+}
+
+// A MIG config that cannot be parsed yields findings, and no prediction.
+func TestPredictOfABrokenMIGConfig(t *testing.T) {
+	code, out, errOut := call("mig-configs: []\n", "node", "predict", "--gpu", "A100-40GB", "--config", "a", "-f", "-")
+	if code != exitBadInput && code != exitFindings || strings.Contains(out, "allocatable") {
+		t.Errorf("exit %d, want 1 or 2 and no prediction\n%s%s", code, out, errOut)
+	}
+}
+
+// FuzzPredict predicts with arbitrary configs. The exit code must be 1 if and only if a finding has the severity error.
+func FuzzPredict(f *testing.F) {
+	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
+	f.Add("kind: ConfigMap\ndata: {a: 'version: v1', b: '- x'}", "")
+	f.Add("mig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}]}", "a")
+	f.Fuzz(func(t *testing.T, file, config string) {
+		for _, format := range []string{"text", "json"} {
+			code, out, errOut := call(file, "node", "predict", "--gpu", "A100-40GB", "--gpus", "2", "-f", "-", "--config="+config, "-o", format)
+			isError := strings.Contains(out, "error: ") || strings.Contains(out, `"severity": "error"`)
+			if code == exitBadInput && (out != "" || errOut == "") || code != exitBadInput && isError != (code == exitFindings) {
+				t.Fatalf("%s: exit %d, want 1 exactly if a finding is an error\n%s%s", format, code, out, errOut)
+			}
+		}
+	})
 }
