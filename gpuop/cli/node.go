@@ -179,18 +179,14 @@ func inFile(findings []check.Finding, path string) []check.Finding {
 func (p *prediction) share(data []byte, file, wanted string) (after mig.Prediction, found []check.Finding) {
 	base := filepath.Base(inputName(file))
 	configs, found := sharing.ParseAny(data, strings.TrimSuffix(base, filepath.Ext(base)))
-	var names []string
-	for _, c := range configs {
-		names = append(names, c.Name)
-	}
+	names := slices.Sorted(maps.Keys(configs))
 	selected, starts, problem := sharing.Choose(names, wanted, "")
 	p.Config, p.Effective = selected, starts && selected != ""
 	if starts && selected == "" && len(configs) == 1 {
 		p.Config = names[0]
 	}
-	var config *sharing.Config
-	if i := slices.Index(names, p.Config); i >= 0 {
-		config = configs[i].Config
+	config, known := configs[p.Config]
+	if known {
 		starts = starts && config != nil && !config.Refused
 	}
 	shared := sharing.Predict(p.gpus, p.MIGStrategy, config)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
@@ -36,31 +37,27 @@ func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	case "mps":
 		p.mps(gpus, migStrategy, replication.ByResource[mig.WholeGPU].Factor)
 	case "time-slicing":
-		const reason = "time-slicing isolates neither memory nor faults: every pod can use all memory, " +
-			"and a fault in one pod can stop the others"
-		p.add(noIsolation, check.Note, "sharing.timeSlicing", reason, "share only among trusted workloads, or use MIG")
+		p.Add(noIsolation, "sharing.timeSlicing", "share only among trusted workloads, or use MIG",
+			"time-slicing isolates neither memory nor faults: every pod can use all memory, and a fault in one pod "+
+				"can stop the others")
 	}
 	for _, resource := range slices.Sorted(maps.Keys(replication.ByResource)) {
 		name := cmp.Or(replication.ByResource[resource].Rename, resource)
 		if len(p.Resources) > 0 && p.Resources[name] == 0 {
-			const reason = "the config shares the resource, but the node has no such device under the MIG strategy "
-			p.add(badResource, check.Warning, resource, reason+migStrategy, "")
+			p.Add(badResource, resource, "", "the node has no such device to share under the MIG strategy %s",
+				migStrategy).Severity = check.Warning
 		}
 	}
 	return p
-}
-
-func (p *Prediction) add(id *check.Check, s check.Severity, subject, reason, fix string) {
-	p.Findings = append(p.Findings, check.Finding{Check: id, Severity: s, Subject: subject, Reason: reason, Fix: fix})
 }
 
 // mps adds the limits of each GPU model for n clients per GPU. It reports a configuration with which MPS does not
 // start.
 func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 	if migStrategy == mig.StrategyMixed {
-		const reason = "MPS with the MIG strategy mixed: the device plugin does not start"
-		p.add(mpsOnMIG, check.Error, "mig.strategy", reason, "set mig.strategy=single or none")
-		p.Resources = map[string]int{}
+		p.Add(mpsOnMIG, "mig.strategy", "set mig.strategy=single or none",
+			"MPS with the MIG strategy mixed: the device plugin does not start")
+		clear(p.Resources)
 	}
 	for _, g := range gpus {
 		seen := slices.ContainsFunc(p.Limits, func(l Limits) bool { return l.Product == g.Product })
@@ -69,11 +66,9 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 		}
 		p.Limits = append(p.Limits, Limits{Product: g.Product, MemoryMiB: g.MemoryMiB / n, ThreadPercent: 100 / n})
 		if most := maxClients(g); n > most {
-			const format = "%d replicas of %s: " +
-				"the MPS control daemon allows only %d for compute capability %s and does not start"
-			reason := fmt.Sprintf(format, n, g.Product, most, g.ComputeCapability)
-			p.add(tooManyClients, check.Error, mig.WholeGPU, reason, fmt.Sprintf("use at most %d", most))
-			p.Resources = map[string]int{}
+			p.Add(tooManyClients, mig.WholeGPU, fmt.Sprintf("use at most %d", most),
+				"%d replicas of %s: the MPS control daemon allows only %d and does not start", n, g.Product, most)
+			clear(p.Resources)
 		}
 	}
 }
@@ -81,8 +76,7 @@ func (p *Prediction) mps(gpus []mig.GPU, migStrategy string, n int) {
 // maxClients returns the client limit of the MPS control daemon: 48, or 16 below compute capability 7.5. Volta (7.0)
 // supports 48 clients in hardware, but the daemon limits it to 16.
 func maxClients(g mig.GPU) int {
-	var major, minor int
-	if n, _ := fmt.Sscanf(g.ComputeCapability, "%d.%d", &major, &minor); n == 2 && major*100+minor < 705 {
+	if capability, err := strconv.ParseFloat(g.ComputeCapability, 64); err == nil && capability < 7.5 {
 		return 16
 	}
 	return MaxClients

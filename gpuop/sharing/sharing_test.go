@@ -112,7 +112,7 @@ func TestKeys(t *testing.T) {
 	var check func(path string, keys map[string]key)
 	check = func(path string, keys map[string]key) {
 		for name, k := range keys {
-			if !slices.Contains([]string{"", "bool", "text", "name", "duration", "devices", "channels", "resources", "resource", "replicas"}, k.Type) {
+			if !slices.Contains([]string{"", "bool", "text", "name", "duration", "devices", "channels", "resource", "replicas"}, k.Type) {
 				t.Errorf("%s.%s: type = %q, want a type that the parser supports", path, name, k.Type)
 			}
 			check(path+"."+name, k.Keys)
