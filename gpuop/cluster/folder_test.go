@@ -83,29 +83,27 @@ Capacity:
 
 var all = []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.ConfigMaps}
 
-func read(t *testing.T, path string, kinds ...cluster.Kind) (*cluster.State, error) {
+// readFolder reads all kinds from a folder with the files.
+func readFolder(t *testing.T, files map[string]string) *cluster.State {
 	t.Helper()
-	return cluster.Folder(path).Read(t.Context(), kinds...)
-}
-
-func whys(s *cluster.State) map[cluster.Kind]cluster.Why {
-	out := map[cluster.Kind]cluster.Why{}
-	for _, m := range s.Missing {
-		out[m.Kind] = m.Why
-	}
-	return out
-}
-
-func TestMustGatherIsPartial(t *testing.T) {
-	s, err := read(t, folder.Of(t, gathered), all...)
+	s, err := cluster.Folder(folder.Of(t, files)).Read(t.Context(), all...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func TestMustGatherIsPartial(t *testing.T) {
+	s := readFolder(t, gathered)
 	if want := []string{"gpu-operator/gpu-operator-1", "gpu-operator/plugin"}; !cmp.Equal(want, podNames(s)) {
 		t.Errorf("pods = %v, want %v without duplicates", podNames(s), want)
 	}
 	want := map[cluster.Kind]cluster.Why{cluster.Nodes: cluster.Partial, cluster.Pods: cluster.Partial, cluster.NVIDIADrivers: cluster.Unread, cluster.ConfigMaps: cluster.Unread}
-	if diff := cmp.Diff(want, whys(s)); diff != "" {
+	missing := map[cluster.Kind]cluster.Why{}
+	for _, m := range s.Missing {
+		missing[m.Kind] = m.Why
+	}
+	if diff := cmp.Diff(want, missing); diff != "" {
 		t.Errorf("missing (-want +got):\n%s", diff)
 	}
 	if s.DaemonSets == nil || len(s.DaemonSets) != 0 || s.NVIDIADrivers != nil || s.Namespace != "gpu-operator" {
@@ -144,10 +142,7 @@ func TestIncompleteFolder(t *testing.T) {
 		"no ClusterPolicy":              {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := read(t, folder.Of(t, c.files), all...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := readFolder(t, c.files)
 			m := s.Lacks(c.kind)
 			if c.why == "" {
 				if m != nil || s.ClusterPolicies == nil {
@@ -175,7 +170,7 @@ func TestUnusableFolder(t *testing.T) {
 		"invalid file of unknown kind": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml: line 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := read(t, c.path, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {
+			if _, err := cluster.Folder(c.path).Read(t.Context(), all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {
 				t.Errorf("error = %v, want ErrInput with %q", err, c.says)
 			}
 		})
@@ -189,7 +184,7 @@ func FuzzFolder(f *testing.F) {
 	f.Add(`{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, name := range []string{"pods.yaml", "gpu_nodes.descr"} {
-			s, err := read(t, folder.Of(t, map[string]string{name: text}), all...)
+			s, err := cluster.Folder(folder.Of(t, map[string]string{name: text})).Read(t.Context(), all...)
 			if err != nil {
 				if !errors.Is(err, cluster.ErrInput) {
 					t.Fatalf("error = %v, want one that wraps ErrInput", err)
@@ -211,10 +206,7 @@ func TestMustGatherHasDriverLogs(t *testing.T) {
 	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.previous.log"] = "Could not resolve Linux kernel version\n"
 	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.log"] = "Resolving Linux kernel version...\n"
 	files["gpu_operand_pod_gpu-feature-discovery-abcde.log"] = "nothing\n"
-	s, err := read(t, folder.Of(t, files), all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := readFolder(t, files)
 	want := map[string]string{"nvidia-driver-daemonset-414.92.1-0-abcde": "Resolving Linux kernel version...\nCould not resolve Linux kernel version\n"}
 	if diff := cmp.Diff(want, s.DriverLogs); diff != "" {
 		t.Errorf("logs (-want +got):\n%s", diff)

@@ -151,11 +151,26 @@ func (c character) Sys() any {
 
 func inspectFiles(t *testing.T, files map[string]string) check.Report {
 	t.Helper()
-	tree, err := inspect(plant(t, files), at)
+	return inspectRoot(t, plant(t, files))
+}
+
+func inspectRoot(t *testing.T, r root) check.Report {
+	t.Helper()
+	tree, err := inspect(r, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tree
+}
+
+// findingOf returns the first finding of a check.
+func findingOf(t *testing.T, tree check.Report, id string) check.Finding {
+	t.Helper()
+	i := slices.IndexFunc(tree.Findings, func(f check.Finding) bool { return f.Check.ID == id })
+	if i < 0 {
+		t.Fatalf("findings = %+v, want one of %s", tree.Findings, id)
+	}
+	return tree.Findings[i]
 }
 
 // notOK returns the findings that are not OK, and the component that the first finding names as broken.
@@ -261,34 +276,26 @@ func TestFindingsInOrderOfDependence(t *testing.T) {
 	}
 }
 
-// The finding about the driver module uses the installed files to explain why the module is not loaded.
-func TestWhyNotLoaded(t *testing.T) {
-	for name, tc := range map[string]struct{ file, want string }{
-		"another kernel": {"/lib/modules/6.8.0-59-generic/modules.dep", "it is built for 6.8.0-59-generic, but the running kernel is 6.8.0-60-generic"},
-		"this kernel":    {"/lib/modules/6.8.0-60-generic/modules.dep", "but not loaded"},
-		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
-	} {
-		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"))
-		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
-		if got := tree.Findings[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
-			t.Errorf("%s: reason = %q, want it to contain %q and not \"headers\"", name, got, tc.want)
-		}
-	}
-}
-
-// The finding about the driver module mentions Secure Boot only if it is on. The variable's value follows four bytes of
+// The finding about the driver module uses the installed files to explain why the module is not loaded. It mentions
+// Secure Boot only if it is on, and kernel headers only if they are missing. The variable's value follows four bytes of
 // attributes.
-func TestSecureBoot(t *testing.T) {
+func TestWhyNotLoaded(t *testing.T) {
 	const variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-	for name, tc := range map[string]struct {
-		value string
-		want  bool
-	}{"on": {"\x06\x00\x00\x00\x01", true}, "off": {"\x06\x00\x00\x00\x00", false}, "cut": {"\x06\x00\x00\x01", false}, "no UEFI": {"-", false}} {
-		tree := inspectFiles(t, change(healthy(), "/proc/driver", "-", variable, tc.value))
-		i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "driver-module" })
-		got := tree.Findings[i]
-		if strings.Contains(got.Reason, "Secure Boot is on") != tc.want || strings.Contains(got.Fix, "mokutil") != tc.want {
-			t.Errorf("%s: reason = %q, fix = %q, want Secure Boot mentioned: %t", name, got.Reason, got.Fix, tc.want)
+	const modules = "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n"
+	for name, tc := range map[string]struct{ file, content, want string }{
+		"another kernel":  {"/lib/modules/6.8.0-59-generic/modules.dep", modules, "it is built for 6.8.0-59-generic, but the running kernel is 6.8.0-60-generic"},
+		"this kernel":     {"/lib/modules/6.8.0-60-generic/modules.dep", modules, "but not loaded"},
+		"headers":         {"/lib/modules/6.8.0-60-generic/build/Makefile", modules, "the driver container has not built it"},
+		"Secure Boot on":  {variable, "\x06\x00\x00\x00\x01", "Secure Boot is on"},
+		"Secure Boot off": {variable, "\x06\x00\x00\x00\x00", ""},
+		"Secure Boot cut": {variable, "\x06\x00\x00\x01", ""},
+		"no UEFI":         {variable, "-", ""},
+	} {
+		got := findingOf(t, inspectFiles(t, change(healthy(), "/proc/driver", "-", tc.file, tc.content)), "driver-module")
+		secure := tc.want == "Secure Boot is on"
+		if !strings.Contains(got.Reason, tc.want) || strings.Contains(got.Reason, "headers") != (tc.file == variable) ||
+			strings.Contains(got.Reason, "Secure Boot") != secure || strings.Contains(got.Fix, "mokutil") != secure {
+			t.Errorf("%s: reason = %q, fix = %q, want %q", name, got.Reason, got.Fix, tc.want)
 		}
 	}
 }
@@ -300,13 +307,8 @@ func TestAge(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(r.path, "/run/nvidia/validations/driver-ready"), since, since); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := inspect(r, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "validation-driver" })
-	if !tree.Findings[i].Since.Equal(since) {
-		t.Errorf("Since = %s, want %s", tree.Findings[i].Since, since)
+	if got := findingOf(t, inspectRoot(t, r), "validation-driver").Since; !got.Equal(since) {
+		t.Errorf("Since = %s, want %s", got, since)
 	}
 }
 
@@ -325,25 +327,21 @@ func TestLinksStayInTheRoot(t *testing.T) {
 
 // A check that cannot read its file is Unknown, and the finding says how to get access.
 func TestPermission(t *testing.T) {
-	if os.Geteuid() == 0 {
-		// Tests may run as root, which can read every file. A directory is unreadable even for root.
-		tree := inspectFiles(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""))
-		if findings, _ := notOK(tree); !slices.Contains(findings, "warning device-nodes device nodes") {
-			t.Errorf("findings = %v, want a warning from the check device-nodes", findings)
-		}
-		return
-	}
 	r := plant(t, healthy())
-	if err := os.Chmod(filepath.Join(r.path, "/proc/devices"), 0); err != nil {
-		t.Fatal(err)
+	stat := r.stat
+	r.stat = func(name string) (fs.FileInfo, error) {
+		if strings.HasSuffix(name, "/dev/nvidiactl") {
+			return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrPermission}
+		}
+		return stat(name)
 	}
-	tree, err := inspect(r, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == "device-nodes" })
-	if v := tree.Findings[i]; v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
+	if v := findingOf(t, inspectRoot(t, r), "device-nodes"); v.Severity != check.Unknown || !strings.Contains(v.Fix, "root") {
 		t.Errorf("finding = %+v, want unknown with the fix to run as root", v)
+	}
+	// a directory in place of a file
+	v := findingOf(t, inspectFiles(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", "")), "device-nodes")
+	if v.Severity != check.Unknown {
+		t.Errorf("finding = %+v, want unknown", v)
 	}
 }
 
@@ -389,8 +387,8 @@ func TestNextStepOfABundledContainerd(t *testing.T) {
 	} {
 		tree := inspectFiles(t, change(healthy(), config, without))
 		for _, id := range []string{"runtime", "runtime-stray"} {
-			if i := slices.IndexFunc(tree.Findings, func(v check.Finding) bool { return v.Check.ID == id }); i < 0 || !strings.Contains(tree.Findings[i].Fix, want) || strings.Contains(tree.Findings[i].Fix, "CONTAINERD_CONFIG="+config) {
-				t.Errorf("%s: the fix of %s does not contain %q, or it names the generated file: %+v", config, id, want, tree.Findings)
+			if fix := findingOf(t, tree, id).Fix; !strings.Contains(fix, want) || strings.Contains(fix, "CONTAINERD_CONFIG="+config) {
+				t.Errorf("%s: the fix of %s = %q, want it to contain %q and not the generated file", config, id, fix, want)
 			}
 		}
 	}
