@@ -28,9 +28,7 @@ var ErrNodes = errors.New("unusable node description")
 
 // Component is an operand or Node Feature Discovery, with the parts of its image reference.
 type Component struct {
-	Operand    string
-	Repository string
-	Image      string
+	Operand, Repository, Image string
 	// Version is the tag or digest. It is empty if it is set neither in the settings nor in the chart.
 	Version string
 }
@@ -38,9 +36,8 @@ type Component struct {
 // Image is an image to pull.
 type Image struct {
 	Operand string `json:"operand"`
-	// Name is the image reference. It has no tag if the tag is unknown.
+	// Name is the image reference. It has no tag if the tag is unknown. Note says what is uncertain about it.
 	Name string `json:"image"`
-	// Note says what is uncertain about the name.
 	Note string `json:"note,omitempty"`
 }
 
@@ -121,24 +118,18 @@ func (v view) deployed(part string) bool {
 
 // hold reports whether all conditions are true. absent is the result for a setting that must be true and is unset.
 func (v view) hold(list []chart.Condition, absent bool, nodes Nodes) bool {
-	runs := func(systems ...string) bool {
-		return len(nodes.Systems) == 0 || slices.ContainsFunc(nodes.Systems, func(s string) bool {
-			return slices.Contains(systems, strings.TrimRight(s, "0123456789."))
-		})
-	}
-	for _, c := range list {
-		holds := c.Holds(v.text(c.Key()), absent)
+	isRedHat := func(s string) bool { return strings.HasPrefix(s, "rhel") || strings.HasPrefix(s, "rhcos") }
+	isCoreOS := func(s string) bool { return strings.HasPrefix(s, "rhcos") }
+	noSystem := len(nodes.Systems) == 0
+	return !slices.ContainsFunc(list, func(c chart.Condition) bool {
 		switch c {
 		case chart.Openshift:
-			holds = v.on("platform.openshift") || runs("rhcos")
+			return !noSystem && !v.on("platform.openshift") && !slices.ContainsFunc(nodes.Systems, isCoreOS)
 		case chart.RedHat:
-			holds = runs("rhel", "rhcos")
+			return !noSystem && !slices.ContainsFunc(nodes.Systems, isRedHat)
 		}
-		if !holds {
-			return false
-		}
-	}
-	return true
+		return !c.Holds(v.text(c.Key()), absent)
+	})
 }
 
 // ByNVIDIADriver reports whether the driver is configured by NVIDIADriver resources instead of by the ClusterPolicy.
@@ -148,10 +139,8 @@ func ByNVIDIADriver(t *chart.Table, v chart.Version, settings []chart.Setting) b
 
 // Nodes describes the nodes, which determine the driver images.
 type Nodes struct {
-	// Systems are operating systems as in the driver's tags: ubuntu24.04, rhel9.6, rhcos4.19.
-	Systems []string
-	// Kernels are kernel versions, for precompiled drivers: 6.8.0-60-generic.
-	Kernels []string
+	Systems []string // operating systems as in the driver's tags: ubuntu24.04, rhel9.6, rhcos4.19
+	Kernels []string // kernel versions, for precompiled drivers: 6.8.0-60-generic
 }
 
 var (

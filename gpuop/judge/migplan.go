@@ -22,7 +22,6 @@ import (
 // ErrNode is returned if the cluster has no node of the given name, or if its nodes could not be read.
 var ErrNode = errors.New("node not found")
 
-// migChange collects the findings about a change of a node's MIG config.
 type migChange struct {
 	*nodeReport
 	config string
@@ -72,8 +71,7 @@ func Nearest(s *cluster.State, name string) string {
 	return ""
 }
 
-// manager checks that the node's GPUs support MIG, and that a MIG manager is ready on the node. The MIG manager reacts
-// to changes of the label.
+// manager checks that the node's GPUs support MIG, and that a MIG manager reacts to changes of the label.
 func (c *migChange) manager() {
 	const key = deployPrefix + "mig-manager"
 	isReady := func(p *corev1.Pod) bool {
@@ -94,8 +92,7 @@ func (c *migChange) manager() {
 	}
 }
 
-// state reports what prevents the change: a change in progress, a label that is the same already, a driver upgrade, or
-// a paused operand.
+// state reports a change in progress, a label that is the same already, a driver upgrade, and paused operands.
 func (c *migChange) state() {
 	labels, name := c.kube.Labels, c.kube.Name
 	config, state := labels[LabelMIG], labels[labelMIGState]
@@ -123,8 +120,7 @@ func (c *migChange) state() {
 	}
 }
 
-// file checks the node's mig-parted file, and that it has the config. It returns false after an error that prevents a
-// prediction.
+// file checks the node's mig-parted file. It returns false after an error that prevents a prediction.
 func (c *migChange) file() bool {
 	file, custom := c.migFile(), c.text("migManager.config.name")
 	switch {
@@ -248,12 +244,23 @@ func amounts(all map[string]int) string {
 
 // holders reports the pods that use the node's GPUs. Pods that nothing evicts are errors.
 func (c *migChange) holders() {
+	first, _ := chart.ParseVersion(firstEvicting)
+	v, err := chart.ParseVersion(c.text("migManager.version"))
+	evicts := err != nil || !v.Before(first) // an unknown version is probably new
 	free := true
 	for _, p := range c.pods[c.kube.Name] {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || c.operates(p) {
 			continue
 		}
-		fix, isDaemon := c.evict(p)
+		owner := metav1.GetControllerOfNoCopy(p)
+		isDaemon := owner != nil && owner.Kind == "DaemonSet"
+		fix := fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name)
+		switch {
+		case isDaemon && evicts:
+			fix = c.relabel(labelClient+"=true") + " && " + makeClient(p.Namespace, owner.Name)
+		case isDaemon:
+			fix = fmt.Sprintf("kubectl delete daemonset -n %s %s  # apply it again afterwards", p.Namespace, owner.Name)
+		}
 		f := check.Finding{Check: migClient, Subject: fmt.Sprintf("Pod/%s/%s", p.Namespace, p.Name)}
 		how := usesGPU(&p.Spec)
 		f.Evidence = check.Seen("spec", f.Subject, "%s", how)
@@ -268,7 +275,7 @@ func (c *migChange) holders() {
 				"that is in use", held(p))
 		case how == "" || strings.HasPrefix(how, "/run"):
 			continue
-		case isDaemon && selects && c.kube.Labels[labelClient] != "" && c.evictsClients():
+		case isDaemon && selects && c.kube.Labels[labelClient] != "" && evicts:
 			say(&f, check.OK, "", "it uses the GPUs, and the MIG manager evicts it")
 		default:
 			say(&f, check.Error, fix, "it uses GPUs without requesting them (%s), and nothing evicts it: "+
@@ -279,10 +286,8 @@ func (c *migChange) holders() {
 		c.add(f)
 	}
 	if free {
-		c.add(check.Finding{
-			Check: migPod, Subject: "pods", Reason: "no pod prevents the change",
-			Evidence: c.listed(cluster.Pods, "%d pods on %s", len(c.pods[c.kube.Name]), c.kube.Name),
-		})
+		c.add(check.Finding{Check: migPod, Subject: "pods", Reason: "no pod prevents the change",
+			Evidence: c.listed(cluster.Pods, "%d pods on %s", len(c.pods[c.kube.Name]), c.kube.Name)})
 	}
 }
 
@@ -293,7 +298,6 @@ func (c *migChange) operates(p *corev1.Pod) bool {
 		strings.HasPrefix(app, "nvidia-") && strings.HasSuffix(app, "-validator"))
 }
 
-// held lists the GPU resources of a pod.
 func held(p *corev1.Pod) string {
 	all := map[string]int{}
 	for _, c := range p.Spec.Containers {
@@ -304,29 +308,5 @@ func held(p *corev1.Pod) string {
 	return cmp.Or(amounts(all), "a ResourceClaim or an nvidia.com device")
 }
 
-// firstEvicting is the first version of the MIG manager that evicts GPU client pods of other DaemonSets. Source:
-// mig-parted pkg/mig/reconfigure.
+// firstEvicting is the first MIG manager that evicts pods of other DaemonSets. Source: mig-parted pkg/mig/reconfigure.
 const firstEvicting = "v0.15.0"
-
-// evictsClients reports whether the MIG manager evicts pods of other DaemonSets that select the client label. An
-// unknown version is assumed to be new.
-func (c *migChange) evictsClients() bool {
-	first, _ := chart.ParseVersion(firstEvicting)
-	v, err := chart.ParseVersion(c.text("migManager.version"))
-	return err != nil || !v.Before(first)
-}
-
-// evict returns the command that removes a pod, or that allows the MIG manager to evict it. isDaemon reports whether a
-// DaemonSet controls the pod.
-func (c *migChange) evict(p *corev1.Pod) (command string, isDaemon bool) {
-	owner := metav1.GetControllerOfNoCopy(p)
-	switch {
-	case owner == nil || owner.Kind != "DaemonSet":
-		return fmt.Sprintf("kubectl delete pod -n %s %s", p.Namespace, p.Name), false
-	case !c.evictsClients():
-		const format = "kubectl delete daemonset -n %s %s  # apply it again after the change"
-		return fmt.Sprintf(format, p.Namespace, owner.Name), true
-	}
-	return fmt.Sprintf("kubectl label node %s %s=true && %s",
-		c.kube.Name, labelClient, makeClient(p.Namespace, owner.Name)), true
-}

@@ -65,13 +65,8 @@ func verifyNode(v *view, kube *corev1.Node) *nodeReport {
 }
 
 func newNodeReport(v *view, kube *corev1.Node) *nodeReport {
-	n := &nodeReport{view: v, kube: kube}
-	for _, p := range v.pods[kube.Name] {
-		if p.Namespace == v.Namespace {
-			n.operandPods = append(n.operandPods, p)
-		}
-	}
-	return n
+	isOther := func(p *corev1.Pod) bool { return p.Namespace != v.Namespace }
+	return &nodeReport{view: v, kube: kube, operandPods: slices.DeleteFunc(slices.Clone(v.pods[kube.Name]), isOther)}
 }
 
 func (n *nodeReport) add(f check.Finding) { n.findings = append(n.findings, n.own(f)) }
@@ -145,15 +140,13 @@ func (n *nodeReport) ready() {
 	}
 }
 
-// upgrading reports whether a driver upgrade of the node has started and not ended. A failed upgrade counts, because it
-// resumes after the driver pod is fixed. The state of a node that needs no driver pod is ignored.
+// upgrading reports whether a driver upgrade of the node is in progress, or failed and resumes when the pod is fixed.
 func (n *nodeReport) upgrading() bool {
 	return !slices.Contains([]string{"", "upgrade-required", "upgrade-done"}, n.kube.Labels[labelUpgrade]) &&
 		n.noDriverPod() == ""
 }
 
-// workload returns the workload type of a node. If sandboxWorkloads.enabled is set, it is the value of the node's label
-// or, if that is invalid, sandboxWorkloads.defaultWorkload. Otherwise it is "container". Source: gpu-operator
+// workload returns the node's workload type: the label or, if it is invalid, the default. Source: gpu-operator
 // controllers/state_manager.go, getWorkloadConfig.
 func (v *view) workload(n *corev1.Node) string {
 	standard, _ := v.get("sandboxWorkloads.defaultWorkload").(string)
@@ -166,8 +159,7 @@ func (v *view) workload(n *corev1.Node) string {
 	return "container"
 }
 
-// forMachines reports whether the node is for virtual machines. On such nodes, the device plugin names resources after
-// the GPU model.
+// forMachines reports whether the node is for virtual machines. There, resources are named after the GPU model.
 func (v *view) forMachines(n *corev1.Node) bool { return strings.HasPrefix(v.workload(n), "vm-") }
 
 func (n *nodeReport) upgrade() {
@@ -255,8 +247,7 @@ func (n *nodeReport) mig() {
 
 func (v *view) migLog() string { return v.logOf("nvidia-mig-manager", "nvidia-mig-manager") }
 
-// checkOperands checks the operands that the node should run. Findings about operands that wait for the first broken
-// one are merged into its finding.
+// checkOperands checks the operands that the node should run.
 func (n *nodeReport) checkOperands() {
 	if n.lacks(cluster.DaemonSets) {
 		return
@@ -292,7 +283,6 @@ func (n *nodeReport) checkOperands() {
 	n.findings = append(before, foldChain(n.operands, n.findings)...)
 }
 
-// notDeployed explains why the deploy label of an operand keeps its pod off the node.
 func (n *nodeReport) notDeployed(component, key string) {
 	value, found := n.kube.Labels[key]
 	f := check.Finding{Check: operandState, Subject: key}
@@ -388,7 +378,6 @@ func (n *nodeReport) pod(set operandSet) {
 	n.add(l.Finding)
 }
 
-// noPod explains why the node has no pod of a DaemonSet: a taint, or the API server rejects the pod.
 func (n *nodeReport) noPod(l *operand, set operandSet) {
 	say(&l.Finding, check.Waiting, set.describe(), "the node has no pod of this operand")
 	l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
@@ -399,7 +388,6 @@ func (n *nodeReport) noPod(l *operand, set operandSet) {
 	}
 }
 
-// imageSystem matches the operating system at the end of a driver image's tag.
 var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)
 
 // driverSystem explains a failed driver container whose image is for another operating system. On OpenShift, images are
@@ -423,9 +411,8 @@ func isBroken(l operand) bool { return l.Severity == check.Error || l.Severity =
 // sandboxPatience is how long the kubelet may take to create a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
-// sandbox explains why a pod has no sandbox. It looks for a missing ConfigMap, for an event that names the cause, and
-// for a broken container-toolkit. If it finds none, the container runtime probably has no handler for the RuntimeClass.
-// The toolkit installs that handler.
+// sandbox explains why a pod has no sandbox. Often the runtime has no handler for the RuntimeClass, which the toolkit
+// installs.
 func (n *nodeReport) sandbox(l *operand) {
 	for _, volume := range l.pod.Spec.Volumes {
 		m := volume.ConfigMap
@@ -469,20 +456,18 @@ func (n *nodeReport) sandbox(l *operand) {
 	}
 }
 
-// validatorPods maps init containers of the validator to the workload pods that they start and wait for.
-var validatorPods = map[string]string{"cuda-validation": "nvidia-cuda-validator",
-	"plugin-validation": "nvidia-device-plugin-validator"}
-
-// validated explains why a validator waits: it reports the state of the newest workload pod that has not succeeded.
+// validated explains why cuda-validation or plugin-validation waits: it reports the state of the newest pod that this
+// init container has started, nvidia-cuda-validator or nvidia-device-plugin-validator, unless that has succeeded.
 func (n *nodeReport) validated(l *operand) {
 	var newest *corev1.Pod
+	app := strings.Replace(l.in, "validation", "validator", 1)
 	for _, p := range n.operandPods {
-		if app := validatorPods[l.in]; app != "" && p.Labels["app"] == app && p.Status.Phase != corev1.PodSucceeded &&
+		if strings.HasSuffix(p.Labels["app"], app) && p.Status.Phase != corev1.PodSucceeded &&
 			(newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			newest = p
 		}
 	}
-	if newest == nil {
+	if newest == nil || l.in == "" {
 		return
 	}
 	s := podStateOf(newest)
@@ -550,7 +535,6 @@ func firstBroken(operands []operand) *operand {
 	return &operands[i]
 }
 
-// resources reports labels and resources of the node that contradict each other or the prediction.
 func (n *nodeReport) resources() {
 	if n.policy == nil && len(n.GPUClusters) > 0 {
 		return // DRA uses ResourceSlices, and needs no GPU Feature Discovery
@@ -588,8 +572,7 @@ func withoutPlace(f check.Finding, evidence check.Evidence) check.Finding {
 	return f
 }
 
-// unsettled reports whether wrong resources are expected: the node is being changed, or an operand that provides
-// resources is broken.
+// unsettled reports whether a change or a broken operand explains wrong resources.
 func (n *nodeReport) unsettled() bool {
 	makers := []string{"driver", "device-plugin", "gpu-feature-discovery", mpsDaemon}
 	return n.changing || slices.ContainsFunc(n.operands,

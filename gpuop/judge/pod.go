@@ -15,14 +15,10 @@ import (
 type operand struct {
 	check.Finding
 	component string
-	// pod is nil if the node has no pod of the operand.
-	pod *corev1.Pod
-	// blames is the component that the pod waits for, or "".
-	blames string
-	// in is the init container that has not completed, or "".
-	in string
-	// unstarted means that no container has run, and that the pod may have no sandbox.
-	unstarted bool
+	pod       *corev1.Pod // nil if the node has no pod of the operand
+	blames    string      // the component that the pod waits for, or ""
+	in        string      // the init container that has not completed, or ""
+	unstarted bool        // no container has run, and the pod may have no sandbox
 }
 
 // broken lists the waiting reasons of containers that count as errors, because they rarely resolve by themselves.

@@ -80,11 +80,9 @@ func (n *nodeReport) stale() {
 // expectation holds the predicted labels and resources of a node, and what the prediction is based on.
 type expectation struct {
 	sharing.Prediction
-	gpus []mig.GPU // the GPUs that the prediction assumes
-	// by says where the MIG config is defined. It is empty if no GPU is in MIG mode.
-	by string
-	// basis describes the GPUs, the MIG config and the sharing config.
-	basis string
+	gpus  []mig.GPU
+	by    string // where the MIG config is defined; empty if no GPU is in MIG mode
+	basis string // describes the GPUs, the MIG config and the sharing config
 }
 
 // predicted compares the node's resources with the prediction. follows means that wrong resources are expected; missing
@@ -104,21 +102,19 @@ func (n *nodeReport) predicted(follows, missing bool) {
 	differs := false
 	for _, resource := range slices.Compact(resources) {
 		expected, found := want.Resources[resource], capacity[resource]
+		differs = differs || expected != found
 		switch {
 		case expected == found && found > 0:
 			n.report(allocatable, check.OK, resource, "", "the node offers %d, as predicted from %s",
 				found, want.basis)
 		case expected == found:
 		case missing, follows: // another finding explains the difference
-			differs = differs || missing
 		case want.by != "" && n.kube.Labels[labelMIGState] == "success" && expected > found:
-			differs = true
 			n.report(migNoDevices, check.Error, resource,
 				fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", n.Namespace),
 				"the MIG change to %q succeeded, but the node offers %d, expected %d according to %s",
 				n.kube.Labels[LabelMIG], found, expected, want.by)
 		default:
-			differs = true
 			n.report(allocatable, check.Error, resource,
 				n.logOf("nvidia-device-plugin-daemonset", "nvidia-device-plugin"),
 				"the node offers %d, expected %d from %s", found, expected, want.basis)
@@ -137,8 +133,7 @@ func isDevice(name string) bool {
 	return name == mig.WholeGPU || strings.HasPrefix(name, "nvidia.com/mig-")
 }
 
-// expect predicts the node's labels and resources. It returns nil if they cannot be predicted. It reports why not, or
-// what makes the prediction uncertain.
+// expect predicts the node's labels and resources. If that is impossible, it reports why and returns nil.
 func (n *nodeReport) expect() *expectation {
 	unknown := func(subject, reason string) *expectation {
 		n.report(prediction, check.Unknown, subject, "", "%s", reason)
@@ -187,8 +182,7 @@ func (n *nodeReport) expect() *expectation {
 	return want
 }
 
-// partitioned applies the named MIG config to want.gpus. If the config is unknown, it reports that and does not change
-// want. It returns false if the config does not fit the GPUs, and reports why.
+// partitioned applies the named MIG config to want.gpus. It returns false if the config does not fit.
 func (n *nodeReport) partitioned(want *expectation, name string) bool {
 	board := want.gpus[0].Board
 	named, source, found := n.migConfig(name, board)

@@ -31,24 +31,19 @@ var (
 	ErrExcludes = errors.New("cannot be combined")
 	ErrVersion  = errors.New("not in this release")
 	ErrMissing  = errors.New("missing")
-	// ErrImage is returned for images that are not registry/path/name:tag.
-	ErrImage = errors.New("unusable image")
+	ErrImage    = errors.New("unusable image") // not registry/path/name:tag
 )
 
 // Request selects the platform, features and release of a values file.
 type Request struct {
 	Platform string
-	// Features are names of features, some with =value: "time-slicing=4".
-	Features []string
+	Features []string // names, some with =value: "time-slicing=4"
 	Version  chart.Version
-	// Table has the facts about the chart; nil means the built-in table.
-	Table *chart.Table
+	Table    *chart.Table // nil means the built-in table
 	// Registry is a private registry, with an optional path, that replaces nvcr.io and registry.k8s.io.
-	Registry string
-	// PullSecret is the name of the Secret for the registry.
-	PullSecret string
-	// Exporter is the image of the feature "exporter".
-	Exporter string
+	Registry   string
+	PullSecret string // the name of the Secret for the registry
+	Exporter   string // the image of the feature "exporter"
 }
 
 // Plan is a values file with the command that installs it and manual steps.
@@ -66,8 +61,7 @@ type Plan struct {
 // ExporterImage is this project's exporter image without a tag.
 const ExporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 
-// reference matches an image reference. Its groups are the repository, the name, and the tag or digest. The operator
-// joins them again.
+// reference matches an image reference. Its groups are the repository, the name, and the tag or digest.
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)` +
 	`(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
