@@ -2,7 +2,6 @@ package chart
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 )
 
@@ -47,16 +46,8 @@ func (f *Field) Name() string {
 	return name
 }
 
-// Kinds returns the kinds of custom resources that release v defines.
-func (t *Table) Kinds(v Version) (out []string) {
-	for at := range t.release(v).Fields {
-		if at.Path == "" {
-			out = append(out, at.Kind)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
+// AllFields returns the fields of the custom resources that release v defines.
+func (t *Table) AllFields(v Version) map[Parent][]*Field { return t.release(v).Fields }
 
 // Fields returns the fields of release v that are directly below a path of a custom resource. "" is the root.
 func (t *Table) Fields(v Version, kind, path string) []*Field {
@@ -153,8 +144,7 @@ var enumerations = []struct {
 	{"driver.nvidiaDriverCRD.driverType", []string{"gpu", "vgpu", "vgpu-host-manager"}},
 	{"dcgmExporter.service.internalTrafficPolicy", []string{"Cluster", "Local"}},
 	{"operator.logging.timeEncoding", []string{"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"}},
-	{"node-feature-discovery.image.pullPolicy", []string{"Always", "IfNotPresent", "Never"}},
-	{"imagePullPolicy", []string{"Always", "IfNotPresent", "Never"}},
+	{"ullPolicy", []string{"Always", "IfNotPresent", "Never"}},
 	{"olerations[].operator", []string{"Exists", "Equal", "Lt", "Gt", ""}},
 	{"olerations[].effect", []string{"NoSchedule", "PreferNoSchedule", "NoExecute", ""}},
 }

@@ -89,10 +89,11 @@ func (c Container) ImageFields() (out []string) {
 // Operands returns the operands of release v in the order in which the newest operator creates them.
 func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.release(v).operands) }
 
-// Part is a group of values that a switch disables. Other operands may still read some of its fields: see Reads.
+// Part is a group of values, or one of them, that has an effect only under conditions. Other operands may still read
+// some fields of a group: see Reads.
 type Part struct {
 	Group string
-	// When lists the conditions of the group. Its own switch is the first one.
+	// When lists the conditions. All must be true. The first one of a group is its own switch.
 	When []Condition
 	// Except lists names in the group that belong to another part, or that always have an effect.
 	Except []string
@@ -157,25 +158,17 @@ func (t *Table) SystemImages(v Version) (out []string) {
 	return out
 }
 
-// Read is a field that the operator reads for an operand, although it is in the section of another one. Fields below it
-// are read too.
-type Read struct {
-	Field string
-	// When lists the conditions under which the operator reads the field. All must be true.
-	When []Condition
-}
-
-// Reads returns the fields that operands of release v use from sections other than their own. The images of
-// containers without conditions are not included.
-func (t *Table) Reads(v Version) (out []Read) {
+// Reads returns the fields that operands of release v use from sections other than their own, with the conditions for
+// it. Fields below them are read too. The images of containers without conditions are not included.
+func (t *Table) Reads(v Version) (out []Part) {
 	for _, o := range t.Operands(v) {
 		for _, field := range o.Reads {
-			out = append(out, Read{field, o.When})
+			out = append(out, Part{Group: field, When: o.When})
 		}
 		for _, c := range o.Containers {
 			for _, field := range c.ImageFields() {
 				if c.Image != o.Settings && len(c.When) > 0 {
-					out = append(out, Read{field, slices.Concat(o.When, c.When)})
+					out = append(out, Part{Group: field, When: slices.Concat(o.When, c.When)})
 				}
 			}
 		}

@@ -293,7 +293,7 @@ func TestLintPrintsNoOtherFiles(t *testing.T) {
 			}
 		}
 	}
-	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "the file holds a string") {
+	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "found a string") {
 		t.Errorf("output lacks a finding about the values file \"own\":\n%s", out)
 	}
 }

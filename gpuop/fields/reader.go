@@ -1,3 +1,8 @@
+// Package fields is a strict reader of small YAML files that keeps the line of every value.
+//
+// It reports keys that are unknown, duplicate or of the wrong type, and suggests the nearest known key. It also
+// recognizes mistakes from copying, such as the "..." that articles use for "and so on". The package knows no file
+// format. A Reader is for one file and one goroutine.
 package fields
 
 import (
@@ -35,26 +40,22 @@ const maxExpanded = 100_000
 
 // tooLarge reports whether a document with aliases expands to more than maxExpanded nodes.
 func tooLarge(root *yaml.Node) bool {
-	sizes := map[*yaml.Node]int{}
-	aliases := 0
+	sizes, hasAlias := map[*yaml.Node]int{}, false
 	var size func(n *yaml.Node) int
 	size = func(n *yaml.Node) int {
-		if known, ok := sizes[n]; ok {
-			return known
+		if n == nil || sizes[n] > 0 {
+			return sizes[n]
 		}
 		sizes[n] = maxExpanded + 1 // in progress: an alias to a parent would recurse forever
-		total := 1
+		hasAlias = hasAlias || n.Alias != nil
+		total := 1 + size(n.Alias)
 		for _, c := range n.Content {
 			total = min(total+size(c), maxExpanded+1)
-		}
-		if n.Alias != nil {
-			aliases++
-			total = min(total+size(n.Alias), maxExpanded+1)
 		}
 		sizes[n] = total
 		return total
 	}
-	return size(root) > maxExpanded && aliases > 0
+	return size(root) > maxExpanded && hasAlias
 }
 
 var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
@@ -63,26 +64,21 @@ var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
 // Document adds a finding and returns nil.
 func (r *Reader) Document(data []byte) *yaml.Node {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	err := yaml.Unmarshal(data, &doc)
+	switch {
+	case err != nil:
 		r.syntax(data, err)
-		return nil
-	}
-	if doc.Kind == 0 || len(doc.Content) == 0 || IsNull(doc.Content[0]) {
+	case len(doc.Content) == 0 || IsNull(doc.Content[0]):
 		r.Add(Syntax, check.Error, nil, "", "the file is empty", "")
-		return nil
-	}
-	if tooLarge(&doc) {
+	case tooLarge(&doc):
 		reason := fmt.Sprintf("aliases expand to more than %d values or refer to themselves; skipped", maxExpanded)
 		r.Add(Aliases, check.Error, nil, "", reason, "write the values out")
-		return nil
+	case Resolve(doc.Content[0]).Kind != yaml.MappingNode:
+		r.wrong(Resolve(doc.Content[0]), "", "a mapping of keys to values", "")
+	default:
+		return Resolve(doc.Content[0])
 	}
-	root := Resolve(doc.Content[0])
-	if root.Kind != yaml.MappingNode {
-		reason := "the file holds " + Describe(root) + ", expected a mapping of keys to values"
-		r.Add(WrongType, check.Error, root, "", reason, "")
-		return nil
-	}
-	return root
+	return nil
 }
 
 // syntax reports a parse error. If a line contains only an ellipsis, it reports that line instead: the file was copied
@@ -98,6 +94,11 @@ func (r *Reader) syntax(data []byte, err error) {
 	}
 	e := text.YAMLError("", err)
 	r.Add(Syntax, check.Error, &yaml.Node{Line: e.Line}, "", e.Msg, "")
+}
+
+// wrong reports a value of another type than expected.
+func (r *Reader) wrong(n *yaml.Node, path, expected, fix string) {
+	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected "+expected, fix)
 }
 
 // Resolve returns the node that an alias refers to. It follows up to 16 aliases and then returns a null node, because
@@ -127,7 +128,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected a mapping of keys to values", "")
+		r.wrong(n, path, "a mapping of keys to values", "")
 		return nil
 	}
 	var fields []Field
@@ -135,7 +136,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 	for i := 0; i+1 < len(content); i += 2 {
 		key, value := Resolve(content[i]), Resolve(content[i+1])
 		at := index(fields, key.Value)
-		switch {
+		switch subject := strings.TrimPrefix(path+"."+key.Value, "."); {
 		case key.Tag == "!!merge" && merged(value) != nil:
 			if i < own { // merge keys are followed one level deep, and the mapping's own keys win
 				content = slices.Concat(content, merged(value))
@@ -145,11 +146,13 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		case at >= 0 && i < own:
 			also := fields[at].Key.Line
 			reason := fmt.Sprintf("duplicate key, also set on line %d; only the last value is used", also)
-			r.Add(Duplicate, check.Error, key, join(path, key.Value), reason, "keep one")
+			r.Add(Duplicate, check.Error, key, subject, reason, "keep one")
 			fields = append(slices.Delete(fields, at, at+1), Field{key.Value, key, value})
 		case at >= 0:
 		case len(known) > 0 && !slices.Contains(known, key.Value):
-			r.unknown(key, path, known)
+			fix := check.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
+			reason := cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected")
+			r.Add(UnknownKey, check.Error, key, subject, reason, fix)
 		default:
 			fields = append(fields, Field{key.Value, key, value})
 		}
@@ -160,36 +163,30 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 // merged returns the keys and values that a merge key adds. The value is a mapping, or a list of mappings in which the
 // first wins. For other values, merged returns nil.
 func merged(value *yaml.Node) []*yaml.Node {
-	if value.Kind == yaml.MappingNode {
-		return slices.Concat([]*yaml.Node{}, value.Content)
-	}
 	all := []*yaml.Node{}
-	for _, item := range value.Content {
-		if item = Resolve(item); item.Kind != yaml.MappingNode {
-			return nil
+	switch value.Kind {
+	case yaml.MappingNode:
+		return append(all, value.Content...)
+	case yaml.SequenceNode:
+		for _, item := range Items(value) {
+			if item.Kind != yaml.MappingNode {
+				return nil
+			}
+			all = append(all, item.Content...)
 		}
-		all = append(all, item.Content...)
+		return all
 	}
-	if value.Kind != yaml.SequenceNode {
-		return nil
-	}
-	return all
+	return nil
 }
 
 func index(fields []Field, name string) int {
 	return slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
 }
 
-func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
-	fix := check.Suggest(key.Value, known, "known here: "+strings.Join(known, ", "))
-	reason := cmp.Or(r.Unknown, "unknown key; depending on the version it is ignored or rejected")
-	r.Add(UnknownKey, check.Error, key, join(path, key.Value), reason, fix)
-}
-
 // List returns the elements of a sequence. Other values, except null, are reported.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
-		r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected a list", "")
+		r.wrong(n, path, "a list", "")
 	}
 	return Items(n)
 }
@@ -212,7 +209,7 @@ func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	return value, ok
 }
 
-func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
+func (r *Reader) scalar(n *yaml.Node, path, tag, expected string, into any) bool {
 	n = Resolve(n)
 	if n.Kind == yaml.ScalarNode && n.Tag == tag && n.Decode(into) == nil {
 		return true
@@ -221,37 +218,25 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, want string, into any) bool {
 	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
 		fix = "write " + strconv.Quote(n.Value)
 	}
-	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected "+want, fix)
+	r.wrong(n, path, expected, fix)
 	return false
 }
 
 // Unquote suggests removing the quotes around a string. It returns "" if the node is not a string, or if the unquoted
 // text has none of the tags.
 func Unquote(n *yaml.Node, tags ...string) string {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		return ""
-	}
 	var plain yaml.Node
-	if yaml.Unmarshal([]byte(n.Value), &plain) != nil || len(plain.Content) != 1 {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || yaml.Unmarshal([]byte(n.Value), &plain) != nil {
 		return ""
 	}
-	if !slices.Contains(tags, plain.Content[0].Tag) {
+	if len(plain.Content) != 1 || !slices.Contains(tags, plain.Content[0].Tag) {
 		return ""
 	}
 	return "write " + n.Value + " without quotes"
 }
 
 // IsNull reports whether the node is empty or null.
-func IsNull(n *yaml.Node) bool {
-	return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
+func IsNull(n *yaml.Node) bool { return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // Describe describes the value of a node for messages. It does not quote strings that may be secret.
 func Describe(n *yaml.Node) string {
@@ -262,7 +247,7 @@ func Describe(n *yaml.Node) string {
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.Tag == "!!str" && isPlain(n.Value):
+	case n.Tag == "!!str" && plain.MatchString(n.Value):
 		return "the string " + strconv.Quote(n.Value)
 	case n.Tag == "!!str":
 		return "a string"
@@ -270,25 +255,11 @@ func Describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// plain lists common values of switches, and words that mean "not set".
-var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled",
-	"disabled", "null", "none", "nil", "default", "auto"}
-
-// reference matches a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
-var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
-
-// word matches short words, such as a misspelt true.
-var word = regexp.MustCompile(`^[A-Za-z]{1,12}$`)
-
-// number matches a number or a quantity, such as 4194304Mi or 60s.
-var number = regexp.MustCompile(`^[0-9+.-][0-9+.eEkKmMgGtTiBbsh%-]{0,11}$`)
-
-// isPlain reports whether a text is a word, number, quantity, switch or reference, which messages may repeat. Other
+// plain matches texts that messages may repeat: short words, such as a switch or a misspelled true, numbers and
+// quantities, such as 4194304Mi or 60s, and texts that another program replaces: $NAME, ${NAME}, {{ … }}, <name>. Other
 // texts may be secret.
-func isPlain(text string) bool {
-	return reference.MatchString(text) || word.MatchString(text) || number.MatchString(text) ||
-		slices.Contains(plain, strings.ToLower(strings.TrimSpace(text)))
-}
+var plain = regexp.MustCompile(`^(\s*[A-Za-z]{0,12}\s*|[0-9+.-][0-9+.eEkKmMgGtTiBbsh%-]{0,11}` +
+	`|\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
 
 // Of returns the fields of a mapping, or nil for other nodes. Unlike Mapping, it reports no findings.
 func Of(n *yaml.Node) []Field {
@@ -326,13 +297,11 @@ func LinesBefore(n *yaml.Node) int {
 }
 
 // Items returns the elements of a sequence, or nil for other nodes. Unlike List, it reports no findings.
-func Items(n *yaml.Node) []*yaml.Node {
-	if n = Resolve(n); n == nil || n.Kind != yaml.SequenceNode {
-		return nil
-	}
-	out := make([]*yaml.Node, len(n.Content))
-	for i, c := range n.Content {
-		out[i] = Resolve(c)
+func Items(n *yaml.Node) (out []*yaml.Node) {
+	if n = Resolve(n); n != nil && n.Kind == yaml.SequenceNode {
+		for _, c := range n.Content {
+			out = append(out, Resolve(c))
+		}
 	}
 	return out
 }

@@ -103,8 +103,8 @@ func (in *installation) mayBeDead(s *model.Setting) bool {
 	if c.Drop || s.Unknown || c.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
-	isRead := func(r chart.Read) bool {
-		name, field := s.Name()+".", r.Field+"."
+	isRead := func(r chart.Part) bool {
+		name, field := s.Name()+".", r.Group+"."
 		is, _ := in.falseCondition(r.When)
 		return is == "" && (strings.HasPrefix(name, field) || strings.HasPrefix(field, name))
 	}

@@ -76,7 +76,7 @@ var (
 
 // parse parses the YAML documents or the Terraform blocks in a text.
 func (r *run) parse(t doc) {
-	t.data = bytes.ReplaceAll(model.TrimBOM(t.data), []byte("\r\n"), []byte("\n"))
+	t.data = bytes.ReplaceAll(bytes.TrimPrefix(t.data, []byte("\xef\xbb\xbf")), []byte("\r\n"), []byte("\n"))
 	t.data = helmHeading.ReplaceAll(t.data, []byte("#"))
 	if strings.HasSuffix(t.file, ".tf") || terraformResource.Match(t.data) {
 		r.terraform(t.file, t.data)
@@ -340,7 +340,7 @@ func (r *run) hasOwnKeys(file string, v chart.Version) bool {
 // valuesText parses a values file and adds its settings to the installation.
 func (r *run) valuesText(in *installation, d doc) {
 	d.reader = &fields.Reader{}
-	if d.root = d.reader.Document(model.TrimBOM(d.data)); d.root != nil {
+	if d.root = d.reader.Document(d.data); d.root != nil {
 		in.Settings = append(in.Settings, model.Flatten(d.reader, d.file, d.line, nil, d.root)...)
 	}
 	r.report(&d, d.reader.Findings)

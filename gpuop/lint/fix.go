@@ -21,7 +21,7 @@ type Edit struct {
 // by the current ones.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []check.Finding) {
 	reader := &fields.Reader{}
-	root := reader.Document(model.TrimBOM(data))
+	root := reader.Document(data)
 	for i := range reader.Findings {
 		reader.Findings[i].File = name
 	}

@@ -186,7 +186,7 @@ var setFlags = []string{
 func setAsHelm(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strvals.Parse(text)
-	settings, err := model.ParseSet(text)
+	settings, err := model.Assignments(text, true)
 	if (err != nil) != (wantErr != nil) {
 		t.Errorf("%q: error = %v, want that of Helm: %v", text, err, wantErr)
 	}

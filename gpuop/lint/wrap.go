@@ -165,7 +165,7 @@ func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown s
 	for _, name := range names {
 		if data, shown, err := r.readRelative(file, name); err == nil {
 			var reader fields.Reader
-			return reader.Document(model.TrimBOM(data)), shown
+			return reader.Document(data), shown
 		}
 	}
 	return nil, ""

@@ -4,7 +4,6 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -64,21 +63,17 @@ func (s *Setting) Text() string { return chart.Text(s.Value) }
 
 // Assignment formats a setting from a flag as a --set argument. A non-nil path or value replaces the setting's own.
 func (s *Setting) Assignment(path chart.Path, value *string) string {
-	if path == nil && value == nil {
-		return s.Source
-	}
-	name, written, _ := strings.Cut(s.Source, "=")
-	written = "=" + written
-	if _, isList := s.Value.([]any); !isList {
-		written = formatSet(nil, s.Text())
+	name, written, isComplete := strings.Cut(s.Source, "=")
+	if path != nil {
+		name = setName(path)
 	}
 	if value != nil {
-		written = formatSet(nil, *value)
+		written = setValue(*value)
 	}
-	if path != nil {
-		name, _ = strings.CutSuffix(formatSet(path, ""), "=")
+	if !isComplete && value == nil {
+		return name
 	}
-	return name + written
+	return name + "=" + written
 }
 
 // Flatten returns the settings in a mapping. path is the path of the mapping. shift is the number of lines in the file
@@ -87,24 +82,22 @@ func Flatten(reader *fields.Reader, file string, shift int, path chart.Path, n *
 	nodes := 0
 	var below func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node)
 	below = func(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
-		if nodes++; nodes == MaxNodes+1 {
+		n = fields.Resolve(n)
+		switch nodes++; {
+		case nodes == MaxNodes+1:
 			reason := fmt.Sprintf("the document has more than %d values; the rest was skipped", MaxNodes)
 			reader.Add(tooLarge, check.Error, at, "", reason, "")
-		}
-		n = fields.Resolve(n)
-		switch {
 		case nodes > MaxNodes:
 		case n.Kind == yaml.MappingNode && len(n.Content) > 0 && !UnknownNode(n):
-			for _, field := range reader.Mapping(n, path.String()) {
-				inner := append(slices.Clip(path), field.Name)
-				below(inner, append(slices.Clip(keys), field.Key), field.Key, field.Value)
+			for _, f := range reader.Mapping(n, path.String()) {
+				below(append(slices.Clip(path), f.Name), append(slices.Clip(keys), f.Key), f.Key, f.Value)
 			}
 		case len(path) > 0: // an empty path means an empty document
 			s := &Setting{
-				Setting: chart.Setting{Path: path}, Keys: keys, Node: n,
+				Setting: chart.Setting{Path: path}, Keys: keys, Node: n, Unknown: UnknownNode(n),
 				File: file, Line: at.Line + shift, Column: at.Column, Shift: shift,
 			}
-			if s.Unknown = UnknownNode(n); n.Kind == yaml.MappingNode {
+			if n.Kind == yaml.MappingNode {
 				s.Value = map[string]any{}
 			} else if n.Decode(&s.Value) != nil {
 				s.Unknown = true
@@ -132,43 +125,19 @@ type Values struct {
 	Table    *chart.Table
 	Version  chart.Version
 	Settings []*Setting
-	// byName maps a name to its settings.
-	byName  map[string][]*Setting
-	indexed int
-	matches map[*Setting]chart.Match
 }
 
 // Match looks up a setting's path in the chart.
-func (v *Values) Match(s *Setting) chart.Match {
-	m, known := v.matches[s]
-	if !known {
-		if v.matches == nil {
-			v.matches = map[*Setting]chart.Match{}
-		}
-		m = v.Table.Lookup(v.Version, s.Path)
-		v.matches[s] = m
-	}
-	return m
-}
-
-// Named returns the settings with the given name, in order.
-func (v *Values) Named(name string) []*Setting {
-	if v.indexed != len(v.Settings) {
-		v.byName, v.indexed = map[string][]*Setting{}, len(v.Settings)
-		for _, s := range v.Settings {
-			v.byName[s.Name()] = append(v.byName[s.Name()], s)
-		}
-	}
-	return v.byName[name]
-}
+func (v *Values) Match(s *Setting) chart.Match { return v.Table.Lookup(v.Version, s.Path) }
 
 // Explicit returns the last setting that the user makes at the path, or nil.
 func (v *Values) Explicit(path string) *Setting {
-	all := v.Named(path)
-	if len(all) == 0 {
-		return nil
+	for _, s := range slices.Backward(v.Settings) {
+		if s.Name() == path {
+			return s
+		}
 	}
-	return all[len(all)-1]
+	return nil
 }
 
 // Value returns the effective value at the path: the user's or, without one, the default. ok is false if the value does
@@ -182,8 +151,7 @@ func (v *Values) Value(path string) (value any, ok bool) {
 
 // Below returns the user's settings inside a group. Settings at or below the excepted paths, which are relative to the
 // group, are omitted.
-func (v *Values) Below(group string, except ...string) []*Setting {
-	var out []*Setting
+func (v *Values) Below(group string, except ...string) (out []*Setting) {
 	for _, s := range v.Settings {
 		rest, found := strings.CutPrefix(s.Name(), group+".")
 		isWithin := func(e string) bool { return strings.HasPrefix(rest+".", e+".") }
@@ -199,29 +167,30 @@ const OperatorNamespace = "gpu-operator"
 
 // Settings returns the settings of a values file, followed by the settings of --set arguments. data may be empty. All
 // findings are errors, for example a syntax error or a file that is not a values file.
-func Settings(name string, data []byte, sets []string) ([]chart.Setting, []check.Finding) {
-	var out []chart.Setting
+func Settings(name string, data []byte, sets []string) (out []chart.Setting, findings []check.Finding) {
+	var all []*Setting
 	reader := &fields.Reader{}
 	if len(StripComments(data)) > 0 {
-		root := reader.Document(TrimBOM(data))
+		root := reader.Document(data)
 		if inner, otherKind := ValuesOf(root); otherKind != "" {
 			reason := "the file is " + otherKind + ", expected values of the chart"
 			reader.Add(noValues, check.Error, root, "", reason, "write its values to a file of their own")
 		} else if root != nil {
-			for _, s := range Flatten(reader, "", 0, nil, inner) {
-				out = append(out, s.Setting)
-			}
+			all = Flatten(reader, "", 0, nil, inner)
 		}
 	}
 	for i := range reader.Findings {
 		reader.Findings[i].File = name
 	}
 	for _, s := range sets {
-		settings, err := parseSet(s)
+		assignments, err := Assignments(s, true)
 		if err != nil {
 			reader.Add(SetSyntax, check.Error, nil, "--set "+s, err.Error(), "")
 		}
-		out = append(out, settings...)
+		all = append(all, assignments...)
+	}
+	for _, s := range all {
+		out = append(out, s.Setting)
 	}
 	return out, reader.Findings
 }
@@ -241,24 +210,6 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, otherKind string) {
 	return root, ""
 }
 
-// ParseSet parses a --set argument as Helm does. After an error, it returns the settings parsed so far.
-func ParseSet(s string) ([]chart.Setting, error) {
-	out, err := parseSet(s)
-	if err != nil {
-		err = fmt.Errorf("--set %s: %w", s, err)
-	}
-	return out, err
-}
-
-func parseSet(s string) ([]chart.Setting, error) {
-	var out []chart.Setting
-	assignments, err := Assignments(s, true)
-	for _, a := range assignments {
-		out = append(out, a.Setting)
-	}
-	return out, err
-}
-
 // WithoutEnabled returns a copy of a mapping without the key "enabled", with which an umbrella chart enables a
 // subchart.
 func WithoutEnabled(n *yaml.Node) *yaml.Node {
@@ -276,6 +227,3 @@ var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
 // StripComments removes comment lines.
 func StripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
-
-// TrimBOM removes a byte order mark, which some Windows editors add.
-func TrimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

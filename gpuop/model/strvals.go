@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/strvals"
@@ -27,26 +28,19 @@ func Assignments(s string, typed bool) (out []*Setting, err error) {
 		if err != nil {
 			return out, fmt.Errorf("%w: %w", errSet, err)
 		}
+		for len(tree) == 1 {
+			for name, value := range tree {
+				a.Path, a.Value = append(a.Path, name), value
+			}
+			tree, _ = a.Value.(map[string]any)
+		}
+		if len(a.Path) == 0 || slices.Contains(a.Path, "") {
+			return out, fmt.Errorf("%w: %q has no name, or an empty one", errSet, a.Source)
+		}
 		if list >= 0 {
 			a.Element = a.Source[list:equals]
 			alone, _ := parse("v" + a.Source[equals:])
 			a.Value = alone["v"]
-		}
-		for len(tree) == 1 {
-			var inner map[string]any
-			for name, value := range tree {
-				if name == "" {
-					return out, fmt.Errorf("%w: %q has an empty name", errSet, a.Source)
-				}
-				a.Path = append(a.Path, name)
-				if inner, _ = value.(map[string]any); inner == nil && list < 0 {
-					a.Value = value
-				}
-			}
-			tree = inner
-		}
-		if len(a.Path) == 0 {
-			return out, fmt.Errorf("%w: %q has no name", errSet, a.Source)
 		}
 		out = append(out, a)
 	}
@@ -76,15 +70,20 @@ func nextAssignment(s string) (text, rest string, list, equals int) {
 	return s, "", list, equals
 }
 
-// formatSet formats a path and value as a --set argument.
-func formatSet(path chart.Path, value string) string {
+// setName formats a path as the name of a --set argument.
+func setName(path chart.Path) string {
 	escaped := make([]string, len(path))
 	for i, name := range path {
 		escaped[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`, `,`, `\,`, `=`, `\=`, `[`, `\[`).Replace(name)
 	}
+	return strings.Join(escaped, ".")
+}
+
+// setValue formats the value of a --set argument.
+func setValue(value string) string {
 	value = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
 	if strings.HasPrefix(value, "{") {
-		value = `\` + value
+		return `\` + value
 	}
-	return strings.Join(escaped, ".") + "=" + value
+	return value
 }

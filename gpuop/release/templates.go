@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"text/template/parse"
 
 	helm "helm.sh/helm/v3/pkg/chart"
@@ -84,10 +85,9 @@ func (s *scope) node(n parse.Node) {
 // copying lists functions that use a value with everything below it. comparing lists functions that depend on the text
 // of a value.
 var (
-	copying = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite",
-		"concat", "keys", "values", "pick", "omit", "deepCopy"}
-	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs",
-		"typeIs"}
+	copying = strings.Fields("toYaml toJson toPrettyJson toRawJson range tpl merge mergeOverwrite concat keys values " +
+		"pick omit deepCopy")
+	comparing = strings.Fields("eq ne lt le gt ge contains hasPrefix hasSuffix has kindIs typeIs")
 )
 
 func (s *scope) pipe(p *parse.PipeNode, use chart.Use) {

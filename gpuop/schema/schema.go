@@ -1,6 +1,9 @@
+// Package schema validates YAML against the custom resource definitions of a GPU Operator release: types, values,
+// required and unknown fields. The fields come from package chart.
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -55,34 +58,28 @@ func (v *Validator) wrong(id *check.Check, n *yaml.Node, where, want, fix string
 // Value validates a node as the value of a field. where is the path of the field in findings.
 func (v *Validator) Value(f *chart.Field, where string, n *yaml.Node) {
 	n = fields.Resolve(n)
-	if fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n) {
-		return
-	}
-	scalar := n.Kind == yaml.ScalarNode
-	switch f.Type {
-	case "object", "map":
-		if n.Kind == yaml.MappingNode {
-			v.group(f, where, n)
-		} else if !scalar || !v.Printed || n.Value != "" {
-			v.wrong(fields.WrongType, n, where, "a group of keys", "")
-		}
-	case "array":
-		if n.Kind != yaml.SequenceNode && (!scalar || !v.Printed || n.Value != "") {
-			v.wrong(fields.WrongType, n, where, "a list", "")
-			return
-		}
+	isEmptyText := v.Printed && n != nil && n.Kind == yaml.ScalarNode && n.Value == ""
+	switch isGroup := f.Type == "object" || f.Type == "map"; {
+	case fields.IsNull(n) || f.Type == "any" || model.UnknownNode(n):
+	case !isGroup && f.Type != "array":
+		v.scalar(f, where, n)
+	case isEmptyText:
+	case isGroup && n.Kind == yaml.MappingNode:
+		v.group(f, where, n)
+	case isGroup:
+		v.wrong(fields.WrongType, n, where, "a group of keys", "")
+	case n.Kind != yaml.SequenceNode:
+		v.wrong(fields.WrongType, n, where, "a list", "")
+	default:
 		for _, element := range v.below(f) {
 			for i, item := range n.Content {
 				v.Value(element, fmt.Sprintf("%s[%d]", where, i), item)
 			}
 		}
-	default:
-		v.scalar(f, where, n)
 	}
 }
 
-// below returns the child fields of an object. For an array or map, it returns the one field that describes the
-// elements.
+// below returns the child fields of an object. An array or a map has one, which describes its elements.
 func (v *Validator) below(f *chart.Field) []*chart.Field {
 	return v.Table.Fields(v.Version, v.Kind, f.Path)
 }
@@ -102,12 +99,9 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 			v.Value(known[at], where+"."+key.Name, key.Value)
 		}
 	}
-	if f.Type == "map" || v.Partial {
-		return
-	}
 	var missing []string
 	for _, inner := range known {
-		if inner.Required && !inner.Default && !present[inner.Name()] {
+		if inner.Required && !inner.Default && !present[inner.Name()] && !v.Partial {
 			missing = append(missing, where+"."+inner.Name())
 		}
 	}
@@ -141,16 +135,12 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	severity, strict := check.Error, ", or rejects the object with strict validation"
-	reason := "unknown field of " + v.Kind + ": the API server drops it" + strict
-	together := "unknown fields of " + v.Kind + ": the API server drops them" + strict
+	severity, reason := check.Error, v.Kind+" has no such field: the API server drops it, or rejects the object"
 	for _, other := range v.Table.Versions() {
 		if v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")) == nil {
 			continue
 		}
-		in := fmt.Sprintf("%s in %s", v.Kind, v.Version)
-		reason = fmt.Sprintf("unknown field of %s (%s has it): the API server drops it", in, other)
-		together = "unknown fields of " + in + " (other releases have them): the API server drops them"
+		reason = fmt.Sprintf("no such field in %s (%s has it): the API server drops it", v.Version, other)
 		if v.Assumed {
 			severity = check.Warning
 		}
@@ -158,8 +148,7 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	}
 	v.Reader.Add(UnknownField, severity, key.Key, subject, reason, fix)
 	if fix == deleteIt { // nothing is suggested, so the finding can be merged with others
-		found := &v.Reader.Findings[len(v.Reader.Findings)-1]
-		found.Cause, found.Together = together, together
+		v.Reader.Findings[len(v.Reader.Findings)-1].Cause = reason
 	}
 }
 
@@ -175,88 +164,60 @@ var scalarTypes = map[string]struct {
 	"int-or-string": {[]string{"!!str", "!!int"}, "a number or a string"},
 }
 
+// oldBool matches words that are booleans only in YAML 1.1, which Kubernetes and Helm read.
+var oldBool = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
+
 func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
-	t := scalarTypes[f.Type]
-	tag := n.Tag
-	if v.Printed && n.Kind == yaml.ScalarNode {
+	t, isScalar := scalarTypes[f.Type], n.Kind == yaml.ScalarNode
+	tag, mismatch := n.Tag, fields.WrongType
+	if v.Printed && isScalar { // printed values have no type; only their text can be wrong
 		tag = (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag()
+		mismatch = WrongValue
 	}
-	// Kubernetes and Helm read YAML 1.1, in which more words are booleans
-	isOldBool := f.Type == "boolean" && tag == "!!str" && n.Style == 0 && OldBool(n.Value)
+	isOldBool := f.Type == "boolean" && tag == "!!str" && n.Style == 0 && oldBool.MatchString(n.Value)
 	isText := v.Printed && f.Type == "string"
-	if n.Kind != yaml.ScalarNode || !isOldBool && !isText && !slices.Contains(t.tags, tag) {
-		id := fields.WrongType
-		if v.Printed && n.Kind == yaml.ScalarNode {
-			id = WrongValue // printed values have no type; only their text can be wrong
-		}
-		v.wrong(id, n, where, t.want, v.retyped(f, n, t.tags))
+	if !isScalar || !isOldBool && !isText && !slices.Contains(t.tags, tag) {
+		v.wrong(mismatch, n, where, t.want, v.retyped(f, n, t.tags))
 		return
 	}
-	if enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]")); enum != nil && !slices.Contains(enum, n.Value) {
+	enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]"))
+	number, err := strconv.ParseFloat(n.Value, 64)
+	switch {
+	case enum != nil && !slices.Contains(enum, n.Value):
 		found, fix := fields.Describe(n), ""
-		if near := check.Nearest(n.Value, enum); near != "" {
-			found, fix = strconv.Quote(n.Value), "write "+near
-			v.Near = near
+		if v.Near = check.Nearest(n.Value, enum); v.Near != "" {
+			found, fix = strconv.Quote(n.Value), "write "+v.Near
 		}
 		reason := fmt.Sprintf("found %s, expected %s; the API server rejects it", found, alternatives(enum))
 		v.Add(WrongValue, n, where, reason, fix)
-		return
-	}
-	number, err := strconv.ParseFloat(n.Value, 64)
-	if err == nil && (f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max) {
-		v.Add(WrongValue, n, where, "found "+n.Value+", expected "+bounds(f), "")
-	}
-	// package release rejects invalid patterns
-	if tag == "!!str" && !regexp.MustCompile(f.Pattern).MatchString(n.Value) {
+	case err == nil && f.Min != nil && number < *f.Min:
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, expected at least %v", n.Value, *f.Min), "")
+	case err == nil && f.Max != nil && number > *f.Max:
+		v.Add(WrongValue, n, where, fmt.Sprintf("found %s, expected at most %v", n.Value, *f.Max), "")
+	case tag == "!!str" && !regexp.MustCompile(f.Pattern).MatchString(n.Value): // package release tests the patterns
 		reason := fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern)
 		v.Add(WrongValue, n, where, reason, "")
 	}
 }
 
-// bounds describes the valid numbers of a field that has a minimum or a maximum.
-func bounds(f *chart.Field) string {
-	switch {
-	case f.Min == nil:
-		return fmt.Sprintf("at most %v", *f.Max)
-	case f.Max == nil:
-		return fmt.Sprintf("at least %v", *f.Min)
-	}
-	return fmt.Sprintf("%v to %v", *f.Min, *f.Max)
-}
-
 // retyped suggests how to write the value so that it has the field's type. It returns "" if it has no suggestion.
 func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
-	if n.Kind != yaml.ScalarNode {
-		return ""
-	}
-	switch f.Type {
-	case "string":
+	if n.Kind == yaml.ScalarNode && f.Type == "string" {
 		return "write " + strconv.Quote(n.Value)
-	case "boolean":
-		meant := check.Nearest(n.Value, []string{"true", "false"})
-		if meant != "" && v.Printed {
-			v.Near = meant
-			return "write " + meant
+	}
+	if f.Type == "boolean" && v.Printed {
+		if v.Near = check.Nearest(n.Value, []string{"true", "false"}); v.Near != "" {
+			return "write " + v.Near
 		}
 	}
 	return fields.Unquote(n, tags...)
 }
 
-var oldBools = regexp.MustCompile(`^(y|Y|yes|Yes|YES|on|On|ON|n|N|no|No|NO|off|Off|OFF)$`)
-
-// OldBool reports whether an unquoted word is a boolean in YAML 1.1 but not in YAML 1.2. Kubernetes and Helm read YAML
-// 1.1.
-func OldBool(word string) bool { return oldBools.MatchString(word) }
-
 func alternatives(words []string) string {
-	quoted := make([]string, len(words))
+	last := len(words) - 1
+	quoted := slices.Clone(words)
 	for i, w := range words {
-		if quoted[i] = w; w == "" {
-			quoted[i] = `""`
-		}
+		quoted[i] = cmp.Or(w, `""`)
 	}
-	if len(words) == 1 {
-		return quoted[0]
-	}
-	return strings.Join(quoted[:len(words)-1], ", ") + " or " + quoted[len(words)-1]
+	return strings.TrimPrefix(strings.Join(quoted[:last], ", ")+" or "+quoted[last], " or ")
 }

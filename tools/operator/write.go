@@ -133,16 +133,11 @@ func (w writer) reads() (out []string) {
 
 func (w writer) fields() (out []string) {
 	lines := set{}
-	var below func(v chart.Version, kind, path string)
-	below = func(v chart.Version, kind, path string) {
-		for _, f := range w.Fields(v, kind, path) {
-			lines.add(marshaled(kind+"\t"+f.Path, f), v)
-			below(v, kind, f.Path)
-		}
-	}
 	for _, v := range w.versions {
-		for _, kind := range w.Kinds(v) {
-			below(v, kind, "")
+		for at, list := range w.AllFields(v) {
+			for _, f := range list {
+				lines.add(marshaled(at.Kind+"\t"+f.Path, f), v)
+			}
 		}
 	}
 	for l := range lines {
