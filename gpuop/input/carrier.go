@@ -34,7 +34,7 @@ type ChartUse struct {
 // Carrier describes a file format of another tool that contains Helm values. All paths are dotted and relative to the
 // chart, or to the root if they begin with a slash. A field with several paths separates them by spaces.
 type Carrier struct {
-	kinds, group      string
+	Kinds, group      string // the kinds of the objects, or the name of a format without kinds
 	at                string // charts, and lists of charts
 	chart, version    string // names that identify the chart, and its version
 	reference         string // the name of another object holding the chart version, such as Flux's chartRef.name
@@ -47,30 +47,30 @@ type Carrier struct {
 
 var (
 	carriers = []Carrier{{
-		kinds: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
+		Kinds: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
 		chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
 		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values",
 	}, {
-		kinds: "Application ApplicationSet", group: "argoproj.io",
+		Kinds: "Application ApplicationSet", group: "argoproj.io",
 		at:    "spec.source spec.sources spec.template.spec.source spec.template.spec.sources",
 		chart: "chart path", version: "targetRevision",
 		values: "helm.values helm.valuesObject", elsewhere: "helm.valueFiles", where: ".helm",
 		parameters: "helm.parameters", asText: "write forceString: true",
 	}, {
-		kinds: "HelmChart HelmChartConfig", group: "helm.cattle.io", at: "spec",
+		Kinds: "HelmChart HelmChartConfig", group: "helm.cattle.io", at: "spec",
 		chart: "chart /metadata.name", version: "version",
 		values: "valuesContent values", sets: "set", asText: "write it as a quoted string below valuesContent",
 	}, {
-		kinds: "Kustomization Component", group: "kustomize.config.k8s.io", at: "helmCharts",
+		Kinds: "Kustomization Component", group: "kustomize.config.k8s.io", at: "helmCharts",
 		chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles",
 	}}
 	fleet = Carrier{
-		kinds: "fleet.yaml", at: "helm targetCustomizations",
+		Kinds: "fleet.yaml", at: "helm targetCustomizations",
 		chart: "chart /helm.chart", version: "version helm.version /helm.version",
 		values: "values valuesFiles helm.values helm.valuesFiles", elsewhere: "valuesFrom", where: ".values",
 	}
 	helmfile = Carrier{
-		kinds: Helmfile, at: "releases", chart: "chart", version: "version",
+		Kinds: "helmfile", at: "releases", chart: "chart", version: "version",
 		values: "values", parameters: "set", asText: "write it below setString",
 	}
 	helmRelease = Carrier{
@@ -82,17 +82,11 @@ var (
 	}
 )
 
-// Helmfile names the format of helmfile.yaml, which does not have the field "kind".
-const Helmfile = "helmfile"
-
 // valueKeys lists the keys under which supported tools take chart values. Each tool ignores the keys of other tools.
 var valueKeys = []string{"values", "valuesContent", "valuesObject", "valuesInline"}
 
 // repositoryKeys are the keys that tools use for the chart's repository.
 const repositoryKeys = "repo repoURL repository chart_repo_url chart.spec.sourceRef.name helm.repo"
-
-// Kind returns the kinds of the objects in this format, or the name of a format without kinds.
-func (c *Carrier) Kind() string { return c.kinds }
 
 // Uses returns the charts that the file installs, including charts other than gpu-operator.
 func (c *Carrier) Uses(root *yaml.Node) (out []Task) {
@@ -154,7 +148,7 @@ func (c *Carrier) use(root, n *yaml.Node, place string) Task {
 func CarrierOf(root *yaml.Node) *Carrier {
 	api, kind := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	for i, c := range carriers {
-		if slices.Contains(strings.Fields(c.kinds), kind) && strings.HasPrefix(api, c.group+"/") {
+		if slices.Contains(strings.Fields(c.Kinds), kind) && strings.HasPrefix(api, c.group+"/") {
 			return &carriers[i]
 		}
 	}
@@ -169,8 +163,7 @@ func CarrierOf(root *yaml.Node) *Carrier {
 	return nil
 }
 
-// ChartOf parses a reference to a chart: nvidia/gpu-operator, an OCI address, a folder or an archive. Only the name of
-// an archive has a version.
+// ChartOf parses a reference to a chart: a name, an OCI address, a folder or an archive. Only archives have a version.
 func ChartOf(reference string) (name, version string) {
 	name = path.Base(strings.TrimSuffix(reference, "/"))
 	if m := archive.FindStringSubmatch(name); m != nil {
@@ -179,8 +172,7 @@ func ChartOf(reference string) (name, version string) {
 	return strings.TrimSuffix(name, ".tgz"), ""
 }
 
-// archive matches the file name of a packaged chart. The version begins after the first hyphen before a digit; a "v"
-// can precede the digit.
+// archive matches the file name of a packaged chart. The version begins after the first hyphen before a digit or "v".
 var archive = regexp.MustCompile(`^(.*?)-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`)
 
 // Patch is an inline patch of a Kustomization.
@@ -202,8 +194,7 @@ func Patches(root *yaml.Node) (out []Patch) {
 	return out
 }
 
-// Task is a part of a file: a chart that it installs, commands that it runs, or Kubernetes objects as a mapping or a YAML
-// text. Only one of the fields is set.
+// Task is one part of a file: a chart, commands, or Kubernetes objects as a mapping or a YAML text.
 type Task struct {
 	Use            *ChartUse
 	Script, Object *yaml.Node
@@ -228,10 +219,8 @@ func Steps(root *yaml.Node) (out []Task) {
 var (
 	// nestedTasks are the keys of a play or block that contain lists of tasks.
 	nestedTasks = []string{"tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"}
-	// collections matches the collection in a module's name.
 	collections = regexp.MustCompile(`^(ansible\.(builtin|legacy)|(kubernetes|community)\.(core|kubernetes|general))\.`)
-	// beyondQuotes matches the tokens that commandOf distinguishes: quoted text, escapes, template expressions, braces
-	// and white space. Outside quotes, Ansible reads braces and white space differently than a shell.
+	// beyondQuotes matches the tokens that commandOf distinguishes. Ansible reads braces and white space differently.
 	beyondQuotes = regexp.MustCompile(`"(?:\\.|[^"\\])*"|'[^']*'|\\\S|\$\{|\{\{.*?\}\}|\{|\s+(?:\\\s+)*`)
 	// ofTheModule matches options of the module that follow a command on its line, such as chdir=/tmp.
 	ofTheModule = regexp.MustCompile(`(?m)[ \t]+(chdir|creates|removes|executable|warn|stdin)=\S+`)
@@ -268,8 +257,7 @@ func tasks(list *yaml.Node) (out []Task) {
 	return out
 }
 
-// commandOf returns the command of a task, rewritten so that a shell reads it as Ansible does. It returns nil if the
-// task has no command.
+// commandOf returns the command of a task, if any, rewritten so that a shell reads it as Ansible does.
 func commandOf(n *yaml.Node, shell bool) *yaml.Node {
 	n = cmp.Or(fields.Get(n, "cmd"), n)
 	if n.Kind != yaml.ScalarNode {

@@ -6,6 +6,7 @@
 package input
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -49,7 +50,7 @@ type Document struct {
 	Open   bool // the script appends unknown text to the file
 }
 
-// add appends a later text, or nil for an unknown text. Empty lines between the texts keep the line numbers of both.
+// add appends a later text; nil is unknown. Empty lines between the texts keep the line numbers of both.
 func (d *Document) add(later *Document) {
 	if later == nil {
 		d.Open = true
@@ -88,8 +89,7 @@ var (
 	templated = regexp.MustCompile(`(?m)^\s*\{%`)
 )
 
-// skipReason returns why a script is not parsed, or "". It rejects a text in which all helm and kubectl commands follow
-// a prompt, because such a text also contains output.
+// skipReason returns why a script is not parsed, or "". A text with prompts also contains output.
 func skipReason(text string) string {
 	if templated.MatchString(text) || prompt.MatchString(text) && !ours.MatchString(text) ||
 		foreign.MatchString(text) && !strings.Contains(text, "\\\n") {
@@ -98,8 +98,7 @@ func skipReason(text string) string {
 	return tooComplex(text)
 }
 
-// ParseScript parses a script, and reports what it cannot parse. line is the number of lines before the script in its
-// file.
+// ParseScript parses a script, and reports what it cannot parse. line is the number of lines before it in its file.
 func ParseScript(text string, line int) *Script {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\\")
 	s := &Script{Text: text, Files: map[string]*Document{}}
@@ -110,17 +109,15 @@ func ParseScript(text string, line int) *Script {
 		if err == nil {
 			return s
 		}
-		// If the script has commands that gpuop checks, an unterminated quote or here-document is an error. Anything
-		// else gets a note, because bash accepts most of it.
+		// Only an unterminated quote or here-document is an error, because bash accepts most of the rest.
 		f.Reason = "the rest was not checked: "
 		if syntax.IsIncomplete(err) && ours.MatchString(text) {
 			f = check.Finding{Check: shellSyntax, Severity: check.Error, Reason: "the shell cannot parse this: "}
 		}
 		var parse syntax.ParseError
-		if !errors.As(err, &parse) {
-			parse.Text = err.Error()
-		}
-		f.Reason, f.Line, f.Column = f.Reason+parse.Text, line+int(parse.Pos.Line()), int(parse.Pos.Col())
+		_ = errors.As(err, &parse) // errors of other types have no position
+		f.Reason += cmp.Or(parse.Text, err.Error())
+		f.Line, f.Column = line+int(parse.Pos.Line()), int(parse.Pos.Col())
 	}
 	s.Findings = append(s.Findings, f)
 	return s
@@ -133,21 +130,18 @@ type variable struct {
 	unknown bool   // the value cannot be determined, for example because it depends on input or a command
 }
 
-// scriptReader walks a script, or a text that the script passes to another shell. It expands variables that the script
-// assigns, and ignores the environment of this machine.
+// scriptReader walks a script, or a text that the script passes to another shell. It expands the script's variables.
 type scriptReader struct {
 	*Script
 	offset, line, col int    // position of the text in the script
 	mark              string // unescape, or "" if the text has no marks
 	variables         map[string]variable
 	branched          bool // whether the current node is in a branch
-	// from maps a statement to the statement whose output it reads from a pipe. written maps a statement to the text
-	// that it writes.
+	// from has the statement whose output a statement reads, and written the text that a statement writes.
 	from    map[*syntax.Stmt]*syntax.Stmt
 	written map[*syntax.Stmt]*Document
 }
 
-// parse parses a text and records its commands.
 func (s *scriptReader) parse(text string) error {
 	s.from, s.written = map[*syntax.Stmt]*syntax.Stmt{}, map[*syntax.Stmt]*Document{}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(fill(text)), "")
@@ -186,8 +180,7 @@ func (s *scriptReader) visit(n syntax.Node) bool {
 	return true
 }
 
-// statement records a simple command, the text that it reads and the text that it writes. A command that begins with a
-// hyphen is not recorded: its words are probably flags of the command above.
+// statement records a simple command. Words that begin with a hyphen are probably flags of the command above.
 func (s *scriptReader) statement(stmt *syntax.Stmt, call *syntax.CallExpr) {
 	_, _, start := s.place(call.Args[0].Pos())
 	c := Command{Stdin: s.written[s.from[stmt]], Start: start, End: s.offset + int(call.End().Offset())}
@@ -217,11 +210,9 @@ func (s *scriptReader) statement(stmt *syntax.Stmt, call *syntax.CallExpr) {
 	s.shell(c)
 }
 
-// passing lists commands that write what they read.
 var passing = []string{"cat", "tee", "envsubst", "sed"}
 
-// redirections records the here-document that a command reads, and the text that it writes to a file or a pipe. The
-// text is nil if it is unknown.
+// redirections records the here-document that a command reads, and the text that it writes, unless that is unknown.
 func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 	to, appends := "", false
 	name, last := c.Words[0].Value, c.Words[len(c.Words)-1]
@@ -255,32 +246,28 @@ func (s *scriptReader) redirections(stmt *syntax.Stmt, c *Command) {
 
 var (
 	shells = []string{"sh", "bash", "dash", "ash", "zsh", "su"}
-	// dashC matches the option of a shell that precedes a command to run.
-	dashC = regexp.MustCompile(`^-[a-z]*c$`)
-	// escaped matches escaped characters inside double quotes.
-	escaped = regexp.MustCompile("\\\\([\"$`\\\\])")
-	// escapedHere matches escaped characters in a here-document.
+	dashC  = regexp.MustCompile(`^-[a-z]*c$`)
+	// escaped matches escaped characters inside double quotes, and escapedHere those in a here-document.
+	escaped     = regexp.MustCompile("\\\\([\"$`\\\\])")
 	escapedHere = regexp.MustCompile("\\\\([$`\\\\])")
 	leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 )
 
 // shell parses the command in an argument of a shell: bash -c "helm …".
 func (s *scriptReader) shell(c Command) {
-	at := slices.IndexFunc(c.Words, func(w Word) bool { return dashC.MatchString(w.Value) }) + 1
 	isShell := func(w Word) bool { return slices.Contains(shells, path.Base(w.Value)) }
-	if at == len(c.Words) || !slices.ContainsFunc(c.Words[:at], isShell) {
-		return
+	for i, w := range c.Words {
+		if i < 2 || !dashC.MatchString(c.Words[i-1].Value) || !slices.ContainsFunc(c.Words[:i-1], isShell) ||
+			w.Start < 0 || len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) {
+			continue
+		}
+		inner, text := *s, w.Raw[1:len(w.Raw)-1]
+		inner.offset, inner.line, inner.col, inner.mark = w.Start+1, w.Line, w.Col+1, ""
+		if w.Raw[0] == '"' {
+			inner.mark, text = unescape, escaped.ReplaceAllString(text, unescape+"$1")
+		}
+		_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 	}
-	w := c.Words[at]
-	if w.Start < 0 || len(w.Raw) < 2 || !strings.ContainsRune(`'"`, rune(w.Raw[0])) {
-		return
-	}
-	inner, text := *s, w.Raw[1:len(w.Raw)-1]
-	inner.offset, inner.line, inner.col, inner.mark = w.Start+1, w.Line, w.Col+1, ""
-	if w.Raw[0] == '"' {
-		inner.mark, text = unescape, escaped.ReplaceAllString(text, unescape+"$1")
-	}
-	_ = inner.parse(text) // errors are ignored: the outer shell may expand the text first
 }
 
 // place converts a position in the text to the line, column and offset in the script.
@@ -292,17 +279,15 @@ func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 	return line, col, s.offset + int(p.Offset())
 }
 
-// source returns the source text of a node.
 func (s *scriptReader) source(n syntax.Node) string {
 	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
 
-// between matches what may stand between a command and flags cut off by a missing line continuation: whitespace,
-// backslashes and comments.
+// between matches white space, backslashes and comments.
 var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
-// broken reports that a missing line continuation cuts off the flags in c from the command last. It adds the flags to
-// last, unless quotes, parentheses or redirections are in between.
+// broken reports flags in c that a missing line continuation cuts off from the command last. It adds them to last,
+// unless quotes, parentheses or redirections are in between.
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
@@ -342,8 +327,7 @@ func (s *scriptReader) assign(n *syntax.Assign) {
 	s.variables[n.Name.Value] = v
 }
 
-// config returns the settings of an expansion. HOME is always set, because the expander would otherwise look up the
-// user of this machine.
+// config sets HOME, because the expander would otherwise look up the user of this machine.
 func (s *scriptReader) config() *expand.Config {
 	return &expand.Config{Env: expand.FuncEnviron(func(name string) string {
 		if user, isHome := strings.CutPrefix(name, "HOME"); isHome && s.variables[name].text == "" {
@@ -353,8 +337,7 @@ func (s *scriptReader) config() *expand.Config {
 	})}
 }
 
-// known reports whether the script determines the value of a part. A part that depends on a command, arithmetic or an
-// external variable is unknown.
+// known reports whether the script determines the value of a part.
 func (s *scriptReader) known(part syntax.WordPart) bool {
 	for n := range syntax.Preorder(part) {
 		switch n := n.(type) {
@@ -371,8 +354,7 @@ func (s *scriptReader) known(part syntax.WordPart) bool {
 	return true
 }
 
-// holes returns the parts without marks, and with unknown ones replaced by their source text. known is false if a part
-// is unknown.
+// holes returns the parts without marks, and with the source text of unknown ones.
 func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, known bool) {
 	known = true
 	for _, p := range parts {
@@ -396,8 +378,7 @@ func (s *scriptReader) holes(parts []syntax.WordPart) (out []syntax.WordPart, kn
 	return out, known
 }
 
-// literal expands parts to one text. Unknown parts are kept as written, and known is false. If the expansion fails or
-// is too long, literal returns "" and false.
+// literal expands parts to one text, or "" if that fails or is too long. Unknown parts are kept as written.
 func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool) {
 	parts, known = s.holes(parts)
 	text, err := expand.Literal(s.config(), &syntax.Word{Parts: parts})
@@ -407,12 +388,10 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	return text, known
 }
 
-// several matches words that can expand to several words, such as "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its
-// group is the name of an array.
+// several matches "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its group is the name of an array.
 var several = regexp.MustCompile(`^"?\$(?:@|\{@\}|\{(\w+)\[[@*]\](?::?\+"?\$\{\w+\[[@*]\]\}"?)?\})"?$`)
 
-// words expands a word as the shell does. A word that refers to an array becomes the elements of the array. A word with
-// an unknown part or braces is not split, and an unknown part makes it dynamic.
+// words expands a word as the shell does. A word with an unknown part or braces is not split.
 func (s *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
 		return nil
@@ -453,18 +432,18 @@ func (s *scriptReader) hereDocument(redirect *syntax.Redirect) *Document {
 	}
 	line, _, start := s.place(redirect.Hdoc.Pos())
 	out := &Document{Line: line - 1}
-	asIs := strings.ContainsAny(s.source(redirect.Word), `'"\`)
 	for _, part := range redirect.Hdoc.Parts {
-		if lit, isText := part.(*syntax.Lit); isText && asIs {
+		lit, isText := part.(*syntax.Lit)
+		switch {
+		case !isText:
+			filled, known := s.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
+			out.Text, out.Holes = out.Text+filled, out.Holes || !known
+		case strings.ContainsAny(s.source(redirect.Word), `'"\`):
 			out.Text += s.Text[start : start+len(lit.Value)]
-		} else if isText {
-			// the parser joins continued lines: add empty lines to keep the line numbers
+		default: // the parser joins continued lines: add empty lines to keep the line numbers
 			joined := int(lit.Pos().Line()-redirect.Hdoc.Pos().Line()) - strings.Count(out.Text, "\n")
 			plain := escapedHere.ReplaceAllString(lit.Value, "$1")
 			out.Text += strings.Replace(plain, "\n", strings.Repeat("\n", 1+max(0, joined)), 1)
-		} else {
-			filled, known := s.literal([]syntax.WordPart{&syntax.DblQuoted{Parts: []syntax.WordPart{part}}})
-			out.Text, out.Holes = out.Text+filled, out.Holes || !known
 		}
 	}
 	if redirect.Op == syntax.DashHdoc {
@@ -491,19 +470,16 @@ const (
 )
 
 var (
-	// placeholder matches words in angle brackets, which the reader of an article must replace. The character before
-	// the bracket distinguishes them from redirections such as << and 2<.
+	// placeholder matches <words> that the reader of an article must replace, but not redirections such as << and 2<.
 	placeholder = regexp.MustCompile(`(?:^|[\s='"/,:@{-])` +
 		`(<[A-Za-z](?:[A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.'])?>)(?:\B|$)`)
 	// action matches an expression of Helm, Ansible or GitHub: {{ version }}, ${{ env.VERSION }}.
 	action = regexp.MustCompile(`\$?\{\{.*?\}\}`)
-	// redirected matches the start of a second redirection at the end of an apparent placeholder: " 2>" in "<input
-	// 2>errors".
+	// redirected matches the end of an apparent placeholder in "<input 2>errors".
 	redirected = regexp.MustCompile(` [0-9]>$`)
 )
 
-// fill replaces template expressions and placeholders by variables of the same length, which nothing assigns. The shell
-// would read a placeholder as redirections.
+// fill replaces template expressions and placeholders by variables, because the shell would read them as redirections.
 func fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(action.ReplaceAllStringFunc(text, unassigned), func(found string) string {
 		if redirected.MatchString(found) {
@@ -514,7 +490,7 @@ func fill(text string) string {
 	})
 }
 
-// unassigned returns a variable that has the length of the text and that nothing assigns.
+// unassigned returns a variable of the same length that nothing assigns.
 func unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
 
 var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
@@ -539,7 +515,6 @@ const (
 
 var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
 
-// tooComplex returns the reason why a script or Terraform file is not checked, or "".
 func tooComplex(source string) string {
 	if len(source) > maxSource {
 		return fmt.Sprintf("the text is larger than %d MiB; skipped", maxSource>>20)

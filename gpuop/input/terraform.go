@@ -34,7 +34,6 @@ type TerraformFile struct {
 	left int
 }
 
-// maxMade limits the nodes, and the bytes of templates, that are created from a file.
 const maxMade = 256 << 10
 
 // ReadTerraform parses a Terraform file. Findings name the file name.
@@ -51,18 +50,15 @@ func ReadTerraform(name string, data []byte) *TerraformFile {
 			f.report(*p.Subject, terraformSyntax, "", "Terraform cannot parse this: "+p.Summary+"; "+p.Detail)
 		}
 	}
-	body, ok := file.Body.(*hclsyntax.Body)
-	if !ok {
-		return f
-	}
-	for _, b := range body.Blocks {
+	blocks := file.Body.(*hclsyntax.Body).Blocks
+	for _, b := range blocks {
 		for name, a := range b.Body.Attributes {
 			if b.Type == "locals" {
 				f.locals[name] = a.Expr
 			}
 		}
 	}
-	for _, b := range body.Blocks {
+	for _, b := range blocks {
 		if b.Type == "resource" && len(b.Labels) == 2 {
 			f.resource(b)
 		}
@@ -134,8 +130,7 @@ var (
 	encoding = []string{"yamlencode", "jsonencode"}
 )
 
-// values returns the elements of the argument "values": YAML texts, yamlencode calls and files. For a conditional, it
-// returns the elements of both branches.
+// values returns the YAML texts, yamlencode calls and files in the argument "values", in both branches of a condition.
 func (f *TerraformFile) values(e hclsyntax.Expression) (out []*yaml.Node) {
 	var parts []hclsyntax.Expression
 	switch e := e.(type) {
@@ -185,7 +180,6 @@ func (f *TerraformFile) text(e hclsyntax.Expression) *yaml.Node {
 	return n
 }
 
-// written returns the source text of an expression.
 func (f *TerraformFile) written(e hclsyntax.Expression) string {
 	return string(e.Range().SliceBytes(f.source))
 }

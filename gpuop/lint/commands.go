@@ -93,8 +93,7 @@ func (s *script) helmForm(h *call) {
 	}
 }
 
-// isSlip reports whether name looks like a misspelling of known. spark-operator, tigera-operator and npu-operator are
-// not typos of gpu-operator: only the first word differs, and it has the same length or is clearly another word.
+// isSlip reports whether name looks like a misspelling of known. npu-operator is not a typo of gpu-operator.
 func isSlip(name, known string) bool {
 	first, rest, _ := strings.Cut(name, "-")
 	want, wantRest, _ := strings.Cut(known, "-")
@@ -105,8 +104,7 @@ func isSlip(name, known string) bool {
 // localPath matches a chart reference that is a local path.
 var localPath = regexp.MustCompile(`^[./]|^[^:]*/$`)
 
-// operatorChart checks an installation of the gpu-operator chart. local is nil unless the chart is in a folder that was
-// read.
+// operatorChart checks an installation of the gpu-operator chart. local is the chart if it is in a folder.
 func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart) {
 	s.namespaceFlag(h)
 	if h.flag("--namespace") == nil && h.verb != "template" && !h.Namespaced {
@@ -144,9 +142,8 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 }
 
-// commandVersion sets the release to check against. A release selected by the user takes precedence, and the correction
-// sets --version to it. Otherwise the command's --version or chart reference decides, or the local chart's version. If
-// none of them names a release, the newest one is used.
+// commandVersion sets the release to check against: the user's, that of --version, of the local chart or of the chart's
+// file name, or the newest. The correction sets --version to the user's.
 func (s *script) commandVersion(in *installation, h *call, chartWord input.Word, local *localChart) {
 	f := h.flag("--version")
 	if f == nil && local != nil {
@@ -296,8 +293,7 @@ func (s *script) label(h *call) (judged bool) {
 	return judged
 }
 
-// patched returns the operator's kind that an argument of kubectl names, such as
-// clusterpolicies.nvidia.com/cluster-policy. It returns kindUnknown for other arguments.
+// patched returns the operator's kind that a name such as clusterpolicies.nvidia.com/cluster-policy has, if any.
 func patched(name string) kind {
 	name, _, _ = strings.Cut(strings.ToLower(name), "/")
 	for k, r := range resources {
@@ -308,8 +304,7 @@ func patched(name string) kind {
 	return kindUnknown
 }
 
-// patch adds the documents of a patch if their kind is patchable. The patch is a partial object, or JSON Patch
-// operations (RFC 6902).
+// patch adds the documents of a patch: a partial object, or JSON Patch operations (RFC 6902).
 func (r *run) patch(d doc) {
 	add := func(root *yaml.Node) {
 		inner := d
@@ -334,7 +329,7 @@ func (r *run) patch(d doc) {
 		}
 		n = cmp.Or(n, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"})
 		for _, name := range slices.Backward(strings.Split(path.Clean(strings.Trim(at.Value, "/")), "/")) {
-			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: pointer.Replace(name), Line: at.Line}
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: unescapePointer.Replace(name), Line: at.Line}
 			n = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{key, n}, Line: at.Line}
 		}
 		add(n)
@@ -342,10 +337,8 @@ func (r *run) patch(d doc) {
 }
 
 var (
-	// patchable lists the kinds whose patches are checked.
-	patchable = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
-	// pointer unescapes a name in a JSON Pointer.
-	pointer = strings.NewReplacer("~1", "/", "~0", "~")
+	patchable       = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
+	unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 	// elementOf matches a JSON Pointer to an element of a list. Operations on elements are not checked.
 	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)
 )

@@ -40,8 +40,7 @@ func (in *installation) configs() {
 	}
 }
 
-// configMap is a ConfigMap in an input, or one that the chart creates from values. configs are the names of its
-// device-plugin configs.
+// configMap is a ConfigMap in an input, or one that the chart creates from values, with its device-plugin configs.
 type configMap struct {
 	name, file string
 	configs    []string
@@ -53,12 +52,10 @@ type configUse struct {
 	at                check.Finding
 }
 
-// placeOf returns a finding with the place of a setting. prefix precedes its name.
 func placeOf(s *model.Setting, prefix string) check.Finding {
 	return check.Finding{File: s.File, Line: s.Line, Column: s.Column, Subject: prefix + s.Name()}
 }
 
-// place returns a finding with the place of a node.
 func (d *doc) place(n *yaml.Node, subject string) check.Finding {
 	return check.Finding{File: d.file, Line: n.Line + d.line, Column: n.Column, Subject: subject}
 }
@@ -95,7 +92,7 @@ func (r *run) configMap(d *doc) (judged bool) {
 		if f.Value.Kind != yaml.ScalarNode {
 			continue
 		}
-		holds, isConfig := r.embedded(doc{file: d.file, line: d.line}, at.Subject, f.Value)
+		holds, isConfig := r.embedded(*d, at.Subject, f.Value)
 		judged = judged || isConfig
 		switch {
 		case holds == kindMIG:
@@ -111,23 +108,23 @@ func (r *run) configMap(d *doc) (judged bool) {
 	return judged
 }
 
-// pluginValues checks the configs in values of the device plugin's own chart. It reports whether there are any.
-// Findings about keys that the operator overrides are dropped, because that chart is installed without the operator.
+// pluginMap is the path of the configs in values of the device plugin's own chart.
+const pluginMap = "config.map."
+
+func (r *run) pluginConfig(d *doc) {
+	_, findings := sharing.Parse(d.data)
+	if strings.HasPrefix(d.where, pluginMap) { // the operator, which would override values, is not used
+		findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Check == sharing.Overridden })
+	}
+	r.report(d, findings)
+}
+
+// pluginValues checks the configs in values of the device plugin's own chart, and reports whether there are any.
 func (r *run) pluginValues(d *doc) (judged bool) {
 	var names []string
 	for _, f := range fields.Of(fields.Get(d.root, "config", "map")) {
-		names = append(names, f.Name)
-		var text yaml.Node
-		err := yaml.Unmarshal([]byte(f.Value.Value), &text)
-		if err != nil || len(text.Content) == 0 || !isPluginConfig(text.Content[0]) {
-			continue
-		}
-		judged = true
-		_, findings := sharing.Parse([]byte(f.Value.Value))
-		findings = slices.DeleteFunc(findings, func(f check.Finding) bool { return f.Check == sharing.Overridden })
-		inner := d.inside(f.Value)
-		inner.where = "config.map." + f.Name
-		r.report(&inner, findings)
+		_, isConfig := r.embedded(*d, pluginMap+f.Name, f.Value)
+		names, judged = append(names, f.Name), judged || isConfig
 	}
 	chosen := fields.Get(d.root, "config", "default")
 	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
@@ -144,8 +141,7 @@ func (r *run) migKey(key string, at check.Finding) {
 	}
 }
 
-// embeddedData checks the configs in devicePlugin.config.data and migManager.config.data. The chart creates ConfigMaps
-// from these values.
+// embeddedData checks the configs from which the chart creates ConfigMaps.
 func (r *run) embeddedData(in *installation) {
 	plugin := in.Below("devicePlugin.config.data")
 	if made := in.given("devicePlugin.config.name"); made != nil {

@@ -263,7 +263,7 @@ func (r *run) document(d *doc) {
 			r.patch(inner)
 		}
 		c := input.CarrierOf(d.root)
-		r.tasks(d, cmp.Or(fields.Text(d.root, "kind"), c.Kind()), c.Uses(d.root))
+		r.tasks(d, cmp.Or(fields.Text(d.root, "kind"), c.Kinds), c.Uses(d.root))
 		return
 	case kindWorkflow:
 		r.tasks(d, name, input.Steps(d.root))
@@ -273,8 +273,7 @@ func (r *run) document(d *doc) {
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
 		r.resource(d)
 	case kindPlugin:
-		_, findings := sharing.Parse(d.data)
-		r.report(d, findings)
+		r.pluginConfig(d)
 	case kindMIG:
 		_, findings := mig.ParseConfig(d.data)
 		r.report(d, findings)

@@ -60,8 +60,7 @@ func (in *installation) edits() (edits []Edit, rest []check.Finding) {
 	return edits, rest
 }
 
-// groupRename returns an edit that renames a group. ok is true if all settings of the group get the new name, and the
-// new group has no settings yet.
+// groupRename returns an edit that renames a group, if all its settings move to the same new and empty group.
 func (in *installation) groupRename(m mistake) (e fix.Edit, ok bool) {
 	for _, s := range m.settings {
 		renamed := in.correction(s).Rename

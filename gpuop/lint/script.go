@@ -102,8 +102,7 @@ var (
 	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
-// words reports mistakes in single words, and corrects them if possible: placeholders, unquoted brace lists, curly
-// quotes and long dashes.
+// words reports and corrects placeholders, unquoted brace lists, curly quotes and long dashes.
 func (s *script) words(c input.Command) {
 	for i, w := range c.Words {
 		if hole := w.Placeholder(); hole != "" {
@@ -145,7 +144,6 @@ func (s *script) namespace(w input.Word) (slip bool) {
 	return slip
 }
 
-// namespaceFlag checks the flag --namespace, and corrects it.
 func (s *script) namespaceFlag(h *call) {
 	if f := h.flag("--namespace"); f != nil && s.namespace(f.value) {
 		s.setFlag(f, model.OperatorNamespace)
@@ -162,7 +160,6 @@ type call struct {
 	opaque     []input.Word // words that can expand to any arguments, such as $HELM_OPTIONS
 }
 
-// flagUse is a flag of a command with its value.
 type flagUse struct {
 	name     string
 	value    input.Word
@@ -278,8 +275,7 @@ func (s *script) setFlag(f *flagUse, value string) {
 	}
 }
 
-// fixFlag rewrites a flag if any of its settings has a correction. It removes the flag if all its settings are dropped.
-// It skips --set-json, and values that contain variables.
+// fixFlag rewrites or removes a flag whose settings have corrections, except --set-json and unknown values.
 func (s *script) fixFlag(in *installation, f *flagUse) {
 	first, last, changes := f.words[0], f.words[len(f.words)-1], false
 	var list []string

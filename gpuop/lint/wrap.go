@@ -100,8 +100,7 @@ func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text b
 	}
 }
 
-// ociVersion returns the image tag of the Flux OCIRepository with this name. If no input contains it, or it has no tag,
-// the returned node has UnknownTag.
+// ociVersion returns the image tag of the Flux OCIRepository with this name, or a node with UnknownTag.
 func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	out := *name
 	out.Tag = input.UnknownTag
@@ -115,7 +114,6 @@ func (r *run) ociVersion(name *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// terraform checks the installations in a Terraform file.
 func (r *run) terraform(name string, data []byte) {
 	f := input.ReadTerraform(name, data)
 	r.add(name, f.Findings...)
@@ -186,17 +184,14 @@ func (r *run) isPatch(file string) bool {
 	})
 }
 
-// otherChart returns the name of the chart that a values file is for, according to the Chart.yaml or Kustomization in
-// its folder. It returns "" if that is the operator's chart, or if it is unknown.
+// otherChart returns the name of another chart that a values file is for, according to the Chart.yaml or Kustomization
+// in its folder, or "".
 func (r *run) otherChart(file string) string {
 	if !strings.HasPrefix(path.Base(file), "values") {
 		return ""
 	}
 	if c := r.chartIn(file, "."); c != nil {
-		if c.version != nil {
-			return ""
-		}
-		return c.name
+		return c.other
 	}
 	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
 		name := fields.Text(c, "name")
@@ -209,9 +204,9 @@ func (r *run) otherChart(file string) string {
 
 // localChart is a chart in a folder, as its Chart.yaml describes it.
 type localChart struct {
-	file, name string // the path of Chart.yaml, and the chart's name
-	// version is the version of the operator's chart, or the chart's entry if it has no version. It is nil if the chart
-	// is neither the operator's nor depends on it.
+	file  string // the path of Chart.yaml
+	other string // the chart's name if it is neither the operator's nor depends on it
+	// version is the version of the operator's chart, or the chart's entry if it has no version. It is nil for others.
 	version *yaml.Node
 	own     bool   // whether the chart is the operator's
 	alias   string // the parent chart's name for the operator's chart, or ""
@@ -224,14 +219,14 @@ func (r *run) chartIn(from, folder string) *localChart {
 	if root == nil {
 		return nil
 	}
-	out := &localChart{file: file, name: cmp.Or(fields.Text(root, "name"), "without a name")}
+	out := &localChart{file: file, other: cmp.Or(fields.Text(root, "name"), "without a name")}
 	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
 		version := fields.Text(c, "version")
 		_, _, err := r.table.Resolve(version)
 		isOperator := fields.Text(c, "name") == model.OperatorNamespace
 		if isOperator && (c != root || err == nil || strings.Contains(version, "-devel")) {
-			out.version, out.own, out.alias = cmp.Or(fields.Get(c, "version"), c), c == root, fields.Text(c, "alias")
-			break
+			version := cmp.Or(fields.Get(c, "version"), c)
+			return &localChart{file: file, version: version, own: c == root, alias: fields.Text(c, "alias")}
 		}
 	}
 	return out

@@ -203,7 +203,7 @@ func ValuesOf(root *yaml.Node) (inner *yaml.Node, otherKind string) {
 	case fields.Text(root, "apiVersion") != "" && kind != "":
 		return nil, "a " + kind
 	case root != nil && input.CarrierOf(root) != nil:
-		return nil, "a " + input.Helmfile
+		return nil, "a " + input.CarrierOf(root).Kinds
 	case inner != nil && inner.Kind == yaml.MappingNode:
 		return WithoutEnabled(inner), ""
 	}
