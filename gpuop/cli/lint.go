@@ -35,8 +35,6 @@ type lintRun struct {
 	*env
 	options     lint.Options
 	showSecrets bool
-	// script is the name of the input from which the command was read: lint.CommandName or, with --fix, a script.
-	script string
 	// names lists the names of the inputs that an argument stands for. --command has the argument lint.CommandName.
 	names map[string][]string
 	// folders has the folder below which an input may refer to files, if that is not the folder of the input.
@@ -57,23 +55,30 @@ func (o *lintRun) run(cmd *cobra.Command, args []string) error {
 		o.options.Command = string(text)
 	}
 	inputs := args
+	var scripts []string
 	if o.options.Command != "" {
-		inputs = append([]string{lint.CommandName}, args...)
-		o.script, o.names[lint.CommandName] = lint.CommandName, inputs[:1]
+		scripts = []string{lint.CommandName}
+		inputs, o.names[lint.CommandName] = append(scripts, args...), scripts
 	}
 	for _, arg := range args {
 		if err := o.open(arg); err != nil {
 			return err
 		}
 	}
-	if o.options.Fix && o.options.Command == "" {
+	for _, f := range o.options.Files {
+		if f.Script {
+			scripts = append(scripts, f.Name)
+		}
+	}
+	switch {
+	case o.options.Fix && len(scripts) == 0:
 		return errors.New("--fix needs --command or a script")
+	case o.options.Fix && len(scripts) > 1:
+		return fmt.Errorf("--fix corrects one script at a time: run it for %s, then for each of the others", scripts[0])
+	case len(scripts) == 0:
+		o.options.Version = cmp.Or(o.options.Version, o.chartVersion)
 	}
 	o.options.Table, o.options.Read = o.table, o.fileReader(o.folders)
-	isScript := func(f lint.Input) bool { return f.Script }
-	if o.options.Version == "" && o.options.Command == "" && !slices.ContainsFunc(o.options.Files, isScript) {
-		o.options.Version = o.chartVersion
-	}
 	result, err := lint.Lint(o.options)
 	if err != nil {
 		return err
@@ -93,7 +98,7 @@ func (o *lintRun) run(cmd *cobra.Command, args []string) error {
 	return cmp.Or(o.reportSkipped(result, inputs), err)
 }
 
-// open reads the file or folder that an argument names. With --fix, a script becomes the command to correct.
+// open reads the file or folder that an argument names.
 func (o *lintRun) open(arg string) error {
 	paths := []string{arg}
 	if info, err := os.Stat(arg); err == nil && info.IsDir() {
@@ -123,15 +128,9 @@ func (o *lintRun) open(arg string) error {
 			return nil
 		case err != nil:
 			o.unread = append(o.unread, unread)
-		case isScript && o.options.Fix && o.options.Command != "":
-			return fmt.Errorf("--fix corrects one script at a time: run it for %s, then for each of the others",
-				cmp.Or(o.script, name))
-		case isScript && o.options.Fix:
-			o.options.Command, o.script = string(data), name
-			o.folders[lint.CommandName] = cmp.Or(o.folders[name], filepath.Dir(path))
 		default:
-			input := lint.Input{Name: name, Data: data, Found: found, Script: isScript}
-			o.options.Files = append(o.options.Files, input)
+			o.options.Files = append(o.options.Files, lint.Input{Name: name, Data: data, Script: isScript,
+				Found: found && !(isScript && o.options.Fix)})
 		}
 	}
 	return nil
@@ -190,9 +189,7 @@ func kinds(result *lint.Result) func(io.Writer, check.Style) {
 // writeFixed writes the corrected command to standard output, and the findings to standard error.
 func (o *lintRun) writeFixed(result *lint.Result) error {
 	for i := range result.Report.Findings {
-		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
-			f.File, f.Text = o.script, "" // the output shows the corrected command instead
-		}
+		result.Report.Findings[i].Text = "" // the output shows the corrected lines instead
 	}
 	text := result.Corrected
 	if !o.showSecrets {
@@ -209,9 +206,6 @@ func (o *lintRun) writeFixed(result *lint.Result) error {
 // was checked in any input, it returns an error instead.
 func (o *lintRun) reportSkipped(result *lint.Result, inputs []string) error {
 	checked := func(name string) bool {
-		if name == o.script {
-			name = lint.CommandName
-		}
 		return !slices.Contains(result.Unjudged, name) &&
 			!slices.ContainsFunc(o.unread, func(f check.Finding) bool { return f.File == name })
 	}

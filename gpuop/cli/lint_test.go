@@ -93,19 +93,6 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-func TestInputs(t *testing.T) {
-	dir := folder.Of(t, map[string]string{"a.yaml": "drivr: {enabled: false}\ntoolkit: {enabled: true}\ndcgm: {enabled: true}\n", "b.json": `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`, "c.txt": "no: matter\n"})
-	if code, out, _ := call("", "lint", dir); code != 1 || !strings.Contains(out, "drivr") || !strings.Contains(out, "mixd") || strings.Contains(out, "c.txt") {
-		t.Errorf("directory: exit %d, want 1 and findings in a.yaml and b.json only\n%s", code, out)
-	}
-	if code, out, _ := call("drivr: {enabled: false}\n", "lint", "-"); code != 1 || !strings.Contains(out, "stdin") {
-		t.Errorf("standard input: exit %d, want 1 and a finding in stdin\n%s", code, out)
-	}
-	if code, out, _ := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(out, "too large") {
-		t.Errorf("large standard input: exit %d, want 2 and a finding that it is too large\n%s", code, out)
-	}
-}
-
 func TestLintOfGeneratedValues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "values.yaml")
 	if code, _, errOut := call("", "values", "gen", "rke2", "mig-mixed", "gds", "--out", path); code != 0 {
@@ -200,12 +187,14 @@ func TestFolderWithScripts(t *testing.T) {
 		"Chart.yaml":  "apiVersion: v2\nname: a\nversion: 1.0.0\n",
 		"tasks.yaml":  "- name: a\n",
 		"values.yaml": "toolkit:\n  enabled: false\n",
+		"b.json":      `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`,
+		"c.txt":       "drivr: 1\n",
 	})
 	code, out, stderr := call("", "lint", dir)
 	if code != 1 {
 		t.Errorf("exit %d, want 1: %s", code, stderr)
 	}
-	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "2 errors"} {
+	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "mixd", "3 errors"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
@@ -242,8 +231,10 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 	if code, out, _ := call("", "lint", "--fail-on", "note", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
 		t.Errorf("folder: exit %d, want 1, drivr and one finding not-read\n%s", code, out)
 	}
-	if code, out, _ := call("", "lint", path("large.yaml")); code != exitBadInput || !strings.Contains(out, "too large") {
-		t.Errorf("large file: exit %d, want 2 and a finding that it is too large\n%s", code, out)
+	for stdin, name := range map[string]string{"": path("large.yaml"), strings.Repeat("#", maxInput+1): "-"} {
+		if code, out, _ := call(stdin, "lint", name); code != exitBadInput || !strings.Contains(out, "too large") {
+			t.Errorf("lint %s: exit %d, want 2 and a finding that it is too large\n%s", name, code, out)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 type Input struct {
 	Name   string
 	Data   []byte
-	Script bool // a shell script, which is checked but not corrected
+	Script bool // a shell script
 	Found  bool // found in a searched directory: ignored if it is probably for another program
 }
 
@@ -54,7 +54,7 @@ type Result struct {
 	Kinds     []string      // the kinds of the documents and commands, such as "pod", in the order of the inputs
 	Judged    int           // the number of documents and commands that were checked
 	Unjudged  []string      // the inputs in which nothing was checked
-	Corrected string        // the command with all unambiguous fixes, if Options.Fix is set
+	Corrected string        // the last script or command with all unambiguous fixes, if Options.Fix is set
 	Secrets   check.Secrets // the secrets in the inputs, which output must not contain
 }
 
@@ -101,7 +101,7 @@ func Lint(o Options) (*Result, error) {
 		r.learn(f.Name, f.Data)
 		if !f.Script && !(f.Name == Stdin && looksLikeScript(f.Data)) {
 			r.parse(doc{file: f.Name, data: f.Data})
-		} else if s := r.script(f.Name, string(f.Data), 0); f.Name == CommandName && o.Fix {
+		} else if s := r.script(f.Name, string(f.Data), 0); o.Fix {
 			r.Corrected = s.corrected()
 		}
 	}
