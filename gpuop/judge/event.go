@@ -115,7 +115,7 @@ func addRefusals(v *view, findings []check.Finding) []check.Finding {
 	return findings
 }
 
-// These are fixes, or parts of fixes, of several symptoms.
+// These are parts of fixes.
 const (
 	newerDriver  = "gpuop explain driver.version  # a newer driver supports newer kernels, compilers and GPUs"
 	repositories = "gpuop explain driver.repoConfig  # the driver container needs the packages of the node's kernel; " +

@@ -85,11 +85,11 @@ func (n *nodeReport) own(f check.Finding) check.Finding {
 		return f
 	}
 	capacity, isResource := node.Resources(n.kube.Status.Capacity)[subject]
+	name, isMap := strings.CutPrefix(subject, "ConfigMap/")
 	switch _, labeled := n.kube.Labels[subject]; {
 	case subject == object:
 		f.Evidence = check.Seen("spec", object, "unschedulable: %t", n.kube.Spec.Unschedulable)
-	case strings.HasPrefix(subject, "ConfigMap/"):
-		name, _, _ := strings.Cut(strings.TrimPrefix(subject, "ConfigMap/"), " ")
+	case isMap:
 		f.Evidence = n.listed(cluster.ConfigMaps, "ConfigMap %s exists: %t", name, n.maps[name] != nil)
 	case isResource, isDevice(subject):
 		f.Evidence = check.Seen("status", object, "%s: allocatable %d, capacity %d", subject,
@@ -358,7 +358,13 @@ func (n *nodeReport) pod(set operandSet) {
 	l.Check, l.Subject = operandState, l.component
 	switch {
 	case l.pod == nil:
-		n.noPod(&l, set)
+		say(&l.Finding, check.Waiting, set.describe(), "the node has no pod of this operand")
+		l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
+		if taint := blocked(&l.Finding, set, n.kube); taint != "" {
+			l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
+		} else {
+			n.refused(&l.Finding, set)
+		}
 	case l.unstarted:
 		n.sandbox(&l)
 	case l.component == "operator-validator":
@@ -376,16 +382,6 @@ func (n *nodeReport) pod(set operandSet) {
 	}
 	n.operands = append(n.operands, l)
 	n.add(l.Finding)
-}
-
-func (n *nodeReport) noPod(l *operand, set operandSet) {
-	say(&l.Finding, check.Waiting, set.describe(), "the node has no pod of this operand")
-	l.Evidence = n.listed(cluster.Pods, "no pod of DaemonSet/%s on %s", set.Name, n.kube.Name)
-	if taint := blocked(&l.Finding, set, n.kube); taint != "" {
-		l.Reason = fmt.Sprintf("the node has the taint %s, which DaemonSet/%s does not tolerate", taint, set.Name)
-	} else {
-		n.refused(&l.Finding, set)
-	}
 }
 
 var imageSystem = regexp.MustCompile(`:[^/]*-([a-z]+)([0-9][0-9.]*)$`)

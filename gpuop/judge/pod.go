@@ -69,7 +69,13 @@ func podStateOf(p *corev1.Pod) (s operand) {
 			continue
 		case i == 0 && c.RestartCount == 0 && (c.State == corev1.ContainerState{} || c.State.Waiting != nil &&
 			slices.Contains([]string{"", "PodInitializing"}, c.State.Waiting.Reason)):
-			unstarted(p, &s)
+			s.Say(check.Waiting, "no container of the pod has started")
+			sandbox := podCondition(p, "PodReadyToStartContainers").Status // exists since Kubernetes 1.28
+			if s.unstarted = sandbox != corev1.ConditionTrue; !s.unstarted {
+				s.Reason += "; its sandbox exists, so the first image is being pulled"
+			} else if sandbox != "" {
+				s.Reason += ": it has no sandbox"
+			}
 			return s
 		}
 		container(p, &c, isInit, &s)
@@ -84,19 +90,6 @@ func podStateOf(p *corev1.Pod) (s operand) {
 		s.Reason += " after " + check.Count(int(restarts), "restart")
 	}
 	return s
-}
-
-// unstarted describes a pod in which no container has run yet.
-func unstarted(p *corev1.Pod, s *operand) {
-	s.Say(check.Waiting, "no container of the pod has started")
-	s.unstarted = true
-	switch podCondition(p, "PodReadyToStartContainers").Status { // this condition exists since Kubernetes 1.28
-	case corev1.ConditionTrue:
-		s.unstarted = false
-		s.Reason += "; its sandbox exists, so the first image is being pulled"
-	case corev1.ConditionFalse, corev1.ConditionUnknown:
-		s.Reason += ": it has no sandbox"
-	}
 }
 
 // container describes a container that is not ready, or the first init container that has not completed.
@@ -165,11 +158,7 @@ func image(p *corev1.Pod, container string) string {
 
 // because formats a reason and message of Kubernetes to append to a sentence.
 func because(reason, message string) string {
-	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
-	const most = 200
-	if runes := []rune(message); len(runes) > most {
-		message = string(runes[:most]) + "…"
-	}
+	message = fmt.Sprintf("%.200s", strings.TrimSuffix(strings.TrimSpace(message), ".")) // the rest is rarely of use
 	if reason != "" {
 		reason = " (" + reason + ")"
 	}

@@ -49,11 +49,8 @@ func (n *nodeReport) sharing() {
 // plugin when the ConfigMap changes.
 func (n *nodeReport) stale() {
 	var read time.Time // the config manager reads the file when the plugin starts, and again when the label changes
-	for _, l := range n.operands {
-		if l.component != "device-plugin" || l.pod == nil {
-			continue
-		}
-		for _, c := range l.pod.Status.ContainerStatuses {
+	for _, p := range n.operandPods {
+		for _, c := range p.Status.ContainerStatuses {
 			if c.State.Running != nil && c.Name == "nvidia-device-plugin" {
 				read = slices.MaxFunc([]time.Time{c.State.Running.StartedAt.Time,
 					labelWritten(n.kube, sharing.ConfigLabel)}, time.Time.Compare)

@@ -1,8 +1,5 @@
 // Package node reads the GPUs of a Kubernetes Node from the output of kubectl: JSON or YAML of get node, or the text of
-// describe node. The text may have lost its indentation.
-//
-// GPUs returns the GPUs according to the labels of GPU Feature Discovery. Check reports labels and resources that
-// contradict each other.
+// describe node, which may have lost its indentation. It also finds labels and resources that contradict each other.
 package node
 
 import (
@@ -104,9 +101,8 @@ func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
 func Check(n *corev1.Node) (findings []check.Finding) {
 	capacity, allocatable := Resources(n.Status.Capacity), Resources(n.Status.Allocatable)
 	add := func(id *check.Check, s check.Severity, subject, fix, format string, args ...any) {
-		f := check.Finding{Check: id, Subject: subject, Fix: fix}
-		f.Say(s, format, args...)
-		findings = append(findings, f)
+		findings = append(findings,
+			check.Finding{Check: id, Severity: s, Subject: subject, Fix: fix, Reason: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
 		if value := n.Labels[name]; strings.HasPrefix(name, "nvidia.com/gpu.deploy.") && Paused(value) {
@@ -138,8 +134,7 @@ func Check(n *corev1.Node) (findings []check.Finding) {
 		}
 		add(MIGState, severity, "nvidia.com/mig.config.state",
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager",
-			"the state of the MIG config is %q; its label nvidia.com/mig.config is %q",
-			state, n.Labels["nvidia.com/mig.config"])
+			"the state of the MIG config %q is %q", n.Labels["nvidia.com/mig.config"], state)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
 		if allocatable[resource] < capacity[resource] {
@@ -172,8 +167,7 @@ func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 		Effect: corev1.TaintEffectNoSchedule}}
 }
 
-// Covered reports whether pods with the tolerations can run in spite of a taint. PreferNoSchedule never keeps pods
-// away.
+// Covered reports whether pods with the tolerations can run in spite of a taint. PreferNoSchedule keeps no pod away.
 func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectPreferNoSchedule ||
 		slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
@@ -187,8 +181,8 @@ func Covered(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 // Stays reports whether a taint is permanent. Kubernetes sets and removes the taints below node.kubernetes.io/ and
 // node.cloudprovider.kubernetes.io/ as the node's condition changes.
 func Stays(t corev1.Taint) bool {
-	return t.Key != "" && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
-		!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+	group, _, _ := strings.Cut(t.Key, "/")
+	return !slices.Contains([]string{"", "node.kubernetes.io", "node.cloudprovider.kubernetes.io"}, group)
 }
 
 // ErrNode is returned if the input is not exactly one Node.

@@ -1,8 +1,5 @@
-// Package values generates values for the gpu-operator chart: for a platform with features, or by migrating a values
-// file to another release.
-//
-// Generate returns a Plan: values with their reasons, the helm command and manual steps. Platforms and features are
-// defined in choices.yaml. The package writes no files.
+// Package values generates values for the gpu-operator chart: for a platform with features, which choices.yaml defines,
+// or by migrating a values file to another release. It writes no files.
 package values
 
 import (

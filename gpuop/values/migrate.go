@@ -37,8 +37,7 @@ type Change struct {
 	Text string `json:"text"`
 }
 
-// ErrNoValues is returned for files that are not values files, such as a HelmRelease or a helmfile. Such files may nest
-// values, but Migrate does not rewrite them.
+// ErrNoValues is returned for other files that may nest values, such as a HelmRelease or a helmfile.
 var ErrNoValues = errors.New("not a values file of the chart")
 
 // ErrDowngrade is returned if the target release is older than the file's.
