@@ -3,6 +3,7 @@ package values_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,16 +18,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
-// leavesOf calls visit for each leaf of a values tree.
-func leavesOf(path chart.Path, v any, visit func(chart.Path, any)) {
-	m, isMap := v.(map[string]any)
-	if !isMap || len(m) == 0 && len(path) > 0 {
-		visit(path, v)
-		return
+// leaves returns the leaves of a values file by path.
+func leaves(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var root map[string]any
+	if err := yaml.Unmarshal([]byte(text), &root); err != nil {
+		t.Fatal(err)
 	}
-	for name, inner := range m {
-		leavesOf(append(path[:len(path):len(path)], name), inner, visit)
+	out := map[string]any{}
+	var walk func(path chart.Path, v any)
+	walk = func(path chart.Path, v any) {
+		m, isMap := v.(map[string]any)
+		if !isMap || len(m) == 0 && len(path) > 0 {
+			out[path.String()] = v
+			return
+		}
+		for name, inner := range m {
+			walk(append(path[:len(path):len(path)], name), inner)
+		}
 	}
+	walk(nil, root)
+	return out
 }
 
 // otherValue returns a value that differs from v.
@@ -56,17 +68,13 @@ func setAt(root map[string]any, path chart.Path, v any) {
 	root[path[len(path)-1]] = v
 }
 
-func readValues(t *testing.T, dir string, v chart.Version) map[string]any {
+func readValues(t *testing.T, dir string, v chart.Version) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m map[string]any
-	if err := yaml.Unmarshal(data, &m); err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return string(data)
 }
 
 // Migration from every release keeps all comments, and the user's values for keys that both releases have.
@@ -77,20 +85,19 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	charts.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
 	to := table.Latest()
 	target := map[string]bool{}
-	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, _ any) { target[p.String()] = true })
-	for _, path := range reads[to.String()] {
+	for _, path := range slices.AppendSeq(reads[to.String()], maps.Keys(leaves(t, readValues(t, dir, to)))) {
 		target[path] = true
 	}
 	for _, from := range charts.Sample(table.Versions(), 7) {
 		t.Run(from.String(), func(t *testing.T) {
 			own, both := map[string]any{}, 0
 			want := map[string]any{}
-			leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) {
-				setAt(own, p, otherValue(v))
-				if target[p.String()] {
-					want[p.String()] = otherValue(v)
+			for path, v := range leaves(t, readValues(t, dir, from)) {
+				setAt(own, chart.ParsePath(path), otherValue(v))
+				if target[path] {
+					want[path] = otherValue(v)
 				}
-			})
+			}
 			// keys that templates read but values.yaml does not list
 			for _, path := range reads[from.String()] {
 				p := chart.ParsePath(path)
@@ -115,16 +122,8 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 				}
 				text += line
 			}
-			m, err := values.Migrate(table, "values.yaml", []byte(text), from, to, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var after map[string]any
-			if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
-				t.Fatal(err)
-			}
-			have := map[string]any{}
-			leavesOf(nil, after, func(p chart.Path, v any) { have[p.String()] = v })
+			m := migrated(t, text, from, to)
+			have := leaves(t, m.YAML)
 			for path, value := range want {
 				both++
 				if got, ok := have[path]; !ok && !hasBelow(have, path) {
@@ -154,29 +153,13 @@ func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 	dir := charts.Data(t)
 	table := chart.Load()
 	to := table.Latest()
-	target := map[string]any{}
-	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, v any) { target[p.String()] = v })
+	target := leaves(t, readValues(t, dir, to))
 	for _, from := range charts.Sample(table.Versions(), 7) {
 		t.Run(from.String(), func(t *testing.T) {
-			before := map[string]any{}
-			own := readValues(t, dir, from)
-			leavesOf(nil, own, func(p chart.Path, v any) { before[p.String()] = v })
-			data, err := yaml.Marshal(own)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := values.Migrate(table, "values.yaml", data, from, to, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var after map[string]any
-			if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
-				t.Fatal(err)
-			}
-			have := map[string]any{}
-			leavesOf(nil, after, func(p chart.Path, v any) { have[p.String()] = v })
+			text := readValues(t, dir, from)
+			have := leaves(t, migrated(t, text, from, to).YAML)
 			both := 0
-			for path, value := range before {
+			for path, value := range leaves(t, text) {
 				now, read := target[path]
 				if !read {
 					continue
@@ -198,10 +181,7 @@ func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 
 func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	const text = "migManager:\n  version: v0.5.5-ubuntu20.04\ngfd:\n  image: gpu-feature-discovery\n  version: v0.8.2-ubi8\n"
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v23.9.0"), release(t, "v26.7.0"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, text, release(t, "v23.9.0"), release(t, "v26.7.0"))
 	const want = "migManager:\n  version: v0.5.5-ubuntu20.04\ngfd:\n  image: k8s-device-plugin\n  version: v0.20.0\n"
 	if m.YAML != want {
 		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
@@ -220,10 +200,7 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 // A renamed group is merged into an existing group with the new name.
 func TestMigrationJoinsGroups(t *testing.T) {
 	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\ndaemonsets:\n  priorityClassName: high\n"
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v22.9.0"), release(t, "v26.7.0"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, text, release(t, "v22.9.0"), release(t, "v26.7.0"))
 	if want := "daemonsets:\n  priorityClassName: high\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\n"; m.YAML != want {
 		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
 	}
@@ -242,9 +219,7 @@ func hasBelow(have map[string]any, path string) bool {
 func TestMigrationListsChangedDefaults(t *testing.T) {
 	dir := charts.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
-	before, after := map[string]any{}, map[string]any{}
-	leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) { before[p.String()] = v })
-	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, v any) { after[p.String()] = v })
+	before, after := leaves(t, readValues(t, dir, from)), leaves(t, readValues(t, dir, to))
 	var changed []string
 	for path, v := range after {
 		if was, had := before[path]; had && fmt.Sprint(was) != fmt.Sprint(v) {
@@ -254,10 +229,7 @@ func TestMigrationListsChangedDefaults(t *testing.T) {
 	if len(changed) != 18 {
 		t.Fatalf("changed defaults in the charts = %d, want 18", len(changed))
 	}
-	m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, "mig: {strategy: mixed}\n", from, to)
 	got := map[string]string{}
 	own := 0
 	for _, c := range m.Changes {
@@ -298,10 +270,7 @@ node-feature-discovery:
       core: {sleepInterval: 60s}
 ourOwn: {x: 1}
 `
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v25.3.4"), release(t, "v26.7.0"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, text, release(t, "v25.3.4"), release(t, "v26.7.0"))
 	for _, keep := range []string{"CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "580.173.02", "configMapName: licenses", "pool: system", "sleepInterval: 60s", "ourOwn", "  enabled: false # as the vendor says\n"} {
 		if !strings.Contains(m.YAML, keep) {
 			t.Errorf("%s is missing from\n%s", keep, m.YAML)
@@ -333,13 +302,9 @@ func TestDowngradeIsRefused(t *testing.T) {
 func TestMigrationChangesNothingElse(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
-		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := values.Migrate(chart.Load(), "values.yaml", data, v, v, false)
-		if err != nil || m.YAML != string(data) || len(m.Changes) > 0 {
-			t.Errorf("%s: error = %v, changes = %v, want neither; values (-want +got):\n%s", v, err, m.Changes, cmp.Diff(string(data), m.YAML))
+		text := readValues(t, dir, v)
+		if m := migrated(t, text, v, v); m.YAML != text || len(m.Changes) > 0 {
+			t.Errorf("%s: changes = %v, want none; values (-want +got):\n%s", v, m.Changes, cmp.Diff(text, m.YAML))
 		}
 	}
 }
@@ -355,11 +320,7 @@ func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 		"containerToolkit:\n  enabled: false\n",
 		"node-feature-discovery:\n  worker:\n    tolerations_: []\n",
 	} {
-		m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v24.9.0"), release(t, "v26.7.0"), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.YAML != text {
+		if m := migrated(t, text, release(t, "v24.9.0"), release(t, "v26.7.0")); m.YAML != text {
 			t.Errorf("values =\n%s\nwant no change of\n%s", m.YAML, text)
 		}
 	}
@@ -369,10 +330,7 @@ func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
 func TestMigrationListsWhatTakesEffect(t *testing.T) {
 	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\"\n"
 	for from, want := range map[string]string{"v22.9.0": "renamed", "v23.9.0": "begins"} {
-		m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, from), release(t, "v26.7.0"), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := migrated(t, text, release(t, from), release(t, "v26.7.0"))
 		isListed := slices.ContainsFunc(m.Changes, func(c values.Change) bool {
 			return c.Kind == want && strings.HasPrefix(c.Path, "driver.rollingUpdate")
 		})

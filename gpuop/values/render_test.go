@@ -238,10 +238,7 @@ func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := values.Migrate(table, "values.yaml", data, v, table.Latest(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := migrated(t, string(data), v, table.Latest())
 		render(t, helm, filepath.Join(dir, table.Latest().String()), []byte(m.YAML))
 	}
 	t.Logf("%d migrations", len(table.Versions()))

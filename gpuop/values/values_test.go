@@ -26,6 +26,15 @@ func release(t testing.TB, s string) chart.Version {
 	return v
 }
 
+func migrated(t *testing.T, text string, from, to chart.Version) *values.Migration {
+	t.Helper()
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), from, to, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // definitions returns NVIDIA's ClusterPolicy CRD of v26.7.0, or nil if the shared material is absent.
 func definitions(t *testing.T) *charts.Definitions {
 	t.Helper()
@@ -213,10 +222,7 @@ cdi:
 mig:
   strategy: mixed # per profile
 `
-	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(before), release(t, "v23.9.2"), release(t, "v26.7.0"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, before, release(t, "v23.9.2"), release(t, "v26.7.0"))
 	const after = `# our cluster
 
 driver:
@@ -296,10 +302,7 @@ func FuzzMigrate(f *testing.F) {
 func TestMigrateUmbrella(t *testing.T) {
 	table := chart.Load()
 	from, _, _ := table.Resolve("v23.9.2")
-	m, err := values.Migrate(table, "values.yaml", []byte("global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  psp:\n    enabled: false\n  driver:\n    toolkit:\n      enabled: false\n"), from, table.Latest(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := migrated(t, "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  psp:\n    enabled: false\n  driver:\n    toolkit:\n      enabled: false\n", from, table.Latest())
 	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  driver:\n    toolkit:\n      enabled: false\n"; m.YAML != want {
 		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
 	}
@@ -315,6 +318,40 @@ func TestMigrateRefusesOtherFiles(t *testing.T) {
 	} {
 		if m, err := values.Migrate(table, "a.yaml", []byte(text), table.Latest(), table.Latest(), false); !errors.Is(err, values.ErrNoValues) {
 			t.Errorf("%s: migration = %v, error = %v, want ErrNoValues", text, m, err)
+		}
+	}
+}
+
+func TestImageIsSplitAsTheOperatorJoinsIt(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	for _, tt := range []struct {
+		image string
+		want  []any
+	}{
+		{"ghcr.io/gpu-telemetry/dcgm-exporter:1.2.3", []any{"ghcr.io/gpu-telemetry", "dcgm-exporter", "1.2.3"}},
+		{"registry.example.com:5000/a/b/exporter@" + digest, []any{"registry.example.com:5000/a/b", "exporter", digest}},
+	} {
+		plan, err := values.Generate(values.Request{Platform: "generic", Features: []string{"exporter"}, Version: release(t, "v26.7.0"), Exporter: tt.image})
+		if err != nil {
+			t.Errorf("image %s: error = %v, want none", tt.image, err)
+			continue
+		}
+		var got []any
+		for _, key := range []string{"repository", "image", "version"} {
+			for _, s := range plan.Values {
+				if s.Path.String() == "dcgmExporter."+key {
+					got = append(got, s.Value)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("image %s: repository, image and version (-want +got):\n%s", tt.image, diff)
+		}
+	}
+	for _, image := range []string{"", "exporter", "ghcr.io/x/exporter", "https://ghcr.io/x/exporter:1", "ghcr.io/x/exporter:1 2"} {
+		_, err := values.Generate(values.Request{Platform: "generic", Features: []string{"exporter"}, Version: release(t, "v26.7.0"), Exporter: image})
+		if !errors.Is(err, values.ErrImage) {
+			t.Errorf("%q: error = %v, want ErrImage", image, err)
 		}
 	}
 }
