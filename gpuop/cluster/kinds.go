@@ -101,7 +101,7 @@ func (s *State) add(k Kind, object runtime.Object) error {
 	switch o := object.(type) {
 	case *unstructured.Unstructured:
 		if k == CRDs {
-			s.CRDs = append(s.CRDs, newCRD(o))
+			s.addCRD(o)
 			return nil
 		}
 	case *corev1.Node:

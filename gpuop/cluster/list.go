@@ -76,14 +76,11 @@ func missing(k Kind, err error) Missing {
 func (c *Client) list(ctx context.Context, s *State, k Kind) error {
 	objects := s.list(k)
 	objects.Grow(1) // makes the list empty
-	err := c.each(ctx, s, k, lists[k].options, func(o runtime.Object) error { return s.add(k, o) })
+	err := c.pages(ctx, s, k, lists[k].options)
 	if k == CRDs { // the list has no schemas, because a CRD can be 1 MiB
-		for i := range s.CRDs {
-			if byName := "metadata.name=" + s.CRDs[i].Name; err == nil && s.CRDs[i].ofOperator() {
-				err = c.each(ctx, s, k, metav1.ListOptions{FieldSelector: byName}, func(o runtime.Object) error {
-					s.CRDs[i] = newCRD(o)
-					return nil
-				})
+		for _, crd := range s.CRDs {
+			if err == nil && crd.ofOperator() {
+				err = c.pages(ctx, s, k, metav1.ListOptions{FieldSelector: "metadata.name=" + crd.Name})
 			}
 		}
 	}
@@ -93,10 +90,8 @@ func (c *Client) list(ctx context.Context, s *State, k Kind) error {
 	return err
 }
 
-// each calls add for each object of a kind, which it reads in pages.
-func (c *Client) each(
-	ctx context.Context, s *State, k Kind, options metav1.ListOptions, add func(runtime.Object) error,
-) error {
+// pages adds the objects of a kind that the options select to the state.
+func (c *Client) pages(ctx context.Context, s *State, k Kind, options metav1.ListOptions) error {
 	l, resource := lists[k], schema.ParseGroupResource(string(k))
 	root := "/api"
 	if resource.Group != "" {
@@ -131,7 +126,7 @@ func (c *Client) each(
 		if err != nil {
 			return err
 		}
-		if err := meta.EachListItem(page, add); err != nil {
+		if err := meta.EachListItem(page, func(o runtime.Object) error { return s.add(k, o) }); err != nil {
 			return err
 		}
 		if options.Continue = about.GetContinue(); options.Continue == "" {

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // ErrUnreachable means that the cluster cannot be read: wrong address, connection refused, timeout or rejected
@@ -110,16 +109,19 @@ func (s *State) CRD(name string) *CRD {
 	return &s.CRDs[i]
 }
 
-// newCRD returns the name and, for the operator's CRDs, the schema of the newest version.
-func newCRD(o runtime.Object) CRD {
-	u, _ := o.(*unstructured.Unstructured)
+// addCRD adds or replaces a CRD: its name and, for the operator's CRDs, the schema of the newest version.
+func (s *State) addCRD(u *unstructured.Unstructured) {
 	c := CRD{Name: u.GetName()}
 	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
 	if n := len(versions); n > 0 && c.ofOperator() {
 		newest, _ := versions[n-1].(map[string]any)
 		c.Schema, _, _ = unstructured.NestedMap(newest, "schema", "openAPIV3Schema")
 	}
-	return c
+	if known := s.CRD(c.Name); known != nil {
+		*known = c
+	} else {
+		s.CRDs = append(s.CRDs, c)
+	}
 }
 
 // ofOperator reports whether the CRD defines one of OperatorKinds.
