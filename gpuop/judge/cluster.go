@@ -138,10 +138,8 @@ func (v *view) resource(id *check.Check, kind string, u *unstructured.Unstructur
 		if failed.Reason == "ReconcileFailed" || failed.Reason == "PrerequisiteNotMet" {
 			f.Severity = check.Error
 		}
-	case state == "ignored":
-		say(&f, check.Warning, describe, "the state is ignored: the operator uses another resource of this kind")
-	case state == "disabled":
-		say(&f, check.Warning, describe, "the state is disabled: the operator does not apply the resource")
+	case state == "ignored", state == "disabled":
+		say(&f, check.Warning, describe, "the state is %s: the operator does not apply the resource", state)
 	case state == "":
 		say(&f, check.Waiting, v.operatorLog(), "the resource has no state: the operator has not processed it")
 		f.Since = u.GetCreationTimestamp().Time

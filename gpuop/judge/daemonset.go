@@ -81,7 +81,6 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 			desired, s.CurrentNumberScheduled, s.NumberReady, s.UpdatedNumberScheduled)}
 	// an older status in a gathered folder may lack numberUnavailable
 	unavailable := max(s.NumberUnavailable, desired-s.NumberReady)
-	const template = "%d of %d pods run the current template"
 	switch {
 	case s.ObservedGeneration < set.Generation:
 		say(&f, check.Waiting, set.describe(), "the DaemonSet controller has not processed the latest change")
@@ -93,12 +92,13 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 	case unavailable > 0:
 		say(&f, check.Waiting, fmt.Sprintf("kubectl get pods -n %s -o wide -l %s", set.Namespace,
 			metav1.FormatLabelSelector(set.Spec.Selector)), "%d of %d pods are ready", desired-unavailable, desired)
-	case s.UpdatedNumberScheduled < desired && set.Spec.UpdateStrategy.Type == "OnDelete":
-		say(&f, check.Waiting, "kubectl get nodes -L "+labelUpgrade, template+"; the others are replaced when the "+
-			"driver upgrade reaches their node, or when they are deleted", s.UpdatedNumberScheduled, desired)
 	case s.UpdatedNumberScheduled < desired:
 		say(&f, check.Waiting, fmt.Sprintf("kubectl rollout status -n %s daemonset/%s", set.Namespace, set.Name),
-			template+": a rollout is in progress", s.UpdatedNumberScheduled, desired)
+			"%d of %d pods run the current template: a rollout is in progress", s.UpdatedNumberScheduled, desired)
+		if set.Spec.UpdateStrategy.Type == "OnDelete" {
+			f.Fix = "kubectl get nodes -L " + labelUpgrade
+			f.Reason += ", and a pod is replaced when the driver upgrade reaches its node"
+		}
 	default:
 		f.Reason = fmt.Sprintf("%d of %d pods are ready", s.NumberReady, desired)
 	}

@@ -2,14 +2,12 @@ package judge
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // foldChain merges findings about a node's operands. The finding about the first broken component is moved to the
-// front. Findings about other components that wait are removed. The first finding names the component that waits, or
-// says how many wait.
+// front and says how many components wait. The findings about them are removed.
 func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 	root := firstBroken(operands)
 	if root == nil {
@@ -29,12 +27,8 @@ func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 		}
 		return isRoot || f.Check == operandState && slices.Contains(waiting, f.Subject)
 	})
-	switch len(waiting) {
-	case 0:
-	case 1:
-		first.Reason += "; " + waiting[0] + " waits for it"
-	default:
-		first.Reason += "; " + strconv.Itoa(len(waiting)) + " DaemonSets wait for it"
+	if len(waiting) > 0 {
+		first.Reason += "; " + check.Count(len(waiting), "DaemonSet") + " waiting for it"
 	}
 	return slices.Insert(findings, 0, first)
 }

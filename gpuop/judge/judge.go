@@ -340,16 +340,12 @@ func label(n *corev1.Node, key string) check.Evidence {
 	return check.Seen("label", "Node/"+n.Name, "%s is absent", key)
 }
 
-// shown describes the value of a label in a sentence: absent, empty, or the quoted value.
+// shown describes the value of a label in a sentence: absent, or the quoted value.
 func shown(labels map[string]string, key string) string {
-	switch value, found := labels[key]; {
-	case !found:
-		return "absent"
-	case value == "":
-		return "empty"
-	default:
+	if value, found := labels[key]; found {
 		return strconv.Quote(value)
 	}
+	return "absent"
 }
 
 // owners returns when each owner of a field last wrote to the object, according to managedFields.

@@ -97,8 +97,8 @@ func systemOf(n *corev1.Node) system {
 
 // systemSeen returns evidence of a node's operating system.
 func systemSeen(n *corev1.Node) check.Evidence {
-	return check.Seen("status", "Node/"+n.Name, "%s, %s=%s, %s=%s",
-		n.Status.NodeInfo.OSImage, labelID, n.Labels[labelID], labelVersion, n.Labels[labelVersion])
+	return check.Seen("status", "Node/"+n.Name, "%s; NFD: %s %s",
+		n.Status.NodeInfo.OSImage, n.Labels[labelID], n.Labels[labelVersion])
 }
 
 // mixed counts the GPU nodes that run a component by a property, such as "2 with ubuntu22.04, 1 with rhel9", and lists
@@ -244,14 +244,13 @@ func discovery(v *view) []check.Finding {
 	wanted := v.is("nfd.enabled")
 	known := slices.ContainsFunc(v.Nodes, func(n corev1.Node) bool { return cluster.OperatorGPUNode(&n) })
 	switch {
-	case v.openShift() && len(all) > 0:
+	case v.openShift() && len(all) > 0, v.policy != nil && len(other) > 0 && len(other) == len(all):
+		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
+		// false
 	case v.openShift() && !known && v.why(cluster.DaemonSets) == "":
 		say(&f, check.Error, "install the NFD Operator from OperatorHub, and create a NodeFeatureDiscovery",
 			"no NFD worker is installed, and NVIDIA's operator from OperatorHub does not include one: without Red "+
 				"Hat's NFD Operator the GPU nodes are not found")
-	case v.policy != nil && len(other) > 0 && len(other) == len(all):
-		// the ClusterPolicy does not have nfd.enabled, but the missing worker shows that the Helm release sets it to
-		// false
 	case wanted && len(other) > 0:
 		say(&f, check.Error, "helm upgrade … --set nfd.enabled=false", "DaemonSet %s is already installed, and the "+
 			"chart would install a second one: both would write the same labels", other[0])

@@ -484,7 +484,7 @@ func TestStates(t *testing.T) {
 			d := set(s, "nvidia-driver-daemonset")
 			d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 1, 1, 1
 		}, []row{
-			{"operand", "gpu-1", check.Error, "2 DaemonSets wait for it"},
+			{"operand", "gpu-1", check.Error, "2 DaemonSets waiting for it"},
 			{"operand", "gpu-1", check.Error, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
 			{"operand", "gpu-1", check.Error, "--previous"},
 		}},
@@ -494,7 +494,7 @@ func TestStates(t *testing.T) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Minute)))
 			offers(node(s, "gpu-1"), nil)
 		}, []row{
-			{"operand", "gpu-1", check.Waiting, "device-plugin waits for it"},
+			{"operand", "gpu-1", check.Waiting, "1 DaemonSet waiting for it"},
 		}},
 		"validator waits for the plugin": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(at))
@@ -591,7 +591,7 @@ func TestStates(t *testing.T) {
 				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
 			}
 			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
-		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, but the label is empty on 2 GPU nodes`}, {"operand", "gpu-1", check.Warning, "the label is empty"}}},
+		}, []row{{"daemonset", "", check.Error, `it selects nvidia.com/gpu.deploy.driver=true, but the label is "" on 2 GPU nodes`}, {"operand", "gpu-1", check.Warning, `the label is ""`}}},
 		"desired 0: paused": {func(s *cluster.State) {
 			for _, name := range []string{"gpu-1", "gpu-2"} {
 				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
@@ -617,7 +617,7 @@ func TestStates(t *testing.T) {
 		}, []row{{"daemonset", "", check.Error, "driver.enabled enables the operand"}}},
 		"rollout": {func(s *cluster.State) { set(s, "nvidia-dcgm-exporter").Status.UpdatedNumberScheduled = 1 },
 			[]row{{"daemonset", "", check.Waiting, "kubectl rollout status"}}},
-		"driver rollout": {func(s *cluster.State) { set(s, "nvidia-driver-daemonset").Status.UpdatedNumberScheduled = 1 }, []row{{"daemonset", "", check.Waiting, "when the driver upgrade reaches their node"}}},
+		"driver rollout": {func(s *cluster.State) { set(s, "nvidia-driver-daemonset").Status.UpdatedNumberScheduled = 1 }, []row{{"daemonset", "", check.Waiting, "when the driver upgrade reaches its node"}}},
 		"DaemonSet changed": {func(s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
 			[]row{{"daemonset", "", check.Waiting, "has not processed the latest change"}}},
 
