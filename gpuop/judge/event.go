@@ -120,29 +120,27 @@ const (
 	newerDriver  = "gpuop explain driver.version  # a newer driver supports newer kernels, compilers and GPUs"
 	repositories = "gpuop explain driver.repoConfig  # the driver container needs the packages of the node's kernel; " +
 		"or install the driver on the node"
-	onNode = "  # on the node"
 )
 
 // driverSymptoms are known errors in the driver pod's log. The messages are those of nvidia-installer, modprobe, the
 // kernel, and the scripts of NVIDIA's driver container and driver manager. Each expression matches within one line.
 var driverSymptoms = []symptom{
-	{"nouveau", regexp.MustCompile(`Nouveau kernel driver is currently in use`),
-		"the nouveau driver holds the GPUs",
-		"echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf" + onNode +
-			"; then rebuild the initramfs and reboot"},
+	{"nouveau", regexp.MustCompile(`Nouveau kernel driver is currently in use`), "the nouveau driver holds the GPUs",
+		"echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf  # on the node; " +
+			"then rebuild the initramfs and reboot"},
 	{"secure-boot", regexp.MustCompile(`Key was rejected by service|Required key not available|` +
 		`unsigned module is rejected|not signed by a key that is trusted|` +
-		`Kernel module load error: Operation not permitted`),
-		"Secure Boot rejects the unsigned kernel module",
+		`Kernel module load error: Operation not permitted`), "Secure Boot rejects the unsigned kernel module",
 		"helm upgrade … --set driver.usePrecompiled=true  # these drivers are signed; " +
 			"or disable Secure Boot on the node"},
 	{"selinux", regexp.MustCompile(`could not insert '(nvidia\S*)': Permission denied`),
-		"SELinux prevents the driver container from loading the module %s", "sudo ausearch -m avc -ts recent" + onNode},
+		"SELinux prevents the driver container from loading the module %s",
+		"sudo ausearch -m avc -ts recent  # on the node"},
 	{"open-module", regexp.MustCompile(`requires use of the NVIDIA open kernel modules`),
 		"the GPU needs the open kernel module", "helm upgrade … --set driver.kernelModuleType=open"},
 	{"in-use", regexp.MustCompile(`driver is in use|unable to unload.* driver`),
 		"the old driver cannot be unloaded because it is in use",
-		"sudo lsof /dev/nvidia*; lsmod | grep nvidia" + onNode + ": stop what uses the driver, or reboot"},
+		"sudo lsof /dev/nvidia*; lsmod | grep nvidia  # on the node: stop what uses the driver, or reboot"},
 	{"precompiled", regexp.MustCompile(`Unable to locate package (linux-objects-nvidia-\S+)`),
 		"there is no precompiled driver for the node's kernel: no package %s",
 		"helm upgrade … --set driver.usePrecompiled=false"},

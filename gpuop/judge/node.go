@@ -146,21 +146,15 @@ func (n *nodeReport) upgrading() bool {
 		n.noDriverPod() == ""
 }
 
-// workload returns the node's workload type: the label or, if it is invalid, the default. Source: gpu-operator
-// controllers/state_manager.go, getWorkloadConfig.
-func (v *view) workload(n *corev1.Node) string {
-	standard, _ := v.get("sandboxWorkloads.defaultWorkload").(string)
-	for _, value := range []string{n.Labels[labelWorkload], standard} {
-		known := slices.Contains([]string{"container", "vm-passthrough", "vm-vgpu"}, value)
-		if known && v.is("sandboxWorkloads.enabled") {
-			return value
-		}
+// forMachines reports whether the node is for virtual machines. There, resources are named after the GPU model. An
+// invalid label counts as absent. Source: gpu-operator controllers/state_manager.go, getWorkloadConfig.
+func (v *view) forMachines(n *corev1.Node) bool {
+	machines, workload := []string{"vm-passthrough", "vm-vgpu"}, n.Labels[labelWorkload]
+	if workload != "container" && !slices.Contains(machines, workload) {
+		workload, _ = v.get("sandboxWorkloads.defaultWorkload").(string)
 	}
-	return "container"
+	return v.is("sandboxWorkloads.enabled") && slices.Contains(machines, workload)
 }
-
-// forMachines reports whether the node is for virtual machines. There, resources are named after the GPU model.
-func (v *view) forMachines(n *corev1.Node) bool { return strings.HasPrefix(v.workload(n), "vm-") }
 
 func (n *nodeReport) upgrade() {
 	state, none := n.kube.Labels[labelUpgrade], n.noDriverPod()

@@ -34,8 +34,7 @@ func (n *nodeReport) sharing() {
 	case !ok && problem != nil:
 		say(check.Error, problem.Fix, "%s", problem.Reason)
 	case !ok:
-		say(check.Error,
-			fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", n.Namespace, n.shareName),
+		say(check.Error, fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", n.Namespace, n.shareName),
 			"the device plugin rejects the node's config %q and does not start", name)
 	case name == "":
 		say(check.Note, problem.Fix,
@@ -102,8 +101,7 @@ func (n *nodeReport) predicted(follows, missing bool) {
 		differs = differs || expected != found
 		switch {
 		case expected == found && found > 0:
-			n.report(allocatable, check.OK, resource, "", "the node offers %d, as predicted from %s",
-				found, want.basis)
+			n.report(allocatable, check.OK, resource, "", "the node offers %d, as predicted from %s", found, want.basis)
 		case expected == found:
 		case missing, follows: // another finding explains the difference
 		case want.by != "" && n.kube.Labels[labelMIGState] == "success" && expected > found:
@@ -155,16 +153,16 @@ func (n *nodeReport) expect() *expectation {
 	case !ok:
 		return nil // sharingFiles or sharing has reported why
 	}
-	strategy := cmp.Or(n.text("mig.strategy"), mig.StrategyNone)
+	strategy := n.text("mig.strategy")
 	if n.policy == nil {
-		strategy = cmp.Or(n.kube.Labels[mig.StrategyLabel], mig.StrategyNone)
+		strategy = n.kube.Labels[mig.StrategyLabel]
 	}
 	want := &expectation{gpus: gpus}
 	name := n.kube.Labels[LabelMIG]
 	if name != "" && n.kube.Labels[labelCapable] != "false" && !n.partitioned(want, name) {
 		return nil
 	}
-	want.Prediction = sharing.Predict(want.gpus, strategy, config)
+	want.Prediction = sharing.Predict(want.gpus, cmp.Or(strategy, mig.StrategyNone), config)
 	want.basis = fmt.Sprintf("%d × %s", len(want.gpus), want.gpus[0].Product)
 	if want.by != "" {
 		want.basis += ", MIG config " + name

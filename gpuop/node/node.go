@@ -156,9 +156,8 @@ func Resources(list corev1.ResourceList) map[string]int {
 	return out
 }
 
-// OperandTolerations returns the operands' tolerations for the list in daemonsets.tolerations. If the list is empty,
-// the operands keep the tolerations of their manifests. Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in
-// controllers/object_controls.go, and assets/.
+// OperandTolerations returns daemonsets.tolerations or, if that is empty, the tolerations in the operands' manifests.
+// Source: gpu-operator v26.7.0, applyCommonDaemonsetConfig in controllers/object_controls.go, and assets/.
 func OperandTolerations(list []corev1.Toleration) []corev1.Toleration {
 	if len(list) > 0 {
 		return list
