@@ -1,6 +1,5 @@
-// Package images lists the container images that an installation pulls, for mirroring. The images are those of enabled
-// operands, of the driver for each operating system and kernel, and of Node Feature Discovery. Names and versions are
-// the user's or the chart's. Only Check contacts registries.
+// Package images lists the container images that an installation pulls, for mirroring: those of enabled operands, of the
+// driver for each operating system and kernel, and of Node Feature Discovery. Only Check contacts registries.
 package images
 
 import (
@@ -93,9 +92,8 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether the chart creates a resource that uses the image of a section. It always does before
-// v26.7.0, where the ClusterPolicy is not optional. Since then, the chart can leave out the ClusterPolicy and the
-// GPUCluster. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
+// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0, the ClusterPolicy
+// is optional. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
 func (v view) deployed(part string) bool {
 	_, optional := v.table.Default(v.version, "clusterPolicy.deployCR")
 	policy, cluster := v.on("clusterPolicy.deployCR"), v.on("gpuCluster.deployCR")

@@ -446,8 +446,7 @@ func (n *nodeReport) sandbox(l *operand) {
 	}
 }
 
-// validated explains why cuda-validation or plugin-validation waits: it reports the state of the newest pod that this
-// init container has started, nvidia-cuda-validator or nvidia-device-plugin-validator, unless that has succeeded.
+// validated explains why a validator waits: the newest pod that its init container started has not succeeded.
 func (n *nodeReport) validated(l *operand) {
 	var newest *corev1.Pod
 	app := strings.Replace(l.in, "validation", "validator", 1)

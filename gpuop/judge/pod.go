@@ -29,8 +29,7 @@ var broken = []string{
 	"RunContainerError", "PreCreateHookError", "PostStartHookError",
 }
 
-// podStateOf returns the state of a pod, without check, subject and component. If the pod has failed, Fix deletes it.
-// If it is not ready for another reason, Fix shows more about it.
+// podStateOf returns the state of a pod, without check, subject and component. Fix shows more, or deletes a failed pod.
 func podStateOf(p *corev1.Pod) (s operand) {
 	s.pod, s.Since = p, p.CreationTimestamp.Time
 	s.Fix = fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name)

@@ -164,8 +164,7 @@ func (g *generator) feature(word string) error {
 	return cmp.Or(g.add(f, f.addition, argument), g.add(f, with, argument))
 }
 
-// add adds the values and steps of an addition to the plan, if their conditions hold. It fails if the choice needs a
-// registry and the request has none.
+// add adds an addition to the plan, as far as its conditions hold. It fails if the choice needs a registry.
 func (g *generator) add(c choice, a addition, argument string) error {
 	if c.Registry != "" && g.Registry == "" {
 		return fmt.Errorf("%w: %s needs --registry: %s", ErrMissing, c.Name, c.Registry)
@@ -201,8 +200,7 @@ func (g *generator) set(path string, value any, why string) {
 	g.plan.Values = append(slices.DeleteFunc(g.plan.Values, isEarlier), chart.Set(path, value, why))
 }
 
-// mirror points the images of the plan to the private registry and keeps the path after the registry. Images whose
-// repository the plan already sets are skipped.
+// mirror points the images of the plan to the private registry, unless the plan sets their repository.
 func (g *generator) mirror() {
 	own := slices.Clone(g.plan.Values)
 	for _, image := range images.Components(g.Table, g.Version, own, images.Nodes{}, false) {
