@@ -75,9 +75,6 @@ type Correction struct {
 	Text       string
 }
 
-// HelmNamespace is the environment variable that means the same as helm's --namespace.
-const HelmNamespace = "HELM_NAMESPACE"
-
 var (
 	// ours matches the beginning of a command that gpuop checks.
 	ours = regexp.MustCompile(`(?m)^[ \t]*(?:(?:sudo|env)[ \t]+(?:\S+[ \t]+)*?)?` +
@@ -154,10 +151,9 @@ func (s *scriptReader) parse(text string) error {
 func (s *scriptReader) visit(n syntax.Node) bool {
 	switch n := n.(type) {
 	case *syntax.IfClause, *syntax.CaseClause:
-		outer := s.branched
-		s.branched = true
-		syntax.Walk(n, func(inner syntax.Node) bool { return inner == n || s.visit(inner) })
-		s.branched = outer
+		inner := *s
+		inner.branched = true
+		syntax.Walk(n, func(below syntax.Node) bool { return below == n || inner.visit(below) })
 		return false
 	case *syntax.BinaryCmd:
 		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
@@ -191,10 +187,8 @@ func (s *scriptReader) statement(stmt *syntax.Stmt, call *syntax.CallExpr) {
 		return
 	}
 	s.redirections(stmt, &c)
-	_, c.Namespaced = s.variables[HelmNamespace]
-	for _, a := range call.Assigns {
-		c.Namespaced = c.Namespaced || a.Name != nil && a.Name.Value == HelmNamespace
-	}
+	_, exported := s.variables[helmNamespace]
+	c.Namespaced = exported || strings.Contains(s.source(call), helmNamespace+"=")
 	if n := len(s.Commands); n > 0 && strings.HasPrefix(c.Words[0].Raw, "-") {
 		if last := &s.Commands[n-1]; ours.MatchString(s.Text[last.Start:max(last.Start, last.End)]) {
 			s.broken(last, c)
@@ -282,9 +276,6 @@ func (s *scriptReader) place(p syntax.Pos) (line, col, offset int) {
 func (s *scriptReader) source(n syntax.Node) string {
 	return s.Text[s.offset+int(n.Pos().Offset()) : s.offset+int(n.End().Offset())]
 }
-
-// between matches white space, backslashes and comments.
-var between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
 
 // broken reports flags in c that a missing line continuation cuts off from the command last. It adds them to last,
 // unless quotes, parentheses or redirections are in between.
@@ -388,9 +379,6 @@ func (s *scriptReader) literal(parts []syntax.WordPart) (text string, known bool
 	return text, known
 }
 
-// several matches "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its group is the name of an array.
-var several = regexp.MustCompile(`^"?\$(?:@|\{@\}|\{(\w+)\[[@*]\](?::?\+"?\$\{\w+\[[@*]\]\}"?)?\})"?$`)
-
 // words expands a word as the shell does. A word with an unknown part or braces is not split.
 func (s *scriptReader) words(w *syntax.Word) []Word {
 	if w == nil {
@@ -460,13 +448,13 @@ func Quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-var plain = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
-
 const (
 	// unescape is a mark in place of a backslash that the outer shell removes, so that offsets stay the same.
 	unescape = "\x06"
 	// Filled is the beginning of a template expression of Helm, Ansible or GitHub.
 	Filled = "{{"
+	// helmNamespace is the environment variable that means the same as helm's --namespace.
+	helmNamespace = "HELM_NAMESPACE"
 )
 
 var (
@@ -477,6 +465,13 @@ var (
 	action = regexp.MustCompile(`\$?\{\{.*?\}\}`)
 	// redirected matches the end of an apparent placeholder in "<input 2>errors".
 	redirected = regexp.MustCompile(` [0-9]>$`)
+	// several matches "$@", "${LIST[@]}" and ${LIST[@]+"${LIST[@]}"}. Its group is the name of an array.
+	several = regexp.MustCompile(`^"?\$(?:@|\{@\}|\{(\w+)\[[@*]\](?::?\+"?\$\{\w+\[[@*]\]\}"?)?\})"?$`)
+	// between matches white space, backslashes and comments.
+	between = regexp.MustCompile(`^(\\?\s)*(#[^\n]*\n\s*)*$`)
+	plain   = regexp.MustCompile(`^[a-zA-Z0-9./:=,@%+_-]+$`)
+	quoted  = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	nested  = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
 )
 
 // fill replaces template expressions and placeholders by variables, because the shell would read them as redirections.
@@ -492,8 +487,6 @@ func fill(text string) string {
 
 // unassigned returns a variable of the same length that nothing assigns.
 func unassigned(text string) string { return "$" + strings.Repeat("_", len(text)-1) }
-
-var quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
 // Unquoted returns the word as written, without its quoted parts.
 func (w Word) Unquoted() string { return quoted.ReplaceAllString(w.Raw, "") }
@@ -512,8 +505,6 @@ const (
 	maxDepth  = 2000     // nested brackets and blocks
 	maxWord   = 64 << 10 // bytes of an expanded word
 )
-
-var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
 
 func tooComplex(source string) string {
 	if len(source) > maxSource {

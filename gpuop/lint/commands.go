@@ -38,7 +38,20 @@ func (s *script) helmRepo(words []input.Word) {
 }
 
 func (s *script) helmInstall(h *call) {
-	s.helmForm(h)
+	for i, w := range h.blanks {
+		if i == 0 {
+			s.addAt(w, escapedSpace, `\ `,
+				`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`,
+				`break the line right after each \, or delete the \`)
+		}
+		if w.Start >= 0 {
+			text := strings.ReplaceAll(w.Raw, `\ `, " \\\n  ")
+			s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(text, " "))
+		}
+	}
+	for _, w := range h.opaque {
+		s.notJudged(w, w.Raw)
+	}
 	if len(h.positional) == 0 {
 		return
 	}
@@ -73,24 +86,6 @@ func (s *script) helmInstall(h *call) {
 		return
 	}
 	s.operatorChart(h, w, local)
-}
-
-// helmForm reports and corrects escaped spaces. It adds a note about each word that cannot be expanded.
-func (s *script) helmForm(h *call) {
-	for i, w := range h.blanks {
-		if i == 0 {
-			s.addAt(w, escapedSpace, `\ `,
-				`"\ " is an escaped space, not a line continuation: helm gets " " as an argument`,
-				`break the line right after each \, or delete the \`)
-		}
-		if w.Start >= 0 {
-			text := strings.ReplaceAll(w.Raw, `\ `, " \\\n  ")
-			s.correct(w.Start, w.Start+len(w.Raw), strings.TrimPrefix(text, " "))
-		}
-	}
-	for _, w := range h.opaque {
-		s.notJudged(w, w.Raw)
-	}
 }
 
 // isSlip reports whether name looks like a misspelling of known. npu-operator is not a typo of gpu-operator.

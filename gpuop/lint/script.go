@@ -69,7 +69,6 @@ func program(c *input.Command) string {
 		if !isWrapper && !strings.HasPrefix(first, "-") {
 			break
 		}
-		c.Namespaced = c.Namespaced || strings.HasPrefix(first, input.HelmNamespace+"=")
 		c.Words = c.Words[1:]
 	}
 	return programs[path.Base(strings.TrimPrefix(c.Words[0].Value, "microk8s."))]
