@@ -202,12 +202,8 @@ type Task struct {
 
 // Steps returns the commands (run) in a GitHub workflow or composite action.
 func Steps(root *yaml.Node) (out []Task) {
-	lists := []*yaml.Node{fields.Get(root, "runs", "steps")}
-	for _, job := range fields.Of(fields.Get(root, "jobs")) {
-		lists = append(lists, fields.Get(job.Value, "steps"))
-	}
-	for _, list := range lists {
-		for _, step := range fields.Items(list) {
+	for _, job := range append(fields.Of(fields.Get(root, "jobs")), fields.Field{Value: fields.Get(root, "runs")}) {
+		for _, step := range fields.Items(fields.Get(job.Value, "steps")) {
 			if run := fields.Get(step, "run"); run != nil && run.Kind == yaml.ScalarNode {
 				out = append(out, Task{Script: run})
 			}

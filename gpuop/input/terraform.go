@@ -90,14 +90,15 @@ func (f *TerraformFile) resource(b *hclsyntax.Block) {
 		}
 	case "kubernetes_manifest", "kubectl_manifest":
 		for _, object := range fields.Of(f.arguments(b.Body, "manifest", "yaml_body")) {
-			if object.Value.Kind == yaml.MappingNode || object.Name == "yaml_body" && object.Value.Tag != UnknownTag {
+			isText := object.Name == "yaml_body" && object.Value.Tag == "!!str"
+			if isText || object.Value.Kind == yaml.MappingNode {
 				f.Tasks = append(f.Tasks, Task{Object: object.Value})
 			}
 		}
 	}
 }
 
-// arguments returns arguments of a resource as a mapping. Blocks of the same name become a list.
+// arguments returns arguments of a resource as a mapping. Blocks of the same name become a list, which can be empty.
 func (f *TerraformFile) arguments(b *hclsyntax.Body, names ...string) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, name := range names {
@@ -116,10 +117,7 @@ func (f *TerraformFile) arguments(b *hclsyntax.Body, names ...string) *yaml.Node
 				value.Content = append(value.Content, f.arguments(inner.Body, "name", "type", "value"))
 			}
 		}
-		if value.Kind != yaml.SequenceNode || len(value.Content) > 0 {
-			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}
-			out.Content = append(out.Content, key, value)
-		}
+		out.Content = append(out.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}, value)
 	}
 	return out
 }

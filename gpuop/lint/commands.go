@@ -304,7 +304,8 @@ func (r *run) patch(d doc) {
 	add := func(root *yaml.Node) {
 		inner := d
 		inner.root, inner.reader, inner.partial = root, &fields.Reader{}, true
-		if inner.kind = cmp.Or(d.kind, detect(r.table, root)); slices.Contains(patchable, inner.kind) {
+		inner.kind = cmp.Or(d.kind, detect(r.table, root))
+		if inner.kind == kindCarrier || inner.kind == kindConfigMap || resources[inner.kind].api != "" {
 			r.documents = append(r.documents, &inner)
 		}
 	}
@@ -332,7 +333,6 @@ func (r *run) patch(d doc) {
 }
 
 var (
-	patchable       = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindCarrier, kindConfigMap}
 	unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 	// elementOf matches a JSON Pointer to an element of a list. Operations on elements are not checked.
 	elementOf = regexp.MustCompile(`/(\d+|-)(/|$)`)

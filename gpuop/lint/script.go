@@ -59,6 +59,9 @@ var (
 	// wrappers are programs that run the command in their arguments.
 	wrappers       = []string{"sudo", "env", "microk8s", "k3s"}
 	environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+	curly          = regexp.MustCompile(`[“”‘’]`)
+	braceList      = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
+	longDashes     = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
 )
 
 // program returns "helm" or "kubectl", whichever the command runs, or "" for other programs. It removes wrappers.
@@ -94,12 +97,6 @@ func (s *script) notJudged(w input.Word, subject string) {
 	}
 	s.addAt(w, input.Skipped, subject, "its value is unknown here; skipped", "")
 }
-
-var (
-	curly      = regexp.MustCompile(`[“”‘’]`)
-	braceList  = regexp.MustCompile(`=\{[^}\s]*,[^}\s]*\}`)
-	longDashes = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
-)
 
 // words reports and corrects placeholders, unquoted brace lists, curly quotes and long dashes.
 func (s *script) words(c input.Command) {

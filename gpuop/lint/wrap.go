@@ -72,7 +72,7 @@ func notRead(d *doc, at *yaml.Node, what string) {
 
 // parameter adds the setting for a dotted name and its value, as in --set.
 func (r *run) parameter(d *doc, in *installation, name, value *yaml.Node, text bool, use *input.ChartUse) {
-	if name == nil || value == nil || value.Kind == yaml.MappingNode {
+	if name == nil || value == nil || name.Kind != yaml.ScalarNode || value.Kind == yaml.MappingNode {
 		return
 	}
 	written := value.Value
