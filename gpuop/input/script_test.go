@@ -9,37 +9,30 @@ import (
 )
 
 func TestScriptsAreReadAsTheShellReadsThem(t *testing.T) {
-	type read struct {
-		Words []string
-		Stdin string
-	}
-	for _, tt := range []struct {
-		name, text string
-		want       []read
-	}{
-		{"continuation and quotes", "helm install \\\n  a 'b c' \"d\\\"e\" f\\ g", []read{{Words: []string{"helm", "install", "a", "b c", `d"e`, "f g"}}}},
-		{"&& and ;", "helm repo update && kubectl get pods; kubectl version", []read{{Words: []string{"helm", "repo", "update"}}, {Words: []string{"kubectl", "get", "pods"}}, {Words: []string{"kubectl", "version"}}}},
-		{"here-document in a pipe", "cat <<EOF | kubectl apply -f -\na: 1\nEOF\n", []read{{Words: []string{"cat"}, Stdin: "a: 1\n"}, {Words: []string{"kubectl", "apply", "-f", "-"}, Stdin: "a: 1\n"}}},
-		{"subshell", "(cd x && helm list)", []read{{Words: []string{"cd", "x"}}, {Words: []string{"helm", "list"}}}},
-		{"expansion", "helm install $NAME x", []read{{Words: []string{"helm", "install", "$NAME", "x"}}}},
+	for text, want := range map[string][]string{
+		"helm install \\\n  a 'b c' \"d\\\"e\" f\\ g":           {`helm|install|a|b c|d"e|f g`}, // continuation and quotes
+		"helm repo update && kubectl get pods; kubectl version": {"helm|repo|update", "kubectl|get|pods", "kubectl|version"},
+		"cat <<EOF | kubectl apply -f -\na: 1\nEOF\n":           {"cat < a: 1\n", "kubectl|apply|-f|- < a: 1\n"},
+		"cat <<EOF | envsubst | helm list\na: 1\nEOF\n":         {"cat < a: 1\n", "envsubst < a: 1\n", "helm|list < a: 1\n"},
+		"(cd x && helm list)":                                   {"cd|x", "helm|list"},
+		"helm install $NAME x":                                  {"helm|install|$NAME|x"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := input.ParseScript(tt.text, 0)
-			var got []read
-			for _, c := range s.Commands {
-				r := read{}
-				for _, w := range c.Words {
-					r.Words = append(r.Words, w.Value)
-				}
-				if c.Stdin != nil {
-					r.Stdin = c.Stdin.Text
-				}
-				got = append(got, r)
+		s := input.ParseScript(text, 0)
+		var got []string
+		for _, c := range s.Commands {
+			var words []string
+			for _, w := range c.Words {
+				words = append(words, w.Value)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" || len(s.Findings) > 0 {
-				t.Errorf("findings = %v, want none; commands (-want +got):\n%s", s.Findings, diff)
+			command := strings.Join(words, "|")
+			if c.Stdin != nil {
+				command += " < " + c.Stdin.Text
 			}
-		})
+			got = append(got, command)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(s.Findings) > 0 {
+			t.Errorf("%s: findings = %v, want none; commands (-want +got):\n%s", text, s.Findings, diff)
+		}
 	}
 	if s := input.ParseScript("helm install 'a", 0); len(s.Findings) != 1 || s.Findings[0].Check.ID != "shell-syntax" {
 		t.Errorf("unterminated quote: findings = %v, want one of shell-syntax", s.Findings)

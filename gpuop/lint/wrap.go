@@ -169,14 +169,11 @@ func (r *run) rootBeside(file string, names ...string) (root *yaml.Node, shown s
 	return nil, ""
 }
 
-func (r *run) kustomization(file string) *yaml.Node {
-	root, _ := r.rootBeside(file, "kustomization.yaml", "kustomization.yml", "Kustomization")
-	return root
-}
+var kustomizations = []string{"kustomization.yaml", "kustomization.yml", "Kustomization"}
 
 // isPatch reports whether the Kustomization in the same folder uses the file as a patch.
 func (r *run) isPatch(file string) bool {
-	root := r.kustomization(file)
+	root, _ := r.rootBeside(file, kustomizations...)
 	patches := fields.Items(fields.Get(root, "patches"))
 	patches = append(patches, fields.Items(fields.Get(root, "patchesStrategicMerge"))...)
 	return slices.ContainsFunc(patches, func(n *yaml.Node) bool {
@@ -193,7 +190,8 @@ func (r *run) otherChart(file string) string {
 	if c := r.chartIn(file, "."); c != nil {
 		return c.other
 	}
-	for _, c := range fields.Items(fields.Get(r.kustomization(file), "helmCharts")) {
+	root, _ := r.rootBeside(file, kustomizations...)
+	for _, c := range fields.Items(fields.Get(root, "helmCharts")) {
 		name := fields.Text(c, "name")
 		if path.Clean(fields.Text(c, "valuesFile")) == path.Base(file) && name != model.OperatorNamespace {
 			return name
