@@ -34,15 +34,10 @@ func (s Severity) String() string {
 // AtSeverity returns the lowest severity at which the exit code is 1 if word is the argument of --fail-on. For "never",
 // it returns a value above all severities.
 func AtSeverity(word string) (Severity, error) {
-	switch word {
-	case "note", "info":
-		return Note, nil
-	case "warning", "warn":
-		return Waiting, nil
-	case "error":
-		return Error, nil
-	case "never":
-		return Error + 1, nil
+	known := map[string]Severity{"note": Note, "info": Note, "warning": Waiting, "warn": Waiting, "error": Error,
+		"never": Error + 1}
+	if s, ok := known[word]; ok {
+		return s, nil
 	}
 	return OK, fmt.Errorf("unknown severity %q, expected error, warning, note or never", word)
 }

@@ -107,7 +107,7 @@ var places = []place{
 		`--from-literal[ \t=]+(?:[^\s='"]+=`+argument+`|"[^="\n]+=([^"\n]*)"|'[^='\n]+=([^'\n]*)')`),
 }
 
-// secretElement matches the name of an environment variable in Helm flags: driver.env[0].name=TOKEN.
+// secretElement matches the name of a variable in Helm flags: driver.env[0].name=TOKEN.
 var secretElement = regexp.MustCompile(`([\w.-]+\[[0-9]+\]\.)name=["']?([\w.-]+)`)
 
 // find returns the bounds of the secrets in the text.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -43,23 +44,18 @@ type object = map[string]any
 
 // WriteSARIF writes the findings that are not OK as a SARIF 2.1.0 log.
 func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
-	rules, results := []object{}, []object{}
-	index := map[*Check]int{}
+	rules, results, checks := []object{}, []object{}, []*Check{}
 	for _, f := range r.Findings {
 		if f.Severity == OK {
 			continue
 		}
-		at, known := index[f.Check]
-		if !known {
-			at = len(rules)
-			index[f.Check] = at
-			rules = append(rules, object{
-				"id": f.Check, "shortDescription": object{"text": f.Check.Title}, "help": object{"text": f.Check.Help},
-			})
+		if !slices.Contains(checks, f.Check) {
+			checks = append(checks, f.Check)
+			rules = append(rules, object{"id": f.Check, "shortDescription": object{"text": f.Check.Title},
+				"help": object{"text": f.Check.Help}})
 		}
-		result := object{
-			"ruleId": f.Check, "ruleIndex": at, "level": f.Severity, "message": object{"text": f.sentence()},
-		}
+		result := object{"ruleId": f.Check, "ruleIndex": slices.Index(checks, f.Check), "level": f.Severity,
+			"message": object{"text": f.sentence()}}
 		if f.File != "" {
 			place := object{"artifactLocation": object{"uri": uriOf(f.File)}}
 			if f.Line > 0 {
@@ -85,13 +81,8 @@ func uriOf(name string) string {
 
 // sentence formats the finding as one message: nodes, subject, reason, fix and source.
 func (f *Finding) sentence() string {
-	text := f.Reason
-	if f.Subject != "" {
-		text = f.Subject + ": " + text
-	}
-	if on := cmp.Or(f.Node, f.Nodes); on != "" {
-		text = on + ": " + text
-	}
+	parts := []string{cmp.Or(f.Node, f.Nodes), f.Subject, f.Reason}
+	text := strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 	if f.Fix != "" {
 		text += fmt.Sprintf(" (fix: %s)", strings.ReplaceAll(f.Fix, "\n", "; "))
 	}

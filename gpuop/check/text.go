@@ -121,23 +121,22 @@ func (r *Report) writeFinding(out *bufio.Writer, style Style, f Finding) {
 	if f.Line > 0 {
 		place += fmt.Sprintf(":%d", f.Line)
 	}
-	if f.Column > 0 && f.Line > 0 {
+	if f.Column > 0 {
 		place += fmt.Sprintf(":%d", f.Column)
 	}
-	if r.Judged {
-		object, rest, _ := strings.Cut(f.Subject, " ")
-		on := cmp.Or(f.Nodes, f.Node)
-		switch {
-		case !objectName.MatchString(object):
-			place = "cluster"
-			if on != "" {
-				place = "Node/" + on
-			}
-		case on != "" && !strings.HasPrefix(object, "Node/"):
-			place, part, message = object, rest, message+"; on "+on
-		default:
-			place, part = object, rest
+	object, rest, _ := strings.Cut(f.Subject, " ")
+	on := cmp.Or(f.Nodes, f.Node)
+	switch {
+	case !r.Judged:
+	case objectName.MatchString(object):
+		place, part = object, rest
+		if on != "" && !strings.HasPrefix(object, "Node/") {
+			message += "; on " + on
 		}
+	case on != "":
+		place = "Node/" + on
+	default:
+		place = "cluster"
 	}
 	if place != "" {
 		fmt.Fprintf(out, "%s ", style.Bold(OneLine(place)+":"))

@@ -75,10 +75,10 @@ func (b *boardResult) write(w io.Writer, style check.Style) {
 }
 
 type fitResult struct {
-	Board   string     `json:"board"`
-	Request string     `json:"request"`
-	Fits    bool       `json:"fits"`
-	Layout  mig.Layout `json:"layout,omitempty"`
+	Board   string         `json:"board"`
+	Request string         `json:"request"`
+	Fits    bool           `json:"fits"`
+	Layout  []mig.Instance `json:"layout,omitempty"`
 }
 
 func (r *fitResult) write(w io.Writer, style check.Style) {

@@ -167,9 +167,9 @@ func (p *parser) entry(node *yaml.Node, path string) Entry {
 var pciID = regexp.MustCompile(`^(?i)0x[0-9a-f]{4}10DE$`)
 
 func (p *parser) filter(n *yaml.Node, path string) (ids []string) {
-	nodes := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		nodes = p.List(n, path)
+	nodes := fields.Items(n)
+	if n.Kind != yaml.SequenceNode {
+		nodes = []*yaml.Node{n}
 	}
 	for _, e := range nodes {
 		id, ok := p.Text(e, path)
@@ -214,9 +214,8 @@ func (p *parser) instances(n *yaml.Node, path string) Request {
 			p.reject(fields.WrongType, f.Value, at, "", "the count %d is negative", count)
 			continue
 		case !slices.Contains(Profiles(), f.Name):
-			fix := check.Suggest(cmp.Or(canonical, f.Name), Profiles(),
-				"write it as <compute>g.<memory>gb, for example 1g.10gb")
-			p.Add(unknownProfile, severity, f.Key, at, fmt.Sprintf("no known board has the profile %q", f.Name), fix)
+			p.Add(unknownProfile, severity, f.Key, at, fmt.Sprintf("no known board has the profile %q", f.Name),
+				check.Suggest(canonical, Profiles(), "write it as <compute>g.<memory>gb, for example 1g.10gb"))
 		}
 		if ok && severity == check.Warning {
 			r[f.Name] += count
@@ -244,12 +243,11 @@ func (p *parser) fit(n *yaml.Node, path string, e Entry) {
 			refusals = append(refusals, err)
 		}
 	}
-	filtered := len(e.DeviceFilter) > 0
+	isFiltered := len(e.DeviceFilter) > 0
 	switch {
-	case len(boards) == 0 && !filtered:
-		p.reject(DoesNotFit, n, path, "split the entry by device-filter",
-			"no board supports all of %s, so no GPU can be partitioned like this", e.Devices)
-	case len(refusals) > 0 && (filtered || len(refusals) == len(boards)):
+	case len(boards) == 0 && !isFiltered:
+		p.reject(DoesNotFit, n, path, "split the entry by device-filter", "no board supports all of %s", e.Devices)
+	case len(refusals) > 0 && (isFiltered || len(refusals) == len(boards)):
 		p.reject(DoesNotFit, n, path, "gpuop mig profiles MODEL lists what fits", "%v", refusals[0])
 	}
 }

@@ -68,11 +68,10 @@ type Board struct {
 
 // Profile returns the profile of the given name, and whether the board has it.
 func (b Board) Profile(name string) (Profile, bool) {
-	i := slices.Index(b.names(), name)
-	if i < 0 {
-		return Profile{}, false
+	if i := slices.Index(b.names(), name); i >= 0 {
+		return b.Profiles[i], true
 	}
-	return b.Profiles[i], true
+	return Profile{}, false
 }
 
 func (b Board) names() (names []string) {
@@ -108,16 +107,11 @@ func normal(s string) string {
 	return strings.TrimPrefix(strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "-"), "-"), "nvidia-")
 }
 
-var (
-	// ErrUnknownGPU is returned for unknown or ambiguous names.
-	ErrUnknownGPU = errors.New("unknown GPU")
-	// ErrNoMIG is returned for a GPU that does not support MIG, if one that does is needed.
-	ErrNoMIG = errors.New("GPU does not support MIG")
-)
+// ErrNoMIG is returned for a GPU that does not support MIG, if one that does is needed.
+var ErrNoMIG = errors.New("GPU does not support MIG")
 
 // FindBoard finds a MIG-capable board by name, alias ("A100-40GB") or nvidia.com/gpu.product label. Suffixes for MIG
-// (-MIG-1g.5gb) and sharing (-SHARED) are ignored. The error wraps ErrNoMIG or ErrUnknownGPU. The latter
-// suggests names if there are similar ones.
+// (-MIG-1g.5gb) and sharing (-SHARED) are ignored. The error wraps ErrNoMIG or suggests similar names.
 func FindBoard(word string) (Board, error) {
 	b, err := find(word)
 	if err == nil && len(b.Profiles) == 0 {
@@ -137,18 +131,18 @@ func FindGPU(word string) (GPU, error) {
 		return GPU{}, err
 	}
 	label := suffix.ReplaceAllString(strings.Join(strings.Fields(strings.ReplaceAll(word, "_", " ")), "-"), "")
-	if !strings.HasPrefix(strings.ToLower(label), "nvidia-") || len(b.Profiles) == 0 {
-		label = ""
+	if strings.HasPrefix(strings.ToLower(label), "nvidia-") && len(b.Profiles) > 0 {
+		return b.GPU(label), nil
 	}
-	return b.GPU(label), nil
+	return b.GPU(""), nil
 }
 
 func find(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range table().Unattested {
 		if strings.HasPrefix(n, u.Product) {
-			return Board{}, fmt.Errorf("%w %q: %s, but gpuop has no MIG profiles for it (%s)",
-				ErrUnknownGPU, word, u.Differs, u.Source)
+			return Board{}, fmt.Errorf("unknown GPU %q: %s, but gpuop has no MIG profiles for it (%s)",
+				word, u.Differs, u.Source)
 		}
 	}
 	var best Board
@@ -177,5 +171,5 @@ func find(word string) (Board, error) {
 	case len(begun) > 0:
 		hint = "expected one of " + strings.Join(begun, ", ")
 	}
-	return Board{}, fmt.Errorf("%w %q: %s", ErrUnknownGPU, word, hint)
+	return Board{}, fmt.Errorf("unknown GPU %q: %s", word, hint)
 }

@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,18 +11,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
-// MIG strategies of the device plugin and GPU Feature Discovery.
 const (
-	StrategyNone   = "none"
-	StrategySingle = "single"
-	StrategyMixed  = "mixed"
+	// StrategyNone, StrategySingle and StrategyMixed are MIG strategies. StrategyLabel is the label in which GPU
+	// Feature Discovery publishes the strategy of a node.
+	StrategyNone, StrategySingle, StrategyMixed = "none", "single", "mixed"
+	StrategyLabel                               = "nvidia.com/mig.strategy"
+	// WholeGPU is the extended resource of whole GPUs. Under the strategy "single", MIG devices use it as well.
+	WholeGPU = "nvidia.com/gpu"
 )
-
-// StrategyLabel is the label in which GPU Feature Discovery publishes the strategy of a node.
-const StrategyLabel = "nvidia.com/mig.strategy"
-
-// WholeGPU is the extended resource of whole GPUs. Under the strategy "single", MIG devices use it as well.
-const WholeGPU = "nvidia.com/gpu"
 
 // GPU is a GPU of a node as described by labels.
 type GPU struct {
@@ -40,10 +37,8 @@ type GPU struct {
 
 // GPU returns a GPU of this board with MIG disabled. An empty product means the most common model.
 func (b Board) GPU(product string) GPU {
-	if product == "" {
-		product = b.Typical
-	}
-	g := GPU{Product: product, MemoryMiB: b.MemoryMiB, Family: b.Family, ComputeCapability: b.ComputeCapability}
+	g := GPU{Product: cmp.Or(product, b.Typical), MemoryMiB: b.MemoryMiB, Family: b.Family,
+		ComputeCapability: b.ComputeCapability}
 	if len(b.Profiles) > 0 {
 		g.Board = &b
 	}
@@ -292,10 +287,10 @@ func (n NamedConfig) Apply(gpus []GPU) ([]GPU, []check.Finding) {
 // apply partitions a GPU as the entry describes.
 func (e Entry) apply(g *GPU) error {
 	g.Enabled, g.Instances = e.Enabled && g.Board != nil, nil
-	if !e.Enabled {
+	switch {
+	case !e.Enabled:
 		return nil
-	}
-	if g.Board == nil {
+	case g.Board == nil:
 		return fmt.Errorf("%w: %s", ErrNoMIG, g.Product)
 	}
 	_, err := Fit(*g.Board, e.Devices)

@@ -37,17 +37,10 @@ func parseName(s string) (name, bool) {
 // names ("1g.10gb.me") and resource names ("mig-1g.10gb.me", "nvidia.com/mig-1g.10gb.me"). It returns false for
 // everything else, including compute instances ("1c.3g.20gb"), which are never Kubernetes resources.
 func CanonicalProfile(s string) (string, bool) {
-	s = strings.ToLower(strings.TrimSpace(s))
-	s = strings.TrimPrefix(strings.TrimPrefix(s, "nvidia.com/"), "mig-")
-	for _, attribute := range []string{"me.all", "me", "gfx"} {
-		if plain, ok := strings.CutSuffix(s, "gb."+attribute); ok {
-			s = plain + "gb+" + attribute
-		}
-	}
-	if _, ok := parseName(s); !ok {
-		return "", false
-	}
-	return s, true
+	s = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "nvidia.com/")
+	s = strings.Replace(strings.TrimPrefix(s, "mig-"), "gb.", "gb+", 1)
+	_, ok := parseName(s)
+	return s, ok
 }
 
 // ResourceName returns the extended resource of a profile under the strategy "mixed": "nvidia.com/mig-1g.10gb.me" for

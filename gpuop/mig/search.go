@@ -37,11 +37,8 @@ func bySize(a, b string) int {
 	return cmp.Or(cmp.Compare(y.compute, x.compute), cmp.Compare(y.gigabytes, x.gigabytes), strings.Compare(a, b))
 }
 
-// ErrRequest is returned for an empty request, and for words that are not profile or profile=count.
-var ErrRequest = errors.New("unreadable request")
-
 // ParseRequest parses profiles with an optional count: "3g.40gb=2" or "1g.10gb". It accepts the driver's spelling
-// (1g.10gb+me) and the one in configs and resource names (1g.10gb.me, mig-1g.10gb.me). Errors wrap ErrRequest.
+// (1g.10gb+me) and the one in configs and resource names (1g.10gb.me, mig-1g.10gb.me).
 func ParseRequest(words []string) (Request, error) {
 	r := Request{}
 	for _, word := range strings.Fields(strings.Join(words, " ")) {
@@ -49,13 +46,13 @@ func ParseRequest(words []string) (Request, error) {
 		canonical, ok := CanonicalProfile(name)
 		n, err := strconv.Atoi(count)
 		if !ok || counted && (err != nil || n < 1) {
-			return nil, fmt.Errorf("%w %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, "+
-				"optionally with =count", ErrRequest, word)
+			return nil, fmt.Errorf("unreadable request %q: expected a MIG profile such as 3g.40gb or 1g.10gb+me, "+
+				"optionally with =count", word)
 		}
 		r[canonical] += max(1, n)
 	}
 	if len(r) == 0 {
-		return nil, fmt.Errorf("%w: no profile given, expected for example 3g.40gb=2", ErrRequest)
+		return nil, errors.New("unreadable request: no profile given, expected for example 3g.40gb=2")
 	}
 	return r, nil
 }
@@ -67,17 +64,11 @@ type Instance struct {
 	Size    int    `json:"size"`
 }
 
-// Layout is a set of instances that fit on one GPU together, sorted by start.
-type Layout []Instance
-
-// ErrFit is returned for requests that do not fit on a GPU.
-var ErrFit = errors.New("does not fit")
-
-// Fit places the request on a GPU. It tries all permitted starts, large instances first and high slices first, as the
-// driver does. If nothing fits, the error wraps ErrFit and says why.
-func Fit(b Board, r Request) (Layout, error) {
-	fail := func(format string, args ...any) (Layout, error) {
-		return nil, fmt.Errorf("%s %w on %s: %s", r, ErrFit, b.Name, fmt.Sprintf(format, args...))
+// Fit places the request on a GPU, and returns the instances sorted by start. It tries all permitted starts, large
+// instances first and high slices first, as the driver does. If nothing fits, the error says why.
+func Fit(b Board, r Request) ([]Instance, error) {
+	fail := func(format string, args ...any) ([]Instance, error) {
+		return nil, fmt.Errorf("%s does not fit on %s: %s", r, b.Name, fmt.Sprintf(format, args...))
 	}
 	var wanted []Profile
 	var shares []string // users do not expect that a 3g instance takes four memory slices
@@ -108,7 +99,7 @@ func Fit(b Board, r Request) (Layout, error) {
 		return fail("%d memory slices needed, but the GPU has %d (%s)",
 			memory, b.MemorySlices, strings.Join(shares, ", "))
 	}
-	l := place(wanted, Layout{}, 0)
+	l := place(wanted, []Instance{}, 0)
 	if l == nil {
 		return fail("no arrangement fits the allowed start positions")
 	}
@@ -119,7 +110,7 @@ func Fit(b Board, r Request) (Layout, error) {
 // place adds the wanted instances that l does not have yet, and returns nil if they do not fit. Each bit in taken is a
 // memory slice. Instances with the same profile are placed in descending order of start, so that no layout is tried
 // twice.
-func place(wanted []Profile, l Layout, taken uint64) Layout {
+func place(wanted []Profile, l []Instance, taken uint64) []Instance {
 	i := len(l)
 	if i == len(wanted) {
 		return l

