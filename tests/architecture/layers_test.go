@@ -62,7 +62,7 @@ var restricted = []struct {
 	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one client of the API server for each program"},
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one client of the kubelet"},
 	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube",
-		"internal/runtimemapper", "tests"}, "only these packages serve or send HTTP requests"},
+		"internal/runtimemapper", "gpuop/images", "tests"}, "only these packages serve or send HTTP requests"},
 	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana"},
 		"dashboards are generated; the exporter does not need Grafana's SDK"},
 	{"github.com/google/go-containerregistry", []string{"gpuop/images"}, "only gpuop images --check asks registries"},
