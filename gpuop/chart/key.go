@@ -50,8 +50,7 @@ func (t *Table) Default(v Version, path string) (value any, known bool) {
 	return value, known
 }
 
-// Default returns the key's default at release v, decoded as JSON. known is false if values.yaml does not have the key.
-// Templates read some keys that values.yaml lacks.
+// Default returns the key's default at release v. known is false if values.yaml does not have the key.
 func (k *Key) Default(v Version) (value any, known bool) { return k.table.Default(v, k.name) }
 
 // Use returns how the templates of v read the key.
@@ -63,23 +62,25 @@ func (k *Key) In(v Version) bool {
 	return listed || k.Use(v) != Unread
 }
 
-// versions returns the releases that have the key. Every key is in a release.
-func (k *Key) versions() []Version {
-	return slices.DeleteFunc(k.table.Versions(), func(v Version) bool { return !k.In(v) })
-}
-
 // Since returns the first release that has the key.
-func (k *Key) Since() Version { return k.versions()[0] }
-
-func (k *Key) last() Version {
-	all := k.versions()
-	return all[len(all)-1]
+func (k *Key) Since() Version {
+	i := slices.IndexFunc(k.table.releases, func(r *Release) bool { return k.In(r.Version) })
+	return k.table.releases[i].Version // every key is in a release
 }
 
-// Until returns the last release that has the key, or no release if the newest has it.
-func (k *Key) Until() Version {
-	if last := k.last(); last != k.table.Latest() {
-		return last
+// end returns the index of the first release after the last one that has the key.
+func (k *Key) end() int {
+	i := len(k.table.releases)
+	for i > 0 && !k.In(k.table.releases[i-1].Version) {
+		i--
+	}
+	return i
+}
+
+// Removed returns the release that removed the key, or no release if the newest has the key.
+func (k *Key) Removed() Version {
+	if i := k.end(); i < len(k.table.releases) {
+		return k.table.releases[i].Version
 	}
 	return Version{}
 }

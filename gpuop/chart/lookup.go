@@ -42,10 +42,7 @@ const (
 
 // Lookup looks up a path in the values of release v.
 func (t *Table) Lookup(v Version, path Path) Match {
-	if len(path) == 0 {
-		return Match{Status: Group}
-	}
-	if path[0] == "global" || len(path) > 1 && path[1] == "global" {
+	if slices.Contains(path[:min(2, len(path))], "global") {
 		return Match{Status: Free} // global holds Helm's values for all subcharts
 	}
 	for n := len(path); n > 0; n-- {
@@ -63,7 +60,7 @@ func (t *Table) Lookup(v Version, path Path) Match {
 		}
 		return t.below(v, k, path, n)
 	}
-	if t.group(v, path) {
+	if len(path) == 0 || t.group(v, path) {
 		return Match{Status: Group}
 	}
 	for n := len(path) - 1; n > 0; n-- {
@@ -151,7 +148,7 @@ func (t *Table) missing(v Version, path Path) Match {
 	for n := len(path); n > bad; n-- {
 		k, known := t.Key(path[:n])
 		if group := t.groups[path[:n].String()]; !known && n == bad+1 && len(group) > 0 {
-			k, known = slices.MaxFunc(group, func(a, b *Key) int { return a.last().Compare(b.last()) }), true
+			k, known = slices.MaxFunc(group, func(a, b *Key) int { return a.end() - b.end() }), true
 		}
 		switch {
 		case !known:
@@ -165,7 +162,7 @@ func (t *Table) missing(v Version, path Path) Match {
 	if to == nil {
 		to = replaced(path, bad, nearest(path[bad], names))
 	}
-	if to == nil {
+	if to == nil && len(path) > 1 {
 		to = t.elsewhere(v, path)
 	}
 	return Match{Status: Unknown, Bad: bad, Names: names, Nearest: to}
@@ -205,48 +202,40 @@ func replaced(path Path, n int, name string) Path {
 }
 
 // elsewhere returns the path of the key that was probably meant, or nil. The rules are tried in order, and exactly one
-// key of the release must fit a rule.
+// key of the release must fit a rule. The path has at least two names.
 func (t *Table) elsewhere(v Version, path Path) Path {
-	if len(path) < 2 {
-		return nil
-	}
+	var found [4][]Path
 	last := len(path) - 1
-	for _, fits := range []func(key Path, end int) bool{
-		func(key Path, end int) bool { return slices.Equal(key[end-1:], path[last-1:]) },
-		func(key Path, end int) bool { return key[0] == path[0] && key[end] == path[last] },
-		func(key Path, end int) bool { // the second of two names is the same; keys of the subchart do not count
-			return last == 1 && end == 1 && key[0] != "node-feature-discovery" && key[1] == path[1]
-		},
-		func(key Path, end int) bool {
-			return end > 1 && slices.Equal(key[:3], Path{path[0], "worker", path[1]})
-		},
-	} {
-		var found []Path
-		for _, k := range t.groups[""] {
-			if end := len(k.Path) - 1; end > 0 && fits(k.Path, end) && k.In(v) && !t.group(v, k.Path) {
-				found = append(found, k.Path)
+	for _, k := range t.Keys(v) {
+		key, end := k.Path, len(k.Path)-1
+		for i, fits := range []bool{
+			end > 0 && slices.Equal(key[end-1:], path[last-1:]),
+			end > 0 && key[0] == path[0] && key[end] == path[last],
+			// keys of the subchart do not count
+			end == 1 && last == 1 && key[1] == path[1] && key[0] != "node-feature-discovery",
+			end > 1 && slices.Equal(key[:3], Path{path[0], "worker", path[1]}),
+		} {
+			if fits {
+				found[i] = append(found[i], key)
 			}
 		}
-		if len(found) == 1 {
-			return found[0]
+	}
+	for _, paths := range found {
+		if len(paths) == 1 {
+			return paths[0]
 		}
 	}
 	return nil
 }
 
-// HasComponent reports whether any release has the top-level name.
-func (t *Table) HasComponent(name string) bool {
-	return slices.ContainsFunc(t.groups[""], func(k *Key) bool { return k.Path[0] == name })
-}
-
-// Component returns the top-level name that name is or probably means, or "".
+// Component returns the top-level name in the values of any release that name is or probably means, or "".
 func (t *Table) Component(name string) string {
-	if to, _ := Successor(Path{name}); to != nil && !t.HasComponent(name) {
-		return to[0]
-	}
 	var names []string
 	for _, k := range t.groups[""] {
 		names = append(names, k.Path[0])
+	}
+	if to, _ := Successor(Path{name}); to != nil && !slices.Contains(names, name) {
+		return to[0]
 	}
 	return check.Nearest(name, slices.Compact(names))
 }

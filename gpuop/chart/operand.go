@@ -48,12 +48,9 @@ type Condition string
 
 // These conditions are not settings.
 const (
-	// Never is the condition of operands that the operator no longer supports.
-	Never Condition = "never"
-	// Openshift is true if the cluster is OpenShift.
-	Openshift Condition = "openshift"
-	// RedHat is true if the operating system in the driver tag contains rhel or rhcos.
-	RedHat Condition = "redhat"
+	Never     Condition = "never"     // the operator no longer supports the operand
+	Openshift Condition = "openshift" // the cluster is OpenShift
+	RedHat    Condition = "redhat"    // the operating system in the driver tag contains rhel or rhcos
 )
 
 // Key returns the setting that the condition depends on. For a constant, it returns the constant.
@@ -124,12 +121,8 @@ func (t *Table) Parts(v Version) (out []Part) {
 		if known || !slices.Contains(when, own) && !slices.Contains(when, Never) {
 			return
 		}
-		part := Part{Group: group, When: []Condition{own}, Host: host}
-		for _, c := range when {
-			if c != own {
-				part.When = append(part.When, c)
-			}
-		}
+		others := slices.DeleteFunc(slices.Clone(when), func(c Condition) bool { return c == own })
+		part := Part{Group: group, When: append([]Condition{own}, others...), Host: host}
 		for _, s := range switches {
 			if name, found := strings.CutPrefix(s.Group, group+"."); found {
 				part.Except = append(part.Except, name)

@@ -8,7 +8,9 @@
 package chart
 
 import (
+	"bytes"
 	"embed"
+	"encoding/csv"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -43,7 +45,7 @@ type Release struct {
 	Values map[string]any
 	// Reads maps each dotted path that the templates read to how they use it.
 	Reads map[string]Use
-	// Fields are the fields of the custom resources. It is nil if the CRDs are not available.
+	// Fields are the fields of the custom resources. It is empty if the CRDs are not available.
 	Fields   map[Parent][]*Field
 	operands []Operand
 }
@@ -125,14 +127,12 @@ var Load = sync.OnceValue(func() *Table {
 })
 
 // columns returns the columns of each line of an embedded file, except comments.
-func columns(name string) (out [][]string) {
+func columns(name string) [][]string {
 	text, _ := tables.ReadFile(name)
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSuffix(line, "\n"); line != "" && line[0] != '#' {
-			out = append(out, strings.Split(line, "\t"))
-		}
-	}
-	return out
+	r := csv.NewReader(bytes.NewReader(text))
+	r.Comma, r.Comment, r.LazyQuotes, r.FieldsPerRecord = '\t', '#', true, -1
+	lines, _ := r.ReadAll()
+	return lines
 }
 
 // span returns the releases in ranges such as "v1.7.0-v1.8.2 v23.3.0-".
@@ -186,7 +186,7 @@ func (t *Table) With(r *Release) *Table {
 	switch {
 	case known:
 		next.operands, end = t.releases[at].operands, at+1
-		if r.Fields == nil {
+		if len(r.Fields) == 0 {
 			next.Fields = t.releases[at].Fields
 		}
 	case at > 0:
@@ -219,14 +219,6 @@ func (t *Table) Versions() (out []Version) {
 
 // Latest returns the newest known release.
 func (t *Table) Latest() Version { return t.releases[len(t.releases)-1].Version }
-
-// Next returns the release after v. It returns no release if v is the newest.
-func (t *Table) Next(v Version) Version {
-	if i, _ := t.find(v); i+1 < len(t.releases) {
-		return t.releases[i+1].Version
-	}
-	return Version{}
-}
 
 // AppVersion returns the operator version that release v of the chart installs.
 func (t *Table) AppVersion(v Version) string { return t.release(v).AppVersion }
@@ -275,8 +267,7 @@ func (t *Table) Tag(v Version, operand string) string {
 	return Text(value)
 }
 
-// Released reports whether a section's image is built from the operator's source. The default version of such an image
-// is the operator's version.
+// Released reports whether a section's image is built from the operator's source, and has the operator's version.
 func Released(section string) bool {
 	return section == "operator" || section == "validator" || section == "nodeStatusExporter"
 }

@@ -63,16 +63,13 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if err != nil {
 		want, err = ParseVersion(s + ".0")
 	}
-	if err != nil {
-		return Version{}, false, fmt.Errorf("%w %q: expected a release such as %s", ErrVersion, s, t.Latest())
-	}
-	if v, known := t.Newest(s); known {
+	if v, known := t.Newest(s); known && err == nil {
 		return v, true, nil
 	}
-	i, _ := t.find(want)
+	i, _ := t.find(want) // 0 if s is not a version
 	if i == 0 {
-		oldest := t.releases[0].Version
-		return Version{}, false, fmt.Errorf("%w %q: gpuop supports %s to %s", ErrVersion, s, oldest, t.Latest())
+		const format = "%w %q: expected a release from %s to %s"
+		return Version{}, false, fmt.Errorf(format, ErrVersion, s, t.releases[0].Version, t.Latest())
 	}
 	return t.releases[i-1].Version, false, nil
 }

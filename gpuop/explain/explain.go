@@ -74,8 +74,8 @@ func keys(table *chart.Table, path chart.Path) []Entry {
 		_, instead := chart.Successor(k.Path)
 		e := Entry{Kind: "key of the chart", Words: []string{k.Path.String()}, Meaning: about.Text,
 			Reader: about.Reader, Since: k.Since().String(), Instead: instead}
-		if k.Until() != (chart.Version{}) {
-			e.Since += ", last in " + k.Until().String()
+		if removed := k.Removed(); removed != (chart.Version{}) {
+			e.Since += ", removed in " + removed.String()
 		}
 		for _, d := range k.Defaults() {
 			value, _ := json.Marshal(d.Value) // cannot fail: defaults are decoded JSON

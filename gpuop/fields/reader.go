@@ -6,6 +6,7 @@
 package fields
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"regexp"
@@ -58,7 +59,7 @@ func tooLarge(root *yaml.Node) bool {
 	return size(root) > maxExpanded && hasAlias
 }
 
-var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
+var ellipsis = regexp.MustCompile(`(?m)^[ \t]+(\.\.\.|…)[ \t\r]*$`)
 
 // Document parses the file and returns the mapping at its root. If the file cannot be parsed or has no such mapping,
 // Document adds a finding and returns nil.
@@ -74,7 +75,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		reason := fmt.Sprintf("aliases expand to more than %d values or refer to themselves; skipped", maxExpanded)
 		r.Add(Aliases, check.Error, nil, "", reason, "write the values out")
 	case Resolve(doc.Content[0]).Kind != yaml.MappingNode:
-		r.wrong(Resolve(doc.Content[0]), "", "a mapping of keys to values", "")
+		r.wrong(Resolve(doc.Content[0]), "", "a mapping of keys to values")
 	default:
 		return Resolve(doc.Content[0])
 	}
@@ -84,21 +85,19 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 // syntax reports a parse error. If a line contains only an ellipsis, it reports that line instead: the file was copied
 // from a shortened example.
 func (r *Reader) syntax(data []byte, err error) {
-	for i, line := range strings.Split(string(data), "\n") {
-		if ellipsis.MatchString(line) {
-			r.Add(Ellipsis, check.Error, &yaml.Node{Line: i + 1}, "...",
-				`"..." is left over from a shortened example: the file is not valid YAML`,
-				"replace it with the missing lines, or delete it")
-			return
-		}
-	}
 	e := text.YAMLError("", err)
-	r.Add(Syntax, check.Error, &yaml.Node{Line: e.Line}, "", e.Msg, "")
+	if at := ellipsis.FindIndex(data); at != nil {
+		r.Add(Ellipsis, check.Error, &yaml.Node{Line: 1 + bytes.Count(data[:at[0]], []byte("\n"))}, "...",
+			`"..." is left over from a shortened example: the file is not valid YAML`,
+			"replace it with the missing lines, or delete it")
+	} else {
+		r.Add(Syntax, check.Error, &yaml.Node{Line: e.Line}, "", e.Msg, "")
+	}
 }
 
-// wrong reports a value of another type than expected.
-func (r *Reader) wrong(n *yaml.Node, path, expected, fix string) {
-	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected "+expected, fix)
+// wrong reports a value that has none of the tags.
+func (r *Reader) wrong(n *yaml.Node, path, expected string, tags ...string) {
+	r.Add(WrongType, check.Error, n, path, "found "+Describe(n)+", expected "+expected, Retype(n, tags...))
 }
 
 // Resolve returns the node that an alias refers to. It follows up to 16 aliases and then returns a null node, because
@@ -128,7 +127,7 @@ func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, path, "a mapping of keys to values", "")
+		r.wrong(n, path, "a mapping of keys to values")
 		return nil
 	}
 	var fields []Field
@@ -186,7 +185,7 @@ func index(fields []Field, name string) int {
 // List returns the elements of a sequence. Other values, except null, are reported.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	if n = Resolve(n); !IsNull(n) && n.Kind != yaml.SequenceNode {
-		r.wrong(n, path, "a list", "")
+		r.wrong(n, path, "a list")
 	}
 	return Items(n)
 }
@@ -214,25 +213,22 @@ func (r *Reader) scalar(n *yaml.Node, path, tag, expected string, into any) bool
 	if n.Kind == yaml.ScalarNode && n.Tag == tag && n.Decode(into) == nil {
 		return true
 	}
-	fix := Unquote(n, tag)
-	if tag == "!!str" && n.Kind == yaml.ScalarNode && !IsNull(n) {
-		fix = "write " + strconv.Quote(n.Value)
-	}
-	r.wrong(n, path, expected, fix)
+	r.wrong(n, path, expected, tag)
 	return false
 }
 
-// Unquote suggests removing the quotes around a string. It returns "" if the node is not a string, or if the unquoted
-// text has none of the tags.
-func Unquote(n *yaml.Node, tags ...string) string {
+// Retype suggests how to write a scalar so that it has one of the tags: with quotes or without. It returns "" if it has
+// no suggestion.
+func Retype(n *yaml.Node, tags ...string) string {
 	var plain yaml.Node
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || yaml.Unmarshal([]byte(n.Value), &plain) != nil {
-		return ""
+	switch {
+	case n.Kind == yaml.ScalarNode && !IsNull(n) && slices.Contains(tags, "!!str"):
+		return "write " + strconv.Quote(n.Value)
+	case n.Tag == "!!str" && yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 &&
+		slices.Contains(tags, plain.Content[0].Tag):
+		return "write " + n.Value + " without quotes"
 	}
-	if len(plain.Content) != 1 || !slices.Contains(tags, plain.Content[0].Tag) {
-		return ""
-	}
-	return "write " + n.Value + " without quotes"
+	return ""
 }
 
 // IsNull reports whether the node is empty or null.
@@ -290,10 +286,10 @@ func Text(n *yaml.Node, names ...string) string {
 
 // LinesBefore returns the number of lines before the text of a scalar.
 func LinesBefore(n *yaml.Node) int {
-	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
-		return n.Line - 1
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		return n.Line
 	}
-	return n.Line
+	return n.Line - 1
 }
 
 // Items returns the elements of a sequence, or nil for other nodes. Unlike List, it reports no findings.

@@ -151,7 +151,7 @@ func isPluginConfig(root *yaml.Node) bool {
 func (r *run) isOwnText(file string, data []byte) bool {
 	own := 0
 	for _, m := range topLevelKey.FindAllSubmatch(data, -1) {
-		if name := string(m[1]); r.table.HasComponent(name) && !slices.Contains(genericKeys, name) {
+		if name := string(m[1]); r.table.Component(name) == name && !slices.Contains(genericKeys, name) {
 			own++
 		}
 	}

@@ -212,10 +212,10 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 	case chart.NotYet, chart.Gone:
 		in.otherRelease(s, v, &f)
 	case chart.Known:
-		if until := v.Key.Until(); until != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
+		if removed := v.Key.Removed(); removed != (chart.Version{}) && (in.flags || !in.repeatsDefault(s)) {
 			f.Check, f.Severity = keyGoes, check.Note
 			_, f.Fix = chart.Successor(s.Path)
-			f.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, in.Table.Next(until))
+			f.Reason = fmt.Sprintf("works with %s, but was removed in %s", in.Version, removed)
 		}
 	case chart.Group:
 		in.valueOfGroup(s, &f)
@@ -273,7 +273,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 		f.Severity = min(f.Severity, check.Warning)
 	}
 	f.Check, f.Fix = keyGone, cmp.Or(advice, "delete it")
-	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", in.Table.Next(v.Key.Until()), in.Version)
+	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", v.Key.Removed(), in.Version)
 	known := in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known
 	switch name := s.Path.String(); {
 	case !known || in.Explicit(v.Nearest.String()) != nil:

@@ -4,12 +4,14 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/strvals"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -65,7 +67,7 @@ func (s *Setting) Text() string { return chart.Text(s.Value) }
 func (s *Setting) Assignment(path chart.Path, value *string) string {
 	name, written, isComplete := strings.Cut(s.Source, "=")
 	if path != nil {
-		name = setName(path)
+		name = setName.Replace(path.String())
 	}
 	if value != nil {
 		written = setValue(*value)
@@ -227,3 +229,55 @@ var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
 // StripComments removes comment lines.
 func StripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
+
+var errSet = errors.New("unreadable --set")
+
+// assignment matches the first assignment of a --set argument: its name, the rest of the name from a list index on, and
+// the value with its equals sign. The assignment ends at a comma, except in {…}.
+var assignment = regexp.MustCompile(`(?s)^((?:\\.?|[^\\=\[,])*)((?:\\.?|[^\\=,])*)` +
+	`(=(?:\{(?:\\.?|[^\\}])*\}?)?(?:\\.?|[^\\,])*)?`)
+
+// Assignments splits a --set argument with Helm's parser. If typed is false, as for --set-string and --set-file, all
+// values are strings. After an error, it returns the settings parsed so far.
+func Assignments(s string, typed bool) (out []*Setting, err error) {
+	parse := strvals.ParseString
+	if typed {
+		parse = strvals.Parse
+	}
+	for s != "" {
+		m := assignment.FindStringSubmatch(s)
+		s = strings.TrimPrefix(s[len(m[0]):], ",")
+		a := &Setting{Source: m[0], Element: m[2], Typed: typed}
+		tree, err := parse(a.Source)
+		if err != nil {
+			return out, fmt.Errorf("%w: %w", errSet, err)
+		}
+		for len(tree) == 1 {
+			for name, value := range tree {
+				a.Path, a.Value = append(a.Path, name), value
+			}
+			tree, _ = a.Value.(map[string]any)
+		}
+		if len(a.Path) == 0 || slices.Contains(a.Path, "") {
+			return out, fmt.Errorf("%w: %q has no name, or an empty one", errSet, a.Source)
+		}
+		if a.Element != "" {
+			alone, _ := parse("v" + m[3])
+			a.Value = alone["v"]
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// setName escapes a path for the name of a --set argument.
+var setName = strings.NewReplacer(`,`, `\,`, `=`, `\=`, `[`, `\[`)
+
+// setValue formats the value of a --set argument.
+func setValue(value string) string {
+	value = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
+	if strings.HasPrefix(value, "{") {
+		return `\` + value
+	}
+	return value
+}

@@ -152,9 +152,6 @@ func definitions(files []*helm.File) (map[chart.Parent][]*chart.Field, error) {
 			}
 		}
 	}
-	if len(out) == 0 {
-		return nil, nil // the CRDs are not available
-	}
 	return out, nil
 }
 

@@ -87,9 +87,8 @@ func (v *Validator) below(f *chart.Field) []*chart.Field {
 func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 	known, present := v.below(f), map[string]bool{}
 	for _, key := range v.Reader.Mapping(n, where) {
-		at := slices.IndexFunc(known, func(inner *chart.Field) bool {
-			return f.Type == "map" || inner.Name() == key.Name
-		})
+		isKey := func(inner *chart.Field) bool { return f.Type == "map" || inner.Name() == key.Name }
+		at := slices.IndexFunc(known, isKey)
 		switch {
 		case len(known) == 0: // no fields are known: any names are valid
 		case at < 0:
@@ -105,22 +104,20 @@ func (v *Validator) group(f *chart.Field, where string, n *yaml.Node) {
 			missing = append(missing, where+"."+inner.Name())
 		}
 	}
-	if len(missing) == 0 {
-		return
-	}
 	severity, what := check.Error, "the "
 	if v.Kind == "ClusterPolicy" && where == "spec" && len(missing) > len(present) {
 		severity, what = check.Warning, "a new " // probably a patch for the object that the chart creates
 	}
-	reason := "required but missing: the API server rejects " + what + v.Kind
-	v.Reader.Add(MissingField, severity, n, strings.Join(missing, ", "), reason, "")
+	if len(missing) > 0 {
+		reason := "required but missing: the API server rejects " + what + v.Kind
+		v.Reader.Add(MissingField, severity, n, strings.Join(missing, ", "), reason, "")
+	}
 }
 
 // fieldAliases maps names that articles and other tools use to the real names of fields.
 var fieldAliases = map[string]string{
 	"gpuFeatureDiscovery": "gfd",
 	"containerToolkit":    "toolkit",
-	"gpuPodDeletion":      "podDeletion",
 }
 
 const deleteIt = "delete it"
@@ -177,7 +174,12 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 	isOldBool := f.Type == "boolean" && tag == "!!str" && n.Style == 0 && oldBool.MatchString(n.Value)
 	isText := v.Printed && f.Type == "string"
 	if !isScalar || !isOldBool && !isText && !slices.Contains(t.tags, tag) {
-		v.wrong(mismatch, n, where, t.want, v.retyped(f, n, t.tags))
+		fix := fields.Retype(n, t.tags...)
+		if v.Printed && f.Type == "boolean" {
+			v.Near = check.Nearest(n.Value, []string{"true", "false"})
+			fix = check.Suggest(n.Value, []string{"true", "false"}, fix)
+		}
+		v.wrong(mismatch, n, where, t.want, fix)
 		return
 	}
 	enum := f.Values(model.ListIndex.ReplaceAllString(where, "[]"))
@@ -198,19 +200,6 @@ func (v *Validator) scalar(f *chart.Field, where string, n *yaml.Node) {
 		reason := fmt.Sprintf("found %q, expected a match of %s; the API server rejects it", n.Value, f.Pattern)
 		v.Add(WrongValue, n, where, reason, "")
 	}
-}
-
-// retyped suggests how to write the value so that it has the field's type. It returns "" if it has no suggestion.
-func (v *Validator) retyped(f *chart.Field, n *yaml.Node, tags []string) string {
-	if n.Kind == yaml.ScalarNode && f.Type == "string" {
-		return "write " + strconv.Quote(n.Value)
-	}
-	if f.Type == "boolean" && v.Printed {
-		if v.Near = check.Nearest(n.Value, []string{"true", "false"}); v.Near != "" {
-			return "write " + v.Near
-		}
-	}
-	return fields.Unquote(n, tags...)
 }
 
 func alternatives(words []string) string {

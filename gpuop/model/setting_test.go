@@ -29,7 +29,7 @@ func FuzzSet(f *testing.F) {
 		if slices.Contains(path, "") || !utf8.ValidString(names) || !utf8.ValidString(value) { // Helm reads runes, and YAML has no invalid UTF-8
 			return
 		}
-		text := setName(path) + "=" + setValue(value)
+		text := setName.Replace(path.String()) + "=" + setValue(value)
 		got, err := Assignments(text, false)
 		if err != nil || len(got) != 1 {
 			t.Fatalf("%q (%q=%q): assignments = %d, want 1; error = %v", text, path, value, len(got), err)
