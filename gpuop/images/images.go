@@ -1,4 +1,4 @@
-// Package images lists the container images that an installation pulls, for mirroring: those of enabled operands, of the
+// Package images lists the images that an installation pulls, for mirroring: those of enabled operands, of the
 // driver for each operating system and kernel, and of Node Feature Discovery. Only Check contacts registries.
 package images
 
@@ -92,8 +92,8 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes
 	return out
 }
 
-// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0, the ClusterPolicy
-// is optional. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
+// deployed reports whether the chart creates a resource that uses the image of a section. Since v26.7.0, the policy is
+// optional. With NVIDIADrivers, the driver image is that of the default NVIDIADriver, if the chart creates one.
 func (v view) deployed(part string) bool {
 	_, optional := v.table.Default(v.version, "clusterPolicy.deployCR")
 	policy, cluster := v.on("clusterPolicy.deployCR"), v.on("gpuCluster.deployCR")
