@@ -1,6 +1,12 @@
+// Package deviceid parses the ids by which GPUs and MIG devices are assigned, and finds the entities of a topology that
+// they name. All attributors use it, so that an id means the same to each.
+//
+// The package queries no driver and no kubelet. It never guesses: an unknown id has no rows.
 package deviceid
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,57 +68,43 @@ func Parse(text string) ID {
 	return ID{Form: FormUnknown, Text: text}
 }
 
-func parse(s string) (ID, bool) {
+func parse(s string) (id ID, ok bool) {
 	rest, replica, replicated := strings.Cut(s, "::")
 	if replicated && !IsNumber(replica) {
 		return ID{}, false
 	}
-	id := ID{Replica: replica}
+	id.Replica = replica
 	switch {
 	case hasPrefixFold(rest, "MIG-GPU-"):
-		uuid, path, ok := strings.Cut(rest[len("MIG-"):], "/")
-		instance, compute, both := strings.Cut(path, "/")
-		id.Form, id.UUID = FormMIGPath, "GPU-"+strings.ToLower(uuid[len("GPU-"):])
-		return id, ok && both && isSerial(uuid[len("GPU-"):]) &&
-			number(instance, &id.Instance) && number(compute, &id.Compute)
+		uuid, path, _ := strings.Cut(rest[len("MIG-"):], "/")
+		instance, compute, _ := strings.Cut(path, "/")
+		id.Form = FormMIGPath
+		id.UUID, ok = serial(uuid, "GPU-")
+		ok = ok && number(instance, &id.Instance) && number(compute, &id.Compute)
 	case hasPrefixFold(rest, "MIG-"):
-		id.Form, id.UUID = FormMIG, "MIG-"+strings.ToLower(rest[len("MIG-"):])
-		return id, isSerial(rest[len("MIG-"):])
+		id.Form = FormMIG
+		id.UUID, ok = serial(rest, "MIG-")
 	case hasPrefixFold(rest, "GPU-"):
-		id.Form, id.UUID = FormGPU, "GPU-"+strings.ToLower(rest[len("GPU-"):])
-		return id, isSerial(rest[len("GPU-"):])
+		id.Form = FormGPU
+		id.UUID, ok = serial(rest, "GPU-")
 	case strings.HasPrefix(rest, "nvidia") && !replicated:
 		return parseIndex(rest)
-	case text.IsUUID(rest):
-		id.Form, id.UUID = FormBare, strings.ToLower(rest)
-		return id, true
+	default:
+		id.Form, id.UUID, ok = FormBare, strings.ToLower(rest), text.IsUUID(rest)
 	}
-	return ID{}, false
+	return id, ok
 }
 
 // parseIndex parses GKE's forms: nvidia0 and nvidia0/gi3, both optionally with /vgpu1.
-func parseIndex(text string) (ID, bool) {
-	parts := strings.Split(strings.TrimPrefix(text, "nvidia"), "/")
-	id := ID{Form: FormIndex}
-	if !number(parts[0], &id.Index) {
-		return ID{}, false
-	}
-	parts = parts[1:]
-	if len(parts) > 0 && strings.HasPrefix(parts[0], "gi") {
+func parseIndex(text string) (id ID, ok bool) {
+	rest, replica, replicated := strings.Cut(strings.TrimPrefix(text, "nvidia"), "/vgpu")
+	index, instance, isInstance := strings.Cut(rest, "/gi")
+	id = ID{Form: FormIndex, Replica: replica}
+	if isInstance {
 		id.Form = FormInstance
-		if !number(parts[0][len("gi"):], &id.Instance) {
-			return ID{}, false
-		}
-		parts = parts[1:]
 	}
-	if len(parts) > 0 && strings.HasPrefix(parts[0], "vgpu") {
-		id.Replica = parts[0][len("vgpu"):]
-		if !IsNumber(id.Replica) {
-			return ID{}, false
-		}
-		parts = parts[1:]
-	}
-	return id, len(parts) == 0
+	return id, number(index, &id.Index) && (!isInstance || number(instance, &id.Instance)) &&
+		(!replicated || IsNumber(replica))
 }
 
 // Claim returns the id of a device of a dynamic claim.
@@ -123,7 +115,7 @@ func Claim(driver, pool, device string) ID {
 // Placed returns the id of a GPU instance by its GPU, profile and first memory slice. Its instance id and UUID change
 // each time it is created.
 func Placed(gpuUUID, profile string, start uint32) ID {
-	return ID{Form: FormPlaced, UUID: gpuUUID, Profile: profile, Start: start}
+	return ID{Form: FormPlaced, UUID: Parse(gpuUUID).UUID, Profile: profile, Start: start}
 }
 
 // ParseVisible parses an id from NVIDIA_VISIBLE_DEVICES or --gpus (libnvidia-container, src/cli/common.c), a CDI name
@@ -144,32 +136,27 @@ func ParseVisible(word string) ID {
 func IsCDIKind(kind string) bool { return kind == "nvidia.com/gpu" || kind == "runtime.nvidia.com/gpu" }
 
 func parseVisible(name string) (ID, bool) {
-	if id, ok := parse(name); ok && id.Replica == "" {
-		switch id.Form {
-		case FormGPU, FormMIG, FormMIGPath:
-			return id, true
-		}
+	if id, ok := parse(name); ok && id.Replica == "" && slices.Contains([]Form{FormGPU, FormMIG, FormMIGPath}, id.Form) {
+		return id, true
 	}
-	var id ID
 	lower := strings.ToLower(name)
-	if lower == "all" {
-		return ID{Form: FormAll}, true
-	}
-	if minor, ok := strings.CutPrefix(name, "/dev/nvidia"); ok {
+	minor, isNode := strings.CutPrefix(name, "/dev/nvidia")
+	device, index, _ := strings.Cut(strings.TrimPrefix(lower, "mig"), ":")
+	var id ID
+	switch {
+	case lower == "all":
+		id.Form = FormAll
+	case isNode && number(minor, &id.Index):
 		id.Form = FormNode
-		return id, number(minor, &id.Index)
-	}
-	if number(strings.TrimPrefix(lower, "gpu"), &id.Index) {
+	case number(strings.TrimPrefix(lower, "gpu"), &id.Index):
 		id.Form = FormNVMLIndex
-		return id, true
-	}
-	of, index, ok := strings.Cut(strings.TrimPrefix(lower, "mig"), ":")
-	if ok && number(of, &id.Index) && number(index, &id.Instance) {
+	case number(device, &id.Index) && number(index, &id.Instance):
 		id.Form = FormMIGIndex
-		return id, true
+	default:
+		address, ok := gpu.ParseBusID(name)
+		return ID{Form: FormBusID, BusID: address}, ok
 	}
-	address, ok := gpu.ParseBusID(name)
-	return ID{Form: FormBusID, BusID: address}, ok
+	return id, true
 }
 
 // WithoutReplica returns the id of the whole device.
@@ -180,38 +167,43 @@ func (id ID) WithoutReplica() ID {
 
 // OfNVIDIA reports whether the id itself shows that it is NVIDIA's, whatever the resource is called.
 func (id ID) OfNVIDIA() bool {
+	return slices.Contains([]Form{FormGPU, FormMIG, FormMIGPath, FormIndex, FormInstance}, id.Form)
+}
+
+// Missing returns a sentence that says why Rows returns nil for the id.
+func (id ID) Missing() string {
 	switch id.Form {
-	case FormGPU, FormMIG, FormMIGPath, FormIndex, FormInstance:
-		return true
+	case FormUnknown:
+		return "Unknown form: expected GPU-UUID or MIG-UUID (also with ::REPLICA), MIG-GPU-UUID/GI/CI, " +
+			"nvidiaN or nvidiaN/giN (also with /vgpuN), or a bare UUID."
+	case FormMIG, FormMIGPath, FormInstance:
+		return "The GPU instance may have been destroyed: its UUID and id change with every repartition. " +
+			"Restart the device plugin. Or the source reports no UUIDs of MIG devices."
+	case FormPlaced:
+		return fmt.Sprintf("The GPU %s has no GPU instance %s at memory slice %d yet: the DRA driver creates it when "+
+			"the pod starts. Or the placement is unknown: NVML reports it only to root.", id.UUID, id.Profile, id.Start)
 	}
-	return false
+	return "The GPU is excluded by --devices, lost, or assigned to a virtual machine."
 }
 
 // number parses a decimal number without leading zeros.
 func number(s string, to *uint32) bool {
-	if !IsNumber(s) {
-		return false
-	}
 	n, err := strconv.ParseUint(s, 10, 32)
-	if err == nil {
-		*to = uint32(n)
-	}
-	return err == nil
+	*to = uint32(n)
+	return err == nil && IsNumber(s)
 }
 
 // IsNumber reports whether s is a decimal number as plugins write it: up to ten digits, no sign and no leading zeros.
 func IsNumber(s string) bool {
-	if s == "" || len(s) > 10 || len(s) > 1 && s[0] == '0' {
-		return false
-	}
-	return strings.Trim(s, "0123456789") == ""
+	return s != "" && len(s) <= 10 && (s == "0" || s[0] != '0') && strings.Trim(s, "0123456789") == ""
 }
 
-// isSerial reports whether s is valid after GPU- or MIG-. Engines that inject devices use ids of other lengths than a
-// UUID.
-func isSerial(s string) bool {
-	const digits = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return s != "" && len(s) <= 64 && strings.Trim(s, digits) == ""
+// serial returns a UUID with its prefix in upper case and the rest in lower case, and whether it is valid. Engines that
+// inject devices use UUIDs of other lengths.
+func serial(uuid, prefix string) (string, bool) {
+	const digits = "-0123456789abcdefghijklmnopqrstuvwxyz"
+	rest := strings.ToLower(uuid[len(prefix):])
+	return prefix + rest, rest != "" && len(rest) <= 64 && strings.Trim(rest, digits) == ""
 }
 
 func hasPrefixFold(s, prefix string) bool {

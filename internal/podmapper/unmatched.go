@@ -37,12 +37,13 @@ func (m *Mapper) missing(alloc *Allocation) string {
 			"set --kubernetes-enable-pod-uid."
 	}
 	if alloc.Claim == "" {
-		return m.resolver.Missing(alloc.ID)
+		return alloc.ID.Missing()
 	}
 	device, ok := m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
 	if !ok {
 		return "No ResourceSlice of this node lists the device with a UUID or a placement. " +
 			"Slices can lag behind claims, and the exporter needs permission to read them."
 	}
-	return m.resolver.Missing(device.id())
+	id := device.id()
+	return id.Missing()
 }
