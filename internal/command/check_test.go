@@ -143,7 +143,7 @@ LINE  METRIC                TYPE   UNIT     OF   SAYS
 1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected if the GPU has this field
 1 metric, 0 labels, 0 lines not usable, 0 warnings.
 
-broken.yml:1: version "3": expected 1 or 2
+broken.yml:1: version "3": expected the number 1 or 2
 
 empty.csv
 LINE  METRIC  TYPE  UNIT  OF  SAYS

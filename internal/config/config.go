@@ -25,11 +25,8 @@ type Config struct {
 	Log        Log
 	Dump       Dump
 
-	// Path is the path of the YAML file, or empty.
-	Path string
-
-	// Notices are warnings for the log: values that were replaced, and settings without effect.
-	Notices []string
+	Path    string   // path of the YAML file, or empty
+	Notices []string // warnings for the log: values that were replaced, and settings without effect
 
 	// Ignored holds settings that are accepted for compatibility and have no effect.
 	Ignored struct {
@@ -53,24 +50,18 @@ const (
 // Metrics selects the exported metrics and their names. The counters come from Fields if there are any, else from
 // ConfigMap if it is set, else from File.
 type Metrics struct {
-	// File is the path of the counters file.
-	File string
+	File string // path of the counters file
 	// FileNamed means that File was given. Otherwise File is the default path, and the embedded counters file is used
 	// if nothing exists there.
-	FileNamed bool
-	// ConfigMap holds the counters under the key "metrics".
-	ConfigMap ConfigMapName
-	// Fields are the counters in the YAML file itself.
-	Fields []Field
-	// Vocabulary selects the metric names.
-	Vocabulary catalog.Vocabulary
-	// Compatibility selects the page format.
+	FileNamed     bool
+	ConfigMap     ConfigMapName // it holds the counters under the key "metrics"
+	Fields        []Field       // the counters in the YAML file itself
+	Vocabulary    catalog.Vocabulary
 	Compatibility Compatibility
 	// Health enables the families about which devices can be read. Accounting enables the families about the shares of
 	// pods. Web.ExporterMetrics enables those about the exporter itself.
 	Health, Accounting bool
-	// IgnoredHealth are the codes of health findings that alerts and the verdict ignore.
-	IgnoredHealth []string
+	IgnoredHealth      []string // codes of health findings that alerts and the verdict ignore
 	// MaxSeries is the maximum number of series on a page, not counting those about health and about the exporter.
 	// Zero means unlimited.
 	MaxSeries int
@@ -98,13 +89,11 @@ type Field struct {
 
 // Collection configures intervals, windows and limits of the collection.
 type Collection struct {
-	// Interval is the time between two collections. It is greater than zero.
-	Interval time.Duration
+	Interval time.Duration // time between two collections; greater than zero
 	// HangLimit is how long a driver call may hang before the process exits with gpu.ErrWedged. It is greater than
 	// zero.
 	HangLimit time.Duration
-	// Groups set the intervals of particular fields.
-	Groups []WatchGroup
+	Groups    []WatchGroup // intervals of particular fields
 	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT.
 	XIDWindow, ClockEventWindow time.Duration
 	// KernelLog is the path of the kernel log (/dev/kmsg) from which XIDs are read instead of from the driver. If it
@@ -117,15 +106,11 @@ type Devices struct{ GPUs, Switches, CPUs gpu.Selector }
 
 // Source selects where samples come from.
 type Source struct {
-	Kind SourceKind
-	// Named means that Kind was given.
-	Named bool
-	// Remote is the address of a host engine. The zero address embeds one.
-	Remote hostengine.Address
-	// Fallback selects what SourceAuto reads while DCGM is unavailable.
-	Fallback Fallback
-	// DCGMLog enables DCGM's own log, at DCGMLogLevel.
-	DCGMLog      bool
+	Kind         SourceKind
+	Named        bool               // Kind was given
+	Remote       hostengine.Address // of a host engine; the zero address embeds one
+	Fallback     Fallback           // what SourceAuto reads while DCGM is unavailable
+	DCGMLog      bool               // enables DCGM's own log, at DCGMLogLevel
 	DCGMLogLevel string
 	Sim          Sim
 }
@@ -153,8 +138,7 @@ const (
 
 // Sim configures the simulated node.
 type Sim struct {
-	// Fallback lets SourceAuto simulate a node if there is no hardware.
-	Fallback bool
+	Fallback bool   // lets SourceAuto simulate a node if there is no hardware
 	Node     string // name of a node model; empty for the default
 	Seed     uint64
 	Scenario string // path of a file with scripted faults, or empty
@@ -180,18 +164,12 @@ func (l HostLabel) Names() []string {
 
 // Labels configures the labels of series.
 type Labels struct {
-	// Hostname is the spelling of the host label.
-	Hostname HostLabel
-	// Owners selects the series with owner labels.
-	Owners OwnerLabels
-	// NoHostname leaves out the host label.
-	NoHostname bool
-	// NodeName is $NODE_NAME, the name of the Kubernetes node.
-	NodeName string
-	// OldNamespace selects the label names of 1.x.
-	OldNamespace bool
-	// ReplaceBlanks replaces spaces in the model name with dashes.
-	ReplaceBlanks bool
+	Hostname      HostLabel
+	Owners        OwnerLabels
+	NoHostname    bool   // leaves out the host label
+	NodeName      string // $NODE_NAME, the name of the Kubernetes node
+	OldNamespace  bool   // uses the label names of 1.x
+	ReplaceBlanks bool   // replaces spaces in the model name with dashes
 }
 
 // OwnerLabels selects the series that carry the labels of a device's owner.
@@ -233,20 +211,16 @@ type Containers struct {
 
 // Web configures the HTTP server.
 type Web struct {
-	Address       string // host:port
-	SystemdSocket bool   // systemd passes the listeners; Address is unused
-	// ConfigFile is the path of the exporter-toolkit file for TLS and authentication.
-	ConfigFile   string
-	ReadTimeout  time.Duration // zero means no timeout
-	WriteTimeout time.Duration // zero means no timeout
-	MaxRequests  int           // maximum number of concurrent scrapes; zero means unlimited
-	// Lifecycle enables the POST routes below /-/.
-	Lifecycle bool
-	Pprof     bool
-	// LandingPage enables the status page at /.
-	LandingPage bool
-	// ExporterMetrics enables the metrics about the exporter itself.
-	ExporterMetrics bool
+	Address         string        // host:port
+	SystemdSocket   bool          // systemd passes the listeners; Address is unused
+	ConfigFile      string        // path of the exporter-toolkit file for TLS and authentication
+	ReadTimeout     time.Duration // zero means no timeout
+	WriteTimeout    time.Duration // zero means no timeout
+	MaxRequests     int           // maximum number of concurrent scrapes; zero means unlimited
+	Lifecycle       bool          // enables the POST routes below /-/
+	Pprof           bool
+	LandingPage     bool // enables the status page at /
+	ExporterMetrics bool // enables the metrics about the exporter itself
 }
 
 // Log configures the log.

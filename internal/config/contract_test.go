@@ -29,13 +29,13 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 	var own []string
 	for _, o := range table(&Config{}) {
 		known := false
-		for _, name := range append(o.names(), o.variables()...) {
+		for _, name := range append(o.names(), o.Variables()...) {
 			if _, ok := taken[name]; ok {
 				taken[name], known = true, true
 			}
 		}
 		if !known {
-			own = append(own, o.id())
+			own = append(own, o.ID())
 		}
 	}
 	for name, ok := range taken {

@@ -13,7 +13,7 @@ func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table(c) {
 		if !o.perNode {
-			fmt.Fprintf(h, "%s=%q\n", o.id(), o.text())
+			fmt.Fprintf(h, "%s=%q\n", o.ID(), o.text())
 		}
 	}
 	for _, f := range c.Metrics.Fields {

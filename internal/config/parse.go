@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -43,55 +44,40 @@ func ParseOperands(
 	args []string, env func(string) (string, bool), readFile func(string) ([]byte, error),
 ) (*Config, []string, error) {
 	c := &Config{}
-	p := &parser{
-		options:  table(c),
-		config:   c,
-		origins:  map[string]origin{},
-		given:    map[string][]string{},
-		readFile: readFile,
+	p := &parser{Config: c, settings: table(c)}
+	for i := range p.settings {
+		s := &p.settings[i]
+		_ = s.set(s.Default) // tests ensure that every default is valid
+		for _, name := range s.Variables() {
+			if value, ok := env(name); ok && value != "" && s.layer == layerDefault {
+				s.give(value, layerEnv, name)
+			}
+		}
 	}
 	operands, err := p.scan(args)
 	switch {
-	case p.config.Show != ShowNothing:
-		return p.config, nil, nil
+	case c.Show != ShowNothing:
+		return &Config{Show: c.Show}, nil, nil
 	case err != nil:
 		return nil, nil, err
 	}
-	p.apply(env)
+	if c.Path != "" {
+		p.readFile(readFile)
+	}
 	p.reportInvalid()
 	p.resolveConflicts()
 	if err := errors.Join(p.errs...); err != nil {
 		return nil, nil, err
 	}
-	p.notices()
-	return p.config, operands, nil
+	p.noticeWithoutEffect()
+	return c, operands, nil
 }
 
 // A parser is the state of one Parse.
 type parser struct {
-	options  []option
-	config   *Config
-	given    map[string][]string // values on the command line by option.id
-	origins  map[string]origin   // origins by option.id; settings at their default have none
-	readFile func(string) ([]byte, error)
-	bad      []badSetting
-	warnings []string
+	*Config
+	settings []Setting
 	errs     []error
-}
-
-// A badSetting is a value that value.set rejected.
-type badSetting struct {
-	option *option
-	origin origin
-	value  string
-	err    error // error of value.set
-	form   string
-}
-
-// An origin says where a setting was given.
-type origin struct {
-	layer layer
-	label string // name in messages: "--devices", "NODE_NAME", "a.yaml:3: metrics.file"
 }
 
 // A layer is a place where settings are given. Higher layers override lower ones.
@@ -104,52 +90,41 @@ const (
 	layerFlag
 )
 
-// id returns the key of the option in the parser's maps.
-func (o *option) id() string {
-	if o.name != "" {
-		return o.name
-	}
-	return o.env
+// give sets the setting to a value that was given.
+func (s *Setting) give(value string, where layer, label string) {
+	s.given, s.layer, s.label = value, where, label
+	s.err = s.set(value)
 }
-
-// names returns the names of the flag without dashes.
-func (o *option) names() []string { return strings.Fields(o.name + " " + o.alias) }
-
-// variables returns the names of the environment variable.
-func (o *option) variables() []string { return strings.Fields(o.env + " " + o.alsoEnv) }
-
-// A recorder is a flag.Value that passes each value to a function.
-type recorder struct {
-	isSwitch bool
-	record   func(string) error
-}
-
-func (r recorder) String() string     { return "" }
-func (r recorder) Set(s string) error { return r.record(s) }
-func (r recorder) IsBoolFlag() bool   { return r.isSwitch }
 
 // errShow stops parsing at --help or --version.
 var errShow = errors.New("help or version requested")
 
-// scan records the flags of the command line and returns the operands.
+// scan sets the flags of the command line and returns the operands.
 func (p *parser) scan(args []string) (operands []string, err error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	for names, show := range map[[2]string]Show{{"help", "h"}: ShowHelp, {"version", "v"}: ShowVersion} {
-		for _, name := range names {
-			flags.Var(recorder{true, func(string) error {
-				p.config.Show = show
-				return errShow
-			}}, name, "")
-		}
+	for name, show := range map[string]Show{
+		"help": ShowHelp, "h": ShowHelp, "version": ShowVersion, "v": ShowVersion,
+	} {
+		flags.BoolFunc(name, "", func(string) error {
+			p.Show = show
+			return errShow
+		})
 	}
-	for i := range p.options {
-		o := &p.options[i]
-		for _, name := range o.names() {
-			flags.Var(recorder{o.isBool, func(value string) error {
-				p.given[o.name] = append(p.given[o.name], value)
+	for i := range p.settings {
+		s := &p.settings[i]
+		declare := flags.Func
+		if s.isBool {
+			declare = flags.BoolFunc
+		}
+		for _, name := range s.names() {
+			declare(name, "", func(value string) error {
+				if s.isList && s.layer == layerFlag { // repeating the flag appends to the list
+					value = s.given + "," + value
+				}
+				s.give(value, layerFlag, "--"+s.Name)
 				return nil
-			}}, name, "")
+			})
 		}
 	}
 	for {
@@ -168,32 +143,19 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 			return append(operands, rest...), nil
 		}
 		// The flag package stops at the first argument that is not a flag: an operand, or the value of a switch that
-		// is not joined to it by "=". More flags may follow.
-		if o := p.switchNamed(before); o != nil && isBoolWord(rest[0]) {
-			p.given[o.name] = append(p.given[o.name], rest[0])
+		// is not joined to it by "=". More flags may follow. Digits and single letters may be operands.
+		isBoolWord := strings.EqualFold(rest[0], "true") || strings.EqualFold(rest[0], "false")
+		s := p.setting(strings.TrimLeft(before, "-"))
+		if isBoolWord && strings.HasPrefix(before, "-") && s != nil && s.isBool {
+			s.give(rest[0], layerFlag, "--"+s.Name)
 			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.",
-				before, rest[0], o.name)
+				before, rest[0], s.Name)
 		} else {
 			operands = append(operands, rest[0])
 		}
 		args = rest[1:]
 	}
 }
-
-// switchNamed returns the option if arg is a switch with dashes, else nil.
-func (p *parser) switchNamed(arg string) *option {
-	if !strings.HasPrefix(arg, "-") {
-		return nil
-	}
-	if o := p.lookup(strings.TrimLeft(arg, "-")); o != nil && o.isBool {
-		return o
-	}
-	return nil
-}
-
-// isBoolWord reports whether the argument after a switch is its value. It does not accept digits and single letters as
-// strconv.ParseBool does, since these may be operands.
-func isBoolWord(s string) bool { return strings.EqualFold(s, "true") || strings.EqualFold(s, "false") }
 
 // badFlag describes the flag at which the flag package stopped. That is the last argument it consumed, or the next one
 // if that has no name.
@@ -205,12 +167,12 @@ func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	}
 	spelled, _, _ := strings.Cut(args[at], "=")
 	name := strings.TrimLeft(spelled, "-")
-	if o := p.lookup(name); o != nil && !strings.HasPrefix(spelled, "---") {
-		return fmt.Errorf("%s needs a value: expected %s", spelled, o.form)
+	if s := p.setting(name); s != nil && !strings.HasPrefix(spelled, "---") {
+		return fmt.Errorf("%s needs a value: expected %s", spelled, s.form)
 	}
 	var known []string
-	for i := range p.options {
-		known = append(known, p.options[i].name)
+	for _, s := range p.settings {
+		known = append(known, s.Name)
 	}
 	if near := text.Nearest(name, known); near != "" {
 		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", spelled, near)
@@ -219,89 +181,50 @@ func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 }
 
 func (p *parser) warn(format string, args ...any) {
-	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
+	p.Notices = append(p.Notices, fmt.Sprintf(format, args...))
 }
 
-// lookup returns the option with the given flag name or alias, or nil.
-func (p *parser) lookup(name string) *option {
-	i := slices.IndexFunc(p.options, func(o option) bool { return name != "" && slices.Contains(o.names(), name) })
+// setting returns the setting with the given flag name or alias, or nil.
+func (p *parser) setting(name string) *Setting {
+	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.names(), name) })
 	if i < 0 {
 		return nil
 	}
-	return &p.options[i]
+	return &p.settings[i]
 }
 
-// apply sets every option from the highest layer that gives it.
-func (p *parser) apply(env func(string) (string, bool)) {
-	for i := range p.options {
-		o := &p.options[i]
-		values, where := p.given[o.id()], origin{layerFlag, "--" + o.name}
-		for _, name := range o.variables() {
-			if s, ok := env(name); ok && s != "" && values == nil {
-				values, where = []string{s}, origin{layerEnv, name}
-			}
-		}
-		switch {
-		case o.isList && values != nil: // repeating the flag appends to the list
-			p.set(o, o.value, strings.Join(values, ","), where)
-		case values != nil: // the last one wins
-			p.set(o, o.value, values[len(values)-1], where)
-		case o.def != "": // tests ensure that every default is valid
-			p.set(o, o.value, o.def, origin{layerDefault, "the default of --" + o.name})
-		}
-	}
-	if p.config.Path == "" {
-		return
-	}
-	doc, err := p.readDocument(p.config.Path)
-	if err != nil {
-		p.errs = append(p.errs, err)
-		return
-	}
-	p.applyDocument(doc)
-}
-
-func (p *parser) set(o *option, v value, s string, where origin) {
-	if where.layer > layerDefault {
-		p.origins[o.id()] = where
-	}
-	if err := v.set(s); err != nil {
-		p.bad = append(p.bad, badSetting{o, where, s, err, v.form})
-	}
-}
+// source returns where the setting was given, or its flag if it was not.
+func (s *Setting) source() string { return cmp.Or(s.label, "--"+s.Name) }
 
 // reportInvalid turns each rejected value into an error or a warning. It runs after all settings are known, since a
 // setting without effect may have any value. An out-of-range number in the YAML file is an error, as in NVIDIA's
 // dcgm-exporter.
 func (p *parser) reportInvalid() {
-	for _, b := range p.bad {
+	for i := range p.settings {
+		s := &p.settings[i]
 		var why warning
-		off := p.missing(b.option)
+		note, off := "", p.missing(s)
 		switch {
-		case errors.As(b.err, &why):
-			p.warn("%s %q: %s.", b.origin.label, b.value, string(why))
-		case b.option.unused != "":
-			p.useDefault(b, "the setting has no effect: "+b.option.unused)
+		case s.err == nil:
+			continue
+		case errors.As(s.err, &why):
+			p.warn("%s %q: %s.", s.label, s.given, string(why))
+			continue
+		case s.unused != "":
+			note = "the setting has no effect: " + s.unused
 		case off != "":
-			p.useDefault(b, "the setting has no effect without --"+off)
-		case b.origin.layer > layerFile && (b.value == "" || errors.Is(b.err, errRange)):
-			p.useDefault(b, fmt.Sprintf("using the default %q", b.option.def))
+			note = "the setting has no effect without --" + off
+		case s.layer > layerFile && (s.given == "" || errors.Is(s.err, errRange)):
+			note = fmt.Sprintf("using the default %q", s.Default)
+		case errors.Is(s.err, errForm), errors.Is(s.err, errRange):
+			p.errs = append(p.errs, fmt.Errorf("%s %q: expected %s", s.label, s.given, s.form))
+			continue
 		default:
-			p.errs = append(p.errs, badValue(b.origin.label, b.value, b.err, b.form))
+			p.errs = append(p.errs, fmt.Errorf("%s %q: %w; expected %s", s.label, s.given, s.err, s.form))
+			continue
 		}
+		_ = s.set(s.Default) // tests ensure that every default is valid
+		p.warn("%s %q: expected %s; %s.", s.label, s.given, s.form, note)
+		s.layer, s.label = layerDefault, ""
 	}
-}
-
-// useDefault sets the option to its default and warns.
-func (p *parser) useDefault(b badSetting, note string) {
-	_ = b.option.set(b.option.def) // tests ensure that every default is valid
-	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, note)
-	delete(p.origins, b.option.id())
-}
-
-func badValue(label, s string, err error, form string) error {
-	if errors.Is(err, errForm) || errors.Is(err, errRange) {
-		return fmt.Errorf("%s %q: expected %s", label, s, form)
-	}
-	return fmt.Errorf("%s %q: %w; expected %s", label, s, err, form)
 }

@@ -139,19 +139,19 @@ var examples = map[string]string{
 }
 
 // example returns a value of an option other than its default, and the flags of the settings that it needs.
-func example(o *option) (value string, with []string) {
-	if strings.HasPrefix(o.name, "sim-") && !o.isBool {
+func example(o *Setting) (value string, with []string) {
+	if strings.HasPrefix(o.Name, "sim-") && !o.isBool {
 		with = []string{"--source=sim"}
 	}
-	if o.needs != "" {
-		other := (&parser{options: table(&Config{})}).lookup(o.needs)
+	if o.Needs != "" {
+		other := (&parser{settings: table(&Config{})}).setting(o.Needs)
 		value, with = example(other)
-		with = append(with, "--"+other.name+"="+value)
+		with = append(with, "--"+other.Name+"="+value)
 	}
 	if o.isBool {
-		return strconv.FormatBool(o.def != "true"), with
+		return strconv.FormatBool(o.Default != "true"), with
 	}
-	return examples[o.id()], with
+	return examples[o.ID()], with
 }
 
 // TestSpellings checks that every option can be set by its flag, by each alias and by its variable. Flags have one
@@ -161,14 +161,14 @@ func TestSpellings(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	ignore := cmpopts.IgnoreFields(Config{}, "Notices") // notices contain the spelling
 	for _, o := range table(&Config{}) {
-		t.Run(o.id(), func(t *testing.T) {
+		t.Run(o.ID(), func(t *testing.T) {
 			value, with := example(&o)
-			env := o.variables()[0]
+			env := o.Variables()[0]
 			byEnv := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
 			if cmp.Equal(mustParse(t, world{files: files}, with...), byEnv, ignore) {
 				t.Fatalf("%s=%s leaves the Config unchanged, want a change", env, value)
 			}
-			if o.name == "" {
+			if o.Name == "" {
 				return
 			}
 			var spellings [][]string
@@ -182,7 +182,7 @@ func TestSpellings(t *testing.T) {
 					}
 				}
 			}
-			for _, env := range o.variables()[1:] {
+			for _, env := range o.Variables()[1:] {
 				got := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
 					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, value, diff)
@@ -263,10 +263,10 @@ func TestTexts(t *testing.T) {
 	}
 	help := Help()
 	for _, o := range table(&Config{}) {
-		if len(o.help) > 90 {
-			t.Errorf("help of %s has %d characters, want at most 90", o.id(), len(o.help))
+		if len(o.Help) > 90 {
+			t.Errorf("help of %s has %d characters, want at most 90", o.ID(), len(o.Help))
 		}
-		for _, word := range append(o.flags(), o.variables()...) {
+		for _, word := range append(o.Flags(), o.Variables()...) {
 			if !strings.Contains(help, word) {
 				t.Errorf("help does not contain %s, want every flag and variable", word)
 			}

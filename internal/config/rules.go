@@ -12,138 +12,111 @@ const shortInterval = 50 * time.Millisecond
 
 // resolveConflicts applies the documented precedence to settings that contradict each other, with a warning.
 func (p *parser) resolveConflicts() {
-	c := p.config
-	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
-	c.Source.Named = p.layerOf("source") > layerDefault
-
-	if !c.Source.Remote.IsEmbedded() && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
+	p.Metrics.FileNamed, p.Source.Named = p.isGiven("collectors"), p.isGiven("source")
+	kind := p.Source.Kind
+	if !p.Source.Remote.IsEmbedded() && (kind == SourceSim || kind == SourceNVML) {
 		p.warn("%s has no effect with --source=%s, which needs no host engine.",
-			p.label("remote-hostengine-info"), c.Source.Kind)
-		c.Source.Remote = hostengine.Address{}
+			p.label("remote-hostengine-info"), kind)
+		p.Source.Remote = hostengine.Address{}
 	}
-	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
-		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
-			if p.layerOf(name) > layerDefault {
-				p.warn("%s has no effect with --source=%s: it needs --source=sim.", p.label(name), c.Source.Kind)
-			}
+	for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
+		if kind != SourceSim && !p.Source.Sim.Fallback && p.isGiven(name) {
+			p.warn("%s has no effect with --source=%s: it needs --source=sim.", p.label(name), kind)
 		}
 	}
 	p.strict()
 	p.ownerLabels()
-	if i := c.Collection.Interval; i < shortInterval {
+	if i := p.Collection.Interval; i < shortInterval {
 		p.warn("%s is %v, which costs CPU in the exporter and in the driver. "+
 			"A number without a unit is milliseconds: for 30 seconds, write 30s.", p.label("collect-interval"), i)
 	}
-	p.overridden("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
-	p.overridden("address", c.Web.SystemdSocket, "web-systemd-socket")
-	p.overridden("hostname-label", c.Labels.NoHostname, "no-hostname")
+	p.overridden("collectors", p.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
+	p.overridden("address", p.Web.SystemdSocket, "web-systemd-socket")
+	p.overridden("hostname-label", p.Labels.NoHostname, "no-hostname")
 }
 
 // strict applies --compatibility=strict to settings that were not given.
 func (p *parser) strict() {
-	c := p.config
-	if c.Metrics.Compatibility != CompatibilityStrict {
+	if p.Metrics.Compatibility != CompatibilityStrict {
 		return
 	}
-	if p.layerOf("health-ignore") > layerDefault {
+	if p.isGiven("health-ignore") {
 		p.warn("%s has no effect with --compatibility=%s.", p.label("health-ignore"), CompatibilityStrict)
 	}
 	for name, on := range map[string]*bool{
-		"enable-health-metrics": &c.Metrics.Health, "enable-accounting-metrics": &c.Metrics.Accounting,
-		"enable-exporter-metrics": &c.Web.ExporterMetrics,
+		"enable-health-metrics": &p.Metrics.Health, "enable-accounting-metrics": &p.Metrics.Accounting,
+		"enable-exporter-metrics": &p.Web.ExporterMetrics,
 	} {
-		if p.layerOf(name) == layerDefault {
-			*on = false
-		}
+		*on = *on && p.isGiven(name)
 	}
-	if p.layerOf("hostname-label") == layerDefault {
-		c.Labels.Hostname = HostLabelBoth // NVIDIA's spelling changed from 4.8.2 to 4.8.3
+	if !p.isGiven("hostname-label") {
+		p.Labels.Hostname = HostLabelBoth // NVIDIA's spelling changed from 4.8.2 to 4.8.3
 	}
-	if p.layerOf("owner-labels") == layerDefault && c.HPC.Dir != "" {
-		c.Labels.Owners = OwnersOnCopies
+	if !p.isGiven("owner-labels") && p.HPC.Dir != "" {
+		p.Labels.Owners = OwnersOnCopies
 	}
 }
 
 // ownerLabels rejects --owner-labels=info under strict, and disables it without accounting metrics, since no series
 // would then name an owner.
 func (p *parser) ownerLabels() {
-	c := p.config
-	if c.Labels.Owners != OwnersOnInfo {
-		return
-	}
-	if c.Metrics.Compatibility == CompatibilityStrict {
+	switch {
+	case p.Labels.Owners != OwnersOnInfo:
+	case p.Metrics.Compatibility == CompatibilityStrict:
 		p.errs = append(p.errs, fmt.Errorf("%s %q cannot be combined with %s=%s: expected series or copies",
 			p.label("owner-labels"), OwnersOnInfo, p.label("compatibility"), CompatibilityStrict))
-		return
-	}
-	if !c.Metrics.Accounting {
+	case !p.Metrics.Accounting:
 		p.warn("%s=%s has no effect without --enable-accounting-metrics.", p.label("owner-labels"), OwnersOnInfo)
-		c.Labels.Owners = OwnersOnSeries
-		return
+		p.Labels.Owners = OwnersOnSeries
+	default:
+		p.overridden("kubernetes-virtual-gpus", p.Kubernetes.VirtualGPUs, "owner-labels")
+		p.Kubernetes.VirtualGPUs = false
 	}
-	p.overridden("kubernetes-virtual-gpus", c.Kubernetes.VirtualGPUs, "owner-labels")
-	c.Kubernetes.VirtualGPUs = false
 }
 
 // overridden warns if a setting was given that another active setting overrides.
 func (p *parser) overridden(name string, active bool, by string) {
-	if active && p.layerOf(name) > layerDefault {
+	if active && p.isGiven(name) {
 		p.warn("%s has no effect together with %s.", p.label(name), p.label(by))
 	}
 }
 
-func (p *parser) layerOf(name string) layer { return p.origins[name].layer }
+func (p *parser) isGiven(name string) bool { return p.setting(name).layer > layerDefault }
 
-// label returns where the setting was given, or its flag if it was not.
-func (p *parser) label(name string) string {
-	if o, ok := p.origins[name]; ok {
-		return o.label
-	}
-	return "--" + name
-}
+func (p *parser) label(name string) string { return p.setting(name).source() }
 
-// isOn reports whether a switch is on, or another setting is not empty.
-func (p *parser) isOn(name string) bool {
-	o := p.lookup(name)
-	return o.text() != "" && (!o.isBool || o.text() == "true")
-}
-
-// notices adds a notice for each setting that was given and has no effect.
-func (p *parser) notices() {
-	c := p.config
-	c.Notices = p.warnings
-	note := func(format string, args ...any) { c.Notices = append(c.Notices, fmt.Sprintf(format, args...)) }
+// noticeWithoutEffect adds a notice for each setting that differs from its default and has no effect.
+func (p *parser) noticeWithoutEffect() {
 	defaults := table(&Config{})
-	for i := range p.options {
-		o, initial := &p.options[i], &defaults[i]
-		if (o.def == "" || initial.set(o.def) == nil) && o.text() == initial.text() {
-			continue
-		}
-		label := p.label(o.id())
-		off := p.missing(o)
+	for i := range p.settings {
+		s, initial := &p.settings[i], &defaults[i]
+		_ = initial.set(s.Default) // tests ensure that every default is valid
+		off := p.missing(s)
 		switch {
+		case s.text() == initial.text():
 		case off != "":
-			note("%s has no effect without --%s.", label, off)
-		case o.unused != "":
-			note("%s has no effect: %s.", label, o.unused)
+			p.warn("%s has no effect without --%s.", s.source(), off)
+		case s.unused != "":
+			p.warn("%s has no effect: %s.", s.source(), s.unused)
 		}
 	}
-	if c.Containers.Enabled && c.Kubernetes.Enabled {
-		note("%s has no effect together with --kubernetes.", p.label("container-labels"))
+	if p.Containers.Enabled && p.Kubernetes.Enabled {
+		p.warn("%s has no effect together with --kubernetes.", p.label("container-labels"))
 	}
-	if c.Source.Sim.Fallback && c.Source.Kind != SourceAuto {
-		note("%s has no effect with --source=%s.", p.label("sim-fallback"), c.Source.Kind)
+	if p.Source.Sim.Fallback && p.Source.Kind != SourceAuto {
+		p.warn("%s has no effect with --source=%s.", p.label("sim-fallback"), p.Source.Kind)
 	}
 }
 
-// missing returns the first switch that is off and that the option needs, directly or indirectly. It returns "" if
+// missing returns the first switch that is off and that the setting needs, directly or indirectly. It returns "" if
 // there is none.
-func (p *parser) missing(o *option) string {
-	for o.needs != "" {
-		if !p.isOn(o.needs) {
-			return o.needs
+func (p *parser) missing(s *Setting) string {
+	for s.Needs != "" {
+		needed := p.setting(s.Needs)
+		if needed.text() != "true" {
+			return s.Needs
 		}
-		o = p.lookup(o.needs)
+		s = needed
 	}
 	return ""
 }

@@ -1,278 +1,249 @@
 package config
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// DefaultCountersFile is the path of the counters file in the images and after the installation of a package.
-const DefaultCountersFile = "/etc/dcgm-exporter/default-counters.csv"
-
-// An option is one setting: a flag, its environment variable and its key in the YAML file.
-type option struct {
-	section string // section of the help; a row without one belongs to the section of the row above
-	name    string // flag without dashes; empty if there is only a variable
+// A Setting is one setting: a flag, its environment variable and its key in the YAML file.
+type Setting struct {
+	Section string // of the help
+	Name    string // flag without dashes; empty if there is only a variable
 	alias   string // second name of the flag
-	env     string // environment variable
+	env     string // environment variable; by default DCGM_EXPORTER_ and the name
 	alsoEnv string // second environment variable
-	key     string // key in the YAML file
-	def     string // default, as a user would write it
-	help    string // one sentence of at most 90 characters; tools/metrics has further ones
+	Key     string // key in the YAML file, or ""
+	Default string // as a user would write it; by default value.initial
+	Help    string // one sentence of at most 90 characters; tools/metrics has further ones
 	unused  string // why the setting has no effect; set for settings that are accepted for compatibility
-	needs   string // switch that must be on for the setting to have an effect
+	Needs   string // switch that must be on for the setting to have an effect, or ""
 	perNode bool   // the value may differ between nodes with the same configuration
 	value          // reads and writes the setting
+
+	// What Parse finds.
+	layer layer
+	label string // where the setting was given: "--devices", "NODE_NAME", "a.yaml:3: metrics.file"
+	given string // the value as it was given
+	err   error  // error of value.set, if it rejected given
 }
 
 const (
 	notCounted = "nothing is counted"
+	findings   = "DCGM error codes separated by commas"
 	regexps    = "regular expressions separated by commas"
 	resources  = "resource names separated by commas"
 )
 
 // table returns all settings in the order of the help, with the values of c.
-func table(c *Config) []option {
-	rows := []option{
-		{section: "Metrics", name: "collectors", alias: "f", env: "DCGM_EXPORTER_COLLECTORS", key: "metrics.file",
-			def:   DefaultCountersFile,
-			help:  "Path of the counters file.",
-			value: filePath(&c.Metrics.File)},
-		{name: "config-file", env: "DCGM_EXPORTER_CONFIG_FILE",
-			help:  "Path of a YAML file. Flags and environment variables override it.",
-			value: freeText(&c.Path, "a path")},
-		{name: "configmap-data", alias: "m", env: "DCGM_EXPORTER_CONFIGMAP_DATA", def: "none",
-			help:  "ConfigMap NAMESPACE:NAME with the counters under the key metrics.",
-			value: configMap(&c.Metrics.ConfigMap)},
-		{name: "vocabulary", env: "DCGM_EXPORTER_VOCABULARY", def: "classic",
-			help:  "Metric names and units: classic (as in 4.8), current (as in 4.9) or both.",
-			value: word(&c.Metrics.Vocabulary, catalog.Classic, catalog.Current, catalog.Both)},
-		{name: "compatibility", env: "DCGM_EXPORTER_COMPATIBILITY", def: "off",
-			help:  "off, or strict for exactly the page that NVIDIA's exporter serves.",
-			value: word(&c.Metrics.Compatibility, CompatibilityOff, CompatibilityStrict)},
-		{name: "enable-health-metrics", env: "DCGM_EXPORTER_ENABLE_HEALTH_METRICS", def: "true",
-			help:  "Export which devices and fields can be read and, if not, why.",
-			value: boolean(&c.Metrics.Health)},
-		{name: "enable-accounting-metrics", env: "DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS", def: "true",
-			help:  "Export how much of each GPU every pod and job uses.",
-			value: boolean(&c.Metrics.Accounting)},
-		{name: "health-ignore", env: "DCGM_EXPORTER_HEALTH_IGNORE", key: "metrics.healthIgnore",
-			help:  "DCGM error codes that the health alerts and the verdict ignore.",
-			value: findings(&c.Metrics.IgnoredHealth)},
-		{name: "collect-interval", alias: "c", env: "DCGM_EXPORTER_INTERVAL", key: "collection.interval",
-			def:   "30000",
-			help:  "Time between two collections, in milliseconds or as a duration.",
-			value: duration(&c.Collection.Interval, time.Millisecond, "")},
-		{name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "2m",
-			help:  "How long a driver call may hang before the process exits to be restarted.",
-			value: duration(&c.Collection.HangLimit, 0, "")},
-		{name: "xid-count-window-size", alias: "x", env: "DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE", def: "300000",
-			help:  "Window of DCGM_EXP_XID_ERRORS_COUNT, in milliseconds or as a duration.",
-			value: duration(&c.Collection.XIDWindow, time.Millisecond, notCounted)},
-		{name: "clock-events-count-window-size", env: "DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE", def: "300000",
-			help:  "Window of DCGM_EXP_CLOCK_EVENTS_COUNT, in milliseconds or as a duration.",
-			value: duration(&c.Collection.ClockEventWindow, time.Millisecond, notCounted)},
-		{name: "xid-kernel-log", env: "DCGM_EXPORTER_XID_KERNEL_LOG",
-			help:  "Path of the kernel log (/dev/kmsg) to read XIDs from instead of the driver.",
-			value: freeText(&c.Collection.KernelLog, "a path")},
-		{section: "Source", name: "source", env: "DCGM_EXPORTER_SOURCE", def: "auto",
-			help:  "Where values come from: DCGM, NVML or a simulated node.",
-			value: word(&c.Source.Kind, SourceAuto, SourceDCGM, SourceNVML, SourceSim)},
-		{name: "remote-hostengine-info", alias: "r", env: "DCGM_REMOTE_HOSTENGINE_INFO", perNode: true,
-			help:  "Address of a running host engine. By default the exporter embeds one.",
-			value: engine(&c.Source.Remote)},
-		{name: "fallback", env: "DCGM_EXPORTER_FALLBACK", def: "auto",
-			help:  "What --source=auto reads while DCGM is unavailable.",
-			value: word(&c.Source.Fallback, FallbackAuto, FallbackNVML, FallbackNone)},
-		{name: "devices", alias: "d", env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
-			help:  "GPUs (g) and GPU instances (i) to watch.",
-			value: selector(&c.Devices.GPUs)},
-		{name: "switch-devices", alias: "s", env: "DCGM_EXPORTER_OTHER_DEVICES_STR", def: "f",
-			help:  "NVSwitches (g) and NVLinks (i) to watch.",
-			value: selector(&c.Devices.Switches)},
-		{name: "cpu-devices", alias: "p", env: "DCGM_EXPORTER_CPU_DEVICES_STR", def: "f",
-			help:  "Grace CPUs (g) and CPU cores (i) to watch.",
-			value: selector(&c.Devices.CPUs)},
-		{name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS", def: "false",
-			unused: "GPUs are used as the engine reports them; --source=sim simulates GPUs",
-			help:   "Accept GPUs that were injected into DCGM for tests.",
-			value:  boolean(&c.Ignored.FakeGPUs)},
-		{name: "enable-gpu-bind-unbind-watch", env: "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", def: "false",
-			key: "sources.dcgm.detectBindUnbind.enabled", unused: "GPUs that come and go are always followed",
-			help:  "Follow GPUs that are bound and unbound.",
-			value: boolean(&c.Ignored.WatchBinding)},
-		{name: "gpu-bind-unbind-poll-interval", env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL", def: "1s",
-			key: "sources.dcgm.detectBindUnbind.pollInterval", unused: "GPUs that come and go are always followed",
-			help:  "Time between two checks for GPUs that were bound or unbound.",
-			value: duration(&c.Ignored.BindingInterval, 0, "")},
-		{name: "watch-max-keep-age", env: "DCGM_EXPORTER_WATCH_MAX_KEEP_AGE", def: "10m",
-			key: "sources.dcgm.watch.maxKeepAge", unused: "the exporter keeps every sample that it needs",
-			help:  "How long DCGM keeps the samples of watched fields.",
-			value: duration(&c.Ignored.KeepAge, 0, "no limit")},
-		{name: "watch-max-keep-samples", env: "DCGM_EXPORTER_WATCH_MAX_KEEP_SAMPLES", def: "0",
-			key: "sources.dcgm.watch.maxKeepSamples", unused: "the exporter keeps every sample that it needs",
-			help:  "How many samples of a watched field DCGM keeps.",
-			value: count(&c.Ignored.KeepSamples)},
-		{name: "health-require-gpus", env: "DCGM_EXPORTER_HEALTH_REQUIRE_GPUS", def: "false",
-			unused: "GPUs that appear later are served without a restart",
-			help:   "Fail /health while there is no GPU, so that the process is restarted.",
-			value:  boolean(&c.Ignored.RequireGPUs)},
-		{name: "enable-dcgm-log", env: "DCGM_EXPORTER_ENABLE_DCGM_LOG", def: "false",
-			help:  "Write DCGM's own log to standard output.",
-			value: boolean(&c.Source.DCGMLog)},
-		{name: "dcgm-log-level", env: "DCGM_EXPORTER_DCGM_LOG_LEVEL", def: "NONE", needs: "enable-dcgm-log",
-			help:  "Level of DCGM's own log.",
-			value: logLevel(&c.Source.DCGMLogLevel)},
-		{name: "sim-fallback", env: "DCGM_EXPORTER_SIM_FALLBACK", def: "false",
-			help:  "Let --source=auto simulate a node if there is no hardware.",
-			value: boolean(&c.Source.Sim.Fallback)},
-		{name: "sim-node", env: "DCGM_EXPORTER_SIM_NODE",
-			help:  "Name of the node that --source=sim simulates.",
-			value: freeText(&c.Source.Sim.Node, "the name of a node")},
-		{name: "sim-seed", env: "DCGM_EXPORTER_SIM_SEED", def: "1",
-			help:  "Seed of the simulation: the same seed gives the same values.",
-			value: seed(&c.Source.Sim.Seed)},
-		{name: "sim-scenario", env: "DCGM_EXPORTER_SIM_SCENARIO",
-			help:  "Path of a YAML file with the faults to simulate.",
-			value: freeText(&c.Source.Sim.Scenario, "a path")},
-		{section: "Labels", name: "hostname-label", env: "DCGM_EXPORTER_HOSTNAME_LABEL", def: "hostname",
-			help:  "Spelling of the host label: hostname (since 4.8.3), Hostname (before) or both.",
-			value: word(&c.Labels.Hostname, HostLabelLower, HostLabelUpper, HostLabelBoth)},
-		{name: "owner-labels", env: "DCGM_EXPORTER_OWNER_LABELS", def: "series",
-			help:  "Which series carry pod and job labels: series, copies or info.",
-			value: word(&c.Labels.Owners, OwnersOnSeries, OwnersOnCopies, OwnersOnInfo)},
-		{name: "no-hostname", alias: "n", env: "DCGM_EXPORTER_NO_HOSTNAME", def: "false",
-			help:  "Leave out the host label.",
-			value: boolean(&c.Labels.NoHostname)},
-		{env: "NODE_NAME", perNode: true,
-			help:  "Kubernetes node name: the host label, and the node that API watches select.",
-			value: freeText(&c.Labels.NodeName, "a name")},
-		{name: "use-old-namespace", alias: "o", env: "DCGM_EXPORTER_USE_OLD_NAMESPACE", def: "false",
-			help:  "Use the label names of 1.x: uuid, pod_name, pod_namespace, container_name.",
-			value: boolean(&c.Labels.OldNamespace)},
-		{name: "replace-blanks-in-model-name", alias: "rbmn", env: "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME",
-			def:   "false",
-			help:  "Replace spaces in modelName with dashes.",
-			value: boolean(&c.Labels.ReplaceBlanks)},
-		{section: "Kubernetes", name: "kubernetes", alias: "k", env: "DCGM_EXPORTER_KUBERNETES", def: "false",
-			help:  "Add the labels of the pod that uses a GPU.",
-			value: boolean(&c.Kubernetes.Enabled)},
-		{name: "kubernetes-enable-pod-labels", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", def: "false",
-			needs: "kubernetes",
-			help:  "Add the labels of the pods themselves.",
-			value: boolean(&c.Kubernetes.PodLabels)},
-		{name: "kubernetes-enable-pod-uid", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", def: "false",
-			needs: "kubernetes",
-			help:  "Add the UIDs of the pods.",
-			value: boolean(&c.Kubernetes.PodUID)},
-		{name: "kubernetes-gpu-id-type", env: "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", def: "uid", needs: "kubernetes",
-			unused: "every form of device ID is recognized",
-			help:   "Form of the device IDs of the kubelet.",
-			value:  word(&c.Ignored.GPUIDType, "uid", "device-name")},
-		{name: "kubernetes-pod-label-allowlist-regex", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
-			needs: "kubernetes-enable-pod-labels",
-			help:  "Regular expressions of the pod labels to add. By default all are added.",
-			value: list(&c.Kubernetes.PodLabelAllowed, regexps, isRegexp)},
-		{name: "kubernetes-pod-label-limit", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_LIMIT", def: "16",
-			needs: "kubernetes-enable-pod-labels",
-			help:  "Maximum number of labels to add from each pod.",
-			value: positive(&c.Kubernetes.MaxPodLabels)},
-		{name: "kubernetes-pod-log-directory", env: "DCGM_EXPORTER_KUBERNETES_POD_LOG_DIRECTORY",
-			def: "/var/log/pods", needs: "kubernetes",
-			help:  "Directory of the pods' logs. Its names give the UIDs of static pods.",
-			value: freeText(&c.Kubernetes.PodLogs, "a path")},
-		{name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",
-			help:  "Repeat the series of a shared GPU for each replica, with the vgpu label.",
-			value: boolean(&c.Kubernetes.VirtualGPUs)},
-		{name: "kubernetes-enable-dra", env: "KUBERNETES_ENABLE_DRA", def: "false", needs: "kubernetes",
-			help:  "Attribute GPUs that Dynamic Resource Allocation (DRA) assigns.",
-			value: boolean(&c.Kubernetes.DRA)},
-		{name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES", needs: "kubernetes",
-			help:  "Additional resource names of GPUs, such as nvidia.com/a100.",
-			value: list(&c.Kubernetes.ResourceNames, resources, isAnything)},
-		{name: "pod-resources-kubelet-socket", env: "DCGM_POD_RESOURCES_KUBELET_SOCKET",
-			def: "/var/lib/kubelet/pod-resources/kubelet.sock", needs: "kubernetes",
-			help:  "Path of the kubelet's PodResources socket.",
-			value: filePath(&c.Kubernetes.Socket)},
-		{env: "KUBECONFIG",
-			help:  "Paths of kubeconfig files, for an exporter outside a pod.",
-			value: freeText(&c.Kubernetes.Kubeconfig, "paths")},
-		{section: "Jobs and containers", name: "hpc-job-mapping-dir", env: "DCGM_HPC_JOB_MAPPING_DIR",
-			help:  "Directory with a file for each GPU that lists its jobs, one per line.",
-			value: freeText(&c.HPC.Dir, "a path")},
-		{name: "container-labels", env: "DCGM_EXPORTER_CONTAINER_LABELS", def: "false",
-			help:  "Add the labels of the Docker or Podman container that uses a GPU.",
-			value: boolean(&c.Containers.Enabled)},
-		{name: "container-runtime-socket", env: "DCGM_CONTAINER_RUNTIME_SOCKET", needs: "container-labels",
-			help:  "Path of the container runtime's socket.",
-			value: freeText(&c.Containers.Socket, "a path")},
-		{name: "container-label-allowlist-regex", env: "DCGM_EXPORTER_CONTAINER_LABEL_ALLOWLIST_REGEX",
-			needs: "container-labels",
-			help:  "Regular expressions of the container labels to add. By default none are.",
-			value: list(&c.Containers.LabelAllowed, regexps, isRegexp)},
-		{section: "Web", name: "address", alias: "a", env: "DCGM_EXPORTER_LISTEN", def: ":9400", perNode: true,
-			help:  "Address to listen on.",
-			value: listen(&c.Web.Address)},
-		{name: "web-systemd-socket", env: "DCGM_EXPORTER_SYSTEMD_SOCKET", def: "false",
-			help:  "Listen on the sockets that systemd passes instead of --address.",
-			value: boolean(&c.Web.SystemdSocket)},
-		{name: "web-config-file", env: "DCGM_EXPORTER_WEB_CONFIG_FILE",
-			help:  "Path of the exporter-toolkit file for TLS and authentication.",
-			value: freeText(&c.Web.ConfigFile, "a path")},
-		{name: "web-read-timeout", env: "DCGM_EXPORTER_WEB_READ_TIMEOUT", def: "10s",
-			help:  "How long reading a request may take.",
-			value: duration(&c.Web.ReadTimeout, 0, "no limit")},
-		{name: "web-write-timeout", env: "DCGM_EXPORTER_WEB_WRITE_TIMEOUT", def: "30s",
-			help:  "How long writing a response may take.",
-			value: duration(&c.Web.WriteTimeout, 0, "no limit")},
-		{name: "web-max-requests", alias: "max-concurrent-scrapes", env: "DCGM_EXPORTER_WEB_MAX_REQUESTS",
-			alsoEnv: "DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES", key: "server.maxConcurrentScrapes", def: "40",
-			help:  "Maximum number of concurrent scrapes (0: unlimited).",
-			value: count(&c.Web.MaxRequests)},
-		{name: "max-series", env: "DCGM_EXPORTER_MAX_SERIES", def: "100000",
-			help:  "Maximum number of device and owner series on a page (0: unlimited).",
-			value: count(&c.Metrics.MaxSeries)},
-		{name: "web-enable-lifecycle", env: "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE", def: "false",
-			help:  "Serve POST /-/reload.",
-			value: boolean(&c.Web.Lifecycle)},
-		{name: "enable-pprof", env: "DCGM_EXPORTER_ENABLE_PPROF", def: "false",
-			help:  "Serve /debug/pprof/.",
-			value: boolean(&c.Web.Pprof)},
-		{name: "web-landing-page", env: "DCGM_EXPORTER_WEB_LANDING_PAGE", def: "true",
-			help:  "Serve a status page of the node at /.",
-			value: boolean(&c.Web.LandingPage)},
-		{name: "enable-exporter-metrics", env: "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", def: "true",
-			key:   "metrics.enableExporterMetrics",
-			help:  "Export metrics about the exporter itself.",
-			value: boolean(&c.Web.ExporterMetrics)},
-		{section: "Log and debugging", name: "log-format", env: "DCGM_EXPORTER_LOG_FORMAT", def: "text",
-			help:  "Log format.",
-			value: word(&c.Log.Format, LogText, LogJSON)},
-		{name: "debug", env: "DCGM_EXPORTER_DEBUG", def: "false",
-			help:  "Log at debug level.",
-			value: boolean(&c.Log.Debug)},
-		{name: "disable-startup-validate", env: "DISABLE_STARTUP_VALIDATE", def: "false",
-			unused: "the exporter starts without a driver and reports what is missing",
-			help:   "Start without checking what the exporter needs.",
-			value:  boolean(&c.Ignored.StartupValidate)},
-		{name: "dump-enabled", env: "DCGM_EXPORTER_DUMP_ENABLED", def: "false",
-			help:  "Write the page of each collection to a file of its own, for debugging.",
-			value: boolean(&c.Dump.Enabled)},
-		{name: "dump-directory", env: "DCGM_EXPORTER_DUMP_DIRECTORY", def: "/tmp/dcgm-exporter-debug",
-			needs: "dump-enabled",
-			help:  "Directory of the dumps.",
-			value: filePath(&c.Dump.Directory)},
-		{name: "dump-retention", env: "DCGM_EXPORTER_DUMP_RETENTION", def: "24", needs: "dump-enabled",
-			help:  "How long dumps are kept, in hours or as a duration.",
-			value: duration(&c.Dump.Retention, time.Hour, "forever")},
-		{name: "dump-compression", env: "DCGM_EXPORTER_DUMP_COMPRESSION", def: "true", needs: "dump-enabled",
-			help:  "Compress the dumps with gzip.",
-			value: boolean(&c.Dump.Compress)},
-	}
-	for i := range rows {
-		if rows[i].section == "" {
-			rows[i].section = rows[i-1].section
+func table(c *Config) []Setting {
+	return slices.Concat(metricsSettings(c), sourceSettings(c), labelSettings(c), kubernetesSettings(c), jobSettings(c),
+		webSettings(c), logSettings(c))
+}
+
+// section completes the settings of a section of the help.
+func section(name string, settings []Setting) []Setting {
+	for i := range settings {
+		s := &settings[i]
+		s.Section = name
+		if s.env == "" {
+			s.env = "DCGM_EXPORTER_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 		}
+		s.Default = cmp.Or(s.Default, s.initial)
 	}
-	return rows
+	return settings
+}
+
+func metricsSettings(c *Config) []Setting {
+	return section("Metrics", []Setting{
+		{Name: "collectors", alias: "f", Key: "metrics.file", Default: "/etc/dcgm-exporter/default-counters.csv",
+			value: filePath(&c.Metrics.File), Help: "Path of the counters file."},
+		{Name: "config-file", value: freeText(&c.Path, "a path"),
+			Help: "Path of a YAML file. Flags and environment variables override it."},
+		{Name: "configmap-data", alias: "m", Default: "none", value: configMap(&c.Metrics.ConfigMap),
+			Help: "ConfigMap NAMESPACE:NAME with the counters under the key metrics."},
+		{Name: "vocabulary", value: word(&c.Metrics.Vocabulary, catalog.Classic, catalog.Current, catalog.Both),
+			Help: "Metric names and units: classic (as in 4.8), current (as in 4.9) or both."},
+		{Name: "compatibility", value: word(&c.Metrics.Compatibility, CompatibilityOff, CompatibilityStrict),
+			Help: "off, or strict for exactly the page that NVIDIA's exporter serves."},
+		{Name: "enable-health-metrics", Default: "true", value: boolean(&c.Metrics.Health),
+			Help: "Export which devices and fields can be read and, if not, why."},
+		{Name: "enable-accounting-metrics", Default: "true", value: boolean(&c.Metrics.Accounting),
+			Help: "Export how much of each GPU every pod and job uses."},
+		{Name: "health-ignore", Key: "metrics.healthIgnore",
+			value: list(&c.Metrics.IgnoredHealth, findings, parseFinding),
+			Help:  "DCGM error codes that the health alerts and the verdict ignore."},
+		{Name: "collect-interval", alias: "c", env: "DCGM_EXPORTER_INTERVAL", Key: "collection.interval",
+			Default: "30000", value: duration(&c.Collection.Interval, time.Millisecond, ""),
+			Help: "Time between two collections, in milliseconds or as a duration."},
+		{Name: "collect-hang-limit", Default: "2m", value: duration(&c.Collection.HangLimit, 0, ""),
+			Help: "How long a driver call may hang before the process exits to be restarted."},
+		{Name: "xid-count-window-size", alias: "x", Default: "300000",
+			value: duration(&c.Collection.XIDWindow, time.Millisecond, notCounted),
+			Help:  "Window of DCGM_EXP_XID_ERRORS_COUNT, in milliseconds or as a duration."},
+		{Name: "clock-events-count-window-size", Default: "300000",
+			value: duration(&c.Collection.ClockEventWindow, time.Millisecond, notCounted),
+			Help:  "Window of DCGM_EXP_CLOCK_EVENTS_COUNT, in milliseconds or as a duration."},
+		{Name: "xid-kernel-log", value: freeText(&c.Collection.KernelLog, "a path"),
+			Help: "Path of the kernel log (/dev/kmsg) to read XIDs from instead of the driver."},
+	})
+}
+
+func sourceSettings(c *Config) []Setting {
+	return section("Source", []Setting{
+		{Name: "source", value: word(&c.Source.Kind, SourceAuto, SourceDCGM, SourceNVML, SourceSim),
+			Help: "Where values come from: DCGM, NVML or a simulated node."},
+		{Name: "remote-hostengine-info", alias: "r", env: "DCGM_REMOTE_HOSTENGINE_INFO", perNode: true,
+			value: engine(&c.Source.Remote),
+			Help:  "Address of a running host engine. By default the exporter embeds one."},
+		{Name: "fallback", value: word(&c.Source.Fallback, FallbackAuto, FallbackNVML, FallbackNone),
+			Help: "What --source=auto reads while DCGM is unavailable."},
+		{Name: "devices", alias: "d", env: "DCGM_EXPORTER_DEVICES_STR", value: selector(&c.Devices.GPUs),
+			Help: "GPUs (g) and GPU instances (i) to watch."},
+		{Name: "switch-devices", alias: "s", env: "DCGM_EXPORTER_OTHER_DEVICES_STR",
+			value: selector(&c.Devices.Switches), Help: "NVSwitches (g) and NVLinks (i) to watch."},
+		{Name: "cpu-devices", alias: "p", env: "DCGM_EXPORTER_CPU_DEVICES_STR", value: selector(&c.Devices.CPUs),
+			Help: "Grace CPUs (g) and CPU cores (i) to watch."},
+		{Name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS",
+			unused: "GPUs are used as the engine reports them; --source=sim simulates GPUs",
+			value:  boolean(&c.Ignored.FakeGPUs), Help: "Accept GPUs that were injected into DCGM for tests."},
+		{Name: "enable-gpu-bind-unbind-watch", Key: "sources.dcgm.detectBindUnbind.enabled",
+			unused: "GPUs that come and go are always followed", value: boolean(&c.Ignored.WatchBinding),
+			Help: "Follow GPUs that are bound and unbound."},
+		{Name: "gpu-bind-unbind-poll-interval", Key: "sources.dcgm.detectBindUnbind.pollInterval", Default: "1s",
+			unused: "GPUs that come and go are always followed", value: duration(&c.Ignored.BindingInterval, 0, ""),
+			Help: "Time between two checks for GPUs that were bound or unbound."},
+		{Name: "watch-max-keep-age", Key: "sources.dcgm.watch.maxKeepAge", Default: "10m",
+			unused: "the exporter keeps every sample that it needs",
+			value:  duration(&c.Ignored.KeepAge, 0, "no limit"),
+			Help:   "How long DCGM keeps the samples of watched fields."},
+		{Name: "watch-max-keep-samples", Key: "sources.dcgm.watch.maxKeepSamples", Default: "0",
+			unused: "the exporter keeps every sample that it needs", value: number(&c.Ignored.KeepSamples, 0),
+			Help: "How many samples of a watched field DCGM keeps."},
+		{Name: "health-require-gpus", unused: "GPUs that appear later are served without a restart",
+			value: boolean(&c.Ignored.RequireGPUs),
+			Help:  "Fail /health while there is no GPU, so that the process is restarted."},
+		{Name: "enable-dcgm-log", value: boolean(&c.Source.DCGMLog), Help: "Write DCGM's own log to standard output."},
+		{Name: "dcgm-log-level", Needs: "enable-dcgm-log", value: logLevel(&c.Source.DCGMLogLevel),
+			Help: "Level of DCGM's own log."},
+		{Name: "sim-fallback", value: boolean(&c.Source.Sim.Fallback),
+			Help: "Let --source=auto simulate a node if there is no hardware."},
+		{Name: "sim-node", value: freeText(&c.Source.Sim.Node, "the name of a node"),
+			Help: "Name of the node that --source=sim simulates."},
+		{Name: "sim-seed", Default: "1", value: seed(&c.Source.Sim.Seed),
+			Help: "Seed of the simulation: the same seed gives the same values."},
+		{Name: "sim-scenario", value: freeText(&c.Source.Sim.Scenario, "a path"),
+			Help: "Path of a YAML file with the faults to simulate."},
+	})
+}
+
+func labelSettings(c *Config) []Setting {
+	return section("Labels", []Setting{
+		{Name: "hostname-label", value: word(&c.Labels.Hostname, HostLabelLower, HostLabelUpper, HostLabelBoth),
+			Help: "Spelling of the host label: hostname (since 4.8.3), Hostname (before) or both."},
+		{Name: "owner-labels", value: word(&c.Labels.Owners, OwnersOnSeries, OwnersOnCopies, OwnersOnInfo),
+			Help: "Which series carry pod and job labels: series, copies or info."},
+		{Name: "no-hostname", alias: "n", value: boolean(&c.Labels.NoHostname), Help: "Leave out the host label."},
+		{env: "NODE_NAME", perNode: true, value: freeText(&c.Labels.NodeName, "a name"),
+			Help: "Kubernetes node name: the host label, and the node that API watches select."},
+		{Name: "use-old-namespace", alias: "o", value: boolean(&c.Labels.OldNamespace),
+			Help: "Use the label names of 1.x: uuid, pod_name, pod_namespace, container_name."},
+		{Name: "replace-blanks-in-model-name", alias: "rbmn", value: boolean(&c.Labels.ReplaceBlanks),
+			Help: "Replace spaces in modelName with dashes."},
+	})
+}
+
+func kubernetesSettings(c *Config) []Setting {
+	return section("Kubernetes", []Setting{
+		{Name: "kubernetes", alias: "k", value: boolean(&c.Kubernetes.Enabled),
+			Help: "Add the labels of the pod that uses a GPU."},
+		{Name: "kubernetes-enable-pod-labels", Needs: "kubernetes", value: boolean(&c.Kubernetes.PodLabels),
+			Help: "Add the labels of the pods themselves."},
+		{Name: "kubernetes-enable-pod-uid", Needs: "kubernetes", value: boolean(&c.Kubernetes.PodUID),
+			Help: "Add the UIDs of the pods."},
+		{Name: "kubernetes-gpu-id-type", Needs: "kubernetes", unused: "every form of device ID is recognized",
+			value: word(&c.Ignored.GPUIDType, "uid", "device-name"), Help: "Form of the device IDs of the kubelet."},
+		{Name: "kubernetes-pod-label-allowlist-regex", Needs: "kubernetes-enable-pod-labels",
+			value: list(&c.Kubernetes.PodLabelAllowed, regexps, parseRegexp),
+			Help:  "Regular expressions of the pod labels to add. By default all are added."},
+		{Name: "kubernetes-pod-label-limit", Default: "16", Needs: "kubernetes-enable-pod-labels",
+			value: number(&c.Kubernetes.MaxPodLabels, 1), Help: "Maximum number of labels to add from each pod."},
+		{Name: "kubernetes-pod-log-directory", Default: "/var/log/pods", Needs: "kubernetes",
+			value: freeText(&c.Kubernetes.PodLogs, "a path"),
+			Help:  "Directory of the pods' logs. Its names give the UIDs of static pods."},
+		{Name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", value: boolean(&c.Kubernetes.VirtualGPUs),
+			Help: "Repeat the series of a shared GPU for each replica, with the vgpu label."},
+		{Name: "kubernetes-enable-dra", env: "KUBERNETES_ENABLE_DRA", Needs: "kubernetes",
+			value: boolean(&c.Kubernetes.DRA), Help: "Attribute GPUs that Dynamic Resource Allocation (DRA) assigns."},
+		{Name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES", Needs: "kubernetes",
+			value: list(&c.Kubernetes.ResourceNames, resources, anyText),
+			Help:  "Additional resource names of GPUs, such as nvidia.com/a100."},
+		{Name: "pod-resources-kubelet-socket", env: "DCGM_POD_RESOURCES_KUBELET_SOCKET",
+			Default: "/var/lib/kubelet/pod-resources/kubelet.sock", Needs: "kubernetes",
+			value: filePath(&c.Kubernetes.Socket), Help: "Path of the kubelet's PodResources socket."},
+		{env: "KUBECONFIG", value: freeText(&c.Kubernetes.Kubeconfig, "paths"),
+			Help: "Paths of kubeconfig files, for an exporter outside a pod."},
+	})
+}
+
+func jobSettings(c *Config) []Setting {
+	return section("Jobs and containers", []Setting{
+		{Name: "hpc-job-mapping-dir", env: "DCGM_HPC_JOB_MAPPING_DIR", value: freeText(&c.HPC.Dir, "a path"),
+			Help: "Directory with a file for each GPU that lists its jobs, one per line."},
+		{Name: "container-labels", value: boolean(&c.Containers.Enabled),
+			Help: "Add the labels of the Docker or Podman container that uses a GPU."},
+		{Name: "container-runtime-socket", env: "DCGM_CONTAINER_RUNTIME_SOCKET", Needs: "container-labels",
+			value: freeText(&c.Containers.Socket, "a path"), Help: "Path of the container runtime's socket."},
+		{Name: "container-label-allowlist-regex", Needs: "container-labels",
+			value: list(&c.Containers.LabelAllowed, regexps, parseRegexp),
+			Help:  "Regular expressions of the container labels to add. By default none are."},
+	})
+}
+
+func webSettings(c *Config) []Setting {
+	return section("Web", []Setting{
+		{Name: "address", alias: "a", env: "DCGM_EXPORTER_LISTEN", Default: ":9400", perNode: true,
+			value: listen(&c.Web.Address), Help: "Address to listen on."},
+		{Name: "web-systemd-socket", env: "DCGM_EXPORTER_SYSTEMD_SOCKET", value: boolean(&c.Web.SystemdSocket),
+			Help: "Listen on the sockets that systemd passes instead of --address."},
+		{Name: "web-config-file", value: freeText(&c.Web.ConfigFile, "a path"),
+			Help: "Path of the exporter-toolkit file for TLS and authentication."},
+		{Name: "web-read-timeout", Default: "10s", value: duration(&c.Web.ReadTimeout, 0, "no limit"),
+			Help: "How long reading a request may take."},
+		{Name: "web-write-timeout", Default: "30s", value: duration(&c.Web.WriteTimeout, 0, "no limit"),
+			Help: "How long writing a response may take."},
+		{Name: "web-max-requests", alias: "max-concurrent-scrapes", alsoEnv: "DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES",
+			Key: "server.maxConcurrentScrapes", Default: "40", value: number(&c.Web.MaxRequests, 0),
+			Help: "Maximum number of concurrent scrapes (0: unlimited)."},
+		{Name: "max-series", Default: "100000", value: number(&c.Metrics.MaxSeries, 0),
+			Help: "Maximum number of device and owner series on a page (0: unlimited)."},
+		{Name: "web-enable-lifecycle", value: boolean(&c.Web.Lifecycle), Help: "Serve POST /-/reload."},
+		{Name: "enable-pprof", value: boolean(&c.Web.Pprof), Help: "Serve /debug/pprof/."},
+		{Name: "web-landing-page", Default: "true", value: boolean(&c.Web.LandingPage),
+			Help: "Serve a status page of the node at /."},
+		{Name: "enable-exporter-metrics", Key: "metrics.enableExporterMetrics", Default: "true",
+			value: boolean(&c.Web.ExporterMetrics), Help: "Export metrics about the exporter itself."},
+	})
+}
+
+func logSettings(c *Config) []Setting {
+	return section("Log and debugging", []Setting{
+		{Name: "log-format", value: word(&c.Log.Format, LogText, LogJSON), Help: "Log format."},
+		{Name: "debug", value: boolean(&c.Log.Debug), Help: "Log at debug level."},
+		{Name: "disable-startup-validate", env: "DISABLE_STARTUP_VALIDATE",
+			unused: "the exporter starts without a driver and reports what is missing",
+			value:  boolean(&c.Ignored.StartupValidate), Help: "Start without checking what the exporter needs."},
+		{Name: "dump-enabled", value: boolean(&c.Dump.Enabled),
+			Help: "Write the page of each collection to a file of its own, for debugging."},
+		{Name: "dump-directory", Default: "/tmp/dcgm-exporter-debug", Needs: "dump-enabled",
+			value: filePath(&c.Dump.Directory), Help: "Directory of the dumps."},
+		{Name: "dump-retention", Default: "24", Needs: "dump-enabled",
+			value: duration(&c.Dump.Retention, time.Hour, "forever"),
+			Help:  "How long dumps are kept, in hours or as a duration."},
+		{Name: "dump-compression", Default: "true", Needs: "dump-enabled", value: boolean(&c.Dump.Compress),
+			Help: "Compress the dumps with gzip."},
+	})
 }

@@ -6,12 +6,12 @@ import (
 	"math"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
@@ -19,6 +19,7 @@ import (
 // A value reads and writes one setting of a Config.
 type value struct {
 	form           string // the expected form, for messages that end in "expected …"
+	initial        string // the default, unless the row of the table has one
 	isBool, isList bool
 	// set parses the setting. It returns errForm if the text does not have the form, errRange if a number is out of
 	// range, a warning if the setting got a value nevertheless, and otherwise an error that says why.
@@ -60,16 +61,16 @@ func formed[T any](v T, err error) (T, error) {
 func boolean(p *bool) value {
 	parse := func(s string) (bool, error) { return formed(strconv.ParseBool(s)) }
 	v := parsed(p, "true or false", parse, strconv.FormatBool)
-	v.isBool = true
+	v.isBool, v.initial = true, "false"
 	return v
 }
 
-func verbatim(s string) string { return s }
+func anyText(s string) (string, error) { return s, nil }
+
+func verbatim[T ~string](s T) string { return string(s) }
 
 // freeText accepts any text.
-func freeText(p *string, form string) value {
-	return parsed(p, form, func(s string) (string, error) { return s, nil }, verbatim)
-}
+func freeText(p *string, form string) value { return parsed(p, form, anyText, verbatim) }
 
 // filePath accepts any non-empty text.
 func filePath(p *string) value {
@@ -81,23 +82,21 @@ func filePath(p *string) value {
 	}, verbatim)
 }
 
-// word accepts one of the given words.
+// word accepts one of the given words. The first is the default.
 func word[T ~string](p *T, words ...T) value {
-	form := string(words[0])
-	for i, w := range words[1:] {
-		if form += ", "; i == len(words)-2 {
-			form = strings.TrimSuffix(form, ", ") + " or "
-		}
-		form += string(w)
+	names := make([]string, len(words))
+	for i, w := range words {
+		names[i] = string(w)
 	}
-	return parsed(p, form, func(s string) (T, error) {
-		for _, w := range words {
-			if string(w) == s {
-				return w, nil
-			}
+	last := len(names) - 1
+	v := parsed(p, strings.Join(names[:last], ", ")+" or "+names[last], func(s string) (T, error) {
+		if !slices.Contains(words, T(s)) {
+			return "", errForm
 		}
-		return "", errForm
-	}, func(w T) string { return string(w) })
+		return T(s), nil
+	}, verbatim)
+	v.initial = names[0]
+	return v
 }
 
 // logLevel accepts a level of DCGM's log in upper or lower case.
@@ -108,35 +107,15 @@ func logLevel(p *string) value {
 	return v
 }
 
-// count accepts a number that is not negative. Like NVIDIA's dcgm-exporter, it also accepts 0x10 and 0b11.
-func count(p *int) value {
-	return parsed(p, "a number, 0 or more", func(s string) (int, error) {
-		n, err := strconv.ParseInt(s, 0, 32)
-		switch {
-		case err != nil:
-			return 0, errForm
-		case n < 0:
-			return 0, errRange
+// number accepts a number that is not too small. Like NVIDIA's dcgm-exporter, it also accepts 0x10 and 0b11.
+func number(p *int, least int) value {
+	return parsed(p, fmt.Sprintf("a number, %d or more", least), func(s string) (int, error) {
+		n, err := formed(strconv.ParseInt(s, 0, 32))
+		if err == nil && n < int64(least) {
+			err = errRange
 		}
-		return int(n), nil
+		return int(n), err
 	}, strconv.Itoa)
-}
-
-// positive accepts a number that is at least 1.
-func positive(p *int) value {
-	v := count(p)
-	set := v.set
-	v.form = "a number, 1 or more"
-	v.set = func(s string) error {
-		if err := set(s); err != nil {
-			return err
-		}
-		if *p == 0 {
-			return errRange
-		}
-		return nil
-	}
-	return v
 }
 
 func seed(p *uint64) value {
@@ -187,21 +166,21 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 	}}
 }
 
-// list accepts elements separated by commas. It trims spaces and skips empty elements and those that check rejects.
-func list(p *[]string, form string, check func(string) error) value {
+// list accepts elements separated by commas. It trims spaces and skips empty elements and those with an error.
+func list(p *[]string, form string, parse func(string) (string, error)) value {
 	set := func(s string) error {
-		var taken, bad []string
+		var bad []string
+		*p = nil
 		for element := range strings.SplitSeq(s, ",") {
 			if element = strings.TrimSpace(element); element == "" {
 				continue
 			}
-			if err := check(element); err != nil {
+			if parsed, err := parse(element); err != nil {
 				bad = append(bad, fmt.Sprintf("skipping %q: %v", element, err))
-				continue
+			} else {
+				*p = append(*p, parsed)
 			}
-			taken = append(taken, element)
 		}
-		*p = taken
 		if bad != nil {
 			return warning(strings.Join(bad, "; "))
 		}
@@ -210,46 +189,22 @@ func list(p *[]string, form string, check func(string) error) value {
 	return value{form: form, isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
 }
 
-// findings accepts the codes of health findings.
-func findings(p *[]string) value {
-	v := list(p, "DCGM error codes separated by commas", func(s string) error {
-		if _, ok := catalog.ParseFinding(s); !ok {
-			return fmt.Errorf("unknown DCGM error code; %s", suggestFinding(s))
-		}
-		return nil
-	})
-	set := v.set
-	v.set = func(s string) error {
-		err := set(s)
-		for i, word := range *p {
-			(*p)[i], _ = catalog.ParseFinding(word)
-		}
-		return err
+// parseFinding returns the code of a health finding. The error suggests the code that was probably meant.
+func parseFinding(s string) (string, error) {
+	code, ok := catalog.ParseFinding(s)
+	if ok {
+		return code, nil
 	}
-	return v
-}
-
-// suggestFinding names the code that a misspelled one may stand for.
-func suggestFinding(s string) string {
-	s = strings.ToUpper(s)
-	if !strings.HasPrefix(s, "DCGM_FR_") {
-		s = "DCGM_FR_" + s
-	}
+	s = "DCGM_FR_" + strings.TrimPrefix(strings.ToUpper(s), "DCGM_FR_")
 	if near := text.Nearest(s, catalog.FindingCodes()); near != "" {
-		return "the nearest is " + near
+		return "", fmt.Errorf("unknown DCGM error code; the nearest is %s", near)
 	}
-	return "docs/verdict.md lists them"
+	return "", errors.New("unknown DCGM error code; docs/verdict.md lists them")
 }
 
-func isRegexp(s string) error {
+func parseRegexp(s string) (string, error) {
 	_, err := regexp.Compile(s)
-	return err
-}
-
-func isAnything(string) error { return nil }
-
-func selector(p *gpu.Selector) value {
-	return parsed(p, selectorForm, parseSelector, formatSelector)
+	return s, err
 }
 
 func configMap(p *ConfigMapName) value {
@@ -261,7 +216,7 @@ func configMap(p *ConfigMapName) value {
 		if namespace == "" || name == "" || strings.Contains(name, ":") {
 			return ConfigMapName{}, errForm
 		}
-		return ConfigMapName{Namespace: namespace, Name: name}, nil
+		return ConfigMapName{namespace, name}, nil
 	}, func(n ConfigMapName) string {
 		if n == (ConfigMapName{}) {
 			return "none"

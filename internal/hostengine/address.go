@@ -2,6 +2,7 @@
 package hostengine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -44,69 +45,48 @@ func Parse(text string) (Address, error) {
 	}
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
-		if path := strings.TrimPrefix(text, "unix:"); strings.HasPrefix(path, "/") {
-			return Address{}, fmt.Errorf("write the socket as unix://%s", path)
-		}
-		return parseTCP(text)
+		scheme, rest = "tcp", text
 	}
 	switch strings.ToLower(scheme) {
 	case "tcp":
-		return parseTCP(rest)
+		return parseHostPort(TCP, rest)
 	case "unix":
 		if !strings.HasPrefix(rest, "/") || strings.ContainsRune(rest, 0) {
 			return Address{}, errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
 		}
 		return Address{Transport: Unix, Path: rest}, nil
 	case "vsock":
-		cid, port, hasPort := strings.Cut(rest, ":")
-		if n, err := strconv.ParseUint(cid, 10, 32); err != nil || strconv.FormatUint(n, 10) != cid {
-			return Address{}, fmt.Errorf("%q is not a context ID", cid)
-		}
-		return withPort(Address{Transport: Vsock, Host: cid}, port, hasPort)
+		return parseHostPort(Vsock, rest)
 	default:
 		return Address{}, fmt.Errorf("unknown scheme %q", scheme)
 	}
 }
 
-func parseTCP(text string) (Address, error) {
-	if several := strings.Count(text, ",") + 1; several > 1 {
-		return Address{}, fmt.Errorf("expected one host engine, found a list of %d", several)
-	}
-	if after, ok := strings.CutPrefix(text, "["); ok {
-		host, behind, closed := strings.Cut(after, "]")
-		port, hasPort := strings.CutPrefix(behind, ":")
-		switch {
-		case !closed || behind != "" && !hasPort:
-			return Address{}, fmt.Errorf("write an IPv6 address and its port as in [::1]:%d", DefaultPort)
-		case !isIPv6(host):
-			return Address{}, fmt.Errorf("%q is not an IPv6 address", host)
-		}
-		return withPort(Address{Transport: TCP, Host: host}, port, hasPort)
-	}
-	// Without brackets, ::1:5555 is an address without a port.
-	if isIPv6(text) {
-		return Address{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, DefaultPort)
-	}
-	host, port, hasPort := strings.Cut(text, ":")
-	if !hostName.MatchString(host) {
-		return Address{}, fmt.Errorf("%q is not a host name (letters a-z, digits, and - . _)", host)
-	}
-	return withPort(Address{Transport: TCP, Host: host}, port, hasPort)
-}
+// hostPort matches an address in brackets, or what can be a host name, an IPv4 address or a context ID, and a port. It
+// allows underscores, since container names have them.
+var hostPort = regexp.MustCompile(`^(?:\[(.*)\]|([a-zA-Z0-9_][a-zA-Z0-9._-]{0,252}))(?::(.*))?$`)
 
-func withPort(a Address, text string, given bool) (Address, error) {
-	a.Port = DefaultPort
-	if !given {
-		return a, nil
+func parseHostPort(transport Transport, text string) (Address, error) {
+	m := hostPort.FindStringSubmatch(text)
+	switch {
+	case isIPv6(text): // without brackets, ::1:5555 is an address without a port
+		return Address{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, DefaultPort)
+	case m == nil || strings.Contains(text, ","):
+		return Address{}, fmt.Errorf("%q is not one host and port", text)
+	case m[2] == "" && !isIPv6(m[1]):
+		return Address{}, fmt.Errorf("%q is not an IPv6 address", m[1])
 	}
-	if text == "" {
-		return Address{}, errors.New("the port is missing")
+	a := Address{Transport: transport, Host: cmp.Or(m[1], m[2]), Port: DefaultPort}
+	if n, err := strconv.ParseUint(a.Host, 10, 32); transport == Vsock && (err != nil || fmt.Sprint(n) != a.Host) {
+		return Address{}, fmt.Errorf("%q is not a context ID", a.Host)
 	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 {
-		return Address{}, fmt.Errorf("%q is not a port", text)
+	if m[3] != "" || strings.HasSuffix(text, ":") {
+		n, err := strconv.ParseUint(m[3], 10, 16)
+		if err != nil || n == 0 {
+			return Address{}, fmt.Errorf("%q is not a port", m[3])
+		}
+		a.Port = uint16(n)
 	}
-	a.Port = uint16(n)
 	return a, nil
 }
 
@@ -119,9 +99,6 @@ func isIPv6(text string) bool {
 	}
 	return !strings.ContainsFunc(ip.Zone(), func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '%' })
 }
-
-// hostName matches what can be a host name or an IPv4 address. It allows underscores, since container names have them.
-var hostName = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,252}$`)
 
 // String returns the address in the form of Parse, or "embedded" for the embedded engine.
 func (a Address) String() string {
@@ -153,17 +130,11 @@ func (a Address) Dial() (network, address string) {
 }
 
 // Endpoint returns host:port of a TCP or vsock address, with brackets around an IPv6 address.
-func (a Address) Endpoint() string {
-	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
-}
+func (a Address) Endpoint() string { return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))) }
 
-// IP returns the IP address of the host without its zone. It returns the zero Addr for host names and for transports
-// other than TCP.
+// IP returns the IP address of a TCP host without its zone. It returns the zero Addr for host names.
 func (a Address) IP() netip.Addr {
-	if a.Transport != TCP {
-		return netip.Addr{}
-	}
-	ip, _ := netip.ParseAddr(a.Host) // the zero Addr if Host is a name
+	ip, _ := netip.ParseAddr(a.Host)
 	return ip.Unmap().WithZone("")
 }
 

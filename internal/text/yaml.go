@@ -83,18 +83,6 @@ func YAMLError(file string, err error) *SyntaxError {
 	return e
 }
 
-// NotText returns an error for UnmarshalYAML if n is not a scalar with text: a string, or an unquoted number or
-// similar.
-func NotText(n *yaml.Node) error {
-	switch n.ShortTag() {
-	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
-		if n.Value != "" {
-			return nil
-		}
-	}
-	return &yaml.TypeError{Errors: []string{"not text"}}
-}
-
 // A yamlChecker finds what is wrong with a document before it is decoded. The errors of the YAML package would name Go
 // types.
 type yamlChecker struct {
@@ -183,20 +171,15 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 func fits(n *yaml.Node, t reflect.Type) bool {
 	kind := t.Kind()
 	switch {
-	case isUnmarshaler(t):
 	case kind == reflect.Struct:
 		return n.Kind == yaml.MappingNode
 	case kind == reflect.Slice:
 		return n.Kind == yaml.SequenceNode
-	case reflect.Int <= kind && kind <= reflect.Uint64 && n.ShortTag() == "!!float":
+	case n.ShortTag() == "!!binary" || n.ShortTag() == "!!float" && reflect.Int <= kind && kind <= reflect.Uint64:
 		return false // the YAML package converts it: 1.5 becomes 1
 	}
 	var wrong *yaml.TypeError
 	return !errors.As(n.Decode(reflect.New(t).Interface()), &wrong)
-}
-
-func isUnmarshaler(t reflect.Type) bool {
-	return reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]())
 }
 
 // expected describes the values of a type.
@@ -204,8 +187,6 @@ func expected(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 90s or 5m"
-	case isUnmarshaler(t):
-		return "a string" // see NotText
 	}
 	switch t.Kind() {
 	case reflect.Struct:

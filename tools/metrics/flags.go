@@ -28,9 +28,9 @@ func (w *writer) flags() string {
 			section = s.Section
 			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | description |\n|---|---|---|---|\n", section)
 		}
-		delete(unused, s.ID)
+		delete(unused, s.ID())
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n",
-			codeSpans(s.Flags...), codeSpans(s.Variables...), codeSpans(s.Default), description(&s))
+			codeSpans(s.Flags()...), codeSpans(s.Variables()...), codeSpans(s.Default), description(&s))
 	}
 	for id := range unused {
 		w.fail("details.go has a row for %q, which is not a setting: remove it", id)
@@ -42,18 +42,18 @@ func (w *writer) flags() string {
 // description returns the last cell of a setting's row.
 func description(s *config.Setting) string {
 	parts := []string{s.Help}
-	if more := details[s.ID]; more != "" {
+	if more := details[s.ID()]; more != "" {
 		parts = append(parts, more)
 	}
-	parts = append(parts, s.Expects)
+	parts = append(parts, s.Expects())
 	if s.Key != "" {
 		parts = append(parts, "In the YAML file: `"+s.Key+"`.")
 	}
 	if s.Needs != "" {
 		parts = append(parts, "Requires `--"+s.Needs+"`.")
 	}
-	if s.NoEffect != "" {
-		parts = append(parts, "**"+s.NoEffect+"**")
+	if sentence := s.NoEffect(); sentence != "" {
+		parts = append(parts, "**"+sentence+"**")
 	}
 	return cell(strings.Join(parts, " "))
 }
