@@ -136,13 +136,14 @@ func ParseVisible(word string) ID {
 func IsCDIKind(kind string) bool { return kind == "nvidia.com/gpu" || kind == "runtime.nvidia.com/gpu" }
 
 func parseVisible(name string) (ID, bool) {
-	if id, ok := parse(name); ok && id.Replica == "" && slices.Contains([]Form{FormGPU, FormMIG, FormMIGPath}, id.Form) {
+	id, ok := parse(name)
+	if ok && id.Replica == "" && slices.Contains([]Form{FormGPU, FormMIG, FormMIGPath}, id.Form) {
 		return id, true
 	}
 	lower := strings.ToLower(name)
 	minor, isNode := strings.CutPrefix(name, "/dev/nvidia")
 	device, index, _ := strings.Cut(strings.TrimPrefix(lower, "mig"), ":")
-	var id ID
+	id = ID{}
 	switch {
 	case lower == "all":
 		id.Form = FormAll

@@ -1,6 +1,7 @@
 package jobmapper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -20,14 +23,17 @@ import (
 var ErrTooManyFiles = errors.New("too many files")
 
 var (
-	errTooLarge = fmt.Errorf("more than %d bytes", maxFile)
-	errChanging = errors.New("keeps changing")
-	errNotAFile = errors.New("not a regular file")
-	errOutside  = errors.New("a link that leads out of the folder")
+	errTooLarge = fileError{"too_large", fmt.Sprintf("more than %d bytes", maxFile)}
+	errChanging = fileError{"changing", "keeps changing"}
+	errNotAFile = fileError{"not_a_file", "not a regular file"}
+	errOutside  = fileError{"outside", "a link that leads out of the folder"}
 )
 
-// maxEntries is the maximum number of entries in the folder.
-const maxEntries = 4096
+const (
+	maxEntries = 4096     // in the folder
+	maxFile    = 64 << 10 // bytes
+	maxJob     = 256      // bytes of one job's name
+)
 
 // A writer that rewrites a file in place leaves it empty or truncated for a moment, and two versions can have the same
 // timestamp. A file that has just changed is therefore read again after a pause. A file that was recent when it was
@@ -40,7 +46,7 @@ const (
 // folder reads the job files of a directory and keeps their content.
 type folder struct {
 	dir   string
-	pause func(context.Context, time.Duration) error
+	pause func(time.Duration)
 	files map[string]file
 }
 
@@ -53,66 +59,50 @@ type file struct {
 	settled bool        // the timestamp is old enough to identify the version
 }
 
-// scan updates f.files: the files whose names n resolves. It reads only those that changed since the last call. It
+// scan updates f.files: the files whose names have rows. It reads only those that changed since the last call. It
 // returns the other names, sorted and without hidden files.
-func (f *folder) scan(ctx context.Context, n names) (unknown []string, err error) {
+func (f *folder) scan(ctx context.Context, rows map[string]int) (unknown []string, err error) {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
 		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
 	defer root.Close()
-	all, err := f.list(root)
+	open, err := f.list(root)
 	if err != nil {
 		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
-	var open []string
-	for _, name := range all {
-		if _, ok := n.row(name); ok {
-			open = append(open, name)
-		} else if !strings.HasPrefix(name, ".") { // a temporary or lock file of a writer
+	open = slices.DeleteFunc(open, func(name string) bool {
+		_, known := rows[strings.ToLower(name)]
+		if !known {
 			unknown = append(unknown, name)
 		}
-	}
+		return !known
+	})
 	slices.Sort(unknown)
 	files := map[string]file{}
 	for round := 0; len(open) > 0 && round < rounds; round++ {
 		if round > 0 {
-			if err := f.pause(ctx, fresh); err != nil {
-				return unknown, err
-			}
+			f.pause(fresh)
 		}
-		if open, err = f.readAll(ctx, root, open, files); err != nil {
+		if err := ctx.Err(); err != nil {
 			return unknown, err
 		}
+		open = slices.DeleteFunc(open, func(name string) bool {
+			got, isNew, err := f.read(root, name)
+			got.err = err
+			files[name] = got
+			if errors.Is(err, fs.ErrNotExist) {
+				delete(files, name) // removed since it was listed
+			}
+			isChanging := errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh
+			return !isNew || !isChanging
+		})
 	}
 	f.files = files
 	return unknown, nil
 }
 
-// readAll reads the named files into files. It returns the names of those that have just changed and must be read
-// again.
-func (f *folder) readAll(
-	ctx context.Context, root *os.Root, names []string, files map[string]file,
-) (again []string, err error) {
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		got, isNew, err := f.read(root, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			delete(files, name) // removed since it was listed
-			continue
-		}
-		got.err = err
-		files[name] = got
-		if isNew && (errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh) {
-			again = append(again, name)
-		}
-	}
-	return again, nil
-}
-
-// list returns the names in the folder.
+// list returns the names in the folder, except hidden ones, which are temporary or lock files of a writer.
 func (f *folder) list(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -126,7 +116,7 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 	if len(names) > maxEntries {
 		return nil, fmt.Errorf("%s: %w: more than %d", f.dir, ErrTooManyFiles, maxEntries)
 	}
-	return names, nil
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") }), nil
 }
 
 // read returns a file, from memory if its version was read before. It follows links only within the folder. Otherwise,
@@ -135,7 +125,10 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 	// Without O_NONBLOCK, opening a pipe would block.
 	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return file{}, true, outside(root, name, err)
+		if _, ok := errors.AsType[syscall.Errno](err); !ok { // os.Root rejects a link with an error of its own
+			return file{}, true, errOutside
+		}
+		return file{}, true, gpu.WrapFSError(err)
 	}
 	defer handle.Close()
 	before, err := handle.Stat()
@@ -162,30 +155,36 @@ func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err err
 		return file{}, true, errChanging
 	}
 	got = file{info: after, settled: time.Since(after.ModTime()) > attribution.TimestampSlack}
-	got.jobs, got.dropped = Parse(content)
+	got.jobs, got.dropped = parse(content)
 	return got, true, nil
-}
-
-// outside returns err, or an error that a link leads out of the folder. os.Root rejects those with an untyped error.
-func outside(root *os.Root, name string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) {
-		return gpu.WrapFSError(err)
-	}
-	if info, lerr := root.Lstat(name); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return fmt.Errorf("%w: %w", errOutside, err)
-	}
-	return gpu.WrapFSError(err)
 }
 
 func sameVersion(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// parse returns the jobs that a file names, one per line, sorted and without duplicates. It ignores blank lines,
+// surrounding spaces, carriage returns and a byte order mark. Invalid UTF-8 and control characters become U+FFFD. A
+// name of more than maxJob bytes is dropped, because a truncated name could be another job's.
+func parse(content []byte) (jobs []string, dropped int) {
+	isNoise := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\ufeff' }
+	printable := func(r rune) rune {
+		if unicode.IsControl(r) {
+			return utf8.RuneError
+		}
+		return r
 	}
+	for line := range bytes.Lines(content) {
+		job := strings.ToValidUTF8(strings.TrimFunc(string(line), isNoise), string(utf8.RuneError))
+		job = strings.Map(printable, job)
+		switch {
+		case job == "":
+		case len(job) > maxJob:
+			dropped++
+		default:
+			jobs = append(jobs, job)
+		}
+	}
+	slices.Sort(jobs)
+	return slices.Compact(jobs), dropped
 }

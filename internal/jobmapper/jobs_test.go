@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, dropped := Parse([]byte(tt.content))
+			got, dropped := parse([]byte(tt.content))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("b\r\n\na \xff\n\x00\nb"))
 	f.Add([]byte("\ufeff1234\n" + strings.Repeat("z", 300)))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		jobs, dropped := Parse(content)
+		jobs, dropped := parse(content)
 		for _, job := range jobs {
 			if job == "" || len(job) > maxJob || !utf8.ValidString(job) || strings.TrimSpace(job) != job ||
 				strings.ContainsFunc(job, unicode.IsControl) {
@@ -60,13 +60,13 @@ func FuzzParse(f *testing.F) {
 		if !slices.IsSorted(jobs) || len(slices.Compact(slices.Clone(jobs))) != len(jobs) {
 			t.Errorf("jobs = %q, want them sorted without duplicates", jobs)
 		}
-		longer, _ := Parse(append(bytes.Clone(content), "\nzzz-4711"...))
+		longer, _ := parse(append(bytes.Clone(content), "\nzzz-4711"...))
 		union := append(slices.Clone(jobs), "zzz-4711")
 		slices.Sort(union)
 		if diff := cmp.Diff(slices.Compact(union), longer); diff != "" {
 			t.Errorf("jobs after adding a line (-want +got):\n%s", diff)
 		}
-		again, more := Parse([]byte(strings.Join(jobs, "\n")))
+		again, more := parse([]byte(strings.Join(jobs, "\n")))
 		if diff := cmp.Diff(jobs, again); diff != "" || more != 0 {
 			t.Errorf("jobs parsed again: %d dropped, want 0; names (-want +got):\n%s", more, diff)
 		}
@@ -76,7 +76,7 @@ func FuzzParse(f *testing.F) {
 		for _, line := range lines {
 			other = append(append(other, bytes.TrimSuffix(line, []byte("\n"))...), "\r\n"...)
 		}
-		turned, turnedDropped := Parse(other)
+		turned, turnedDropped := parse(other)
 		if diff := cmp.Diff(jobs, turned); diff != "" || turnedDropped != dropped {
 			t.Errorf("jobs in reverse order with other line endings: %d dropped, want %d; names (-want +got):\n%s",
 				turnedDropped, dropped, diff)

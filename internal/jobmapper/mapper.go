@@ -1,3 +1,11 @@
+// Package jobmapper finds the HPC jobs that use each GPU. Its Mapper is an Attributor that reads a folder of job files,
+// written by a scheduler's prolog and epilog.
+//
+// A file is named after a GPU ("3") or a GPU instance ("3.1", the labels gpu and GPU_I_ID) and has one job per line.
+// The Mapper checks every file once per cycle and reads only those that changed. While their content is the same, it
+// returns the same owners. If a file cannot be read, only its own GPU loses the labels, and the failure is counted.
+//
+// It never writes to the folder, and forgets a job once its file no longer names it.
 package jobmapper
 
 import (
@@ -6,7 +14,10 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -24,22 +35,21 @@ type Options struct {
 
 // Mapper is an Attributor that reads a folder of job files. Its methods are safe for concurrent use.
 type Mapper struct {
-	folder  folder
 	log     *slog.Logger
 	metrics *Metrics
 
-	mu       sync.Mutex      // guards the fields below
-	failing  map[string]bool // files by name
+	mu       sync.Mutex // guards the fields below
+	folder   folder
 	topology *gpu.Topology
-	names    names
+	rows     map[string]int
 	owners   *gpu.Owners // nil before the first answer
 }
 
 // New returns a Mapper without reading the folder.
 func New(opt Options) *Mapper {
 	return &Mapper{
-		folder: folder{dir: opt.Dir, pause: sleep}, log: cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
-		metrics: opt.Metrics, failing: map[string]bool{},
+		folder: folder{dir: opt.Dir, pause: time.Sleep}, log: cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
+		metrics: opt.Metrics,
 	}
 }
 
@@ -53,78 +63,19 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t != m.topology {
-		m.topology, m.names, m.owners = t, newNames(t), &gpu.Owners{}
+		m.topology, m.rows, m.owners = t, rowsByName(t), &gpu.Owners{}
 	}
-	unknown, err := m.folder.scan(ctx, m.names)
+	before := m.folder.files
+	unknown, err := m.folder.scan(ctx, m.rows)
 	if err != nil {
 		return nil, err
 	}
 	m.metrics.unknown.Set(float64(len(unknown)))
-	m.report()
-
-	said := m.usesOf()
-	uses := make([]gpu.Use, len(t.Devices))
-	for row := range t.Devices {
-		use, own := said[row]
-		if parent := t.ParentRow(row); !own && parent >= 0 && t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-			use = said[parent]
-		}
-		uses[row] = use
-	}
+	m.report(before)
+	uses := m.uses()
 	labels := attribution.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
 	m.owners = attribution.ReuseIfEqual(m.owners, &gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
-}
-
-// report counts the failures of files and logs new ones.
-func (m *Mapper) report() {
-	dropped := 0
-	for name, file := range m.folder.files {
-		dropped += file.dropped
-		if file.err == nil {
-			if m.failing[name] {
-				m.log.Info("Job file can be read again", "file", name)
-				delete(m.failing, name)
-			}
-			continue
-		}
-		m.metrics.failed.WithLabelValues(reasonOf(file.err)).Inc()
-		if !m.failing[name] {
-			m.log.Warn("Job file cannot be read; its GPU has no job label", "file", name, "error", file.err)
-			m.failing[name] = true
-		}
-	}
-	m.metrics.dropped.Set(float64(dropped))
-	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := m.folder.files[name]; return !there })
-}
-
-// usesOf returns the jobs of each row with a file. A row can have several files, because its name has several forms;
-// then it has the jobs of all of them.
-func (m *Mapper) usesOf() map[int]gpu.Use {
-	jobs, uses := map[int][]string{}, map[int]gpu.Use{}
-	for _, name := range slices.Sorted(maps.Keys(m.folder.files)) {
-		file := m.folder.files[name]
-		row, _ := m.names.row(name)
-		use := uses[row]
-		use.Incomplete = use.Incomplete || file.err != nil
-		uses[row] = use
-		for _, job := range file.jobs {
-			if !slices.Contains(jobs[row], job) {
-				jobs[row] = append(jobs[row], job)
-			}
-		}
-	}
-	dropped := 0
-	for row, all := range jobs {
-		// Keep all jobs, so that it is clear whether one has the device exclusively.
-		kept := all[:min(len(all), attribution.MaxOwners)]
-		dropped += len(all) - len(kept)
-		use := uses[row]
-		use.Owners = owners(kept)
-		uses[row] = use
-	}
-	m.metrics.droppedJobs.Set(float64(dropped))
-	return uses
 }
 
 // Unmatched returns the names of files that match no entity of t, sorted and without hidden files. It returns the
@@ -132,16 +83,87 @@ func (m *Mapper) usesOf() map[int]gpu.Use {
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.folder.scan(ctx, newNames(t))
+	return m.folder.scan(ctx, rowsByName(t))
 }
 
-func owners(jobs []string) []gpu.Owner {
-	if len(jobs) == 0 {
-		return nil
+// rowsByName returns the row of each job file, by its name in lower case: a GPU's index (2) or UUID (GPU-…), optionally
+// with a GPU instance id (2.7, GPU-….7), or a MIG device's UUID (MIG-…).
+func rowsByName(t *gpu.Topology) map[string]int {
+	const ambiguous = -1
+	rows := map[string]int{}
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		names := []string{strconv.Itoa(int(d.GPU)), d.UUID}
+		switch d.Entity.Kind {
+		case gpu.KindGPU:
+		case gpu.KindGPUInstance:
+			instance := "." + strconv.Itoa(int(d.InstanceID))
+			names = []string{names[0] + instance, d.UUID + instance, d.MIGUUID}
+		default:
+			continue
+		}
+		for _, name := range names {
+			name = strings.ToLower(name)
+			if _, taken := rows[name]; taken {
+				rows[name] = ambiguous
+			} else {
+				rows[name] = row
+			}
+		}
 	}
-	list := make([]gpu.Owner, len(jobs))
-	for i, job := range jobs {
-		list[i].Labels = []gpu.Label{{Name: "hpc_job", Value: job}}
+	maps.DeleteFunc(rows, func(_ string, row int) bool { return row == ambiguous })
+	return rows
+}
+
+// report counts the failures of files, and logs those that began or ended since the files were as before.
+func (m *Mapper) report(before map[string]file) {
+	dropped := 0
+	for name, file := range m.folder.files {
+		dropped += file.dropped
+		failed := before[name].err != nil
+		if file.err != nil {
+			m.metrics.failed.WithLabelValues(reasonOf(file.err)).Inc()
+		}
+		switch {
+		case file.err != nil && !failed:
+			m.log.Warn("Job file cannot be read; its GPU has no job label", "file", name, "error", file.err)
+		case file.err == nil && failed:
+			m.log.Info("Job file can be read again", "file", name)
+		}
 	}
-	return list
+	m.metrics.dropped.Set(float64(dropped))
+}
+
+// uses returns the jobs of each row. A row with several files, by several forms of its name, has the jobs of all.
+func (m *Mapper) uses() []gpu.Use {
+	type rowJob struct {
+		row int
+		job string
+	}
+	devices := m.topology.Devices
+	uses, named, seen, dropped := make([]gpu.Use, len(devices)), make([]bool, len(devices)), map[rowJob]bool{}, 0
+	for _, name := range slices.Sorted(maps.Keys(m.folder.files)) {
+		file, row := m.folder.files[name], m.rows[strings.ToLower(name)]
+		use := &uses[row]
+		named[row] = true
+		use.Incomplete = use.Incomplete || file.err != nil
+		for _, job := range file.jobs {
+			switch {
+			case seen[rowJob{row, job}]:
+			case len(use.Owners) == attribution.MaxOwners:
+				dropped++
+			default:
+				use.Owners = append(use.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: job}}})
+			}
+			seen[rowJob{row, job}] = true
+		}
+	}
+	m.metrics.droppedJobs.Set(float64(dropped))
+	for row := range devices {
+		parent := m.topology.ParentRow(row)
+		if !named[row] && parent >= 0 && devices[row].Entity.Kind == gpu.KindGPUInstance {
+			uses[row] = uses[parent]
+		}
+	}
+	return uses
 }

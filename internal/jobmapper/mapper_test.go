@@ -222,11 +222,10 @@ func TestRewrittenWhileRead(t *testing.T) {
 	path := filepath.Join(b.dir, "0")
 	write := func(content string) { check(t, os.WriteFile(path, []byte(content), 0o644)) }
 	waited := 0
-	b.folder.pause = func(context.Context, time.Duration) error {
+	b.folder.pause = func(time.Duration) {
 		if waited++; waited == 1 {
 			write("7\n")
 		}
-		return nil
 	}
 	write("")
 	has(t, b.attribute(node()), "0=7!")
@@ -331,7 +330,7 @@ func TestFolder(t *testing.T) {
 // the last version is found.
 func TestChurn(t *testing.T) {
 	b := newBench(t)
-	b.folder.pause = func(context.Context, time.Duration) error { return nil }
+	b.folder.pause = func(time.Duration) {}
 	const last = 400
 	done := make(chan error, 1)
 	go func() {
