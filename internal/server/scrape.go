@@ -3,11 +3,20 @@ package server
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+)
+
+// Responses share header values: assigning a slice does not allocate, and net/http only reads it.
+var (
+	contentType     = []string{exposition.ContentType}
+	contentEncoding = []string{"gzip"}
+	vary            = []string{"Accept-Encoding"}
 )
 
 // serveMetrics writes the current page.
@@ -24,14 +33,13 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 	body, length := p.Bytes(), &s.lengths[0]
 	h := w.Header()
-	// Share header values between responses: assigning a slice does not allocate, and net/http only reads it.
 	h["Content-Type"] = contentType
 	h["Vary"] = vary
 	if acceptsGzip(r.Header["Accept-Encoding"]) {
 		body, length = p.Gzip(), &s.lengths[1]
 		h["Content-Encoding"] = contentEncoding
 	}
-	h["Content-Length"] = length.of(len(body))
+	h["Content-Length"] = contentLength(len(body), length)
 	s.scrapes.served.Inc()
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client may have disconnected
@@ -47,35 +55,40 @@ func (s *Server) currentPage() (*exposition.Page, string) {
 	return s.opt.Current(), "the first page is not ready yet"
 }
 
-// Constant header values.
-var (
-	contentType     = []string{exposition.ContentType}
-	contentEncoding = []string{"gzip"}
-	vary            = []string{"Accept-Encoding"}
-)
-
-func tryLater(w http.ResponseWriter, why string) {
-	w.Header().Set("Retry-After", "1")
-	http.Error(w, why, http.StatusServiceUnavailable)
-}
-
-// lengthHeader caches the latest Content-Length value. All scrapes of one page share it.
-type lengthHeader struct {
-	last atomic.Pointer[contentLength]
-}
-
-type contentLength struct {
-	n     int
-	value []string
-}
-
-func (lh *lengthHeader) of(n int) []string {
-	if l := lh.last.Load(); l != nil && l.n == n {
-		return l.value
+// contentLength returns the value of the Content-Length header. All scrapes of one page share it.
+func contentLength(n int, latest *atomic.Pointer[[]string]) []string {
+	if header := latest.Load(); header != nil {
+		if before, _ := strconv.Atoi((*header)[0]); before == n {
+			return *header
+		}
 	}
-	l := &contentLength{n: n, value: []string{strconv.Itoa(n)}}
-	lh.last.Store(l)
-	return l.value
+	header := []string{strconv.Itoa(n)}
+	latest.Store(&header)
+	return header
+}
+
+// acceptsGzip reports whether the values of an Accept-Encoding header accept gzip, by name or by "*", with a weight
+// above zero (RFC 9110, section 12.5.3). It does not allocate.
+func acceptsGzip(values []string) bool {
+	wildcard := false
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			coding, weight, weighted := strings.Cut(element, ";")
+			refused := weighted && isZero(strings.Trim(weight, " \t"))
+			switch coding = strings.Trim(coding, " \t"); {
+			case strings.EqualFold(coding, "gzip"):
+				return !refused
+			case coding == "*":
+				wildcard = !refused
+			}
+		}
+	}
+	return wildcard
+}
+
+// isZero reports whether a weight is zero: "q=0", with or without decimals.
+func isZero(weight string) bool {
+	return len(weight) > len("q=") && strings.EqualFold(weight[:2], "q=") && strings.Trim(weight[2:], "0.") == ""
 }
 
 // scrapeMetrics counts scrapes, with the metric names of promhttp.
@@ -85,14 +98,13 @@ type scrapeMetrics struct {
 }
 
 func newScrapeMetrics(reg prometheus.Registerer) scrapeMetrics {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "promhttp_metric_handler_requests_total",
 		Help: "Total number of scrapes by HTTP status code.",
 	}, []string{"code"})
-	inFlight := prometheus.NewGauge(prometheus.GaugeOpts{
+	inFlight := promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 		Name: "promhttp_metric_handler_requests_in_flight",
 		Help: "Current number of scrapes being served.",
 	})
-	reg.MustRegister(requests, inFlight)
 	return scrapeMetrics{inFlight, requests.WithLabelValues("200"), requests.WithLabelValues("503")}
 }

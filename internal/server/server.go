@@ -1,3 +1,10 @@
+// Package server serves pre-rendered pages over HTTP.
+//
+// A scrape of /metrics writes the bytes of the current page. It calls no driver, takes no lock of the collector and
+// allocates nothing beyond net/http. Package app renders the pages and decides what is healthy.
+//
+// exporter-toolkit provides TLS, passwords and systemd sockets. /-/reload and /debug/pprof/ are off by default. They
+// require a password, a client certificate or a loopback address.
 package server
 
 import (
@@ -8,8 +15,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,14 +29,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
-// Fixed limits.
 const (
 	headerTimeout = 5 * time.Second // for the request header
 	// idleTimeout exceeds the usual scrape intervals, so that a scraper keeps its connection.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// maxConnections is the maximum number of open connections. A further connection replaces the one that has been
-	// idle longest. A connection takes about 20 KB.
+	// maxConnections is the maximum number of open connections. A connection takes about 20 KB.
 	maxConnections = 512
 	// shutdownGrace is how long pending responses may take after shutdown begins. Then their connections are closed.
 	shutdownGrace = 2 * time.Second
@@ -40,65 +46,52 @@ const (
 
 // Options configure a Server. All functions are required.
 type Options struct {
-	// Current returns the page to serve, which the server releases, or nil before there is one.
-	Current func() *exposition.Page
-	// Healthy returns nil while the collection loop runs.
-	Healthy func() error
-	// Ready reports whether a first snapshot was published.
-	Ready func() bool
-	// Reloading reports whether a reload is in progress.
-	Reloading func() bool
-	// Reload reloads the configuration. An error means that nothing changed.
-	Reload func(context.Context) error
-	// Serving is called with each address once the server accepts requests there.
-	Serving func(net.Addr)
+	Current   func() *exposition.Page     // the page to serve, which the server releases; nil before the first one
+	Healthy   func() error                // nil while the collection loop runs
+	Ready     func() bool                 // whether a first snapshot was published
+	Reloading func() bool                 // whether a reload is in progress
+	Reload    func(context.Context) error // reloads the configuration; an error means that nothing changed
+	Serving   func(net.Addr)              // called with each address once the server accepts requests there
+
+	Registerer prometheus.Registerer // for the metrics about requests
+	Log        *slog.Logger          // for messages of the HTTP server
+	Version    string                // shown on the landing page
 
 	// LandingPage serves the page at /. It requests /metrics once per Interval, the collection interval.
 	LandingPage bool
 	Interval    time.Duration
 
-	// Registerer is for the metrics about requests.
-	Registerer prometheus.Registerer
-	// Log is for messages of the HTTP server.
-	Log *slog.Logger
-	// Version is shown on the page at /.
-	Version string
-
-	// Address is the host:port to listen on. Port 0 means any free port.
-	Address string
-	// SystemdSocket uses the listeners that systemd passes instead of Address.
-	SystemdSocket bool
-	// ConfigFile is exporter-toolkit's file for TLS and authentication; "" means neither.
-	ConfigFile string
+	Address       string // host:port to listen on; port 0 means any free port
+	SystemdSocket bool   // use the listeners that systemd passes instead of Address
+	ConfigFile    string // exporter-toolkit's file for TLS and authentication; "" means neither
 	// ReadTimeout and WriteTimeout bound a request and its response. Zero means no limit.
 	ReadTimeout, WriteTimeout time.Duration
 	// MaxRequests is the maximum number of scrapes that wait for a page at once; more are rejected. It does not count
 	// responses being written, so slow readers do not block other clients. Zero means no limit.
 	MaxRequests int
-	// Lifecycle enables POST /-/reload.
-	Lifecycle bool
-	// Pprof enables /debug/pprof/.
-	Pprof bool
+	Lifecycle   bool // enables POST /-/reload
+	Pprof       bool // enables /debug/pprof/
 }
 
 // Server serves pages. Create one with New and call Run once.
 type Server struct {
-	opt  Options
-	http *http.Server
-
-	scrapes scrapeMetrics
-	lengths [2]lengthHeader // of the plain and the compressed page
-
-	answering atomic.Int64 // number of scrapes that have no page yet
+	opt       Options
+	http      *http.Server
+	scrapes   scrapeMetrics
+	lengths   [2]atomic.Pointer[[]string] // latest Content-Length of the plain and the compressed page
+	answering atomic.Int64                // number of scrapes that have no page yet
 	web       webConfig
 	local     atomic.Bool // all listeners are on loopback
+
+	mu   sync.Mutex
+	open map[net.Conn]time.Time // when the latest request of each open connection began
 }
 
 // New returns a Server. An error is about the web configuration.
 func New(opts Options) (*Server, error) {
 	s := &Server{
-		opt: opts, scrapes: newScrapeMetrics(opts.Registerer),
-		web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()},
+		opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile},
+		open: map[net.Conn]time.Time{},
 	}
 	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
 	apply, err := s.web.load()
@@ -116,6 +109,7 @@ func New(opts Options) (*Server, error) {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(errorLog{opts.Log}, "", 0),
+		ConnState:         s.limitConnections,
 	}
 	return s, nil
 }
@@ -133,28 +127,31 @@ func (l errorLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// limitConnections closes the open connection with the oldest request when there are too many, so that clients that
+// only hold connections cannot block scrapes and probes.
+func (s *Server) limitConnections(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateClosed, http.StateHijacked:
+		delete(s.open, conn)
+	case http.StateNew, http.StateActive:
+		if state == http.StateNew && len(s.open) >= maxConnections {
+			var oldest net.Conn
+			for other, begin := range s.open {
+				if oldest == nil || begin.Before(s.open[oldest]) {
+					oldest = other
+				}
+			}
+			delete(s.open, oldest)
+			go oldest.Close() // over TLS, it may wait for the client
+		}
+		s.open[conn] = time.Now()
+	}
+}
+
 // Handler returns the routes without TLS and authentication.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
-
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	if s.opt.LandingPage {
-		s.handleLanding(mux)
-	}
-	mux.HandleFunc("GET /metrics", s.serveMetrics)
-	mux.HandleFunc("GET /health", s.serveHealth)
-	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
-	mux.HandleFunc("GET /-/ready", s.serveReady)
-	s.handleReload(mux)
-	if s.opt.Pprof {
-		mux.Handle("/debug/pprof/", s.protected(pprof.Index))
-		mux.Handle("/debug/pprof/cmdline", s.protected(pprof.Cmdline))
-		mux.Handle("/debug/pprof/profile", s.protected(pprof.Profile))
-		mux.Handle("/debug/pprof/symbol", s.protected(pprof.Symbol))
-		mux.Handle("/debug/pprof/trace", s.protected(pprof.Trace))
-	}
-	return mux
-}
 
 // Run listens and serves until ctx is done. It then waits briefly for pending responses and returns nil. It returns an
 // error if it cannot listen or the web configuration is invalid.
@@ -163,25 +160,21 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.local.Store(allLoopback(listeners))
-	if !s.local.Load() && !s.web.facts().authenticates {
-		const why = " rejects every request: the endpoint " + unprotected
-		if s.opt.Lifecycle {
-			s.opt.Log.Warn("/-/reload" + why)
-		}
-		if s.opt.Pprof {
-			s.opt.Log.Warn("/debug/pprof/" + why)
-		}
-	}
-	limit := newConnections(maxConnections)
-	for i, l := range listeners {
+	for _, l := range listeners {
 		defer func() { _ = l.Close() }() // the HTTP server closes it, except after an early error
-		listeners[i] = limit.listener(l)
 	}
-	served := make(chan error, 1)
+	s.local.Store(!slices.ContainsFunc(listeners, func(l net.Listener) bool { return !isLoopback(l.Addr().String()) }))
+	if !s.local.Load() && !s.web.facts().authenticates {
+		for path, enabled := range map[string]bool{"/-/reload": s.opt.Lifecycle, "/debug/pprof/": s.opt.Pprof} {
+			if enabled {
+				s.opt.Log.Warn(path + " rejects every request: the endpoint " + unprotected)
+			}
+		}
+	}
 	if s.opt.SystemdSocket {
 		s.awaitReady(ctx)
 	}
+	served := make(chan error, 1)
 	config, discard := s.web.servedPath(), slog.New(slog.DiscardHandler) // its log would repeat the addresses
 	go func() {
 		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, discard)
@@ -197,8 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
-		// a client reads too slowly to wait for
-		_ = s.http.Close()
+		_ = s.http.Close() // a client reads too slowly to wait for
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
@@ -209,12 +201,11 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	if s.opt.SystemdSocket {
 		listeners, err := activation.Listeners()
+		if err == nil && len(listeners) == 0 {
+			err = errors.New("systemd passed no socket; start the service through its .socket unit")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--web-systemd-socket: %w", err)
-		}
-		if len(listeners) == 0 {
-			return nil, errors.New("--web-systemd-socket: systemd passed no socket; " +
-				"start the service through its .socket unit")
 		}
 		return listeners, nil
 	}
@@ -236,21 +227,7 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 func (s *Server) awaitReady(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstPageLimit)
 	defer cancel()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for !s.opt.Ready() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for !s.opt.Ready() && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-func (s *Server) hasPage() bool {
-	p := s.opt.Current()
-	if p != nil {
-		p.Release()
-	}
-	return p != nil
 }

@@ -293,7 +293,7 @@ func TestSlowScrapersBlockNoOthers(t *testing.T) {
 	}
 }
 
-// Clients that hold connections open block neither scrapes nor probes. The connection that has been idle longest is
+// Clients that hold connections open block neither scrapes nor probes. The connection with the oldest request is
 // closed.
 func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	address := start(t, server.Options{})
@@ -314,7 +314,7 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	ask(t, open[0], "/health") // now open[1] has been idle longest
+	ask(t, open[0], "/health") // now open[1] has the oldest request
 	if answer(open[0]) == "" {
 		t.Fatal("first connection got no response after others were closed")
 	}
@@ -323,13 +323,13 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 			t.Errorf("GET %s got no response with 512 idle connections", path)
 		}
 		if answer(open[1+i]) != "" {
-			t.Errorf("connection %d, which has been idle longest, is open, want it closed", 1+i)
+			t.Errorf("connection %d, which has the oldest request, is open, want it closed", 1+i)
 		}
 	}
 	for _, i := range []int{0, 4, 511} {
 		ask(t, open[i], "/health")
 		if answer(open[i]) == "" {
-			t.Errorf("connection %d is closed, want it open: others have been idle longer", i)
+			t.Errorf("connection %d is closed, want it open: others have older requests", i)
 		}
 	}
 }

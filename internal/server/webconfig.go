@@ -1,7 +1,8 @@
 package server
 
 import (
-	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 )
 
 // webConfig is the active web configuration. exporter-toolkit reads its file for every request and connection. It
@@ -16,7 +18,7 @@ import (
 // that breaks later has no effect.
 type webConfig struct {
 	path   string // "" means no TLS and no passwords
-	copy   *memoryFile
+	copy   *os.File
 	latest atomic.Pointer[webFacts]
 }
 
@@ -46,36 +48,47 @@ func (w *webConfig) load() (apply func() error, err error) {
 		return nil, fmt.Errorf("--web-config-file %s: %w", w.path, err)
 	}
 	return func() error {
-		if old := w.latest.Load(); old == nil || !bytes.Equal(text, w.copy.content) {
-			if err := w.copy.write(text); err != nil {
-				return fmt.Errorf("--web-config-file %s: %w", w.path, err)
-			}
+		if err := w.write(text); err != nil {
+			return fmt.Errorf("--web-config-file %s: %w", w.path, err)
 		}
 		w.latest.Store(facts)
 		return nil
 	}, nil
 }
 
+// write replaces the copy atomically: a reader of its path gets either the old content or the new.
+func (w *webConfig) write(content []byte) error {
+	fd, err := unix.MemfdCreate("web-config", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "web-config")
+	if _, err := file.Write(content); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if w.copy == nil {
+		w.copy = file
+		return nil
+	}
+	defer file.Close()
+	return unix.Dup3(fd, int(w.copy.Fd()), unix.O_CLOEXEC)
+}
+
 // servedPath returns the file that exporter-toolkit reads. It is the copy, or the original file if /proc is missing, or
 // "" without a configuration.
 func (w *webConfig) servedPath() string {
-	if w.path == "" {
+	if w.copy == nil {
 		return ""
 	}
-	copied := w.copy.path()
-	if _, err := os.Stat(copied); err != nil {
+	path := fmt.Sprintf("/proc/self/fd/%d", w.copy.Fd())
+	if _, err := os.Stat(path); err != nil {
 		return w.path
 	}
-	return copied
+	return path
 }
 
 // facts returns the facts of the active configuration. They are zero if there is no file.
-func (w *webConfig) facts() webFacts {
-	if f := w.latest.Load(); f != nil {
-		return *f
-	}
-	return webFacts{}
-}
+func (w *webConfig) facts() webFacts { return *cmp.Or(w.latest.Load(), &webFacts{}) }
 
 // inMemory returns a web configuration in which file names are replaced by the content of the files.
 func inMemory(path string) ([]byte, *webFacts, error) {
