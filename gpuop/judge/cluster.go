@@ -62,11 +62,10 @@ func customResources(v *view) []check.Finding {
 	}
 	if v.policy != nil && isUsed && len(v.NVIDIADrivers) == 0 &&
 		(!v.lacks(cluster.NVIDIADrivers) || v.why(cluster.NVIDIADrivers) == cluster.Absent) {
-		f := check.Finding{Check: nvidiaDriver, Subject: "NVIDIADriver",
-			Evidence: v.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers")}
-		say(&f, check.Error, "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
-			"the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver")
-		findings = append(findings, f)
+		findings = append(findings, check.Finding{Check: nvidiaDriver, Severity: check.Error, Subject: "NVIDIADriver",
+			Reason:   "the ClusterPolicy uses NVIDIADriver resources, but none exists: no node gets a driver",
+			Fix:      "helm upgrade … --set driver.nvidiaDriverCRD.deployDefaultCR=true",
+			Evidence: v.listed(cluster.NVIDIADrivers, "0 NVIDIADrivers")})
 	}
 	return findings
 }

@@ -51,7 +51,6 @@ const (
 // system is an operating system as named in the driver's image tags.
 type system struct{ id, version string }
 
-// tag returns the suffix of the driver's image tag.
 func (s system) tag(v chart.Version) string { return v.SystemTag(s.id, s.version) }
 
 func (s system) String() string { return strings.TrimSpace(s.id + " " + s.version) }
@@ -95,7 +94,6 @@ func systemOf(n *corev1.Node) system {
 	return system{}
 }
 
-// systemSeen returns evidence of a node's operating system.
 func systemSeen(n *corev1.Node) check.Evidence {
 	return check.Seen("status", "Node/"+n.Name, "%s; NFD: %s %s",
 		n.Status.NodeInfo.OSImage, n.Labels[labelID], n.Labels[labelVersion])
