@@ -60,12 +60,45 @@ func TestSharedCases(t *testing.T) {
 	}
 }
 
-// Standard input with helm commands is read as a script, with and without a #! line.
-func TestScriptOnStandardInput(t *testing.T) {
-	const script = "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drver.enabled=false\n"
-	for _, text := range []string{script, "#!/bin/sh\nset -e\n" + script, "# install\n" + script} {
-		if code, out, errOut := call(text, "lint", "-"); code != 1 || !strings.Contains(out, "drver") {
-			t.Errorf("lint of %q: exit %d, want 1 and a finding about drver\n%s%s", text, code, out, errOut)
+// TestStandardInput reads a text from standard input. The output must match the regular expression want, and must not
+// match the one in not.
+func TestStandardInput(t *testing.T) {
+	const upgrade = "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set "
+	const crio = "helm template g nvidia/gpu-operator --version v1.11.0 --set operator.defaultRuntime=crio"
+	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
+	for _, c := range []struct {
+		text, call string
+		code       int
+		want, not  string
+	}{
+		// a script, with and without a #! line
+		{upgrade + "drver.enabled=false\n", "lint -", 1, `drver`, ``},
+		{"#!/bin/sh\nset -e\n" + upgrade + "drver.enabled=false\n", "lint -", 1, `drver`, ``},
+		{"# install\n" + upgrade + "drver.enabled=false\n", "lint -", 1, `drver`, ``},
+		// the exit code depends on --fail-on
+		{upgrade + "driver.enabled=false", "lint -c -", 0, `no findings`, ``},
+		{upgrade + "dcgm.version=4.5.0", "lint -c -", 0, `1 warning`, ``},
+		{crio, "lint -c -", 0, `note`, `warning|error`},
+		{crio, "lint -c - --fail-on note", 1, `note`, `warning|error`},
+		// the headers that helm get values prints
+		{"USER-SUPPLIED VALUES:\nmig: {strategy: mixed}\n", "lint -", 0, `no findings`, ``},
+		{"COMPUTED VALUES:\ndriver: {enabled: yes}\n", "lint -", 0, `no findings`, ``},
+		// --version is only added to a chart of a repository
+		{"helm install g ./gpu-operator-v26.7.0.tgz -n gpu-operator", "lint --fix -c -", 0, `\./gpu-operator-v26`, `--version`},
+		{"helm install g ./charts/gpu-operator -n gpu-operator", "lint --fix -c -", 0, `\./charts/gpu-operator`, `--version`},
+		{"helm install g /srv/gpu-operator -n gpu-operator", "lint --fix -c -", 0, `/srv/gpu-operator`, `--version`},
+		{"driver: {rdma: {enabled: true}}\n", "lint -", 0, `v26\.7\.0, assumed`, ``},
+		{"driver: {rdma: {enabled: true}}\n", "lint - --version v26.7.0", 0, `v26\.7\.0`, `assumed`},
+		// users mirror the printed images, so none are printed if the values cannot be read
+		{release, "images -", 1, `HelmRelease`, `nvcr\.io`},
+		{release, "images - -o json", 1, `HelmRelease`, `nvcr\.io`},
+		{"mig-configs: []\n", "node predict --gpu A100-40GB --config a -f -", 2, `it has no config`, `allocatable`},
+		{"mig-configs: [\n", "node predict --gpu A100-40GB --config a -f -", 1, `stdin.* error: `, `allocatable`},
+	} {
+		code, out, errOut := call(c.text, strings.Fields(c.call)...)
+		text := out + errOut
+		if code != c.code || !regexp.MustCompile(c.want).MatchString(text) || c.not != "" && regexp.MustCompile(c.not).MatchString(text) {
+			t.Errorf("gpuop %s of %q: exit %d, want %d with %q and without %q:\n%s", c.call, c.text, code, c.code, c.want, c.not, text)
 		}
 	}
 }

@@ -31,8 +31,7 @@ func TestOutMustNotBeAnInput(t *testing.T) {
 	}
 }
 
-// If the given release is unknown, lint names the release that it checks against instead. If no release is given, the
-// summary names the newest one as assumed.
+// If the given release is unknown, lint names the release that it checks against instead.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	const values = "driver: {rdma: {enabled: true}}\n"
 	for release, want := range map[string]string{
@@ -48,12 +47,6 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
 			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, want 0 and %q\n%s", release, code, want, out)
 		}
-	}
-	if code, out, _ := call(values, "lint", "-"); code != 0 || !strings.Contains(out, "v26.7.0, assumed") {
-		t.Errorf("without --version: exit %d, want 0 and v26.7.0 assumed\n%s", code, out)
-	}
-	if code, out, _ := call(values, "lint", "-", "--version", "v26.7.0"); code != 0 || strings.Contains(out, "assumed") {
-		t.Errorf("--version v26.7.0: exit %d, want 0 and no assumption\n%s", code, out)
 	}
 }
 

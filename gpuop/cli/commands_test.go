@@ -58,25 +58,3 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 		t.Errorf("printed helm commands = %d, want at least 25", printed)
 	}
 }
-
-// If the chart is a local archive or folder, --fix adds no --version, because the chart determines the release.
-func TestFixLeavesLocalChartsAlone(t *testing.T) {
-	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
-		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
-		if !strings.Contains(out, name) || strings.Contains(out, "--version") {
-			t.Errorf("lint --fix with the chart %s: output = %q, want the chart and no --version", name, out)
-		}
-	}
-}
-
-// If the values cannot be read, no images are listed. A list based on the defaults could be wrong, and users mirror
-// what it contains.
-func TestNoImagesWithUnreadableValues(t *testing.T) {
-	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
-	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {
-		code, out, errOut := call(release, args...)
-		if code != exitFindings || strings.Contains(out, "nvcr.io") || !strings.Contains(out+errOut, "HelmRelease") {
-			t.Errorf("%v: exit %d, want 1, no image and an error about the HelmRelease\n%s%s", args, code, out, errOut)
-		}
-	}
-}

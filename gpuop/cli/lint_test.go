@@ -17,32 +17,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-func TestExitCodes(t *testing.T) {
-	for _, c := range []struct {
-		set, flags string
-		want       int
-	}{
-		{"driver.enabled=false", "", 0},
-		{"drivr.enabled=false", "", 1},
-		{"dcgm.version=4.5.0", "", 0},                            // a warning
-		{"operator.defaultRuntime=crio", "--version v1.11.0", 0}, // a note
-		{"operator.defaultRuntime=crio", "--version v1.11.0 --fail-on note", 1},
-	} {
-		args := append([]string{"lint", "-c", "-"}, strings.Fields(c.flags)...)
-		if got, out, errOut := call("helm template g nvidia/gpu-operator --set "+c.set, args...); got != c.want {
-			t.Errorf("--set %s %s: exit %d, want %d\n%s%s", c.set, c.flags, got, c.want, out, errOut)
-		}
-	}
-}
-
-func TestHelmHeadersAreIgnored(t *testing.T) {
-	for _, text := range []string{"USER-SUPPLIED VALUES:\nmig: {strategy: mixed}\n", "COMPUTED VALUES:\ndriver: {enabled: yes}\n"} {
-		if code, out, _ := call(text, "lint", "-"); code != 0 || !strings.Contains(out, "no findings") {
-			t.Errorf("lint of %q: exit %d, want 0 and no findings\n%s", text, code, out)
-		}
-	}
-}
-
 func TestJSONAndSARIFAreValid(t *testing.T) {
 	args := []string{"lint", "--command", "-", "-o"}
 	for _, format := range []string{"json", "sarif"} {

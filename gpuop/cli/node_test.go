@@ -59,14 +59,6 @@ func TestPredictMatchesTheDevicePlugin(t *testing.T) {
 	}
 }
 
-// A MIG config that cannot be parsed yields findings, and no prediction.
-func TestPredictOfABrokenMIGConfig(t *testing.T) {
-	code, out, errOut := call("mig-configs: []\n", "node", "predict", "--gpu", "A100-40GB", "--config", "a", "-f", "-")
-	if code != exitBadInput && code != exitFindings || strings.Contains(out, "allocatable") {
-		t.Errorf("exit %d, want 1 or 2 and no prediction\n%s%s", code, out, errOut)
-	}
-}
-
 // FuzzPredict predicts with arbitrary configs. The exit code must be 1 if and only if a finding has the severity error.
 func FuzzPredict(f *testing.F) {
 	f.Add("version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}", "infer")
