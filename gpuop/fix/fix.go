@@ -51,7 +51,10 @@ func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 		case e.Rename == nil:
 		case to != len(e.Path)-1 || !slices.Equal(e.Path[:to], e.Rename[:to]) || index(last.parent, e.Rename[to]) >= 0:
 			d.remove(chain)
-			err = d.set(slices.Concat(base, e.Rename), last.key, last.value)
+			if d, err = read([]byte(strings.Join(d.lines, ""))); err != nil {
+				return nil, err
+			}
+			d.set(slices.Concat(base, e.Rename), last.key, last.value)
 		case last.inBrackets():
 			last.key.Value = e.Rename[to]
 			d.rewrite(chain)
@@ -61,10 +64,9 @@ func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 		}
 		data = []byte(strings.Join(d.lines, ""))
 		if e.Value != nil && e.Rename != nil && !e.Drop {
-			data, err = Apply(data, base, []Edit{{Path: e.Path, Rename: e.Rename}})
-		}
-		if err != nil {
-			return nil, err
+			if data, err = Apply(data, base, []Edit{{Path: e.Path, Rename: e.Rename}}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	_, err := read(data)
@@ -77,8 +79,10 @@ type document struct {
 	lines []string // with their line breaks
 }
 
-// otherBreaks matches line breaks that only YAML recognizes.
-var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
+var (
+	otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029") // line breaks that only YAML recognizes
+	notBlank    = regexp.MustCompile(`(?m)^.*\S`)
+)
 
 func read(data []byte) (*document, error) {
 	var doc yaml.Node
@@ -203,17 +207,12 @@ func (d *document) remove(chain []entry) {
 	d.splice(start, end, left)
 }
 
-// set sets the value at a path of the current text. A missing path is appended to the innermost existing group.
-func (d *document) set(path chart.Path, key, value *yaml.Node) error {
-	now, err := read([]byte(strings.Join(d.lines, "")))
-	if err != nil {
-		return err
-	}
-	*d = *now
+// set sets the value at a path. A missing path is appended to the innermost existing group.
+func (d *document) set(path chart.Path, key, value *yaml.Node) {
 	chain := d.find(path)
 	if len(chain) == len(path) {
 		d.replace(chain, value)
-		return nil
+		return
 	}
 	comment := key.LineComment
 	key = word(path[len(path)-1])
@@ -231,7 +230,7 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 		last := entry{group, group.Content[n-2], group.Content[n-1]}
 		_, end := d.extent(last)
 		d.splice(end, end, block(key, value, last.key.Column-1))
-		return nil
+		return
 	}
 	if group.Kind != yaml.MappingNode {
 		*group = yaml.Node{Kind: yaml.MappingNode}
@@ -241,7 +240,6 @@ func (d *document) set(path chart.Path, key, value *yaml.Node) error {
 	}
 	group.Content = append(group.Content, key, value)
 	d.rewrite(chain)
-	return nil
 }
 
 // word returns a scalar node. true and false are booleans; everything else is a string.
@@ -253,8 +251,6 @@ func word(text string) *yaml.Node {
 	}
 	return n
 }
-
-var notBlank = regexp.MustCompile(`(?m)^.*\S`)
 
 // block formats an entry as block YAML. Comments before and after the entry are omitted: they are still in the text.
 func block(key, value *yaml.Node, indent int) string {

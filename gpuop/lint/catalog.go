@@ -46,8 +46,7 @@ var (
 		check.HelmInstall)
 	deadSetting = check.New("dead-setting", check.Warning, "The setting has no effect: its component is disabled.",
 		"Delete it, or enable the component.", controls)
-	excludes = check.New("excludes", check.Error, "Two settings exclude each other.", "Keep one of them.",
-		templates+"; "+operator)
+	excludes   = check.New("excludes", check.Error, "Two settings conflict.", "Keep one.", templates+"; "+operator)
 	oldDefault = check.New("old-default", check.Error, "The value is an older release's default and hides the new one.",
 		"Delete it.", check.ChartValues)
 	operandVersion = check.New("operand-version", check.Warning, "A component's version is not the chart's tested one.",

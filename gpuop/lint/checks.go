@@ -45,7 +45,7 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 
 // deadSettings reports settings that a switch disables. It does not report current defaults in a file, or former
 // defaults in a copy of a release's values.yaml. A file with at least four image settings is probably for a registry
-// mirror, which lists all operands, so its images and versions are not reported.
+// mirror, which lists all operands, so its images and versions are not done.
 func (in *installation) deadSettings() {
 	defaults, sources := 0, 0
 	for _, s := range in.Settings {
@@ -58,30 +58,27 @@ func (in *installation) deadSettings() {
 	}
 	copied := !in.flags && defaults > 50 && defaults > len(in.Settings)/2
 	mirrored := !in.flags && sources >= 4
-	reported := map[*model.Setting]bool{}
+	done := map[*model.Setting]bool{}
 	for _, p := range in.Table.Parts(in.Version) {
 		groupIs, groupWanted := in.falseCondition(p.When)
 		ownIs, ownWanted := in.falseCondition(p.When[1:])
 		for _, s := range in.Below(p.Group, p.Except...) {
-			is, wanted, fix := groupIs, groupWanted, "delete it, or set "+groupWanted
+			is, wanted, fix := groupIs, groupWanted, "delete it"
 			own := s.Name() == string(p.When[0])
 			if own {
-				is, wanted, fix = ownIs, ownWanted, "set "+ownWanted
+				is, wanted = ownIs, ownWanted
 			}
-			if is == "" || own && s.Text() != "true" || reported[s] || !in.mayBeDead(s) {
+			if is == "" || own && s.Text() != "true" || done[s] || !in.mayBeDead(s) || mirrored && isImageSource(s) {
 				continue
 			}
-			reported[s] = true
-			if mirrored && isImageSource(s) {
-				continue
-			}
+			done[s] = true
 			silent := copied && in.Table.WasDefault(s.Setting) || mirrored && s.Path[len(s.Path)-1] == "version"
 			if silent || !own || p.Host != "" || wanted == "" {
 				c := in.correction(s)
 				c.Drop, c.idle = true, true
 			}
-			if wanted == "" {
-				fix = "delete it"
+			if wanted != "" {
+				fix += ", or set " + wanted
 			}
 			if !silent {
 				in.add(deadSetting, "has no effect: "+is, fix, s)
@@ -116,7 +113,7 @@ func (in *installation) repeatsDefault(s *model.Setting) bool {
 	_, isList := s.Value.([]any)
 	isVersion := s.Path[len(s.Path)-1] == "version" && chart.Released(s.Path[0])
 	value, known := in.Table.Default(in.Version, s.Name())
-	return isList && in.isResource() || isVersion && s.Text() == in.Table.AppVersion(in.Version) ||
+	return isList && in.kind != kindValues || isVersion && s.Text() == in.Table.AppVersion(in.Version) ||
 		known && chart.Same(value, s.Value)
 }
 
@@ -146,7 +143,7 @@ func (in *installation) precompiledVersion() {
 	value, known := in.Value("driver.version")
 	precompiled, sure := in.Value("driver.usePrecompiled")
 	version := chart.Text(value)
-	if !known || !sure || chart.Text(precompiled) != "true" || s == nil && in.isResource() ||
+	if !known || !sure || chart.Text(precompiled) != "true" || s == nil && in.kind != kindValues ||
 		version == "" || chart.DriverBranch(version) || in.ownImage("driver") {
 		return
 	}
@@ -173,9 +170,8 @@ func (in *installation) given(path string) *model.Setting {
 }
 
 var (
-	repositoryName = regexp.MustCompile(
-		`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
-	scheme = regexp.MustCompile(`^https?://`)
+	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
+	scheme         = regexp.MustCompile(`^https?://`)
 	// systemSuffix matches the operating system at the end of a driver image's tag.
 	systemSuffix = regexp.MustCompile(`-(ubuntu|rhel|rhcos|rocky|ol|sles|sle|sl-micro|centos|debian|fedora|amzn|` +
 		`flatcar|photon|cos)[0-9][0-9.]*$`)
@@ -206,8 +202,7 @@ func (in *installation) images() {
 			}
 		}
 		s := in.given(c + ".version")
-		if s == nil || strings.HasPrefix(s.Text(), "sha256:") ||
-			!slices.Contains(in.Table.SystemImages(in.Version), c) {
+		if s == nil || !slices.Contains(in.Table.SystemImages(in.Version), c) {
 			continue
 		}
 		if suffix := systemSuffix.FindString(s.Text()); suffix != "" {

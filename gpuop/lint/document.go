@@ -52,7 +52,6 @@ const (
 	kindMIG           kind = "mig-parted config"
 	kindConfigMap     kind = "ConfigMap"
 	kindPod           kind = "pod"
-	kindList          kind = "list"
 	kindCarrier       kind = "values inside another tool's file"
 	kindUmbrella      kind = "umbrella chart values"
 	kindPluginValues  kind = "nvidia-device-plugin values"
@@ -99,9 +98,6 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
-// dataFiles lists the extensions of files in which invalid YAML is reported. Scripts contain here-documents.
-var dataFiles = []string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}
-
 func (r *run) parseOne(d *doc) {
 	d.reader = &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root != nil {
@@ -109,27 +105,19 @@ func (r *run) parseOne(d *doc) {
 		return
 	}
 	wrong := d.reader.Findings[0].Check
-	var tasks []input.Task
-	if wrong == fields.WrongType {
-		tasks = input.Tasks(d.data)
-	}
 	noYAML := wrong == fields.Syntax || wrong == fields.Ellipsis
-	isOther := !slices.Contains(dataFiles, path.Ext(d.file)) || bytes.IndexByte(d.data, 0) >= 0 ||
-		templateLine.Match(d.data) || buildFile.MatchString(path.Base(d.file))
-	skipped := check.Finding{Check: input.Skipped, Severity: check.Note}
+	isData := slices.Contains([]string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}, path.Ext(d.file))
+	isOther := !isData || bytes.IndexByte(d.data, 0) >= 0 || templateLine.Match(d.data) ||
+		strings.HasSuffix(strings.ToLower(d.file), "file") // such as Makefile
 	switch {
-	case tasks != nil:
+	case wrong == fields.WrongType && input.Tasks(d.data) != nil:
 		d.written = true
-		r.tasks(d, "Ansible tasks", tasks)
+		r.tasks(d, "Ansible tasks", input.Tasks(d.data))
 	case r.found[d.file] && (!r.isOwnText(d.file, d.data) || noYAML && strings.Contains(d.file, "/templates/")):
-	case noYAML && (d.holes || d.open):
-		skipped.Line, skipped.Fix = d.line+1, "run the script up to here, and pipe its output to gpuop lint -"
-		skipped.Reason = "the script fills in or appends parts of this document; skipped"
-		r.add(d.file, skipped)
-	case noYAML && !d.written && isOther:
-		skipped.Reason = "not valid YAML: probably a template or another format; skipped"
-		skipped.Fix = "if it is a template, check the rendered result: helm template … | gpuop lint -"
-		r.add(d.file, skipped)
+	case noYAML && (d.holes || d.open || !d.written && isOther):
+		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line,
+			Reason: "not valid YAML: probably a template, a text that a script completes, or another format; skipped",
+			Fix:    "check the result, for example: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
@@ -140,9 +128,6 @@ func (r *run) parseOne(d *doc) {
 	}
 }
 
-// buildFile matches names without an extension that are not YAML files, such as Makefile and Dockerfile.
-var buildFile = regexp.MustCompile(`(?i)^[a-z]+file$`)
-
 func (r *run) addDocument(d *doc) {
 	if c := r.chartOfValues(d.file); c != nil && c.alias != "" {
 		for _, f := range fields.Of(d.root) {
@@ -151,11 +136,10 @@ func (r *run) addDocument(d *doc) {
 			}
 		}
 	}
-	d.kind = detect(r.table, d.root)
-	if r.found[d.file] && !r.isOwn(d) {
-		d.kind = kindUnknown
-	}
-	if d.kind != kindList {
+	if !strings.HasSuffix(fields.Text(d.root, "kind"), "List") {
+		if d.kind = detect(r.table, d.root); r.found[d.file] && !r.isOwn(d) {
+			d.kind = kindUnknown
+		}
 		r.documents = append(r.documents, d)
 		return
 	}
@@ -196,8 +180,6 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kind(k)
 	case k == "ConfigMap":
 		return kindConfigMap
-	case strings.HasSuffix(k, "List"):
-		return kindList
 	case input.CarrierOf(root) != nil:
 		return kindCarrier
 	case k == "" && len(input.Steps(root)) > 0:

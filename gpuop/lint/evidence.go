@@ -72,9 +72,8 @@ func evidenceIn(t *chart.Table, root *yaml.Node) (e evidence) {
 // hasKeyOf reports whether group contains a key that the component has in any release, other than those in except.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
-		status := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
-		return !slices.Contains(except, f.Name) &&
-			(status == chart.Known || status == chart.Group || status == chart.Gone)
+		is := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
+		return !slices.Contains(except, f.Name) && (is == chart.Known || is == chart.Group || is == chart.Gone)
 	})
 }
 
@@ -160,8 +159,7 @@ func (r *run) isOwnText(file string, data []byte) bool {
 
 // looksLikeScript reports whether a text begins with #!, or has commands to check and no top-level keys of YAML.
 func looksLikeScript(data []byte) bool {
-	return bytes.HasPrefix(data, []byte("#!")) ||
-		!isMapping(data) && commandLine.Match(data) && !topLevelKey.Match(data)
+	return bytes.HasPrefix(data, []byte("#!")) || !isMapping(data) && commands.Match(data) && !topLevelKey.Match(data)
 }
 
 // isMapping reports whether a text is a YAML mapping.
@@ -170,8 +168,8 @@ func isMapping(data []byte) bool {
 	return yaml.Unmarshal(data, &root) == nil && len(root.Content) > 0 && root.Content[0].Kind == yaml.MappingNode
 }
 
-// commandLine matches a line that begins with a command that gpuop checks.
-var commandLine = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
+// commands matches a line that begins with a command that gpuop checks.
+var commands = regexp.MustCompile(`(?m)^\s*(?:\$ )?(?:sudo\s+)?(?:helm3?|kubectl|oc|microk8s|k3s)\s+[a-z]`)
 
 // foreignReference matches the repository or the name of AMD's chart, which is also named gpu-operator.
 var foreignReference = regexp.MustCompile(`(?i)(^|[^a-z])(rocm|amd)([^a-z0-9]|$)`)

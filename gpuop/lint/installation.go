@@ -43,7 +43,8 @@ func newInstallation(table *chart.Table, v chart.Version, settings []*model.Sett
 
 // runRules runs the rules that apply to the kind. Later rules ignore settings that earlier rules drop.
 func (in *installation) runRules() {
-	if !in.isResource() {
+	isValues := in.kind == kindValues
+	if isValues {
 		in.keys()
 		in.duplicateFlags()
 		in.types()
@@ -55,11 +56,11 @@ func (in *installation) runRules() {
 	in.precompiledVersion()
 	in.contradictions()
 	in.configs()
-	if !in.isResource() {
+	if isValues {
 		in.oldDefaults()
 	}
 	in.versions()
-	if !in.isResource() && !in.flags && len(in.Settings) >= 50 {
+	if isValues && !in.flags && len(in.Settings) >= 50 {
 		in.foldCopy()
 	}
 }
@@ -93,18 +94,13 @@ func (in *installation) foldCopy() {
 		return !slices.ContainsFunc(m.settings, isOwn)
 	})
 	if folded := before - len(in.mistakes); folded > 0 {
-		const reason = "the file contains the defaults of %s, which cause %s for %s"
 		const fix = "to check them for their release, add --version %s; to upgrade: gpuop values migrate --from %[1]s"
-		in.mistakes = append(in.mistakes, mistake{Finding: check.Finding{
-			Check: oldDefault, Severity: check.Warning, File: in.Settings[0].File,
-			Reason: fmt.Sprintf(reason, release, check.Count(folded, "finding"), in.Version),
-			Fix:    fmt.Sprintf(fix, release),
-		}})
+		f := check.Finding{Check: oldDefault, File: in.Settings[0].File, Fix: fmt.Sprintf(fix, release)}
+		f.Say(check.Warning, "the file contains the defaults of %s, which cause %s for %s", release,
+			check.Count(folded, "finding"), in.Version)
+		in.mistakes = append(in.mistakes, mistake{Finding: f})
 	}
 }
-
-// isResource reports whether the settings are fields of a custom resource.
-func (in *installation) isResource() bool { return in.kind != kindValues }
 
 // correction returns the correction of a setting, for the caller to change.
 func (in *installation) correction(s *model.Setting) *correction {
@@ -230,18 +226,16 @@ func (in *installation) unknownKey(s *model.Setting, v chart.Match, f *check.Fin
 	}
 	f.Check, f.Fix = fields.UnknownKey, "delete it, unless your own tools read it"
 	f.Reason = fmt.Sprintf("no version of the chart has this key; %s silently ignores it", in.Version)
-	const maxNames = 12
 	switch {
 	case s.Path[0] == model.OperatorNamespace:
 		f.Reason = "the chart's own values are not nested below its name; everything below this key is ignored"
 		f.Fix = "write the keys without " + s.Path[0] + ": above them"
 	case in.modified:
-		f.Say(check.Note, "gpu-operator %s does not have this key; the templates of this modified copy may read it",
-			in.Version)
-		f.Fix = ""
+		f.Severity, f.Fix = check.Note, ""
+		f.Reason = "NVIDIA's chart does not have this key; the templates of this modified copy may read it"
 	case v.Nearest != nil:
 		f.Fix = "did you mean " + suggestion(s, v).String() + "?"
-	case v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= maxNames:
+	case v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= 12:
 		slices.Sort(v.Names)
 		f.Fix = s.Path[:v.Bad].String() + " has the keys " + strings.Join(slices.Compact(v.Names), ", ")
 	}
@@ -275,17 +269,15 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 	f.Check, f.Fix = keyGone, cmp.Or(advice, "delete it")
 	f.Reason = fmt.Sprintf("removed in %s: %s no longer reads it", v.Key.Removed(), in.Version)
 	known := in.Table.Lookup(in.Version, v.Nearest).Status == chart.Known
-	switch name := s.Path.String(); {
-	case !known || in.Explicit(v.Nearest.String()) != nil:
+	name := s.Path.String()
+	isOpen := name == "driver.useOpenKernelModules"
+	if !known || in.Explicit(v.Nearest.String()) != nil || isOpen && s.Text() != "true" ||
+		name == "kataManager.enabled" { // the successor does something else
 		return
-	case name == "kataManager.enabled": // the successor does something else
-		return
-	case name == "driver.useOpenKernelModules" && s.Text() != "true":
-		return
-	case name == "driver.useOpenKernelModules":
+	}
+	if c.Drop, c.Rename = false, v.Nearest; isOpen {
 		in.set(s, "open")
 	}
-	c.Drop, c.Rename = false, v.Nearest
 }
 
 // valueOfGroup checks a value at the path of a group. Helm removes the defaults of an empty group, unless another file
@@ -294,7 +286,6 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	isSet := func(below *model.Setting) bool { return below.Value != nil }
 	text, isText := s.Value.(string)
 	_, isMap := s.Value.(map[string]any)
-	_, everKey := in.Table.Key(s.Path)
 	keys := ": gpuop explain .Values." + s.Name() + " lists them"
 	switch {
 	case isMap || s.Unknown:
@@ -306,16 +297,15 @@ func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 		if in.Table.Needed(in.Version, s.Path) {
 			f.Severity, f.Reason = check.Error, f.Reason+", and the templates fail with a nil pointer"
 		}
-	case isText && isMapping([]byte(text)):
-		const reason = "found a string that contains the settings; %s is a group of settings in %s"
-		f.Check, f.Fix = fields.WrongType, "write them as keys, without the |"
-		f.Reason = fmt.Sprintf(reason, s.Name(), in.Version)
-		if everKey && in.assumed {
-			f.Severity = check.Warning // some release has a key at this path, and it may have been a string
-		}
 	default:
 		f.Check, f.Fix = fields.WrongType, "set one of its keys"+keys
-		f.Reason = s.Name() + " is a group of settings in the chart, not a value of its own"
+		f.Reason = s.Name() + " is a group of settings in " + in.Version.String() + ", not a value of its own"
+		if isText && isMapping([]byte(text)) {
+			f.Fix = "write the settings in the text as keys, without the |"
+			if _, everKey := in.Table.Key(s.Path); everKey && in.assumed { // it may have been a string once
+				f.Severity = check.Warning
+			}
+		}
 	}
 }
 

@@ -2,9 +2,6 @@
 // gpu-operator chart, helm and kubectl commands, the operator's custom resources, configs of the device plugin and MIG
 // manager, or pod manifests.
 //
-// The result is a list of findings and, if requested, the corrected command. Package input parses scripts, Terraform
-// and other files that contain values. Package chart has the facts about the chart.
-//
 // The package contacts no cluster, and reads files only through Options.Read. No input makes it panic.
 package lint
 
@@ -210,24 +207,18 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	at.Check, at.Severity = input.Skipped, check.Note
 	switch {
 	case unknown:
-		v = r.table.Latest()
-		at.Reason, at.Fix = "the release is unknown; checked against "+v.String(), "set it with --version"
+		v, at.Reason, at.Fix = r.table.Latest(), "the release is unknown", "set it with --version"
 	case err != nil && isRange && at.Subject != "":
-		v = newest
-		at.Reason = "a range of releases; checked against " + v.String() + ", the newest of them that gpuop supports"
-		at.Fix = "use an exact release"
+		v, at.Reason, at.Fix = newest, "a range of releases", "use an exact release"
 	case err != nil:
 		return r.table.Latest(), err
 	case exact:
 		return v, nil
 	default:
-		at.Check, at.Subject, at.Fix = chartVersion, name, "add the release with --chart"
-		at.Reason = "unknown release; checked against " + v.String()
-		if v == r.table.Latest() {
-			r.newer = true
-			at.Reason += ", the newest that gpuop supports; unknown keys are notes"
-		}
+		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, "unknown release", "add the release with --chart"
+		r.newer = r.newer || v == r.table.Latest() // unknown keys are then notes
 	}
+	at.Reason += "; checked against " + v.String()
 	r.add("", at)
 	return v, nil
 }

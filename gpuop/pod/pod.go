@@ -130,23 +130,19 @@ func (r *checker) resource(subject string, f fields.Field) {
 	}
 }
 
-// otherPlugins lists resources of HAMi's device plugin, which uses NVIDIA's domain.
-var otherPlugins = []string{"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores",
-	"nvidia.com/priority"}
-
 // resourceName reports whether an nvidia.com resource can exist. If not, fix suggests what to write. Only MIG resources
 // must be known: KubeVirt, vGPU and the network operator define others, such as nvidia.com/GRID_T4-1Q.
 func resourceName(name string) (fix string, ok bool) {
-	base := strings.TrimSuffix(name, ".shared")
-	short, _ := strings.CutPrefix(base, prefix)
-	known, otherwise := []string{"gpu", "pgpu", "vgpu"}, ""
+	short := strings.TrimPrefix(strings.TrimSuffix(name, ".shared"), prefix)
+	// HAMi's device plugin uses NVIDIA's domain for the last four
+	known, otherwise := strings.Fields("gpu pgpu vgpu gpumem gpumem-percentage gpucores priority"), ""
 	if strings.HasPrefix(short, "mig-") {
 		known, otherwise = nil, "see gpuop mig profiles"
 		for _, p := range mig.Profiles() {
 			known = append(known, strings.TrimPrefix(mig.ResourceName(p), prefix))
 		}
 	}
-	if slices.Contains(known, short) || slices.Contains(otherPlugins, name) {
+	if slices.Contains(known, short) {
 		return "", true
 	}
 	if near := check.Nearest(short, known); near != "" {
