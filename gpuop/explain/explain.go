@@ -35,9 +35,8 @@ type Entry struct {
 	Instead  string   `json:"instead,omitempty"`
 }
 
-// Lookup explains a word of the glossary, a check of gpuop, or a key of the chart. For a group of keys without an entry
-// of its own, it explains every key in the group. With the prefix .Values, only keys are looked up. Errors suggest
-// similar words, if any.
+// Lookup explains a word of the glossary, a check of gpuop, or a key of the chart with the optional prefix .Values. For
+// a group of keys without an entry of its own, it explains every key in the group. Errors suggest similar words.
 func Lookup(table *chart.Table, word string) ([]Entry, error) {
 	entries := find(word)
 	if c := check.Find(word); c != nil {
@@ -123,14 +122,11 @@ func lookup(word string) (entries []Entry) {
 }
 
 // patterns maps words such as xid=79, Init:1/3, 1c.3g.20gb and all-1g.5gb+me to those of the glossary.
-var patterns = []struct {
-	word  *regexp.Regexp
-	entry string
-}{
-	{regexp.MustCompile(`(?i)^xid[ :=_-]*([0-9]{1,3})$`), "XID $1"},
-	{regexp.MustCompile(`(?i)^init:[0-9]+/[0-9]+$`), "Init:0/1"},
-	{regexp.MustCompile(`(?i)^[0-9]+c\.[0-9]+g\.[0-9]+gb.*`), "1c.<profile>"},
-	{regexp.MustCompile(`(?i)[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`), "<profile>"},
+var patterns = [][2]string{
+	{`(?i)^xid[ :=_-]*([0-9]{1,3})$`, "XID $1"},
+	{`(?i)^init:[0-9]+/[0-9]+$`, "Init:0/1"},
+	{`(?i)^[0-9]+c\.[0-9]+g\.[0-9]+gb.*`, "1c.<profile>"},
+	{`(?i)[0-9]+g\.[0-9]+gb((\+|\.|-)(me\.all|me|gfx)\b)?`, "<profile>"},
 }
 
 // find returns the entries for a word, a label with a value or a GPU model, most specific first.
@@ -139,7 +135,7 @@ func find(word string) []Entry {
 		return entries
 	}
 	for _, p := range patterns {
-		if entries := lookup(p.word.ReplaceAllString(word, p.entry)); len(entries) > 0 {
+		if entries := lookup(regexp.MustCompile(p[0]).ReplaceAllString(word, p[1])); len(entries) > 0 {
 			entries[0].Words = []string{word}
 			return entries
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// ErrEdit is returned for a text that has a root other than a mapping, has unusual line breaks, or is not valid YAML.
-// An edit leaves invalid YAML if it removes an anchor that aliases use.
+// ErrEdit is returned for a text that cannot be edited. The message says why.
 var ErrEdit = errors.New("values file cannot be rewritten")
 
 // Edit changes the setting at a path.
@@ -30,8 +29,8 @@ type Edit struct {
 // Changes reports whether the edit changes anything.
 func (e *Edit) Changes() bool { return e.Drop || e.Rename != nil || e.Value != nil }
 
-// Apply applies edits to a document and returns the new text. The paths of the edits are relative to the group at path
-// base; a nil base is the document root. Edits of missing settings are skipped. Errors wrap ErrEdit.
+// Apply applies edits to a document and returns the new text. Paths are relative to the group at path base, or to the
+// document root if it is nil. Edits of missing settings are skipped. Errors wrap ErrEdit.
 func Apply(data []byte, base chart.Path, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		d, err := read(data)

@@ -20,10 +20,7 @@ func TestCases(t *testing.T) {
 		t.Fatalf("files with cases = %d, want at least 1; error %v", len(files), err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := read(t, file)
 		var all []string
 		for want := range strings.SplitSeq(strings.TrimSuffix(string(data), "\n"), "\n== ") {
 			name, _, _ := strings.Cut(strings.TrimPrefix(want, "== "), "\n")

@@ -16,9 +16,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/schema"
 )
 
-// createdBy maps the kinds of custom resources to the setting that makes the chart create them.
-var createdBy = map[kind]string{kindClusterPolicy: "clusterPolicy.deployCR", kindGPUCluster: "gpuCluster.deployCR"}
-
 // falseCondition describes the first condition that is false, and the setting that would make it true, if any.
 func (in *installation) falseCondition(when []chart.Condition) (is, wanted string) {
 	for _, c := range when {
@@ -26,7 +23,7 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 		value, known := in.Value(key)
 		k, has := in.Table.Key(strings.Split(key, "."))
 		switch text := chart.Text(value); {
-		case key == createdBy[in.kind]: // the object exists
+		case in.kind != kindValues && strings.HasSuffix(key, ".deployCR"): // the object exists
 		case c == chart.Never:
 			return fmt.Sprintf("the operator of %s does not use it", in.Version), ""
 		case !has || !k.In(in.Version) || !known:
@@ -43,16 +40,15 @@ func (in *installation) falseCondition(when []chart.Condition) (is, wanted strin
 	return "", ""
 }
 
-// deadSettings reports settings that a switch disables. It does not report current defaults in a file, or former
-// defaults in a copy of a release's values.yaml. A file with at least four image settings is probably for a registry
-// mirror, which lists all operands, so its images and versions are not done.
+// deadSettings reports settings that a switch disables, other than the defaults in a copy of a values.yaml, and the
+// images and versions in a file with at least four images, which is probably for a registry mirror.
 func (in *installation) deadSettings() {
 	defaults, sources := 0, 0
 	for _, s := range in.Settings {
 		if in.Table.WasDefault(s.Setting) {
 			defaults++
 		}
-		if isImageSource(s) {
+		if imageSource.MatchString(s.Name()) {
 			sources++
 		}
 	}
@@ -68,7 +64,8 @@ func (in *installation) deadSettings() {
 			if own {
 				is, wanted = ownIs, ownWanted
 			}
-			if is == "" || own && s.Text() != "true" || done[s] || !in.mayBeDead(s) || mirrored && isImageSource(s) {
+			if is == "" || own && s.Text() != "true" || done[s] || !in.mayBeDead(s) ||
+				mirrored && imageSource.MatchString(s.Name()) {
 				continue
 			}
 			done[s] = true
@@ -85,12 +82,6 @@ func (in *installation) deadSettings() {
 			}
 		}
 	}
-}
-
-// isImageSource reports whether a setting is the repository, name, pull policy or pull secrets of an image.
-func isImageSource(s *model.Setting) bool {
-	names := []string{"repository", "image", "imagePullPolicy", "imagePullSecrets"}
-	return slices.Contains(names, s.Path[len(s.Path)-1])
 }
 
 // mayBeDead reports whether deadSettings should check a setting. It skips settings that are dropped or renamed, unknown
@@ -170,6 +161,8 @@ func (in *installation) given(path string) *model.Setting {
 }
 
 var (
+	// imageSource matches settings of the repository, name, pull policy or pull secrets of an image.
+	imageSource    = regexp.MustCompile(`\.(repository|image|imagePullPolicy|imagePullSecrets)$`)
 	repositoryName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 	scheme         = regexp.MustCompile(`^https?://`)
 	// systemSuffix matches the operating system at the end of a driver image's tag.
@@ -198,7 +191,7 @@ func (in *installation) images() {
 			isPath := in.Explicit(c+".repository") == nil && strings.Contains(s.Text(), "/")
 			if isPath || strings.HasPrefix(s.Text(), registry+"/") || strings.ContainsAny(s.Text(), ":@ ") {
 				reason := s.Text() + " contains more than the image's name: repository/image:version cannot be pulled"
-				in.add(imageParts, reason, "split it into "+imageKeys(c), s)
+				in.add(imageParts, reason, "split it into "+c+".repository, .image and .version", s)
 			}
 		}
 		s := in.given(c + ".version")
@@ -212,11 +205,6 @@ func (in *installation) images() {
 			in.add(imageParts, reason, "write "+right, s)
 		}
 	}
-}
-
-// imageKeys lists the keys that form the reference of a component's image.
-func imageKeys(component string) string {
-	return fmt.Sprintf("%[1]s.repository, %[1]s.image and %[1]s.version", component)
 }
 
 // versions reports pinned versions of operands. In an upgrade, it drops those that are defaults of older releases.

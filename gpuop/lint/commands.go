@@ -120,7 +120,7 @@ func (s *script) operatorChart(h *call, chartWord input.Word, local *localChart)
 	}
 	in := newInstallation(s.table, s.version, nil)
 	in.flags, in.moreFlags = true, len(h.opaque) > 0
-	in.chartMissing = local == nil && localPath.MatchString(chartWord.Value)
+	in.unreadChart = local == nil && localPath.MatchString(chartWord.Value)
 	s.commandVersion(in, h, chartWord, local)
 	for _, f := range h.flags {
 		if f.name == "--values" {

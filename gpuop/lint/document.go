@@ -290,8 +290,7 @@ func (r *run) document(d *doc) {
 	r.unit(d.file, name, judged)
 }
 
-// valuesDocument checks values. It returns a remark about the release that they are checked against. That is the
-// release that the user named or, without one, the release of the chart in the same folder or else the newest.
+// valuesDocument checks values for the release that the user, or a chart in the same folder, names, or else the newest.
 func (r *run) valuesDocument(d *doc) (remark string) {
 	root, v, assumed := d.root, r.version, !r.named
 	if d.kind == kindUmbrella {

@@ -21,13 +21,11 @@ type installation struct {
 	kind        kind // kindValues or a custom resource, in which the chart has filled in all fields
 	flags       bool // the settings come from the flags and the values files of a command
 	moreFlags   bool // the command contains words such as $HELM_OPTIONS, which may expand to further flags
-	// upgraded means that the command names another release, whose defaults the settings may copy.
-	upgraded bool
-	assumed  bool // the release is a guess: findings that depend on it are at most warnings
-	// chartMissing means that the chart is in a folder that could not be read. It may be a modified chart. modified
-	// means that the values are in the folder of such a chart: its values.yaml has other keys than NVIDIA's.
-	chartMissing, modified bool
-	keep                   bool // a values file is edited: settings without effect stay, old images are replaced
+	upgraded    bool // the command names another release, whose defaults the settings may copy
+	assumed     bool // the release is a guess: findings that depend on it are at most warnings
+	unreadChart bool // the chart is in a folder that could not be read, and may be a modified one
+	modified    bool // the values are beside a modified chart: its values.yaml has other keys than NVIDIA's
+	keep        bool // a values file is edited: settings without effect stay, old images are replaced
 }
 
 // correction is the change of a setting.
@@ -89,9 +87,8 @@ func (in *installation) foldCopy() {
 		return
 	}
 	before := len(in.mistakes)
-	isOwn := func(s *model.Setting) bool { return !isDefault(release, s) }
 	in.mistakes = slices.DeleteFunc(in.mistakes, func(m mistake) bool {
-		return !slices.ContainsFunc(m.settings, isOwn)
+		return !slices.ContainsFunc(m.settings, func(s *model.Setting) bool { return !isDefault(release, s) })
 	})
 	if folded := before - len(in.mistakes); folded > 0 {
 		const fix = "to check them for their release, add --version %s; to upgrade: gpuop values migrate --from %[1]s"
@@ -136,9 +133,8 @@ func (in *installation) add(id *check.Check, reason, fix string, settings ...*mo
 func (in *installation) findings() []check.Finding {
 	var out []check.Finding
 	for _, m := range in.mistakes {
-		isGuess := in.assumed && (m.Check == keyGone || m.Check == keyNotYet || m.Check == oldDefault) ||
-			in.chartMissing && m.Check == fields.UnknownKey
-		if isGuess {
+		if in.assumed && (m.Check == keyGone || m.Check == keyNotYet || m.Check == oldDefault) ||
+			in.unreadChart && m.Check == fields.UnknownKey {
 			m.Severity = min(m.Severity, check.Warning)
 		}
 		// in files, most findings have a line of their own
@@ -203,7 +199,7 @@ func (in *installation) key(s *model.Setting, v chart.Match) check.Finding {
 		f.Reason = path + " is a single value in this chart, not a group of keys"
 		if component, isImage := strings.CutSuffix(path, ".image"); isImage {
 			f.Reason += `: the image's name becomes "map[…]" and cannot be pulled`
-			f.Fix = "set " + imageKeys(component)
+			f.Fix = "set " + component + ".repository, .image and .version"
 		}
 	case chart.NotYet, chart.Gone:
 		in.otherRelease(s, v, &f)
@@ -249,8 +245,7 @@ func suggestion(s *model.Setting, v chart.Match) chart.Path {
 	return v.Nearest
 }
 
-// otherRelease reports a key that only earlier or later releases have. The correction drops the key, or renames it to
-// its successor if that has the same meaning and is not set.
+// otherRelease reports a key of other releases. The correction renames it to its successor, or drops it.
 func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.Finding) {
 	if !s.Unknown && in.Table.WasDefault(s.Setting) {
 		f.Severity = check.Note
@@ -280,8 +275,7 @@ func (in *installation) otherRelease(s *model.Setting, v chart.Match, f *check.F
 	}
 }
 
-// valueOfGroup checks a value at the path of a group. Helm removes the defaults of an empty group, unless another file
-// or flag sets a key in it.
+// valueOfGroup checks a value at the path of a group. Helm removes the defaults of an empty group.
 func (in *installation) valueOfGroup(s *model.Setting, f *check.Finding) {
 	isSet := func(below *model.Setting) bool { return below.Value != nil }
 	text, isText := s.Value.(string)

@@ -33,9 +33,7 @@ type Input struct {
 
 // Options are the inputs and settings of Lint.
 type Options struct {
-	// Version is the chart release to check against: "v26.7.0", "v26.7" or "latest". If it is empty, the release that
-	// an input names is used or, without one, the newest.
-	Version string
+	Version string       // the release, such as v26.7 or latest; if empty, an input's or else the newest
 	Table   *chart.Table // the facts about the chart; nil means the built-in table
 	Files   []Input      // the files to check
 	Command string       // a shell command to check; it may be empty
@@ -55,10 +53,9 @@ type Result struct {
 	Secrets   check.Secrets // the secrets in the inputs, which output must not contain
 }
 
-// These are the names of a command and of standard input in findings.
 const (
-	CommandName = "command"
-	Stdin       = "stdin"
+	CommandName = "command" // the name of Options.Command in findings
+	Stdin       = "stdin"   // the name of standard input
 )
 
 // run is the state of one call of Lint. It is shared because findings about a document can depend on other documents.
@@ -146,16 +143,13 @@ func (r *run) unit(file, kind string, judged bool) {
 	}
 }
 
-// notesWhenNewer lists the checks whose findings become notes if the release is newer than the table.
-var notesWhenNewer = []*check.Check{fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone, belowValue,
-	operandVersion}
-
 // add adds findings. A finding without a File gets file.
 func (r *run) add(file string, findings ...check.Finding) {
 	for _, f := range findings {
 		f.File = cmp.Or(f.File, file)
-		if r.newer && slices.Contains(notesWhenNewer, f.Check) {
-			f.Severity = check.Note
+		if r.newer && slices.Contains([]*check.Check{fields.UnknownKey, misspeltKey, schema.UnknownField, keyGone,
+			belowValue, operandVersion}, f.Check) {
+			f.Severity = check.Note // the newer release may have the key or value
 		}
 		r.Report.Add(f)
 	}

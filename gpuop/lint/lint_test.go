@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -24,6 +26,34 @@ func judge(t testing.TB, o lint.Options) *lint.Result {
 	return result
 }
 
+// findings lints a text as the only file for a release.
+func findings(t testing.TB, version, text string) check.Report {
+	t.Helper()
+	return judge(t, lint.Options{Version: version, Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report
+}
+
+// read reads the file at a path, which may be given in parts.
+func read(t testing.TB, path ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// underLimit checks that a function allocates at most 50 MB.
+func underLimit(t *testing.T, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 50<<20 {
+		t.Errorf("Lint allocated %d MB, want at most 50 MB", used>>20)
+	}
+}
+
 // brief formats each finding as "severity check subject @line".
 func brief(r check.Report) []string {
 	var out []string
@@ -41,20 +71,11 @@ func brief(r check.Report) []string {
 	return out
 }
 
-func installCommand(t testing.TB) string {
-	t.Helper()
-	data, err := os.ReadFile("testdata/install.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
-
 // TestInstallCommandIsCorrected lints the command of the article after --fix. Only validator.image is still reported,
 // because it has several possible corrections.
 func TestInstallCommandIsCorrected(t *testing.T) {
 	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
-		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
+		corrected := judge(t, lint.Options{Version: version, Command: string(read(t, "testdata/install.sh"))}).Corrected
 		var left []string
 		for _, row := range judge(t, lint.Options{Command: corrected}).Report.Findings {
 			if row.Severity >= check.Warning {
@@ -129,20 +150,41 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
+var fuzzCommands = []string{
+	"helm install --wait -n gpu-opeator \\  --set a.b={1,2},c=d gpu-operator nvidia/gpu-operator --version v1.11.0",
+	"cat <<EOF | kubectl apply -f -\nkind: Pod\nEOF\nhelm repo add x https://nvidia.github.io/gpu-operator",
+	"kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb",
+	"$ helm upgrade -i g oci://x/gpu-operator-v26.7.0.tgz --set-json 'driver={\"version\":1}' --set validator.image.tag=$(x)",
+	"helm upgrade g nvidia/gpu-operator --set-json =$X --set-literal ==a --set =b --set-json ={}",
+	"A=(a); x && A=(--set b=c -n \"$@\"); bash -ec \"helm install g nvidia/gpu-operator \\\"${A[@]}\\\" \\\\ --set \\$X\"; $x 'helm install' 'sh -c \"'",
+	"helm upgrade g gpu-operator-1.tgz --set-json $X --set-string $Y",
+	"helm install g nvidia/gpu-operator --set toolkit.env[0].name=A --set driver.manager.image.repository='a b/c'",
+	"helm install gpu-operator gpu-operator-v26.7.1.tgz", "helm install gpu-operator ./gpu-operator-v99.1.tgz --set driver.enabled=false",
+	"helm install g nvidia/gpu-operator --version v0.0.0", "helm install g nvidia/gpu-operator --version", "helm upgrade -i g nvidia/gpu-operator --version v31.1.0 --reuse-values",
+	"helm install", "helm", "helm --kubeconfig x", "helm install --version=x.y.z a gpu-operator-.tgz", "sudo helm", "--set a=b", "helm install x y --set toolkit.env[0].name=A --set toolkit.env[70000].value=1",
+	"kubectl patch clusterpolicy x -p '{\"spec\":{}}'", "kubectl patch clusterpolicy x --type json -p '[{\"op\":\"add\",\"path\":\"/spec/driver/env/0/name\"}]'", "kubectl label node x nvidia.com/mig.config=",
+	"A=(--set driver.enabled=false); helm install g nvidia/gpu-operator \"${A[@]}\"", "for i in 1 2; do helm install g$i nvidia/gpu-operator --set mig.strategy=$i; done",
+	"helm install g nvidia/gpu-operator -f - <<EOF\ndriver: {enabled: false, version: $V}\nEOF\n", "f() { helm template g nvidia/gpu-operator --set-json 'driver={\"enabled\":1}'; }; f",
+}
+
+// FuzzCommand lints a command for a release, and then the corrected command until it does not change. It must not panic.
 func FuzzCommand(f *testing.F) {
-	f.Add("helm install --wait -n gpu-opeator \\  --set a.b={1,2},c=d gpu-operator nvidia/gpu-operator --version v1.11.0")
-	f.Add("cat <<EOF | kubectl apply -f -\nkind: Pod\nEOF\nhelm repo add x https://nvidia.github.io/gpu-operator")
-	f.Add("kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb")
-	f.Add("$ helm upgrade -i g oci://x/gpu-operator-v26.7.0.tgz --set-json 'driver={\"version\":1}' --set validator.image.tag=$(x)")
-	f.Add("helm upgrade g nvidia/gpu-operator --set-json =$X --set-literal ==a --set =b --set-json ={}")
-	f.Add("A=(a); x && A=(--set b=c -n \"$@\"); bash -ec \"helm install g nvidia/gpu-operator \\\"${A[@]}\\\" \\\\ --set \\$X\"; $x 'helm install' 'sh -c \"'")
-	f.Add("helm upgrade g gpu-operator-1.tgz --set-json $X --set-string $Y")
-	f.Add("helm install g nvidia/gpu-operator --set toolkit.env[0].name=A --set driver.manager.image.repository='a b/c'")
-	f.Fuzz(func(t *testing.T, text string) {
-		result := judge(t, lint.Options{Command: text})
+	for _, c := range fuzzCommands {
+		f.Add(c, "")
+		f.Add(c, "v26.7.9")
+	}
+	f.Fuzz(func(t *testing.T, text, version string) {
+		if len(text) > 4096 {
+			return
+		}
+		result, err := lint.Lint(lint.Options{Command: text, Version: version, Fix: true})
+		if err != nil { // an unknown release
+			return
+		}
 		within(t, text, result)
 		for before := range 9 { // a correction may reveal more findings, but this must end
-			again := judge(t, lint.Options{Command: result.Corrected})
+			check.Mask(result.Corrected)
+			again := judge(t, lint.Options{Command: result.Corrected, Version: version})
 			if again.Corrected == result.Corrected {
 				break
 			}

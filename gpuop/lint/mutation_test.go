@@ -3,8 +3,6 @@ package lint_test
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,10 +117,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 	kinds := [4]int{}
 	for attempt := 0; done < wanted && attempt < 20*wanted; attempt++ {
 		v := releases[r.IntN(len(releases))]
-		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := read(t, dir, v.String(), "values.yaml")
 		var doc yaml.Node
 		if err := yaml.Unmarshal(data, &doc); err != nil {
 			t.Fatal(err)

@@ -3,7 +3,6 @@ package lint_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -36,10 +35,7 @@ func apiServer(t *testing.T) *charts.Definitions {
 	}
 	set := &charts.Definitions{}
 	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := read(t, f)
 		if err := set.Add(data); err != nil {
 			t.Fatal(err)
 		}
@@ -62,13 +58,15 @@ func refused(r check.Report) []string {
 func TestResourcesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
 	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: "
+	const whole = driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"
 	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: gpu-cluster}\nspec: "
 	for _, text := range []string{
-		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // the CRD has a default for spec.default
 		driver + "{driverType: gpu, image: driver, default: yes}", driver + "{driverType: gpu, image: driver, default: \"true\"}",
 		driver + "{image: driver}", driver + "{driverType: gpu}", driver + "{driverType: vgpu, image: driver, kernelModuleType: opn}",
 		driver + "{driverType: gpu, image: driver, tolerations: {key: a}}", driver + "{driverType: gpu, image: driver, env: [{name: A, value: true}]}",
 		driver + "{driverType: gpu, image: driver, env: [{name: A, value: \"true\"}]}", driver + "{driverType: gpu, image: driver, nodeAffinty: {}}",
+		whole + "}", whole + ", default: true}", whole + ", default: true, nodeSelector: {a: b}}", whole + ", default: true, nodeSelector: {}}",
+		whole + ", default: false, nodeSelector: {a: b}}", whole + ", nodeSelector: {a: 1}}",
 		cluster + "{}", cluster + "{draDriver: {}}", cluster + "{draDriver: {gpus: {enabled: true}}}", cluster + "{draDriver: {gpus: {enabled: 1}}}",
 		cluster + "{draDriver: {gpus: {enabeld: true}}}", cluster + "{draDriver: {computeDomains: {enabled: true}}, hostPaths: {rootFS: /}}",
 	} {
@@ -80,7 +78,7 @@ func TestResourcesAsTheAPIServer(t *testing.T) {
 		if !known {
 			t.Fatalf("no definition for %s", text)
 		}
-		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report)
+		got := refused(findings(t, "v26.7.0", text))
 		if len(problems) > 0 != (len(got) > 0) {
 			t.Errorf("%s\nerrors of the API server: %v\nerrors of gpuop: %v; want errors of both or neither", text, problems, got)
 		}
@@ -116,10 +114,7 @@ func rendered(t *testing.T, data []byte, path string, value any) map[string]any 
 // value.
 func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 	set := apiServer(t)
-	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v26.7.0", "rendered-defaults.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, charts.Data(t), "v26.7.0", "rendered-defaults.yaml")
 	if clean, _ := set.Validate("nvidia.com/v1", "ClusterPolicy", rendered(t, data, "mig.strategy", "single")); len(clean) > 0 {
 		t.Fatalf("rendered ClusterPolicy is invalid: %v", clean)
 	}
@@ -146,7 +141,7 @@ func TestCopiedValuesAsTheAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: text}}}).Report)
+		got := refused(findings(t, "v26.7.0", string(text)))
 		if len(problems) > 0 != (len(got) > 0) {
 			t.Errorf("%s=%s\nerrors of the API server: %v\nerrors of gpuop: %v; want errors of both or neither", tt.path, tt.json, problems, got)
 		}
@@ -170,7 +165,7 @@ func TestSwitchesAsHelm(t *testing.T) {
 		}
 		on := len(parent.Dependencies()) == 1
 		meant := !slices.Contains([]string{"false", "no", "off"}, strings.Trim(value, `"`))
-		got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte("nfd: {enabled: " + value + "}\n")}}}).Report)
+		got := refused(findings(t, "", "nfd: {enabled: "+value+"}\n"))
 		if (on != meant) != (len(got) > 0) {
 			t.Errorf("nfd.enabled: %s: enabled in Helm = %t, meant = %t, errors of gpuop = %v; want errors only if the two differ", value, on, meant, got)
 		}
@@ -298,11 +293,8 @@ func TestScriptsAsBash(t *testing.T) {
 
 // gpuop reports no errors in mig-parted's own default config.
 func TestFilesOfNVIDIA(t *testing.T) {
-	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: data}}}).Report); len(got) > 0 {
+	data := read(t, material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
+	if got := refused(findings(t, "", string(data))); len(got) > 0 {
 		t.Errorf("errors = %v, want none", got)
 	}
 }

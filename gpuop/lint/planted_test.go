@@ -2,7 +2,6 @@ package lint_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +12,7 @@ import (
 // TestPlantedMistakes lints each case in planted.txt. gpuop must report the listed check at the listed line. Cases
 // marked "none" are mistakes that gpuop does not find; at most two are allowed.
 func TestPlantedMistakes(t *testing.T) {
-	data, err := os.ReadFile("testdata/planted.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, "testdata/planted.txt")
 	_, text, _ := strings.Cut(string(data), "\n-- ")
 	planted := strings.Split(text, "\n-- ")
 	missed := 0

@@ -2,8 +2,6 @@ package lint_test
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,18 +17,12 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	dir := charts.Data(t)
 	for _, v := range charts.Sample(chart.Load().Versions(), 7) {
 		t.Run(v.String(), func(t *testing.T) {
-			data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := read(t, dir, v.String(), "values.yaml")
 			got := judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "values.yaml", Data: data}}})
 			if diff := cmp.Diff([]string(nil), brief(got.Report)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			rendered, err := os.ReadFile(filepath.Join(dir, v.String(), "rendered-defaults.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rendered := read(t, dir, v.String(), "rendered-defaults.yaml")
 			// three charts are from the source tree, which has the placeholder devel-ubi8 as the tag
 			rendered = bytes.ReplaceAll(rendered, []byte("devel-ubi8"), []byte(v.String()))
 			got = judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "rendered.yaml", Data: rendered}}})
@@ -44,10 +36,7 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 // In a copy of another release's values.yaml, only settings that the user changed are reported as dead. In any other
 // file, former defaults are reported too.
 func TestCopyOfAnOlderReleasesValues(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(charts.Data(t), "v25.3.0", "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := read(t, charts.Data(t), "v25.3.0", "values.yaml")
 	dead := func(text string) (out []string) {
 		for _, row := range judge(t, lint.Options{Files: []lint.Input{{Name: "values.yaml", Data: []byte(text)}}}).Report.Findings {
 			if row.Check.ID == "dead-setting" {

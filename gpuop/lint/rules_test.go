@@ -2,7 +2,6 @@ package lint_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
@@ -48,10 +45,7 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	}
 	rules := map[string]bool{}
 	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := read(t, f)
 		var definition map[string]any
 		if err := yaml.Unmarshal(data, &definition); err != nil {
 			t.Fatal(err)
@@ -71,25 +65,5 @@ func TestRulesOfTheDefinitions(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules in CEL (-want +got):\n%s", diff)
-	}
-}
-
-// gpuop, which has no CRDs, must report an error if, and only if, an API server with the CRDs of v26.7.0 does.
-func TestRulesWithoutDefinitions(t *testing.T) {
-	set := apiServer(t)
-	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"
-	for _, text := range []string{
-		driver + "}\n", driver + ", default: true}\n", driver + ", default: true, nodeSelector: {a: b}}\n", driver + ", default: true, nodeSelector: {}}\n",
-		driver + ", default: false, nodeSelector: {a: b}}\n", driver + ", nodeSelector: {a: 1}}\n",
-	} {
-		got := judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report
-		var object map[string]any
-		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-			t.Fatal(err)
-		}
-		want, known := set.Validate(object["apiVersion"].(string), object["kind"].(string), object)
-		if !known || got.AtLeast(check.Error) != (len(want) > 0) {
-			t.Errorf("%s\nerrors of the API server: %v\nfindings of gpuop: %v; want errors of both or neither", text, want, brief(got))
-		}
 	}
 }
