@@ -108,7 +108,7 @@ func (r *run) parseOne(d *doc) {
 	noYAML := wrong == fields.Syntax || wrong == fields.Ellipsis
 	isData := slices.Contains([]string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}, path.Ext(d.file))
 	isOther := !isData || bytes.IndexByte(d.data, 0) >= 0 || templateLine.Match(d.data) ||
-		strings.HasSuffix(d.file, "file") && d.file != "file" // such as Makefile
+		strings.HasSuffix(d.file, "file") && path.Base(d.file) != "file" // such as Makefile
 	switch {
 	case wrong == fields.WrongType && input.Tasks(d.data) != nil:
 		d.written = true
