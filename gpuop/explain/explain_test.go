@@ -200,15 +200,15 @@ func TestKeysOfTheChart(t *testing.T) {
 		t.Errorf("Lookup(%s) = %+v, error = %v, want the title and help of the check", c.ID, list, err)
 	}
 	// the releases that added and removed keys of the chart
-	for _, row := range []struct{ path, since, until string }{
-		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
+	for _, row := range []struct{ path, since, removed string }{
+		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.7.0"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
 		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},
 		{"driver.usePrecompiled", "v23.3.0", ""}, {"driver.version", "v1.7.0", ""}, {"mig.strategy", "v1.7.0", ""}, {"migManager.enabled", "v1.7.0", ""},
-		{"nfd.enabled", "v1.7.0", ""}, {"toolkit.enabled", "v1.7.0", ""}, {"toolkit.version", "v1.7.0", ""}, {"operator.labels", "v22.9.2", ""}, {"psp.enabled", "v1.7.0", "v23.9.2"},
+		{"nfd.enabled", "v1.7.0", ""}, {"toolkit.enabled", "v1.7.0", ""}, {"toolkit.version", "v1.7.0", ""}, {"operator.labels", "v22.9.2", ""}, {"psp.enabled", "v1.7.0", "v24.3.0"},
 	} {
 		want := row.since
-		if row.until != "" {
-			want += ", last in " + row.until
+		if row.removed != "" {
+			want += ", removed in " + row.removed
 		}
 		if list, err := Lookup(chart.Load(), row.path); err != nil || list[len(list)-1].Since != want {
 			t.Errorf("Lookup(%s) = %+v, error = %v, want since = %q", row.path, list, err, want)
