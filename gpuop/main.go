@@ -16,8 +16,8 @@ import (
 // version is set by the linker. If it is empty, the module's version is used.
 var version string
 
-// memoryLimit is the soft memory limit. The state of 5,000 nodes and 60,000 pods takes about 500 MiB; without a limit the
-// heap grows to twice that. GOMEMLIMIT overrides it.
+// memoryLimit is the soft memory limit. The state of 5,000 nodes and 60,000 pods takes about 500 MiB; without a limit
+// the heap grows to twice that. GOMEMLIMIT overrides it.
 const memoryLimit = 800 << 20
 
 func main() {

@@ -45,25 +45,32 @@ type Carrier struct {
 	asText            string
 }
 
-var (
-	carriers = []Carrier{{
+var carriers = []Carrier{
+	{
 		Kinds: "HelmRelease", group: "helm.toolkit.fluxcd.io", at: "spec",
 		chart: "chart.spec.chart chartRef.name /metadata.name", version: "chart.spec.version",
 		reference: "chartRef.name", values: "values", elsewhere: "valuesFrom", where: ".values",
-	}, {
+	},
+	{
 		Kinds: "Application ApplicationSet", group: "argoproj.io",
 		at:    "spec.source spec.sources spec.template.spec.source spec.template.spec.sources",
 		chart: "chart path", version: "targetRevision",
 		values: "helm.values helm.valuesObject", elsewhere: "helm.valueFiles", where: ".helm",
 		parameters: "helm.parameters", asText: "write forceString: true",
-	}, {
+	},
+	{
 		Kinds: "HelmChart HelmChartConfig", group: "helm.cattle.io", at: "spec",
 		chart: "chart /metadata.name", version: "version",
 		values: "valuesContent values", sets: "set", asText: "write it as a quoted string below valuesContent",
-	}, {
+	},
+	{
 		Kinds: "Kustomization Component", group: "kustomize.config.k8s.io", at: "helmCharts",
 		chart: "name", version: "version", values: "valuesFile valuesInline additionalValuesFiles",
-	}}
+	},
+}
+
+// Formats that are not recognized by a kind.
+var (
 	fleet = Carrier{
 		Kinds: "fleet.yaml", at: "helm targetCustomizations",
 		chart: "chart /helm.chart", version: "version helm.version /helm.version",
