@@ -216,3 +216,12 @@ func TestOrdinaryWordsAreNotMasked(t *testing.T) {
 		}
 	}
 }
+
+// A short number is a secret behind the name of one. Elsewhere it is a user, a group or a port.
+func TestShortNumbersAreMaskedByName(t *testing.T) {
+	const text = `--set driver.password=123456 --user 1000:1000 http://u:8080@example.com token: "42"`
+	const want = `--set driver.password=*** --user 1000:1000 http://u:8080@example.com token: "***"`
+	if got := check.Mask(text); got != want {
+		t.Errorf("Mask(%q) = %q, want %q", text, got, want)
+	}
+}

@@ -145,7 +145,8 @@ func (p *place) find(text string, at int) (all [][]int) {
 		}
 		groups := slices.DeleteFunc(slices.Collect(slices.Chunk(m[2:], 2)), func(g []int) bool { return g[0] < 0 })
 		name, secret := groups[0], groups[len(groups)-1]
-		if p.needs == secretWords && !IsSecretName(text[at+name[0]:at+name[1]]) {
+		named := p.needs == secretWords
+		if named && !IsSecretName(text[at+name[0]:at+name[1]]) {
 			at += name[1]
 			continue
 		}
@@ -154,17 +155,21 @@ func (p *place) find(text string, at int) (all [][]int) {
 		for end-start >= 2 && strings.Contains(`"'`, text[start:start+1]) && text[end-1] == text[start] {
 			start, end = start+1, end-1
 		}
-		if isSecretValue(text[start:end]) {
+		value := strings.TrimSpace(text[start:end])
+		if !notSecret.MatchString(value) && (named || !shortNumber.MatchString(value)) {
 			all = append(all, []int{start, end})
 		}
 	}
 }
 
-// notSecret matches values that are not secrets: placeholders, booleans, short numbers and ordinary words.
-var notSecret = regexp.MustCompile(`(?i)^(|\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|[0-9]{1,6}|` +
-	`true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
-
-func isSecretValue(value string) bool { return !notSecret.MatchString(strings.TrimSpace(value)) }
+var (
+	// notSecret matches values that are not secrets: placeholders, booleans and ordinary words.
+	notSecret = regexp.MustCompile(`(?i)^(|\\?\$[{(]?[a-z_@].*|%.*%|<.*>|\*+|.*\{\{.*|` +
+		`true|false|yes|no|null|none|nil|not|is|a|an|the|\||>|[|>][-+]|"|'|\\|,)$`)
+	// shortNumber matches numbers that are secrets only behind the name of a secret. Elsewhere they mean something
+	// else, such as the user and group in -u 1000:1000.
+	shortNumber = regexp.MustCompile(`^[0-9]{1,6}$`)
+)
 
 var (
 	comment = regexp.MustCompile(`(^|\n)[ \t]*#[^\n]*$`)
@@ -264,7 +269,7 @@ func (s *Secrets) Add(secret string) {
 	lines := slices.DeleteFunc(strings.Split(secret, "\n"), func(line string) bool { return len(line) < 8 })
 	for _, text := range append(lines, secret, strings.Trim(strconv.Quote(secret), `"`)) {
 		text = strings.TrimSpace(text)
-		if len(text) >= 4 && isSecretValue(text) && !slices.Contains(*s, text) {
+		if len(text) >= 4 && !notSecret.MatchString(text) && !shortNumber.MatchString(text) && !slices.Contains(*s, text) {
 			*s = append(*s, text)
 		}
 	}

@@ -77,7 +77,7 @@ func (e *env) intended(v *valueFlags) (drift.Options, error) {
 		if err := strvals.ParseInto(set, merged); err != nil {
 			return o, fmt.Errorf("%w: --set %s: %w", errValues, set, err)
 		}
-		flags = append(flags, "--set "+input.Quote(maskSet(set)))
+		flags = append(flags, "--set "+input.Quote(set))
 	}
 	if len(v.sets) > 0 {
 		names = append(names, "--set")
@@ -86,19 +86,6 @@ func (e *env) intended(v *valueFlags) (drift.Options, error) {
 		o.Intended, o.From, o.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
 	}
 	return o, nil
-}
-
-// maskSet replaces the values of secret keys in a valid argument of --set with ***. It also masks values that are not
-// searched for in other texts, such as short numbers.
-func maskSet(set string) string {
-	assignments, _ := model.Assignments(set, true)
-	for _, a := range assignments {
-		name, _, _ := strings.Cut(a.Source, "=")
-		if check.IsSecretName(a.Name()) {
-			set = strings.Replace(set, a.Source, name+"=***", 1)
-		}
-	}
-	return set
 }
 
 // merge merges values into into, as Helm does: maps are merged, other values are replaced, and null is kept.
