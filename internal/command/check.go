@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
@@ -130,55 +129,62 @@ func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file str
 	}
 	fmt.Fprintf(p.Out, "%s, %s, with the counters of %s.\n",
 		plural(len(list), "expression"), plural(findings, "finding"), set.Name)
-	if findings > 0 {
-		return Faulty
-	}
-	return OK
+	return min(findings, Faulty)
 }
 
 // checkSet prints the lines of one file and returns the exit code.
 func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.CounterSet) int {
 	fmt.Fprintln(p.Out, set.Name)
-	code := OK
+	code, labels, unusable, warnings := OK, 0, 0, 0
 	var here map[string]*collected
 	if cfg.Source.Named && len(set.Requests) > 0 {
 		here, code = p.collectHere(ctx, cfg, set)
 	}
-	lines := checkedLines(cfg, set, here)
-	slices.SortStableFunc(lines, func(a, b checkedLine) int { return a.number - b.number })
-	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LINE\tMETRIC\tTYPE\tUNIT\tOF\tSAYS")
-	for _, l := range lines {
-		number := "-"
-		if l.number > 0 {
-			number = fmt.Sprint(l.number)
-		}
-		fmt.Fprintf(t, "%s\t%s\n", number, l.cells)
-	}
-	t.Flush() // ignore the error: it could not be printed either
-	labels, unusable, warnings := 0, 0, 0
+	lines := map[int][][]string{} // rows by line
 	for _, r := range set.Requests {
+		verdict, unit, of := here[r.Name].verdict(), "", ""
+		switch {
+		case app.CompatOptions(cfg).Omits(r.Family):
+			verdict = "left out: --compatibility=strict"
+		case verdict == "":
+			verdict = catalogVerdict(r)
+		}
+		if r.Family == nil {
+			unit, of = string(r.Named.Unit), kinds(r.Named.Entry.Levels)
+		}
 		if r.Type == gpu.MetricLabel {
 			labels++
 		}
+		row := []string{fmt.Sprint(r.Line), r.Name, r.Type.String(), dash(unit), dash(of), verdict}
+		lines[r.Line] = append(lines[r.Line], row)
 	}
 	for _, problem := range slices.Concat(set.Problems, set.Advice) {
+		mark, number, line := "NOT COLLECTED: ", "-", problem.Line
 		if problem.Warning {
+			mark = "warning: "
 			warnings++
 		} else {
 			unusable++
 		}
+		if line > 0 {
+			number = fmt.Sprint(line)
+		}
+		problem.File, problem.Line = "", 0 // the table already shows them
+		what := mark + strings.TrimPrefix(problem.String(), ": ")
+		lines[line] = append(lines[line], []string{number, "-", "-", "-", "-", what})
 	}
+	table := [][]string{{"LINE", "METRIC", "TYPE", "UNIT", "OF", "SAYS"}}
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		table = append(table, lines[line]...)
+	}
+	p.table(table)
 	if _, err := set.Plan(cfg, cfg.Collection.Interval); err != nil {
 		fmt.Fprintln(p.Out, err)
 		unusable++
 	}
 	fmt.Fprintf(p.Out, "%s, %s, %s not usable, %s.\n", plural(len(set.Requests)-labels, "metric"),
 		plural(labels, "label"), plural(unusable, "line"), plural(warnings, "warning"))
-	if unusable > 0 {
-		code = max(code, Faulty)
-	}
-	return code
+	return max(code, min(unusable, Faulty))
 }
 
 // collectHere collects from the source for a few seconds. It prints what the source is, or an error, and returns the
@@ -199,43 +205,8 @@ func (p *Process) collectHere(
 		return here, OK
 	case gpu.Reason(err) == "error": // the problem is not in the source
 		return here, p.fail(Unable, err)
-	default:
-		return here, p.fail(Faulty, err)
 	}
-}
-
-// checkedLine is a row of the table: the number of a line of the file, and the other cells.
-type checkedLine struct {
-	number int
-	cells  string
-}
-
-// checkedLines returns the rows of the requests and problems of a file.
-func checkedLines(cfg *config.Config, set app.CounterSet, here map[string]*collected) (lines []checkedLine) {
-	for _, r := range set.Requests {
-		verdict, unit, of := here[r.Name].verdict(), "", ""
-		switch {
-		case app.CompatOptions(cfg).Omits(r.Family):
-			verdict = "left out: --compatibility=strict"
-		case verdict == "":
-			verdict = catalogVerdict(r)
-		}
-		if r.Family == nil {
-			unit, of = string(r.Named.Unit), kinds(r.Named.Entry.Levels)
-		}
-		cells := fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Name, r.Type, dash(unit), dash(of), verdict)
-		lines = append(lines, checkedLine{r.Line, cells})
-	}
-	for _, problem := range slices.Concat(set.Problems, set.Advice) {
-		mark := "NOT COLLECTED: "
-		if problem.Warning {
-			mark = "warning: "
-		}
-		number := problem.Line
-		problem.File, problem.Line = "", 0 // the table already shows them
-		lines = append(lines, checkedLine{number, "-\t-\t-\t-\t" + mark + strings.TrimPrefix(problem.String(), ": ")})
-	}
-	return lines
+	return here, p.fail(Faulty, err)
 }
 
 // catalogVerdict describes a counter by the catalog, without hardware.
@@ -254,9 +225,8 @@ func catalogVerdict(r counters.Request) string {
 		return "collected, once per GPU"
 	case levels.Has(gpu.KindGPU) || levels.Has(gpu.KindGPUInstance):
 		return "collected if the GPU has this field"
-	default:
-		return "collected on machines with " + kinds(levels)
 	}
+	return "collected on machines with " + kinds(levels)
 }
 
 // collected describes a metric in the last cycle.
@@ -290,12 +260,12 @@ func summarize(s *gpu.Snapshot) map[string]*collected {
 		}
 	}
 	for _, missing := range s.Health.Unavailable {
-		of(missing.Field).reasons[strings.ReplaceAll(missing.Reason, "_", " ")] = true
+		of(missing.Field).reasons[missing.Reason] = true
 	}
 	for _, e := range s.Health.Entities {
 		for _, metric := range m {
 			if e.Err != nil {
-				metric.reasons[strings.ReplaceAll(gpu.Reason(e.Err), "_", " ")] = true
+				metric.reasons[gpu.Reason(e.Err)] = true
 			}
 		}
 	}
@@ -307,15 +277,14 @@ func (m *collected) verdict() string {
 	if m == nil {
 		return ""
 	}
-	why := strings.Join(slices.Sorted(maps.Keys(m.reasons)), ", ")
+	why := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(m.reasons)), ", "), "_", " ")
 	switch {
 	case m.values > 0 && why == "":
 		return "collected: " + plural(m.values, "value")
 	case m.values > 0:
 		return "collected in part: " + plural(m.values, "value") + " (" + why + ")"
-	default:
-		return "not collected here: " + cmp.Or(why, "no value yet")
 	}
+	return "not collected here: " + cmp.Or(why, "no value yet")
 }
 
 // describe summarizes a session in one line, such as "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
@@ -330,13 +299,10 @@ func describe(t *gpu.Topology) string {
 			words = append(words, plural(n, gpu.Kind(k).String()))
 		}
 	}
-	if words == nil {
-		words = []string{"no entities"}
-	}
 	for _, fact := range [][2]string{{"driver", t.Driver}, {"library", t.Library}, {"engine", t.Engine}} {
 		if fact[1] != "" {
 			words = append(words, fact[0]+" "+fact[1])
 		}
 	}
-	return t.Source + ": " + strings.Join(words, ", ")
+	return t.Source + ": " + cmp.Or(strings.Join(words, ", "), "no entities")
 }

@@ -1,4 +1,4 @@
-// Package command implements the subcommands, one file each. They use the exporter's flags, variables and files, open
+// Package command implements the subcommands. They use the exporter's flags, variables and files, open
 // its sources with package app, and are read-only.
 package command
 
@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -72,6 +73,9 @@ func Run(ctx context.Context, name string, p Process) int {
 		return p.unknown(name)
 	}
 	p.self = all[i]
+	if name != "help" && slices.ContainsFunc(p.Args, isHelp) {
+		return p.print(p.self.usage)
+	}
 	if p.Open == nil {
 		p.Open = app.NewBackend
 	}
@@ -81,8 +85,13 @@ func Run(ctx context.Context, name string, p Process) int {
 	if p.Unmatched == nil {
 		p.Unmatched = app.Unmatched
 	}
+	if p.Dial == nil {
+		p.Dial = new(net.Dialer).DialContext
+	}
 	return p.self.run(ctx, &p)
 }
+
+func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
 func (p *Process) unknown(word string) int {
 	var names []string
@@ -96,14 +105,11 @@ func (p *Process) unknown(word string) int {
 // help prints the list of subcommands, or the usage of one.
 func help(_ context.Context, p *Process) int {
 	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
-		// ignore the error: there is nowhere to report it
-		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n")
-		return OK
+		return p.print(Usage() + "\n\"dcgm-exporter --help\" lists the flags too.\n")
 	}
 	for _, s := range subcommands() {
 		if s.name == p.Args[0] {
-			_, _ = io.WriteString(p.Out, s.usage)
-			return OK
+			return p.print(s.usage)
 		}
 	}
 	return p.unknown(p.Args[0])
@@ -131,22 +137,37 @@ Examples:
 	return b.String()
 }
 
+// print prints a result and returns the exit code.
+func (p *Process) print(result string) int {
+	if _, err := io.WriteString(p.Out, result); err != nil {
+		return p.fail(Unable, err)
+	}
+	return OK
+}
+
+// table prints rows in aligned columns.
+func (p *Process) table(rows [][]string) {
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // the error could not be printed either
+}
+
 // fail prints an error and returns its exit code.
 func (p *Process) fail(code int, err error) int {
 	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", p.self.name, err)
 	return code
 }
 
-// config loads the exporter's configuration from flags, variables and file. If cfg is nil, the caller returns code: the
-// usage was printed, or a setting is invalid.
+// config loads the exporter's configuration from flags, variables and file. If cfg is nil, the caller returns code.
 func (p *Process) config() (cfg *config.Config, operands []string, code int) {
 	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile)
 	switch {
 	case err != nil:
 		return nil, nil, p.fail(Unable, err)
-	case cfg.Show != config.ShowNothing:
-		_, _ = io.WriteString(p.Out, p.self.usage)
-		return nil, nil, OK
+	case cfg.Show != config.ShowNothing: // --version
+		return nil, nil, p.print(p.self.usage)
 	}
 	return cfg, operands, OK
 }
@@ -172,13 +193,10 @@ func (p *Process) collect(
 }
 
 func plural(n int, thing string) string {
-	switch {
-	case n == 1:
+	if n == 1 {
 		return "1 " + thing
-	case strings.HasSuffix(thing, "ch"): // NVSwitch
-		thing += "e"
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d %ss", n, strings.Replace(thing, "NVSwitch", "NVSwitche", 1))
 }
 
 // dash returns s, or "-" if it is empty.

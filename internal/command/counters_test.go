@@ -22,7 +22,7 @@ func TestCounters(t *testing.T) {
 		"health":     {[]string{"health"}, command.OK, file(etc.HealthName), ""},
 		"fleet":      {[]string{"fleet"}, command.OK, file(etc.FleetName), ""},
 		"misspelled": {[]string{"flet"}, command.Unable, "", `dcgm-exporter counters: unknown file "flet": did you mean "fleet"?` + "\n"},
-		"two names":  {[]string{"fleet", "health"}, command.Unable, "", `dcgm-exporter counters: expected a single file name (default, health, fleet), not ["fleet" "health"]` + "\n"},
+		"two names":  {[]string{"fleet", "health"}, command.Unable, "", `dcgm-exporter counters: unknown file "fleet health": expected one of default, fleet, health` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world

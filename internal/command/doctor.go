@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,17 +33,17 @@ Exit code: 0 no check fails; 1 a check fails; 2 an invalid setting.
 const (
 	dialLimit = 3 * time.Second  // for a connection attempt
 	podsLimit = 10 * time.Second // for the kubelet and the API server
-	maxIDs    = 20               // maximum number of rows about unmatched devices
+	maxRows   = 20               // maximum number of rows of one check
 )
 
-// inContainer is the advice if the host may have a driver that the container does not see.
-const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) " +
-	"and NVIDIA_VISIBLE_DEVICES=all."
-
-// Advice if the driver does not work.
+// Advice of several checks.
 const (
+	inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) " +
+		"and NVIDIA_VISIBLE_DEVICES=all."
 	checkDriver = "check dmesg for XIDs, and run nvidia-smi."
 	fixAbove    = "Fix any failures above. If there are none, " + checkDriver
+	installDCGM = "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
+	seeCheck    = "Run dcgm-exporter check: it shows which lines cannot be used, and why."
 )
 
 // row is the result of one check. A row that is not ok has advice.
@@ -65,12 +62,20 @@ func passes(found string) row        { return row{state: good, found: found} }
 func warns(found, advice string) row { return row{state: warn, found: found, advice: advice} }
 func fails(found, advice string) row { return row{state: fail, found: found, advice: advice} }
 
-// limited returns at most maxIDs rows, and one that counts the rest.
-func limited(rows []row, thing, advice string) []row {
-	if len(rows) <= maxIDs {
-		return rows
+// failsFor returns the row of an error about a file or a socket. It shows only the error number, because other texts
+// repeat the name. The advice depends on the error: the file is missing, access is denied, or anything else.
+func failsFor(name string, err error, missing, denied, other string) row {
+	advice := other
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		advice = missing
+	case errors.Is(err, fs.ErrPermission):
+		advice = denied
 	}
-	return append(rows[:maxIDs], warns(plural(len(rows)-maxIDs, "more "+thing)+" not listed", advice))
+	if number := syscall.Errno(0); errors.As(err, &number) {
+		err = number
+	}
+	return fails(name+": "+err.Error(), advice)
 }
 
 // doctor prints a row for each check. The source comes last, because opening it needs everything else.
@@ -80,9 +85,6 @@ func doctor(ctx context.Context, p *Process) int {
 		return code
 	}
 	e := examination{Process: p, cfg: cfg}
-	if p.Dial == nil {
-		p.Dial = new(net.Dialer).DialContext
-	}
 	for _, r := range e.rows(ctx) {
 		fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, r.check, r.found)
 		if r.advice != "" {
@@ -98,16 +100,18 @@ func doctor(ctx context.Context, p *Process) int {
 // examination is one run of the checks.
 type examination struct {
 	*Process
-	cfg      *config.Config
-	set      app.CounterSet
-	topology *gpu.Topology // of the source, once it is open
-
+	cfg         *config.Config
+	set         app.CounterSet
+	topology    *gpu.Topology     // of the source, once it is open
 	unavailable []gpu.FieldHealth // fields of the source without values
 }
 
 // rows runs the checks.
 func (e *examination) rows(ctx context.Context) (rows []row) {
 	add := func(check string, results ...row) {
+		if more := len(results) - maxRows; more > 0 {
+			results = append(results[:maxRows], warns(fmt.Sprintf("%d more", more), "Fix those above first."))
+		}
 		for _, r := range results {
 			r.check = check
 			rows = append(rows, r)
@@ -171,6 +175,10 @@ func (e *examination) nodeName() row {
 }
 
 func (e *examination) counters(err error) row {
+	if err != nil {
+		return fails(err.Error(),
+			"Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file.")
+	}
 	unusable := 0
 	for _, p := range e.set.Problems {
 		if !p.Warning {
@@ -179,29 +187,23 @@ func (e *examination) counters(err error) row {
 	}
 	found := e.set.Name + " lists " + plural(len(e.set.Requests), "metric")
 	switch {
-	case err != nil:
-		return fails(err.Error(),
-			"Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file.")
 	case len(e.set.Requests) == 0:
-		return fails(e.set.Name+" has no usable line",
-			"Run dcgm-exporter check: it shows what is wrong with each line.")
+		return fails(e.set.Name+" has no usable line", seeCheck)
 	case unusable > 0:
-		return warns(found+", and "+plural(unusable, "line")+" cannot be used",
-			"Run dcgm-exporter check: it shows which lines, and why.")
+		return warns(found+", and "+plural(unusable, "line")+" cannot be used", seeCheck)
 	}
 	return passes(found)
 }
 
-var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)\s`)
+// driverVersion matches the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …".
+var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)`)
 
 // driver checks the kernel module.
 func (e *examination) driver() row {
-	text, err := e.read("/proc/driver/nvidia/version")
-	if err == nil {
-		// Example: NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …
+	if text, err := e.read("/proc/driver/nvidia/version"); err == nil {
 		version := "of an unknown version"
 		line, _, _ := strings.Cut(text, "\n")
-		if found := driverVersion.FindStringSubmatch(line + "\n"); found != nil {
+		if found := driverVersion.FindStringSubmatch(line); found != nil {
 			version = found[1]
 		}
 		return passes("NVIDIA kernel module " + version)
@@ -209,8 +211,6 @@ func (e *examination) driver() row {
 	modules, _ := e.read("/proc/modules")
 	loaded := func(module string) bool { return strings.Contains("\n"+modules, "\n"+module+" ") }
 	switch {
-	case !errors.Is(err, fs.ErrNotExist):
-		return fails("/proc/driver/nvidia/version: "+err.Error(), "Let the exporter read /proc/driver/nvidia.")
 	case loaded("nvidia"):
 		return fails("the NVIDIA kernel module is loaded, but /proc/driver/nvidia is not visible", inContainer)
 	case loaded("nouveau"):
@@ -228,14 +228,12 @@ func (e *examination) deviceFiles() row {
 	if err == nil {
 		err = control.Close()
 	}
-	var failed *fs.PathError
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fails("/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi once on the host. "+inContainer)
-	case errors.As(err, &failed):
-		return fails("/dev/nvidiactl cannot be opened: "+failed.Err.Error(),
-			"Give the process access to the device files. "+
-				"In a systemd unit, add DeviceAllow=/dev/nvidiactl rw. "+inContainer)
+	case err != nil:
+		const access = "Give the process access to the device files. In a systemd unit, add " +
+			"DeviceAllow=/dev/nvidiactl rw. " + inContainer
+		const create = "Run nvidia-modprobe or nvidia-smi once on the host. " + inContainer
+		return failsFor("/dev/nvidiactl", err, create, access, access)
 	case gpus == 0:
 		return fails("there is no /dev/nvidia0", inContainer)
 	case gpus < known:
@@ -255,25 +253,20 @@ func (e *examination) nvml() row {
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
 func (e *examination) dcgm() row {
-	r := warns("libdcgm.so.4 was not found", "NVML is used instead. For NVSwitches, and for profiling before Hopper, "+
-		"install datacenter-gpu-manager-4-core. In a container, use the image without -nvml in its tag.")
-	for i, file := range e.library("libdcgm.so") {
-		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
-			return passes(file)
-		}
-		if i == 0 {
-			r.found = file + " is not from DCGM 4"
-			r.advice = "NVML is used instead. Replace it with datacenter-gpu-manager-4-core."
-		}
+	if found := e.library("libdcgm.so.4"); len(found) > 0 {
+		return passes(found[0])
 	}
-	if !app.FallsBackToNVML(e.cfg) {
-		r.state = fail
-		r.advice = "Install datacenter-gpu-manager-4-core; in a container use the image without -nvml in its tag."
-		if e.cfg.Source.Remote.IsEmbedded() {
-			r.advice += " Without DCGM use --source=nvml."
-		}
+	missing := "libdcgm.so.4 was not found"
+	if others := e.library("libdcgm.so"); len(others) > 0 {
+		missing = others[0] + " is not from DCGM 4"
 	}
-	return r
+	switch {
+	case app.FallsBackToNVML(e.cfg):
+		return warns(missing, "NVML is used instead. NVSwitches, and profiling before Hopper, need DCGM. "+installDCGM)
+	case e.cfg.Source.Remote.IsEmbedded():
+		return fails(missing, installDCGM+" Without DCGM use --source=nvml.")
+	}
+	return fails(missing, installDCGM)
 }
 
 // engine checks for the host engine, or for a second one besides the embedded engine.
@@ -281,12 +274,12 @@ func (e *examination) engine(ctx context.Context) row {
 	address := e.cfg.Source.Remote
 	if address.IsEmbedded() {
 		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
-		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
-			return warns(fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
-				"On GPUs older than Hopper, only one host engine can profile at a time. "+
-					fmt.Sprintf("Use the running one: --remote-hostengine-info=localhost:%d.", local.Port))
+		if e.reach(ctx, "tcp", local.Endpoint()) != nil {
+			return passes(fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port))
 		}
-		return passes(fmt.Sprintf("embedded; no other host engine answers on port %d", local.Port))
+		return warns(fmt.Sprintf("embedded, but another host engine answers on port %d", local.Port),
+			"On GPUs older than Hopper, only one host engine can profile at a time. "+
+				fmt.Sprintf("Use the running one: --remote-hostengine-info=localhost:%d.", local.Port))
 	}
 	network, target := address.Dial()
 	switch network {
@@ -296,7 +289,6 @@ func (e *examination) engine(ctx context.Context) row {
 		return passes(address.String() + " is a vsock address; only the source check below connects to it")
 	}
 	err := e.reach(ctx, network, target)
-	r := fails(fmt.Sprintf("%s cannot be reached: %v", address, err), "")
 	switch {
 	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
 		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
@@ -305,20 +297,14 @@ func (e *examination) engine(ctx context.Context) row {
 			"Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH.")
 	case err == nil:
 		return passes(address.String() + " accepts connections; the source check shows whether it answers")
-	case errors.Is(err, fs.ErrPermission):
-		r.advice = "Allow the process to use the socket."
-	case address.Transport == hostengine.Unix && errors.Is(err, fs.ErrNotExist):
-		r.advice = "Start nv-hostengine with --domain-socket. In a container, mount the socket's folder."
-	case address.Transport == hostengine.Unix && errors.Is(err, syscall.ECONNREFUSED):
-		r.advice = "Start nv-hostengine with --domain-socket: nothing listens on the socket. " +
-			"In a container, mount the socket's folder, not the socket."
-	case address.Transport == hostengine.Unix:
-		r.advice = "Check that the path is the socket of nv-hostengine (--domain-socket)."
-	default:
-		r.advice = "Start nv-hostengine on that machine with -b ALL, so that it also listens outside loopback. " +
-			"Check the name, the port and network policies."
 	}
-	return r
+	advice := "Start nv-hostengine on that machine with -b ALL, so that it also listens outside loopback. " +
+		"Check the name, the port and network policies."
+	if address.Transport == hostengine.Unix {
+		advice = "Start nv-hostengine with --domain-socket, and check the path of its socket. " +
+			"In a container, mount the socket's folder, not the socket."
+	}
+	return failsFor(address.String(), err, advice, "Allow the process to use the socket.", advice)
 }
 
 // profiling checks the permissions for profiling metrics.
@@ -329,53 +315,47 @@ func (e *examination) profiling(hasDCGM bool) row {
 			wanted++
 		}
 	}
-	if wanted == 0 {
+	configured, right := plural(wanted, "profiling metric")+" configured", hardware.ProfilingRightOf(e.read)
+	switch {
+	case wanted == 0:
 		return passes("no profiling metric is configured")
-	}
-	if !hasDCGM {
-		return warns(plural(wanted, "profiling metric")+" configured, without DCGM",
+	case !hasDCGM:
+		return warns(configured+", without DCGM",
 			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither.")
-	}
-	switch hardware.ProfilingRightOf(e.read) {
-	case hardware.RightUnknown:
+	case right == hardware.RightUnknown:
 		return warns("the capabilities in /proc/self/status cannot be read",
 			"Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper.")
-	case hardware.RightCapability:
-		return passes("CAP_SYS_ADMIN is present, for " + plural(wanted, "metric"))
-	case hardware.RightForAll:
-		const everyUser = "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for "
-		return passes(everyUser + plural(wanted, "metric"))
+	case right == hardware.RightCapability:
+		return passes(configured + "; CAP_SYS_ADMIN is present")
+	case right == hardware.RightForAll:
+		const everyUser = "; the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0)"
+		return passes(configured + everyUser)
 	}
-	return warns(plural(wanted, "profiling metric")+" configured, without CAP_SYS_ADMIN",
+	return warns(configured+", without CAP_SYS_ADMIN",
 		"GPUs before Hopper need it: add the capability (securityContext.capabilities.add, AmbientCapabilities=), "+
 			"or use a host engine that has it (--remote-hostengine-info).")
 }
 
-// remedies are the advice for fields that cannot be read because something is missing, by reason.
-func remedies() map[string]string {
-	return map[string]string{
-		gpu.Reason(gpu.ErrNeedsDCGM): "Install datacenter-gpu-manager-4-core " +
-			"and datacenter-gpu-manager-4-proprietary; in a container use the image without -nvml in its tag. " +
-			"Leave out --source=nvml.",
-		gpu.Reason(gpu.ErrNeedsAdmin): "Run as root with the capability SYS_ADMIN: " +
-			"profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN in Docker, " +
-			"the drop-in profiling.conf in systemd. A separate host engine needs the capability itself.",
-	}
-}
-
-// missing returns a row for each reason of remedies that fields have.
+// missing returns a row for each reason why fields cannot be read that has a remedy.
 func (e *examination) missing() (rows []row) {
-	fields := map[string]map[string]bool{}
-	for _, f := range e.unavailable {
-		if fields[f.Reason] == nil {
-			fields[f.Reason] = map[string]bool{}
+	for _, lacks := range []struct {
+		err    error
+		advice string
+	}{
+		{gpu.ErrNeedsDCGM, "Install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-proprietary; " +
+			"in a container use the image without -nvml in its tag. Leave out --source=nvml."},
+		{gpu.ErrNeedsAdmin, "Run as root with the capability SYS_ADMIN: profiling.enabled=true in the chart, " +
+			"--user 0:0 --cap-add SYS_ADMIN in Docker, the drop-in profiling.conf in systemd. " +
+			"A separate host engine needs the capability itself."},
+	} {
+		reason, fields := gpu.Reason(lacks.err), map[string]bool{}
+		for _, f := range e.unavailable {
+			if f.Reason == reason {
+				fields[f.Field] = true
+			}
 		}
-		fields[f.Reason][f.Field] = true
-	}
-	advice := remedies()
-	for _, reason := range slices.Sorted(maps.Keys(advice)) {
-		if n := len(fields[reason]); n > 0 {
-			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+reason, advice[reason]))
+		if n := len(fields); n > 0 {
+			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+reason, lacks.advice))
 		}
 	}
 	return rows
@@ -383,27 +363,21 @@ func (e *examination) missing() (rows []row) {
 
 // kubelet checks the PodResources socket.
 func (e *examination) kubelet(ctx context.Context) row {
+	const folder = "Mount the host's folder /var/lib/kubelet/pod-resources, not the socket: " +
+		"the kubelet creates a new socket when it restarts. Or set --pod-resources-kubelet-socket."
 	socket := e.cfg.Kubernetes.Socket
 	info, err := os.Stat(e.at(socket))
-	isSocket := err == nil && info.Mode().Type() == fs.ModeSocket
-	if isSocket {
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = errors.New("not a socket")
+	}
+	if err == nil {
 		err = e.reach(ctx, "unix", e.at(socket))
 	}
-	switch {
-	case err == nil && !isSocket:
-		return fails(socket+" is not a socket",
-			"Mount the folder that contains the kubelet's socket, not the socket itself.")
-	case err == nil:
+	if err == nil {
 		return passes(socket + " answers")
-	case errors.Is(err, fs.ErrPermission):
-		return fails(socket+": permission denied",
-			"Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750.")
-	case errors.Is(err, fs.ErrNotExist):
-		return fails(socket+" does not exist",
-			"Mount the host's folder /var/lib/kubelet/pod-resources, or set --pod-resources-kubelet-socket.")
 	}
-	return fails(socket+": "+err.Error(),
-		"Mount the folder, not the socket: the kubelet creates a new socket when it restarts.")
+	return failsFor(socket, err, folder,
+		"Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750.", folder)
 }
 
 // source opens the source as the exporter would and describes it.
@@ -414,44 +388,40 @@ func (e *examination) source(ctx context.Context) (r row) {
 			r, e.topology, e.unavailable = opened(s), s.Topology, slices.Clone(s.Health.Unavailable)
 		})
 	}
-	if err == nil {
-		return r
-	}
-	r = fails(err.Error(), fixAbove)
+	advice := fixAbove
 	switch {
+	case err == nil:
+		return r
 	case errors.Is(err, gpu.ErrVersion):
-		r.advice = "Install the same version of DCGM here and on the host engine's machine."
+		advice = "Install the same version of DCGM here and on the host engine's machine."
 	case errors.Is(err, gpu.ErrPermission):
-		r.advice = "Give the process access to the device files and sockets above."
+		advice = "Give the process access to the device files and sockets above."
 	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
-		r.advice = "The driver or the host engine does not answer: " + checkDriver
+		advice = "The driver or the host engine does not answer: " + checkDriver
 	case errors.Is(err, gpu.ErrUnavailable):
-		r.advice = "Fix any failures above first. A running exporter keeps retrying and will then find the GPU."
+		advice = "Fix any failures above first. A running exporter keeps retrying and will then find the GPU."
 	}
-	return r
+	return fails(err.Error(), advice)
 }
 
 func opened(s *gpu.Snapshot) row {
-	gpus, lost := 0, 0
-	for i := range s.Topology.Devices {
-		if s.Topology.Devices[i].Entity.Kind == gpu.KindGPU {
-			gpus++
-			if i < len(s.Health.Entities) && s.Health.Entities[i].Err != nil {
-				lost++
-			}
+	gpus, lost := s.Topology.RowsOf(gpu.KindsOf(gpu.KindGPU)), 0
+	for _, i := range gpus {
+		if i < len(s.Health.Entities) && s.Health.Entities[i].Err != nil {
+			lost++
 		}
 	}
-	r := passes(describe(s.Topology))
+	found := describe(s.Topology)
 	switch {
 	case s.Health.Err != nil:
-		r.state, r.found, r.advice = fail, r.found+"; the first read failed: "+s.Health.Err.Error(), fixAbove
-	case gpus == 0:
-		r.state, r.advice = warn, "No GPU is visible. "+inContainer
+		return fails(found+"; the first read failed: "+s.Health.Err.Error(), fixAbove)
+	case len(gpus) == 0:
+		return warns(found, "No GPU is visible. "+inContainer)
 	case lost > 0:
-		r.state, r.found = warn, r.found+"; "+plural(lost, "GPU")+" cannot be read"
-		r.advice = "Check dmesg for XIDs. A GPU that fell off the bus needs a reset or a reboot."
+		return warns(found+"; "+plural(lost, "GPU")+" cannot be read",
+			"Check dmesg for XIDs. A GPU that fell off the bus needs a reset or a reboot.")
 	}
-	return r
+	return passes(found)
 }
 
 // deviceIDs returns a row for each device of a container that matches no entity of the source.
@@ -466,11 +436,50 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 		return []row{passes("every container's GPU is known to the source")}
 	}
 	for _, u := range unmatched {
-		found := fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device",
-			u.Device, u.Resource, u.Container, u.Namespace, u.Pod)
-		rows = append(rows, warns(found, u.Why))
+		rows = append(rows, warns(fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device",
+			u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why))
 	}
-	return limited(rows, "id", "Fix the ids above first.")
+	return rows
+}
+
+// jobFiles checks the folder of job files. It returns a row for each file whose name matches no GPU.
+func (e *examination) jobFiles(ctx context.Context) (rows []row) {
+	dir, topology := e.cfg.HPC.Dir, e.topology
+	if topology == nil { // the source is not open: check only the folder
+		topology = gpu.NewTopology(nil)
+	}
+	unmatched, err := app.UnmatchedJobFiles(ctx, e.at(dir), topology)
+	switch {
+	case err != nil:
+		return []row{failsFor(dir, err,
+			"Create it at boot, for example with tmpfiles.d. In a container, mount the host's folder.",
+			"Let the exporter's user read the folder.",
+			"Set --hpc-job-mapping-dir to the folder that the scheduler writes.")}
+	case e.topology == nil || len(unmatched) == 0:
+		return []row{passes(dir + " can be read")}
+	}
+	for _, name := range unmatched {
+		rows = append(rows, warns(fmt.Sprintf("%s in %s matches no GPU", name, dir),
+			"Name it by GPU index (0), GPU instance (0.1), GPU-UUID, GPU-UUID.INSTANCE or MIG-UUID."))
+	}
+	return rows
+}
+
+// containers checks the container runtime's socket. Like the exporter, it uses the first one that exists.
+func (e *examination) containers(ctx context.Context) row {
+	sockets := app.ContainerSockets(e.cfg)
+	name, err := strings.Join(sockets, ", "), fs.ErrNotExist
+	for _, socket := range sockets {
+		if _, missing := os.Stat(e.at(socket)); !errors.Is(missing, fs.ErrNotExist) {
+			name, err = socket, e.reach(ctx, "unix", e.at(socket))
+			break
+		}
+	}
+	if err == nil {
+		return passes(name + " answers")
+	}
+	const start = "Start the container runtime, or set --container-runtime-socket. In a container, mount the socket."
+	return failsFor(name, err, start, "Run as a user or group that may use the socket.", start)
 }
 
 // at returns the path below Root.

@@ -1,13 +1,13 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -24,22 +24,15 @@ Exit code: 0 a field was found; 1 none was found; 2 an unknown flag.
 
 // fields searches the catalog, for authors of counters files. It does not access hardware.
 func fields(_ context.Context, p *Process) int {
-	for _, arg := range p.Args {
-		switch {
-		case arg == "-h" || arg == "--help" || arg == "-help":
-			_, _ = io.WriteString(p.Out, fieldsUsage)
-			return OK
-		case strings.HasPrefix(arg, "-"):
-			return p.fail(Unable, fmt.Errorf("unknown flag %s: fields accepts only words", arg))
-		}
+	if i := slices.IndexFunc(p.Args, func(arg string) bool { return strings.HasPrefix(arg, "-") }); i >= 0 {
+		return p.fail(Unable, fmt.Errorf("unknown flag %s: fields accepts only words", p.Args[i]))
 	}
 	found := catalog.Search(p.Args...)
 	if len(found) == 0 {
 		fmt.Fprintf(p.Err, "no field matches %q%s\n", strings.Join(p.Args, " "), similar(p.Args))
 		return Faulty
 	}
-	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tID\tUNIT\tTYPE\tOF\tCURRENT\tWHAT")
+	rows := [][]string{{"NAME", "ID", "UNIT", "TYPE", "OF", "CURRENT", "WHAT"}}
 	for _, e := range found {
 		current, typ, of := e.Current, "-", "cannot be exported"
 		if current == e.Classic {
@@ -48,10 +41,10 @@ func fields(_ context.Context, p *Process) int {
 		if e.Exportable() {
 			typ, of = metricType(e).String(), kinds(e.Levels)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n",
-			e.Classic, e.ID, dash(string(e.Unit)), typ, of, dash(current), e.Help)
+		rows = append(rows,
+			[]string{e.Classic, fmt.Sprint(e.ID), dash(string(e.Unit)), typ, of, dash(current), e.Help})
 	}
-	t.Flush() // ignore the error: it could not be printed either
+	p.table(rows)
 	return OK
 }
 
@@ -83,4 +76,27 @@ func similar(words []string) string {
 		return ""
 	}
 	return "; did you mean " + strings.Join(better, " ") + "?"
+}
+
+const countersUsage = `Usage: dcgm-exporter counters [default|health|fleet]
+
+Prints a built-in counters file, as a start for your own. Your file can also
+begin with the line "# include: default" (or health, or fleet) and add lines. A
+line replaces the included line of the same name.
+
+  default   the fields of NVIDIA's default file
+  health    default, and the fields that this project's alerts need
+  fleet     every field that is useful for a fleet
+
+Exit code: 0; 2 an unknown name or flag.
+`
+
+// builtIn prints a counters file that is built in, for images without a shell.
+func builtIn(_ context.Context, p *Process) int {
+	name := strings.Join(p.Args, " ")
+	content, ok := etc.Named(cmp.Or(name, "default"))
+	if !ok {
+		return p.fail(Unable, fmt.Errorf("unknown file %q: %s", name, text.Suggest(name, etc.Names)))
+	}
+	return p.print(string(content))
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -31,11 +30,9 @@ func once(ctx context.Context, p *Process) int {
 	if page == nil && err != nil {
 		return p.fail(Unable, err)
 	}
-	if _, failed := p.Out.Write(page); failed != nil {
-		return p.fail(Unable, errors.Join(err, failed))
-	}
+	code = p.print(string(page))
 	if err != nil {
-		return p.fail(Faulty, err)
+		code = max(code, p.fail(Faulty, err))
 	}
-	return OK
+	return code
 }

@@ -29,7 +29,7 @@ func TestDoctorChecksJobFiles(t *testing.T) {
 			"warn GPU-00000000-0000-4000-8000-0000000000ff in /jobs matches no GPU: " + names,
 			"warn tmp in /jobs matches no GPU: " + names,
 		},
-		"/absent": {"fail /absent does not exist: Create it at boot, for example with tmpfiles.d. In a container, mount the host's folder."},
+		"/absent": {"fail /absent: no such file or directory: Create it at boot, for example with tmpfiles.d. In a container, mount the host's folder."},
 	} {
 		got := rowsOf(examine(t, &world{}, m, simulate, "--source=sim", "--hpc-job-mapping-dir="+dir), "job files")
 		if strings.Join(got, "\n") != strings.Join(wants, "\n") {
@@ -48,7 +48,7 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{check(), "ok /run/docker.sock answers: "},
 		{check("--container-runtime-socket=unix:///run/docker.sock"), "ok /run/docker.sock answers: "},
-		{check("--container-runtime-socket=/run/other.sock"), "fail /run/other.sock: no such socket: "},
+		{check("--container-runtime-socket=/run/other.sock"), "fail /run/other.sock: file does not exist: "},
 		{check("--kubernetes"), ""},
 	} {
 		if !strings.HasPrefix(tt.got, tt.want) || (tt.want == "") != (tt.got == "") {
@@ -64,7 +64,7 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 		t.Errorf("row = %q, want the advice to start the container runtime", got)
 	}
 	_ = os.Remove(filepath.Join(m.Root, "run", "docker.sock"))
-	if got := check(); !strings.Contains(got, "no such socket") {
-		t.Errorf("row = %q, want it to say no such socket", got)
+	if got := check(); !strings.Contains(got, "file does not exist") {
+		t.Errorf("row = %q, want it to say that it does not exist", got)
 	}
 }

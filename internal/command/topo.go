@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
@@ -49,8 +46,8 @@ func topo(ctx context.Context, p *Process) int {
 	if err != nil {
 		return p.fail(Unable, err)
 	}
-	options := counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs}
-	plan := counters.NewPlan([]counters.Request{request}, options)
+	plan := counters.NewPlan([]counters.Request{request},
+		counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs})
 	plan.Placement = true
 	var topology *gpu.Topology
 	if err := p.collect(ctx, cfg, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
@@ -58,20 +55,11 @@ func topo(ctx context.Context, p *Process) int {
 	}
 	table := matrix(topology)
 	if len(table) == 1 {
-		err := fmt.Errorf("%w: the source has no GPU, or --devices selects none of them", gpu.ErrUnavailable)
-		return p.fail(Faulty, err)
+		const why = "%w: the source has no GPU, or --devices selects none of them"
+		return p.fail(Faulty, fmt.Errorf(why, gpu.ErrUnavailable))
 	}
-	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
-	for _, line := range table {
-		_, _ = io.WriteString(w, strings.Join(line, "\t")+"\n") // Flush returns the error
-	}
-	if err = w.Flush(); err == nil {
-		_, err = io.WriteString(p.Out, topoLegend)
-	}
-	if err != nil {
-		return p.fail(Unable, err)
-	}
-	return OK
+	p.table(table)
+	return p.print(topoLegend)
 }
 
 // matrix returns the lines of the table, starting with the header.
