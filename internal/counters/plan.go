@@ -24,49 +24,35 @@ type PlanOptions struct {
 // instance, so that they are added to the instance's series as in NVIDIA's exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
-		plan: &gpu.Plan{
+		Plan: &gpu.Plan{
 			Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs,
 			KeepContradicted: o.KeepContradicted,
 		},
-		options: o,
-		at:      make(map[fieldKey]int, len(requests)),
+		intervalOf: o.IntervalOf,
+		at:         make(map[fieldKey]int, len(requests)),
 	}
 	for _, r := range requests {
-		if r.Family != nil && r.Family.Link != 0 {
-			c := gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help, Scale: 1, Field: b.linkField(r)}
-			b.plan.Counters = append(b.plan.Counters, c)
+		f, e := r.Family, &r.Named.Entry
+		if f != nil && f.Link == 0 {
+			b.derived(r)
 			continue
 		}
-		if r.Family != nil {
-			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Interval: b.interval(r.Name)}
-			if e, ok := catalog.ByID(r.Family.Field); ok && r.Family.Field != 0 {
-				d.HasField, d.Field = true, b.field(e, r)
-				if longest := r.Family.MaxInterval; longest > 0 {
-					f := &b.plan.Fields[d.Field]
-					f.Interval = shorter(f.Interval, longest, b.options.Interval)
-				}
-			}
-			for _, id := range r.Family.Values {
-				e, _ := catalog.ByID(id) // always found; a test checks this
-				b.field(e, r)
-			}
-			b.plan.Derived = append(b.plan.Derived, d)
-			b.need(r.Family)
-			continue
+		c := gpu.Counter{Name: r.Name, Type: r.Type, Help: r.Help}
+		if f != nil {
+			c.Scale, c.Field = 1, b.field(f.Link, r)
+		} else {
+			c.Scale, c.Field = r.Named.Scale, b.field(e.ID, r)
+			c.OfGPUs, c.OfMachine = ofGPUs(e), e.Levels.Has(gpu.KindNode)
 		}
-		e := r.Named.Entry
-		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
-			Name: r.Name, Type: r.Type, Help: r.Help, Scale: r.Named.Scale,
-			Field: b.field(e, r), OfGPUs: ofGPUs(&e), OfMachine: e.Levels.Has(gpu.KindNode),
-		})
+		b.Counters = append(b.Counters, c)
 	}
-	return b.plan
+	return b.Plan
 }
 
 type planner struct {
-	plan    *gpu.Plan
-	options PlanOptions
-	at      map[fieldKey]int
+	*gpu.Plan
+	intervalOf func(name string) time.Duration
+	at         map[fieldKey]int
 }
 
 // A fieldKey distinguishes a field of GPUs from the same field of their links.
@@ -75,63 +61,61 @@ type fieldKey struct {
 	link bool
 }
 
-// need records what a family needs besides fields.
-func (b *planner) need(f *catalog.Family) {
-	b.plan.Health |= f.Health
-	b.plan.Peers = b.plan.Peers || f.Needs&catalog.NeedsPeers != 0
-	b.plan.Links = b.plan.Links || f.Needs&catalog.NeedsLinks != 0
-	b.plan.Placement = b.plan.Placement || f.Needs&catalog.NeedsPlacement != 0
-}
-
-// field returns the index of the field of e, adding it at its first request.
-func (b *planner) field(e catalog.Entry, r Request) int {
-	i := b.add(fieldKey{id: e.ID}, e, r)
-	b.plan.Fields[i].Levels |= levels(e, r.Type)
-	return i
-}
-
-// linkField does the same for a family of links.
-func (b *planner) linkField(r Request) int {
-	e, _ := catalog.ByID(r.Family.Link) // always found; a test checks this
-	i := b.add(fieldKey{id: e.ID, link: true}, e, r)
-	b.plan.Fields[i].Name, b.plan.Fields[i].Levels = r.Name, gpu.KindsOf(gpu.KindNVLink)
-	return i
-}
-
-func (b *planner) add(key fieldKey, e catalog.Entry, r Request) int {
-	interval := b.interval(r.Name)
-	i, ok := b.at[key]
-	if !ok {
-		i = len(b.plan.Fields)
-		b.at[key] = i
-		f := e.Field()
-		f.Levels = 0
-		f.Interval = interval
-		b.plan.Fields = append(b.plan.Fields, f)
+// derived adds an exporter family and what it needs.
+func (b *planner) derived(r Request) {
+	f := r.Family
+	d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Interval: b.interval(r.Name)}
+	if f.Field != 0 {
+		d.HasField, d.Field = true, b.field(f.Field, r)
+		if f.MaxInterval > 0 {
+			b.shorten(d.Field, f.MaxInterval)
+		}
 	}
-	f := &b.plan.Fields[i]
-	f.Interval = shorter(f.Interval, interval, b.options.Interval)
+	for _, id := range f.Values {
+		b.field(id, r)
+	}
+	b.Derived = append(b.Derived, d)
+	b.Health |= f.Health
+	b.Peers = b.Peers || f.Needs&catalog.NeedsPeers != 0
+	b.Links = b.Links || f.Needs&catalog.NeedsLinks != 0
+	b.Placement = b.Placement || f.Needs&catalog.NeedsPlacement != 0
+}
+
+// field returns the index of a field, adding it at its first request. A family of links reads the field of the links.
+func (b *planner) field(id gpu.FieldID, r Request) int {
+	e, _ := catalog.ByID(id) // always found; a test checks this
+	f, isLink := e.Field(), r.Family != nil && r.Family.Link != 0
+	if f.Interval, f.Levels = b.interval(r.Name), levels(e, r.Type); isLink {
+		f.Name, f.Levels = r.Name, gpu.KindsOf(gpu.KindNVLink)
+	}
+	i, ok := b.at[fieldKey{id, isLink}]
+	if !ok {
+		i = len(b.Fields)
+		b.at[fieldKey{id, isLink}] = i
+		b.Fields = append(b.Fields, f)
+	}
+	b.Fields[i].Levels |= f.Levels
+	b.shorten(i, f.Interval)
 	return i
+}
+
+// shorten sets the interval of a field if it is shorter. 0 means the plan's interval.
+func (b *planner) shorten(field int, interval time.Duration) {
+	if f := &b.Fields[field]; cmp.Or(interval, b.Interval) < cmp.Or(f.Interval, b.Interval) {
+		f.Interval = interval
+	}
 }
 
 // interval returns the interval of a family in a watch group, 0 for others. Reads are as frequent as the shortest one.
 func (b *planner) interval(name string) time.Duration {
-	if b.options.IntervalOf == nil {
+	if b.intervalOf == nil {
 		return 0
 	}
-	interval := b.options.IntervalOf(name)
-	if interval > 0 && interval < b.plan.ReadInterval() {
-		b.plan.Cycle = interval
+	interval := b.intervalOf(name)
+	if interval > 0 && interval < b.ReadInterval() {
+		b.Cycle = interval
 	}
 	return interval
-}
-
-// shorter returns the shorter of two intervals. 0 means the plan's interval.
-func shorter(a, b, plan time.Duration) time.Duration {
-	if cmp.Or(b, plan) < cmp.Or(a, plan) {
-		return b
-	}
-	return a
 }
 
 // ofGPUs reports whether a GPU's value also applies to each of its instances, which have no value of their own.

@@ -28,11 +28,7 @@ type Problem struct {
 
 // String returns the problem as one sentence.
 func (p Problem) String() string {
-	s := p.File
-	if p.Line > 0 {
-		s += ":" + strconv.Itoa(p.Line)
-	}
-	s += ": " + p.What
+	s := (&text.SyntaxError{File: p.File, Line: p.Line, Msg: p.What}).Error()
 	if p.Text != "" {
 		s += " " + strconv.Quote(p.Text)
 	}
@@ -58,12 +54,7 @@ func (p Problem) withNearest() Problem {
 			p.Nearest = e.Classic
 		}
 	case unknownType:
-		word := strings.ToLower(p.Text)
-		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
-			if text.Distance(word, typ, 2) <= 2 {
-				p.Nearest = typ
-			}
-		}
+		p.Nearest = text.Nearest(strings.ToLower(p.Text), []string{"counter", "gauge", "label", "untyped"})
 	}
 	return p
 }

@@ -1,6 +1,9 @@
 package counters
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -25,6 +28,44 @@ func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 		return Request{}, problem.withNearest()
 	}
 	return request, nil
+}
+
+// resolve returns the request for a name, or a problem.
+func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
+	r := Request{Name: name, Type: typ, Help: strings.Join(strings.Fields(help), " ")} // join lines
+	if f := catalog.FamilyNamed(name); f != nil && f.Group == catalog.Requested {
+		r.Family, help = f, f.HelpLine()
+	} else {
+		r.Named, _ = catalog.Lookup(name)
+		help = helpFor(r.Named)
+	}
+	r.Help = cmp.Or(r.Help, help)
+	what, expected := r.unfit()
+	return r, Problem{Text: name, What: what, Expected: expected}
+}
+
+// unfit returns why a name cannot be exported as its type, and what was expected. Both are empty if it can.
+func (r *Request) unfit() (what, expected string) {
+	e := &r.Named.Entry
+	switch {
+	case r.Family != nil && r.Type == gpu.MetricLabel:
+		return "type label for the exporter family", "type gauge or counter"
+	case r.Family != nil:
+		return "", ""
+	case r.Named.Name == "":
+		return unknownField, "a DCGM field or an exporter family"
+	case e.Type == catalog.Marker:
+		return "name of a range of IDs", "the name of a field"
+	case e.Type == catalog.Binary:
+		return "field that holds a structure", "a field that holds a number or a text"
+	case e.Levels == 0:
+		return "field of vGPUs, which the exporter does not watch",
+			"a field of GPUs, MIG instances, links, switches, CPUs, CPU cores, ConnectX cards or the machine"
+	case e.Type == catalog.Text && r.Type != gpu.MetricLabel:
+		return "type " + r.Type.String() + " for the text", "type label"
+	default:
+		return "", ""
+	}
 }
 
 // helpFor returns the catalog's help for a name, with the unit.

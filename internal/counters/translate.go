@@ -27,23 +27,19 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 	for _, r := range requests {
 		shipped := shipped || r.Included
 		other, ok := r.other()
-		switch {
-		case !ok || requested[other.Name] || v == catalog.Current && !shipped:
+		adds := ok && !requested[other.Name] && (v == catalog.Both || shipped)
+		if !adds || v == catalog.Both {
 			out = append(out, r)
-		case v == catalog.Current:
+		}
+		if adds {
 			requested[other.Name] = true
 			out = append(out, other)
-		default:
-			requested[other.Name] = true
-			out = append(out, r, other)
 		}
-		if shipped && r.Named.Entry.ID == catalog.FBReserved {
-			if e, ok := catalog.ByID(catalog.FBTotal); ok && !requested[e.Current] {
-				if extra, err := NewRequest(e.Current, gpu.MetricGauge, ""); err == nil {
-					requested[e.Current] = true
-					out = append(out, extra)
-				}
-			}
+		if size, _ := catalog.ByID(catalog.FBTotal); shipped && r.Named.Entry.ID == catalog.FBReserved &&
+			!requested[size.Current] {
+			extra, _ := resolve(size.Current, gpu.MetricGauge, "")
+			requested[extra.Name] = true
+			out = append(out, extra)
 		}
 	}
 	return out
@@ -55,23 +51,14 @@ func (r Request) other() (Request, bool) {
 	if !ok {
 		_, named, ok = catalog.Rename(r.Name, catalog.Classic)
 	}
-	if !ok {
-		return Request{}, false
+	r.Name, r.Named, r.Help = named.Name, named, helpFor(named)
+	if r.Type == gpu.MetricCounter && slices.Contains(rates, named.Unit) {
+		r.Type = gpu.MetricGauge
 	}
-	other := r
-	other.Name, other.Named, other.Help = named.Name, named, helpFor(named)
-	if other.Type == gpu.MetricCounter && isRate(named.Unit) {
-		other.Type = gpu.MetricGauge
-	}
-	return other, true
+	return r, ok
 }
 
-// isRate reports whether values in the unit are rates. A rate cannot be a counter.
-func isRate(u gpu.Unit) bool {
-	switch u {
-	case catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.MilliwattsPerSecond:
-		return true
-	default:
-		return false
-	}
+// rates are the units of rates. A rate cannot be a counter.
+var rates = []gpu.Unit{
+	catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.MilliwattsPerSecond,
 }

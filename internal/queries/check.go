@@ -1,6 +1,7 @@
 package queries
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,27 +15,13 @@ import (
 )
 
 // A Checker checks queries against requested metrics.
-type Checker struct {
-	requested map[string]*counters.Request
-	special   map[string]bool // labels that only some families have
-}
+type Checker struct{ requested map[string]*counters.Request }
 
 // New returns a Checker for the requests of a counters file, in the configured vocabulary.
 func New(requests []counters.Request) *Checker {
-	c := &Checker{requested: map[string]*counters.Request{}, special: map[string]bool{}}
-	for _, label := range xidLabels {
-		c.special[label] = true
-	}
+	c := &Checker{requested: map[string]*counters.Request{}}
 	for i := range requests {
 		c.requested[requests[i].Name] = &requests[i]
-	}
-	for _, f := range catalog.Families(catalog.Requested) {
-		for _, label := range f.Labels {
-			c.special[label] = true
-		}
-	}
-	for _, label := range entityLabels {
-		delete(c.special, label)
 	}
 	return c
 }
@@ -84,11 +71,9 @@ func (c *Checker) Check(expr string) []string {
 
 // nameOf returns the name that a selector requires, or "".
 func nameOf(m *metricsql.MetricExpr) string {
-	for _, filters := range m.LabelFilterss {
-		for _, f := range filters {
-			if f.Label == "__name__" && !f.IsNegative && !f.IsRegexp {
-				return f.Value
-			}
+	for _, f := range slices.Concat(m.LabelFilterss...) {
+		if f.Label == "__name__" && !f.IsNegative && !f.IsRegexp {
+			return f.Value
 		}
 	}
 	return ""
@@ -119,18 +104,17 @@ func (c *Checker) metric(m *metricsql.MetricExpr) (found []string) {
 	r, known, _ := c.lookup(name)
 	switch {
 	case !known && strings.HasPrefix(name, "DCGM_"):
+		sentence := "there is no metric " + name
 		if near := catalog.Nearest(name); near != "" {
-			return []string{fmt.Sprintf("there is no metric %s; did you mean %s?", name, near)}
+			sentence += "; did you mean " + near + "?"
 		}
-		return []string{"there is no metric " + name}
+		return []string{sentence}
 	case !known:
 		return nil // of another exporter, or a recording rule
 	}
-	for _, filters := range m.LabelFilterss {
-		for _, f := range filters {
-			if f.Label != "__name__" && !f.IsNegative && f.Value != "" {
-				found = append(found, c.label(r, f.Label))
-			}
+	for _, f := range slices.Concat(m.LabelFilterss...) {
+		if f.Label != "__name__" && !f.IsNegative && f.Value != "" {
+			found = append(found, wrongLabel(r, f.Label))
 		}
 	}
 	return found
@@ -193,53 +177,51 @@ func (c *Checker) missing(r counters.Request) string {
 	return fmt.Sprintf("nothing collects %s; add the line \"%s, %s\" to the counters file", r.Name, r.Name, r.Type)
 }
 
-// label returns why a metric cannot have a label, or "".
-func (c *Checker) label(r counters.Request, label string) string {
-	for _, known := range entityLabels {
-		if label != known && strings.EqualFold(label, known) && !slices.Contains(entityLabels, label) {
-			return fmt.Sprintf("%s has no label %s; did you mean %s?", r.Name, label, known)
-		}
-	}
-	own := []string{}
+// wrongLabel returns why a metric cannot have a label, or "".
+func wrongLabel(r counters.Request, label string) string {
+	var own []string
 	switch {
 	case r.Family != nil:
 		own = r.Family.Labels
 	case r.Named.Entry.ID == catalog.XIDErrors:
 		own = xidLabels
 	}
-	if !c.special[label] || slices.Contains(own, label) {
+	isNamed := func(known string) bool { return strings.EqualFold(known, label) }
+	hasLabel := func(f catalog.Family) bool { return slices.Contains(f.Labels, label) }
+	switch i := slices.IndexFunc(entityLabels, isNamed); {
+	case slices.Contains(entityLabels, label) || slices.Contains(own, label):
 		return ""
-	}
-	if len(own) > 0 {
+	case i >= 0:
+		return fmt.Sprintf("%s has no label %s; did you mean %s?", r.Name, label, entityLabels[i])
+	case !slices.Contains(xidLabels, label) && !slices.ContainsFunc(catalog.Families(catalog.Requested), hasLabel):
+		return "" // any series can have it
+	case len(own) > 0:
 		return fmt.Sprintf("%s has no label %s; it has %s", r.Name, label, strings.Join(own, ", "))
+	default:
+		return fmt.Sprintf("%s has no label %s", r.Name, label)
 	}
-	return fmt.Sprintf("%s has no label %s", r.Name, label)
 }
 
-// Functions whose argument must be a counter, and functions whose argument can be a gauge.
-var (
-	ofCounters = []string{"rate", "irate", "increase", "resets"}
-	ofChanges  = []string{"changes", "delta", "idelta", "deriv"}
-)
+// needsCounter has the functions of changes, and whether their argument must be a counter.
+var needsCounter = map[string]bool{
+	"rate": true, "irate": true, "increase": true, "resets": true,
+	"changes": false, "delta": false, "idelta": false, "deriv": false,
+}
 
 // function checks whether a function suits the type of its metric.
 func (c *Checker) function(f *metricsql.FuncExpr) string {
 	name := strings.ToLower(f.Name)
-	if !slices.Contains(ofCounters, name) && !slices.Contains(ofChanges, name) || len(f.Args) == 0 {
+	onlyCounters, known := needsCounter[name]
+	r, rollup := c.argument(f)
+	if rollup == nil || !known {
 		return ""
 	}
-	m, window := selectorOf(f.Args[0])
-	if m == nil {
-		return ""
-	}
-	r, known, _ := c.lookup(nameOf(m))
+	window := cmp.Or(string(rollup.Window.AppendString(nil)), "5m")
 	switch {
-	case !known:
-		return ""
 	case r.Family == nil && r.Named.Entry.ID == catalog.XIDErrors:
 		return fmt.Sprintf("%s(%s) never sees an XID, because each one is a new series with another err_code; "+
 			"use increase(%s[%s]) > 0, or %s > 0", name, r.Name, catalog.XIDErrorsTotal, window, r.Name)
-	case slices.Contains(ofChanges, name) || r.IsMonotonic():
+	case !onlyCounters || r.IsMonotonic():
 		return ""
 	case r.Family != nil && strings.HasSuffix(r.Name, "_COUNT"):
 		const form = "%s(%s): the gauge already counts within a window; use it without %s, or the counter …_TOTAL"
@@ -254,18 +236,19 @@ func (c *Checker) function(f *metricsql.FuncExpr) string {
 	}
 }
 
-// selectorOf returns the selector and the window of a range vector.
-func selectorOf(e metricsql.Expr) (m *metricsql.MetricExpr, window string) {
-	rollup, ok := e.(*metricsql.RollupExpr)
-	if !ok {
-		return nil, ""
+// argument returns the known metric in a function's range vector. The vector is nil if there is none.
+func (c *Checker) argument(f *metricsql.FuncExpr) (counters.Request, *metricsql.RollupExpr) {
+	if len(f.Args) == 0 {
+		return counters.Request{}, nil
 	}
-	m, _ = rollup.Expr.(*metricsql.MetricExpr)
-	window = "5m"
-	if rollup.Window != nil {
-		window = string(rollup.Window.AppendString(nil))
+	if rollup, ok := f.Args[0].(*metricsql.RollupExpr); ok {
+		if m, ok := rollup.Expr.(*metricsql.MetricExpr); ok {
+			if r, known, _ := c.lookup(nameOf(m)); known {
+				return r, rollup
+			}
+		}
 	}
-	return m, window
+	return counters.Request{}, nil
 }
 
 // unit checks whether nanoseconds are divided as if they were microseconds: an increase cannot exceed its window, so a
@@ -273,22 +256,18 @@ func selectorOf(e metricsql.Expr) (m *metricsql.MetricExpr, window string) {
 func (c *Checker) unit(b *metricsql.BinaryOpExpr) string {
 	divisor, ok := b.Right.(*metricsql.NumberExpr)
 	f, isFunc := b.Left.(*metricsql.FuncExpr)
-	if b.Op != "/" || !ok || !isFunc || len(f.Args) == 0 {
+	if b.Op != "/" || !ok || divisor.N == 0 || !isFunc || !strings.EqualFold(f.Name, "increase") {
 		return ""
 	}
-	m, window := selectorOf(f.Args[0])
-	if m == nil {
+	r, rollup := c.argument(f)
+	if rollup == nil || r.Named.Unit != catalog.Nanoseconds {
 		return ""
 	}
-	r, known, _ := c.lookup(nameOf(m))
-	if !known || r.Named.Unit != catalog.Nanoseconds || divisor.N == 0 || !strings.EqualFold(f.Name, "increase") {
-		return ""
-	}
-	seconds := float64(f.Args[0].(*metricsql.RollupExpr).Window.Duration(0)) / 1e3
+	seconds := float64(rollup.Window.Duration(0)) / 1e3
 	most := seconds * 1e9 / divisor.N
 	if most < 500 || most > 5000 {
 		return ""
 	}
 	return fmt.Sprintf("%s is in nanoseconds, so increase(%s[%s]) / %s can reach %.0f instead of 1; divide by %.0fe9",
-		r.Name, r.Name, window, divisor.AppendString(nil), most, seconds)
+		r.Name, r.Name, rollup.Window.AppendString(nil), divisor.AppendString(nil), most, seconds)
 }

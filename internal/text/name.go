@@ -16,39 +16,23 @@ func LabelName(name string) string {
 func MetricName(name string) string { return validName(name, true) }
 
 func validName(name string, colons bool) string {
-	for i := 0; i < len(name); i++ {
-		if !nameByte(name[i], i == 0, colons) {
-			return repairName(name, colons)
+	isValid := func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c >= '0' && c <= '9' || c == ':' && colons
+	}
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		name = "_" + name
+	}
+	var fixed []byte // nil while the name is valid
+	for i := range len(name) {
+		if !isValid(name[i]) {
+			if fixed == nil {
+				fixed = []byte(name)
+			}
+			fixed[i] = '_'
 		}
 	}
-	if name == "" {
-		return "_"
+	if fixed != nil {
+		return string(fixed)
 	}
 	return name
-}
-
-func repairName(name string, colons bool) string {
-	fixed := make([]byte, 0, len(name)+1)
-	if name[0] >= '0' && name[0] <= '9' {
-		fixed = append(fixed, '_')
-	}
-	for i := 0; i < len(name); i++ {
-		if nameByte(name[i], false, colons) {
-			fixed = append(fixed, name[i])
-		} else {
-			fixed = append(fixed, '_')
-		}
-	}
-	return string(fixed)
-}
-
-func nameByte(c byte, first, colons bool) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_':
-		return true
-	case c >= '0' && c <= '9':
-		return !first
-	default:
-		return c == ':' && colons
-	}
 }

@@ -22,50 +22,28 @@ import (
 // a *SyntaxError. A float is of the wrong type for an integer, even without a fraction. The struct consists of structs,
 // slices and scalars; maps are not supported.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
-	docs, err := documents(file, data)
-	if err != nil {
-		return nil, err
-	}
-	if len(docs) == 0 {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, &SyntaxError{File: file, Msg: "the file is empty: expected keys and values"}
+	} else if err != nil {
+		return nil, YAMLError(file, err)
 	}
 	c := &yamlChecker{file: file}
-	root := docs[0].Content[0]
+	root := doc.Content[0]
 	c.check(root, "", reflect.TypeOf(out))
-	if len(docs) > 1 {
-		c.fail(docs[1].Line, "second document: expected only one")
+	if err := decoder.Decode(&second); err == nil {
+		c.fail(second.Line, "second document: expected only one")
+	} else if !errors.Is(err, io.EOF) {
+		return nil, YAMLError(file, err)
 	}
 	if c.errs != nil {
-		slices.SortStableFunc(c.errs, func(a, b *SyntaxError) int { return a.Line - b.Line })
-		var errs []error
-		for _, err := range c.errs {
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.Join(c.errs...)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(out); err != nil {
+	if err := root.Decode(out); err != nil {
 		return nil, YAMLError(file, err)
 	}
 	return root, nil
-}
-
-// documents returns the documents of a YAML file in order, or none if it is empty. The error is a *SyntaxError, with a
-// line if the parser reports one.
-func documents(file string, data []byte) ([]*yaml.Node, error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var docs []*yaml.Node
-	for {
-		var doc yaml.Node
-		switch err := decoder.Decode(&doc); {
-		case errors.Is(err, io.EOF):
-			return docs, nil
-		case err != nil:
-			return nil, YAMLError(file, err)
-		}
-		docs = append(docs, &doc)
-	}
 }
 
 // yamlLine matches the line number in an error message of the YAML package, which has no typed error.
@@ -87,95 +65,74 @@ func YAMLError(file string, err error) *SyntaxError {
 // types.
 type yamlChecker struct {
 	file string
-	errs []*SyntaxError
+	errs []error
 }
 
 func (c *yamlChecker) fail(line int, format string, args ...any) {
 	c.errs = append(c.errs, &SyntaxError{File: c.file, Line: line, Msg: fmt.Sprintf(format, args...)})
 }
 
-// check checks the value n at a path, which will be decoded into t. If t is nil, any value is accepted.
+// anyValue is the type of values that are not checked.
+var anyValue = reflect.TypeFor[yaml.Node]()
+
+// check checks the value n at a path, which will be decoded into t.
 func (c *yamlChecker) check(n *yaml.Node, path string, t reflect.Type) {
-	for t != nil && t.Kind() == reflect.Pointer {
+	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == reflect.TypeFor[yaml.Node]() {
-		t = nil
-	}
 	line := n.Line
-	if t != nil { // without a type, following aliases might not end
-		n = resolve(n)
-	}
+	n = resolve(n)
 	switch {
-	case n.ShortTag() == "!!null" && path == "":
-		c.fail(line, "the file is empty: expected keys and values")
-		return
-	case n.ShortTag() == "!!null":
-		c.fail(line, "%s is empty: expected a value", path)
-		return
-	case t != nil && !fits(n, t):
+	case !fits(n, t):
 		c.fail(line, "%s is %s: expected %s", cmp.Or(path, "the file"), Describe(n), expected(t))
-		t = nil
-	}
-	switch n.Kind {
-	case yaml.MappingNode:
+	case t == anyValue:
+	case n.Kind == yaml.MappingNode:
 		c.checkKeys(n, path, t)
-	case yaml.SequenceNode:
-		var element reflect.Type
-		if t != nil {
-			element = t.Elem()
-		}
-		for i := range n.Content {
-			c.check(n.Content[i], path+"["+strconv.Itoa(i)+"]", element)
+	case n.Kind == yaml.SequenceNode:
+		for i, element := range n.Content {
+			c.check(element, path+"["+strconv.Itoa(i)+"]", t.Elem())
 		}
 	}
 }
 
-// checkKeys checks the keys of a mapping and their values. t is a struct or nil.
+// checkKeys checks the keys of a mapping and their values. t is a struct.
 func (c *yamlChecker) checkKeys(n *yaml.Node, path string, t reflect.Type) {
-	known := keysOf(t)
+	known := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		if key := t.Field(i).Tag.Get("yaml"); key != "" && key != "-" {
+			known[key] = t.Field(i).Type
+		}
+	}
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		name := resolve(key).Value
-		typ, ok := known[name]
-		if key.ShortTag() == "!!merge" {
-			c.fail(key.Line, "merge key %s is not supported: write out the keys", within("<<", path))
+		line, name := n.Content[i].Line, resolve(n.Content[i]).Value
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if first, twice := lines[name]; twice {
+			c.fail(line, "duplicate key %s, first on line %d", at, first)
 			continue
 		}
-		if first, twice := lines[name]; twice && t != nil {
-			c.fail(key.Line, "duplicate key %s, first on line %d", join(path, name), first)
-			continue
-		}
-		lines[name] = key.Line
-		if !ok && t != nil {
-			names := slices.Collect(maps.Keys(known))
-			c.fail(key.Line, "unknown key %s: %s", within(strconv.Quote(name), path), Suggest(name, names))
-		}
-		c.check(value, join(path, name), typ)
-	}
-}
-
-// keysOf returns the type of each key of a struct. There are none for a nil type.
-func keysOf(t reflect.Type) map[string]reflect.Type {
-	keys := map[string]reflect.Type{}
-	for i := 0; t != nil && i < t.NumField(); i++ {
-		if key := t.Field(i).Tag.Get("yaml"); key != "" && key != "-" {
-			keys[key] = t.Field(i).Type
+		lines[name] = line
+		if typ, ok := known[name]; ok {
+			c.check(n.Content[i+1], at, typ)
+		} else {
+			c.fail(line, "unknown key %s: %s", at, Suggest(name, slices.Collect(maps.Keys(known))))
 		}
 	}
-	return keys
 }
 
 // fits reports whether a node can be decoded into t, apart from the values of a mapping or list.
 func fits(n *yaml.Node, t reflect.Type) bool {
-	kind := t.Kind()
+	kind, tag := t.Kind(), n.ShortTag()
 	switch {
+	case tag == "!!null", tag == "!!binary":
+		return false
+	case t == anyValue:
+		return true
 	case kind == reflect.Struct:
 		return n.Kind == yaml.MappingNode
 	case kind == reflect.Slice:
 		return n.Kind == yaml.SequenceNode
-	case n.ShortTag() == "!!binary" || n.ShortTag() == "!!float" && reflect.Int <= kind && kind <= reflect.Uint64:
+	case tag == "!!float" && reflect.Int <= kind && kind <= reflect.Uint64:
 		return false // the YAML package converts it: 1.5 becomes 1
 	}
 	var wrong *yaml.TypeError
@@ -184,22 +141,22 @@ func fits(n *yaml.Node, t reflect.Type) bool {
 
 // expected describes the values of a type.
 func expected(t reflect.Type) string {
-	switch {
+	switch v := reflect.Zero(t); {
+	case t == anyValue:
+		return "a value"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 90s or 5m"
-	}
-	switch t.Kind() {
-	case reflect.Struct:
+	case t.Kind() == reflect.Struct:
 		return "keys and values"
-	case reflect.Slice:
+	case t.Kind() == reflect.Slice:
 		return "a list"
-	case reflect.Bool:
+	case t.Kind() == reflect.Bool:
 		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+	case v.CanInt():
 		return "an integer"
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+	case v.CanUint():
 		return "an integer of at least 0"
-	case reflect.Float32, reflect.Float64:
+	case v.CanFloat():
 		return "a finite number"
 	default:
 		return "a string"
@@ -252,14 +209,4 @@ func resolve(n *yaml.Node) *yaml.Node {
 		return n.Alias
 	}
 	return n
-}
-
-// join returns the path of a key within a mapping.
-func join(where, key string) string { return strings.TrimPrefix(where+"."+key, ".") }
-
-func within(key, where string) string {
-	if where == "" {
-		return key
-	}
-	return key + " in " + where
 }

@@ -41,14 +41,14 @@ func TestDecodeYAML(t *testing.T) {
 func TestDecodeYAMLReportsEveryError(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{"nmae: a\nparts:\n- {count: -1}\n- {count: 1, count: 2}\nevery: soon\n",
-			`m.yaml:1: unknown key "nmae": did you mean "name"?
+			`m.yaml:1: unknown key nmae: did you mean "name"?
 m.yaml:3: parts[0].count is "-1": expected an integer of at least 0
 m.yaml:4: duplicate key parts[1].count, first on line 4
 m.yaml:5: every is "soon": expected a duration such as 90s or 5m`},
 		{"parts:\n- {counts: 1, words: a, of: 3}\n- some words that are longer\n",
-			`m.yaml:2: unknown key "counts" in parts[0]: did you mean "count"?
+			`m.yaml:2: unknown key parts[0].counts: did you mean "count"?
 m.yaml:2: parts[0].words is "a": expected a list
-m.yaml:2: unknown key "of" in parts[0]: expected one of count, words
+m.yaml:2: unknown key parts[0].of: expected one of count, words
 m.yaml:3: parts[1] is "some words that are longer": expected keys and values`},
 		{"parts:\n- {count: -1}\n- {count: [-1], words: [{}, -1]}\n",
 			`m.yaml:2: parts[0].count is "-1": expected an integer of at least 0
@@ -64,10 +64,10 @@ m.yaml:7: every is "1.5": expected a duration such as 90s or 5m`},
 		{"parts:\n- words: [&half 0.5]\n- count: *half\n",
 			`m.yaml:3: parts[1].count is "0.5": expected an integer of at least 0`},
 		{"name:\nparts: [~]\n",
-			"m.yaml:1: name is empty: expected a value\nm.yaml:2: parts[0] is empty: expected a value"},
+			"m.yaml:1: name is empty: expected a string\nm.yaml:2: parts[0] is empty: expected keys and values"},
 		{"- name: a\n", "m.yaml:1: the file is a list: expected keys and values"},
 		{"name\n", `m.yaml:1: the file is "name": expected keys and values`},
-		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: merge key << is not supported: write out the keys"},
+		{"name: a\n<<: {every: 5m}\n", "m.yaml:2: unknown key <<: expected one of every, name, parts"},
 		{"parts: &a [*a]\n", "m.yaml:1: parts[0] is a list: expected keys and values"},
 		{"name: a\n---\nname: [\n", "m.yaml:3: not YAML: did not find expected node content"},
 		{"name: a\nparts: [\n", "m.yaml:2: not YAML: did not find expected node content"},

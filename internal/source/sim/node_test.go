@@ -197,7 +197,7 @@ func TestBadScenarios(t *testing.T) {
 			`value and rate must be finite numbers`,
 		},
 		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `faults[1].value is "x": expected a finite number`},
-		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in faults[1]: expected one of ` +
+		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key faults[1].when: expected one of ` +
 			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, rate, reason, reasons, ` +
 			`reported-by, result, text, value, watches, xids`},
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0", expected ` + forms},
