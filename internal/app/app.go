@@ -1,8 +1,15 @@
+// Package app wires the exporter together. It imports the packages of every stage; only package command and main import
+// it.
+//
+// It translates the configuration into the options of each package, and runs the tasks of the exporter: the collection,
+// the HTTP server, reloads and file watches. Read app.go from top to bottom for the data flow. Decisions about drivers
+// are made in package hardware, and decisions about values and labels in the packages that compute them.
 package app
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -28,16 +35,12 @@ type Process struct {
 	Err  io.Writer                   // receives the log
 	// Logging, if not nil, is called with the logger before anything is logged, for libraries with a global logger.
 	Logging func(*slog.Logger)
-	// Hangup receives a value for each reload that is requested by a signal. It may be nil.
-	Hangup <-chan os.Signal
-	// Start is when the process started.
-	Start time.Time
+	Hangup  <-chan os.Signal // receives a value for each reload that a signal requests; may be nil
+	Start   time.Time        // when the process started
 	// Version, Revision and Date describe the build and its commit. Revision and Date may be empty.
 	Version, Revision, Date string
-	// Usage is printed before the flags in --help.
-	Usage string
-	// Listening, if not nil, is called with every address that the server listens on.
-	Listening func(net.Addr)
+	Usage                   string         // printed before the flags in --help
+	Listening               func(net.Addr) // if not nil, called with every address that the server listens on
 }
 
 // Run runs the exporter until ctx is done, and returns nil once every driver handle is closed. An error about the
@@ -97,7 +100,7 @@ type exporter struct {
 	loop      *collector.Loop   // reads the source once per interval
 	pipeline  *pipeline         // makes pages of snapshots
 	pages     exposition.Pages  // the latest page
-	dumps     *dumper           // writes pages to files if configured
+	dumps     *dumper           // writes pages to files; nil if dumps are disabled
 	server    *server.Server
 }
 
@@ -108,7 +111,15 @@ func (e *exporter) serve(ctx context.Context) error {
 	if e.process.Logging != nil {
 		e.process.Logging(e.log)
 	}
-	source, err := e.openSource(ctx)
+	e.watch.follow(watched(e.config)) // from here on, a change of these files triggers a reload
+	e.active = e.config
+	var err error
+	e.plan, e.hash, e.pending, err = startingPlan(ctx, e.config, e.files.ReadFile, e.log)
+	if err != nil {
+		return err
+	}
+	e.sources = newSources(e.process.Start, e.registry, e.log)
+	source, err := e.sources.backend(ctx, e.config, e.plan)
 	if err != nil {
 		return err
 	}
@@ -122,30 +133,22 @@ func (e *exporter) serve(ctx context.Context) error {
 	return e.runTasks(ctx)
 }
 
-// openSource reads the counters and returns the source of the configuration.
-func (e *exporter) openSource(ctx context.Context) (source Backend, err error) {
-	e.watch.follow(watched(e.config)) // from here on, a change of these files triggers a reload
-	e.active = e.config
-	e.plan, e.hash, e.pending, err = startingPlan(ctx, e.config, e.files.ReadFile, e.log)
-	if err != nil {
-		return Backend{}, err
-	}
-	e.sources = newSources(e.process.Start, e.registry, e.log)
-	return e.sources.backend(ctx, e.config, e.plan)
-}
-
 // buildPipeline makes the parts between the source and the pages.
 func (e *exporter) buildPipeline(source Backend) {
 	e.kernelLog = e.sources.newKernelLog(e.config.Collection.KernelLog)
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
 	e.pipeline.self.runtime = newRuntimeRegistry() // metrics of the Go runtime, which the subcommand once leaves out
-	e.dumps = newDumper(e.config.Dump, e.log)
+	if e.config.Dump.Enabled {
+		e.dumps = &dumper{Dump: e.config.Dump, log: e.log, next: make(chan dump, 1)}
+	}
 	e.loop = collector.New(collector.Options{
 		Settings: e.pipeline.derived.settings(e.plan, source),
 		Publish: func(s *gpu.Snapshot) {
 			page := e.pipeline.render(s)
 			e.pages.Publish(page, s.ValidFor)
-			e.dumps.record(s.Time, page)
+			if e.dumps != nil {
+				e.dumps.record(s.Time, page)
+			}
 		},
 		Registerer: e.registry,
 		Log:        e.log,
@@ -153,59 +156,121 @@ func (e *exporter) buildPipeline(source Backend) {
 	})
 }
 
-// A task is a goroutine of the exporter. It runs until its context is done or it fails.
-type task struct {
-	name string
-	run  func(context.Context) error
+// buildServer makes the reloader and the HTTP server.
+func (e *exporter) buildServer() (err error) {
+	e.reloads = newReloader(e.registry, e.log, e.reconfigure)
+	e.reloads.setActiveHash(e.hash)
+	web := e.config.Web
+	e.server, err = server.New(server.Options{
+		Current:       e.currentPage,
+		Healthy:       e.healthy,
+		Ready:         func() bool { return e.loop.Ready() && e.sources.isReady() },
+		Reloading:     e.reloads.busy.Load,
+		Reload:        func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
+		LandingPage:   web.LandingPage,
+		Interval:      e.config.Collection.Interval,
+		Registerer:    e.registry,
+		Log:           e.log,
+		Version:       e.process.build().Version,
+		Address:       web.Address,
+		SystemdSocket: web.SystemdSocket,
+		ConfigFile:    web.ConfigFile,
+		ReadTimeout:   web.ReadTimeout,
+		WriteTimeout:  web.WriteTimeout,
+		MaxRequests:   web.MaxRequests,
+		Lifecycle:     web.Lifecycle,
+		Pprof:         web.Pprof,
+		Serving: func(a net.Addr) {
+			e.lines.release()
+			e.log.Info("Listening", "url", metricsURL(a, web.ConfigFile != ""))
+			if e.process.Listening != nil {
+				e.process.Listening(a)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	e.files.started = true // a reload must not wait for the writer of a pipe
+	e.watch.follow(append(watched(e.config), e.server.WebFiles()...))
+	return nil
 }
 
-// tasks lists everything that runs at the same time.
-func (e *exporter) tasks() []task {
-	reload := func(ctx context.Context, why string) { _ = e.reloads.reload(ctx, why) } // the reloader logs the result
-	tasks := []task{
-		{"server", e.server.Run},
-		{"collection", e.loop.Run},
-		{"driver", func(ctx context.Context) error { return e.sources.run(ctx, e.loop) }},
-		{"reloads", forever(func(ctx context.Context) { e.reloads.run(ctx, e.process.Hangup) })},
-		{"files", forever(func(ctx context.Context) {
-			e.watch.run(ctx, func() { reload(ctx, "a file changed") })
-		})},
-		{"counters ConfigMap", forever(func(ctx context.Context) {
-			followConfigMap(ctx, e.config, e.log, func() { reload(ctx, "the ConfigMap changed") })
-		})},
-		{"dumps", forever(e.dumps.run)},
+// currentPage returns the latest page. If that has expired, it returns a page with only the exporter's own metrics,
+// which say that the collection is stalled. It never waits for the collection.
+func (e *exporter) currentPage() *exposition.Page {
+	if p := e.pages.Current(); p != nil || e.pages.Expired() <= 0 {
+		return p
 	}
-	if e.kernelLog != nil {
-		tasks = append(tasks, task{"kernel log", forever(e.kernelLog.Run)})
+	if !e.config.Web.ExporterMetrics {
+		return exposition.NewPage([]byte("# the collection is stalled\n"))
 	}
-	if e.pending {
-		tasks = append(tasks, task{"first ConfigMap", forever(func(ctx context.Context) {
-			reload(ctx, "the ConfigMap could not be read at the start")
-		})})
-	}
-	if e.config.Web.ExporterMetrics {
-		tasks = append(tasks, task{"runtime metrics", forever(e.pipeline.self.run)})
-	}
-	return tasks
+	return exposition.NewPage(e.pipeline.self.stalled())
 }
 
-// forever makes a task of a function that cannot fail.
-func forever(run func(context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		run(ctx)
-		return nil
+// healthy returns an error if the collection hangs or if the latest page has expired.
+func (e *exporter) healthy() error {
+	if err := e.loop.Healthy(); err != nil {
+		return err
 	}
+	if beyond := e.pages.Expired(); beyond > 0 {
+		return fmt.Errorf("%w: the page expired %v ago", gpu.ErrStalled, beyond.Round(time.Millisecond))
+	}
+	return nil
 }
 
-// runTasks runs all tasks until ctx is done or one of them fails.
+// metricsURL returns the URL of the page for a browser.
+func metricsURL(a net.Addr, secured bool) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String() // a unix socket
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if secured {
+		scheme = "http(s)" // the web configuration decides which
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + "/metrics"
+}
+
+// runTasks runs everything at the same time until ctx is done or a task fails.
 func (e *exporter) runTasks(ctx context.Context) error {
 	group, all := errgroup.WithContext(ctx)
-	for _, t := range e.tasks() {
+	start := func(name string, run func(context.Context) error) {
 		group.Go(func() error {
-			err := t.run(all)
-			e.log.Debug("Task ended", "task", t.name, "error", err)
+			err := run(all)
+			e.log.Debug("Task ended", "task", name, "error", err)
 			return err
 		})
+	}
+	forever := func(name string, run func(context.Context)) { // a task that cannot fail
+		start(name, func(ctx context.Context) error {
+			run(ctx)
+			return nil
+		})
+	}
+	reload := func(why string) { _ = e.reloads.reload(all, why) } // the reloader logs the result
+	start("server", e.server.Run)
+	start("collection", e.loop.Run)
+	start("driver", func(ctx context.Context) error { return e.sources.run(ctx, e.loop) })
+	forever("reloads", func(ctx context.Context) { e.reloads.run(ctx, e.process.Hangup) })
+	forever("files", func(ctx context.Context) { e.watch.run(ctx, func() { reload("a file changed") }) })
+	forever("counters ConfigMap", func(ctx context.Context) {
+		followConfigMap(ctx, e.config, e.log, func() { reload("the ConfigMap changed") })
+	})
+	if e.dumps != nil {
+		forever("dumps", e.dumps.run)
+	}
+	if e.kernelLog != nil {
+		forever("kernel log", e.kernelLog.Run)
+	}
+	if e.pending {
+		forever("first ConfigMap", func(context.Context) { reload("the ConfigMap could not be read at the start") })
+	}
+	if e.config.Web.ExporterMetrics {
+		forever("runtime metrics", e.pipeline.self.run)
 	}
 	err := group.Wait()
 	requested := ctx.Err() != nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -109,31 +110,23 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		}
 		return gpu.SharingTimeSlicing
 	}
-	var revisions []func() uint64
+	opt.Revision = func() uint64 { return 0 }
+	add := func(revision func() uint64) { // all revisions only grow, and so does their sum
+		others := opt.Revision
+		opt.Revision = func() uint64 { return others() + revision() }
+	}
 	if watchesPods {
 		pods := client.Pods(ctx, cfg.Labels.NodeName)
-		revisions = append(revisions, pods.Revision)
+		add(pods.Revision)
 		opt.Ready = append(opt.Ready, pods.Listed())
-		k.uidOf = pods.UIDOf
-		opt.Stale = pods.Stale
-		opt.Pod = pods.Get
+		opt.Pod, opt.Stale, k.uidOf = pods.Get, pods.Stale, pods.UIDOf
 	}
 	if watchesSlices {
-		slices := client.Slices(ctx, cfg.Labels.NodeName)
-		revisions = append(revisions, slices.Revision)
+		slices, claims := client.Slices(ctx, cfg.Labels.NodeName), client.Claims(ctx)
+		add(slices.Revision)
+		add(claims.Revision)
 		opt.Ready = append(opt.Ready, slices.Listed())
-		claims := client.Claims(ctx)
-		revisions = append(revisions, claims.Revision)
-		opt.Claimed, opt.ClaimsRead = claims.Get, claims.Wait
-		opt.Device = slices.Get
-	}
-	// both counters only grow, and so does their sum
-	opt.Revision = func() uint64 {
-		var sum uint64
-		for _, r := range revisions {
-			sum += r()
-		}
-		return sum
+		opt.Device, opt.Claimed, opt.ClaimsRead = slices.Get, claims.Get, claims.Wait
 	}
 }
 
@@ -141,18 +134,15 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 type apiWatches struct {
 	log   *slog.Logger
 	gauge *prometheus.GaugeVec
-
-	mu   sync.Mutex
-	last map[string]string
+	mu    sync.Mutex
+	last  map[string]string // the latest error of each resource
 }
 
 func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
-	w := &apiWatches{log: log, last: map[string]string{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	return &apiWatches{log: log, last: map[string]string{}, gauge: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_kubernetes_api_success",
 		Help: "Whether the API server answered the latest request for the resource.",
 	}, []string{"resource"})}
-	reg.MustRegister(w.gauge)
-	return w
 }
 
 func (w *apiWatches) report(resource string, err error) {
@@ -167,12 +157,13 @@ func (w *apiWatches) report(resource string, err error) {
 	w.gauge.WithLabelValues(resource).Set(value)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, known := w.last[resource]
+	before := w.last[resource]
 	w.last[resource] = text
 	switch {
-	case err != nil && text != before:
+	case text == before:
+	case err != nil:
 		w.log.Warn("Kubernetes API request failed", "resource", resource, "error", err)
-	case err == nil && known && before != "":
+	default:
 		w.log.Info("Kubernetes API request succeeded again", "resource", resource)
 	}
 }
@@ -187,13 +178,8 @@ func Pods(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	mapper := k.attributor(ctx, cfg)
 	ctx, cancel := context.WithTimeout(ctx, apiWarmup)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	for k.revision != nil && k.revision() == 0 && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	return mapper
 }

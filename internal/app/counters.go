@@ -23,18 +23,13 @@ import (
 
 // A CounterSet is the content of a counters file, or of another source of counters.
 type CounterSet struct {
-	// Name is the name of the file in messages.
-	Name string
-	// Requests are the usable lines, in the configured vocabulary.
-	Requests []counters.Request
-	// Problems are warnings, and lines that cannot be used.
-	Problems []counters.Problem
-	// Advice is about lines that are used as written but should be written differently.
-	Advice []counters.Problem
+	Name     string             // name of the file in messages
+	Requests []counters.Request // the usable lines, in the configured vocabulary
+	Problems []counters.Problem // warnings, and lines that cannot be used
+	Advice   []counters.Problem // about lines that are used as written but should be written differently
 	// BuiltIn means that the embedded file is used: no file is configured, and none exists at the default path.
 	BuiltIn bool
-	// content is the content of the counters file; nil if the fields are in the YAML file.
-	content []byte
+	content []byte // of the counters file; nil if the fields are in the YAML file
 }
 
 // LoadCounters reads the counters of cfg: those of the YAML file, else the ConfigMap, else the counters file, else the
@@ -44,7 +39,7 @@ func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string)
 	if len(cfg.Metrics.Fields) > 0 {
 		return fieldCounters(cfg), nil
 	}
-	if cfg.Metrics.ConfigMap != (config.ConfigMapName{}) {
+	if usesConfigMap(cfg) {
 		return configMapCounters(ctx, cfg)
 	}
 	name := cfg.Metrics.File
@@ -166,7 +161,7 @@ func watched(cfg *config.Config) []string {
 	if cfg.Path != "" {
 		files = append(files, cfg.Path)
 	}
-	if len(cfg.Metrics.Fields) == 0 && cfg.Metrics.ConfigMap == (config.ConfigMapName{}) {
+	if len(cfg.Metrics.Fields) == 0 && !usesConfigMap(cfg) {
 		files = append(files, cfg.Metrics.File)
 	}
 	return files
@@ -203,28 +198,24 @@ func startingPlan(
 	ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger,
 ) (plan *gpu.Plan, hash uint64, pending bool, err error) {
 	plan, hash, err = loadPlan(ctx, cfg, read, log)
-	noCluster := errors.Is(err, kube.ErrNoCluster)
-	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !noCluster && !errors.Is(err, gpu.ErrUnavailable) {
+	pending = errors.Is(err, gpu.ErrUnavailable)
+	if !usesConfigMap(cfg) || !pending && !errors.Is(err, kube.ErrNoCluster) {
 		return plan, hash, false, err
 	}
-	if noCluster {
-		log.Warn("Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
-			"error", err)
-	} else {
-		log.Warn("Cannot read the counters ConfigMap; using the counters file until the ConfigMap can be read",
-			"error", err)
-	}
+	log.Warn("Cannot read the counters ConfigMap; using the counters file", "retries", pending, "error", err)
 	fileOnly := *cfg
 	fileOnly.Metrics.ConfigMap = config.ConfigMapName{}
 	plan, hash, err = loadPlan(ctx, &fileOnly, read, log)
-	return plan, hash, !noCluster, err
+	return plan, hash, pending, err
 }
 
 // configMapPatience is how long a start or reload waits for an API server that does not answer.
 const configMapPatience = 5 * time.Second
 
-// countersKey is the key of the ConfigMap that holds the counters.
-const countersKey = "metrics"
+// usesConfigMap reports whether a ConfigMap holds the counters.
+func usesConfigMap(cfg *config.Config) bool {
+	return cfg.Metrics.ConfigMap != (config.ConfigMapName{}) && len(cfg.Metrics.Fields) == 0
+}
 
 // countersConfigMap returns the ConfigMap that holds the counters.
 func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
@@ -233,7 +224,7 @@ func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.Co
 		return nil, err
 	}
 	name := cfg.Metrics.ConfigMap
-	return client.ConfigMap(name.Namespace, name.Name, countersKey), nil
+	return client.ConfigMap(name.Namespace, name.Name, "metrics"), nil
 }
 
 func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, error) {
@@ -251,7 +242,7 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 // followConfigMap calls changed whenever the ConfigMap of the counters changes, until ctx is done. It returns at once
 // if there is no ConfigMap.
 func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
-	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || len(cfg.Metrics.Fields) > 0 {
+	if !usesConfigMap(cfg) {
 		return
 	}
 	m, err := countersConfigMap(cfg, func(_ string, err error) {
@@ -259,8 +250,7 @@ func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, 
 			log.Warn("Cannot read the counters ConfigMap; keeping the previous counters", "error", err)
 		}
 	})
-	if err != nil {
-		return // cannot happen: the ConfigMap was read with the same settings before
+	if err == nil { // otherwise there is no cluster
+		m.Follow(ctx, changed)
 	}
-	m.Follow(ctx, changed)
 }

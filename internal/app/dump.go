@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -15,12 +16,9 @@ import (
 )
 
 const (
-	// pruneEvery is the interval at which old dumps are removed.
-	pruneEvery = time.Minute
-	// maxDumps is the maximum number of dumps in the directory, whatever their age.
-	maxDumps = 10000
-	// lastWrite bounds how long shutdown waits for the disk.
-	lastWrite = 500 * time.Millisecond
+	pruneEvery = time.Minute            // the interval at which old dumps are removed
+	maxDumps   = 10000                  // maximum number of dumps in the directory, whatever their age
+	lastWrite  = 500 * time.Millisecond // how long shutdown waits for the disk
 	// dumpLayout is the time format in the names of dumps, which therefore sort by time.
 	dumpLayout = "snapshot-20060102T150405.000000000Z"
 )
@@ -42,22 +40,10 @@ type dump struct {
 	page *exposition.Page
 }
 
-// newDumper returns nil if dumps are disabled. A nil dumper does nothing.
-func newDumper(c config.Dump, log *slog.Logger) *dumper {
-	if !c.Enabled {
-		return nil
-	}
-	return &dumper{Dump: c, log: log, next: make(chan dump, 1)}
-}
-
 // record hands over the page of a cycle.
 func (d *dumper) record(at time.Time, page *exposition.Page) {
-	if d == nil {
-		return
-	}
-	next := dump{at, page.Hold()}
 	select {
-	case d.next <- next:
+	case d.next <- dump{at, page.Hold()}:
 	default:
 		page.Release()
 		d.log.Debug("Dump skipped: the previous one is still being written")
@@ -66,9 +52,6 @@ func (d *dumper) record(at time.Time, page *exposition.Page) {
 
 // run writes dumps until ctx is done. A hung disk does not prevent shutdown.
 func (d *dumper) run(ctx context.Context) {
-	if d == nil {
-		return
-	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -131,21 +114,17 @@ func (d *dumper) prune(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, e := range entries {
-		if dumpNames.MatchString(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !dumpNames.MatchString(e.Name()) })
 	oldest := ""
 	if d.Retention > 0 {
 		oldest = now.Add(-d.Retention).UTC().Format(dumpLayout)
 	}
-	for i, name := range names {
-		if name >= oldest && len(names)-i <= maxDumps {
+	for i, e := range entries {
+		if e.Name() >= oldest && len(entries)-i <= maxDumps {
 			break
 		}
-		if err := os.Remove(filepath.Join(d.Directory, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.Remove(filepath.Join(d.Directory, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -45,34 +45,27 @@ func collectUntil(
 	timeout := fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, timeout)
 	defer cancel()
-	enough := false
+	ended := false
 	var failed error
 	loop := collector.New(collector.Options{
-		Settings:    settings,
-		Registerer:  registry,
-		ReadTimeout: callLimit,
-		HangLimit:   collectLimit,
+		Settings: settings, Registerer: registry, ReadTimeout: callLimit, HangLimit: collectLimit,
 		Publish: func(s *gpu.Snapshot) {
 			switch {
-			case enough || failed != nil:
-				return // the loop is about to end
-			case errors.Is(s.Health.Err, gpu.ErrOpening):
+			case ended || errors.Is(s.Health.Err, gpu.ErrOpening):
 				return
 			case s.Topology == nil:
-				failed = s.Health.Err
-				cancel()
-				return
+				ended, failed = true, s.Health.Err
+			default:
+				ended = see(s)
 			}
-			if enough = see(s); enough {
+			if ended {
 				cancel()
 			}
 		},
 	})
 	err := loop.Run(ctx)
-	if failed == nil && !enough {
-		if cause := context.Cause(ctx); err == nil || errors.Is(cause, gpu.ErrTimeout) {
-			err = cause
-		}
+	if cause := context.Cause(ctx); !ended && (err == nil || errors.Is(cause, gpu.ErrTimeout)) {
+		err = cause
 	}
 	return cmp.Or(err, failed)
 }
@@ -133,8 +126,7 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 		return plan
 	}
 	p := *plan
-	p.Interval = min(p.Interval, profilingInterval)
-	p.Fields = slices.Clone(p.Fields)
+	p.Interval, p.Fields = min(p.Interval, profilingInterval), slices.Clone(p.Fields)
 	for i := range p.Fields {
 		if f := &p.Fields[i]; f.Profiling {
 			f.Interval = min(f.Interval, profilingInterval)
@@ -146,12 +138,8 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 // lacksProfiling reports whether a profiling counter still lacks values: it has none although the field is supported,
 // or some entities of a kind have one and others do not.
 func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
-	for i := range s.Columns {
-		if isPartial(plan, s, &s.Columns[i]) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
+	partial := slices.ContainsFunc(s.Columns, func(c gpu.Column) bool { return isPartial(plan, s, &c) })
+	return partial || slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
 		return u.Reason == snapshot.ReasonNoData && slices.ContainsFunc(plan.Counters, func(c gpu.Counter) bool {
 			return c.Name == u.Field && plan.Fields[c.Field].Profiling
 		})

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -28,11 +30,9 @@ type reloader struct {
 	last     uint64 // hash of the active configuration
 	log      *slog.Logger
 	requests chan request
-	busy     atomic.Bool
+	busy     atomic.Bool // a reload is in progress
 
-	successful prometheus.Gauge
-	at         prometheus.Gauge
-	hash       prometheus.Gauge
+	successful, at, hash prometheus.Gauge
 }
 
 type request struct {
@@ -41,23 +41,18 @@ type request struct {
 }
 
 func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context.Context) (uint64, error)) *reloader {
-	r := &reloader{
-		apply: apply, log: log, requests: make(chan request),
-		successful: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_config_last_reload_successful",
-			Help: "Whether the latest attempt to load the configuration succeeded.",
-		}),
-		at: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_config_last_reload_success_timestamp_seconds",
-			Help: "Unix time of the latest successful load of the configuration.",
-		}),
-		hash: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_config_hash",
-			Help: "Hash of the active configuration, equal on nodes with the same configuration.",
-		}),
+	gauge := func(name, help string) prometheus.Gauge {
+		return promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: "dcgm_exporter_config_" + name, Help: help})
 	}
-	reg.MustRegister(r.successful, r.at, r.hash)
-	return r
+	return &reloader{
+		apply: apply, log: log, requests: make(chan request),
+		successful: gauge("last_reload_successful",
+			"Whether the latest attempt to load the configuration succeeded."),
+		at: gauge("last_reload_success_timestamp_seconds",
+			"Unix time of the latest successful load of the configuration."),
+		hash: gauge("hash",
+			"Hash of the active configuration, equal on nodes with the same configuration."),
+	}
 }
 
 // setActiveHash records that the configuration with this hash is active.
@@ -84,9 +79,6 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	}
 }
 
-// reloading reports whether a reload is in progress.
-func (r *reloader) reloading() bool { return r.busy.Load() }
-
 // run handles requests until ctx is done. Each value received from hangup is a request.
 func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 	var failed string // reason of the request that is retried after pause
@@ -110,38 +102,31 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 		r.busy.Store(true)
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
-		r.note(req.why, hash, err, pause > 0)
-		failed, pause = req.why, retryPause(pause, err)
+		temporary := errors.As(err, new(retryable))
+		r.note(req.why, hash, err, temporary && pause > 0)
+		if pause = min(max(2*pause, minReloadPause), maxReloadPause); !temporary {
+			pause = 0
+		}
+		failed = req.why
 		req.reply <- err
 	}
 }
 
-// retryPause returns the pause before the next retry, or zero if there is none.
-func retryPause(pause time.Duration, err error) time.Duration {
-	if !isRetryable(err) {
-		return 0
-	}
-	return min(max(2*pause, minReloadPause), maxReloadPause)
-}
-
 // note logs and records the result of a reload. Repeated failures are not logged.
 func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
-	switch {
-	case err != nil:
+	if err != nil {
 		r.successful.Set(0)
-		if isRetryable(err) && !repeated {
-			r.log.Error("Reload failed; keeping the previous configuration and retrying", "why", why, "error", err)
-		} else if !isRetryable(err) {
-			r.log.Error("Reload rejected; keeping the previous configuration", "why", why, "error", err)
+		if !repeated {
+			r.log.Error("Reload failed; keeping the previous configuration", "why", why, "error", err)
 		}
-	case hash == r.last:
-		r.setActiveHash(hash)
-		const restart = "Restart to apply changed flags or environment variables"
-		r.log.Info("Configuration reloaded; nothing changed. "+restart, "why", why)
-	default:
-		r.setActiveHash(hash)
-		r.log.Info("Configuration reloaded", "why", why)
+		return
 	}
+	message := "Configuration reloaded"
+	if hash == r.last {
+		message += "; nothing changed. Restart to apply changed flags or environment variables"
+	}
+	r.log.Info(message, "why", why)
+	r.setActiveHash(hash)
 }
 
 // reconfigure reads the configuration again and replaces the session unless nothing has changed. It activates the web

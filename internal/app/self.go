@@ -2,34 +2,76 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 )
 
+// A build describes the build of the program. Unknown parts are "unknown".
+type build struct {
+	Version  string // tag, such as v0.1.0, or the output of git describe between tags
+	Revision string // commit, with "-dirty" if files differed from it
+	Date     string // date of the commit in RFC 3339
+}
+
+// build returns the values set by the linker, completed with those that the Go toolchain recorded.
+func (p *Process) build() build {
+	info, _ := debug.ReadBuildInfo()
+	return completed(build{Version: p.Version, Revision: p.Revision, Date: p.Date}, info)
+}
+
+func completed(b build, info *debug.BuildInfo) build {
+	recorded := map[string]string{}
+	if info != nil {
+		for _, s := range info.Settings {
+			recorded[s.Key] = s.Value
+		}
+		if v := info.Main.Version; v != "(devel)" { // built by go install MODULE@VERSION
+			recorded["version"] = v
+		}
+	}
+	revision := recorded["vcs.revision"]
+	if revision != "" && recorded["vcs.modified"] == "true" {
+		revision += "-dirty"
+	}
+	return build{
+		Version:  cmp.Or(b.Version, recorded["version"], "unknown"),
+		Revision: cmp.Or(b.Revision, revision, "unknown"),
+		Date:     cmp.Or(b.Date, recorded["vcs.time"], "unknown"),
+	}
+}
+
+// String returns the output of --version.
+func (b build) String() string {
+	return fmt.Sprintf("dcgm-exporter %s\n  revision: %s\n  date:     %s\n  go:       %s\n  platform: %s/%s\n",
+		b.Version, b.Revision, b.Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 // newRegistry returns the registry of the exporter's own metrics.
 func newRegistry(b build) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_build_info",
 		Help: "Version and build of the exporter; the value is 1.",
 		ConstLabels: prometheus.Labels{
 			"version": b.Version, "revision": b.Revision, "date": b.Date,
 			"goversion": runtime.Version(), "goos": runtime.GOOS, "goarch": runtime.GOARCH,
 		},
-	})
-	build.Set(1)
-	reg.MustRegister(build)
+	}).Set(1)
 	return reg
 }
 

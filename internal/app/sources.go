@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
@@ -149,7 +150,7 @@ func (s *sources) simulate(cfg *config.Config) (Backend, error) {
 	// The simulation starts with the process, so that a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
-		content, err := ReadFile(path)
+		content, err := (&Reader{started: true}).ReadFile(path)
 		if err != nil {
 			return Backend{}, fmt.Errorf("scenario: %w", err)
 		}
@@ -166,4 +167,26 @@ func (s *sources) simulate(cfg *config.Config) (Backend, error) {
 	return Backend{
 		Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf,
 	}, nil
+}
+
+// newKernelLog returns the reader of the kernel log at path, or nil if path is empty.
+func (s *sources) newKernelLog(path string) *kernellog.Reader {
+	if path == "" {
+		return nil
+	}
+	return kernellog.New(s.kernelLogOptions(path))
+}
+
+// kernelLogOptions returns the options for the kernel log at path. Simulated GPUs have a simulated log, since this
+// machine's log may have XIDs of real GPUs at the same bus address. The pod of a process that an XID has ended is known
+// from previous reads.
+func (s *sources) kernelLogOptions(path string) kernellog.Options {
+	o := kernellog.Options{Path: path, Registerer: s.registry, Log: s.log, PodOf: s.pods.CachedPodOf}
+	if source := s.simulated; source != nil {
+		o.Path = "simulated"
+		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
+		o.PodOf = source.PodOf
+	}
+	o.PodOf = s.kubernetes.podOf(o.PodOf)
+	return o
 }

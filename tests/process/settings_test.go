@@ -109,7 +109,7 @@ func TestOddSettingsServe(t *testing.T) {
 	}{
 		"a ConfigMap without a cluster": {
 			args: []string{"-m", "monitoring:counters"},
-			says: "Cannot read the counters ConfigMap without access to Kubernetes; using the counters file",
+			says: "Cannot read the counters ConfigMap; using the counters file\" retries=false",
 		},
 		"a switch followed by its value": {
 			args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true",
