@@ -99,8 +99,9 @@ func (c *yamlChecker) check(n *yaml.Node, path string, t reflect.Type) {
 func (c *yamlChecker) checkKeys(n *yaml.Node, path string, t reflect.Type) {
 	known := map[string]reflect.Type{}
 	for i := range t.NumField() {
-		if key := t.Field(i).Tag.Get("yaml"); key != "" && key != "-" {
-			known[key] = t.Field(i).Type
+		f := t.Field(i)
+		if key := cmp.Or(f.Tag.Get("yaml"), strings.ToLower(f.Name)); f.IsExported() && key != "-" {
+			known[key] = f.Type
 		}
 	}
 	lines := map[string]int{}

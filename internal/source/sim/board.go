@@ -11,57 +11,39 @@ import (
 // A board is a product with GPUs, defined in data/boards.yaml. Memory is in MiB, clocks in MHz, power in watts, and
 // temperatures in °C.
 type board struct {
-	Name     string `yaml:"name"`
-	Model    string `yaml:"model"`
-	Brand    string `yaml:"brand"`
-	Memory   int64  `yaml:"memory"`
-	Reserved int64  `yaml:"reserved"`
-	Unified  bool   `yaml:"unified"` // the GPU uses the machine's memory, and the driver has no memory values
+	Name, Model, Brand string
+	Memory, Reserved   int64
+	Unified            bool // the GPU uses the machine's memory, and the driver has no memory values
 	// Lacks lists patterns of fields that the driver does not have for the board, in addition to those that its kind
 	// lacks.
-	Lacks []string `yaml:"lacks"`
-	Power struct {
-		Idle  float64 `yaml:"idle"`
-		Limit float64 `yaml:"limit"`
-		Min   float64 `yaml:"min"`
-		Max   float64 `yaml:"max"`
-	} `yaml:"power"`
+	Lacks  []string
+	Power  struct{ Idle, Limit, Min, Max float64 }
 	Clocks struct {
-		SM         float64 `yaml:"sm"`
-		SMIdle     float64 `yaml:"sm-idle"`
-		Memory     float64 `yaml:"memory"`
-		MemoryIdle float64 `yaml:"memory-idle"`
-		Video      float64 `yaml:"video"`
-	} `yaml:"clocks"`
+		SM, Memory, Video float64
+		SMIdle            float64 `yaml:"sm-idle"`
+		MemoryIdle        float64 `yaml:"memory-idle"`
+	}
 	Temperature struct {
-		Ambient         float64 `yaml:"ambient"`
-		Load            float64 `yaml:"load"` // temperature at the power limit, settled
-		Operating       float64 `yaml:"operating"`
-		Slowdown        float64 `yaml:"slowdown"`
-		Shutdown        float64 `yaml:"shutdown"`
+		Ambient, Load, Operating, Slowdown, Shutdown float64 // Load is that at the power limit, settled
+
 		MemoryOffset    float64 `yaml:"memory-offset"` // above the GPU temperature; 0 if there is no sensor
 		MemoryOperating float64 `yaml:"memory-operating"`
-	} `yaml:"temperature"`
-	PCIe struct {
-		Generation int64 `yaml:"generation"`
-		Width      int64 `yaml:"width"`
-	} `yaml:"pcie"`
+	}
+	PCIe   struct{ Generation, Width int64 }
 	NVLink struct {
-		Generation int     `yaml:"generation"`
-		Links      int64   `yaml:"links"`
-		Rate       float64 `yaml:"rate"`   // bytes per second, per link and direction
-		Bridge     bool    `yaml:"bridge"` // the links join two neighbors; otherwise they lead to switches
-	} `yaml:"nvlink"`
-	C2C       int64        `yaml:"c2c"` // number of chip-to-chip links
-	IdleState int64        `yaml:"pstate-idle"`
-	VBIOS     string       `yaml:"vbios"`
-	Serial    string       `yaml:"serial"` // first digits of serial numbers
-	Fan       bool         `yaml:"fan"`
-	Energy    bool         `yaml:"energy"`
-	ECC       bool         `yaml:"ecc"`
-	Remap     bool         `yaml:"remap"` // remaps rows; older boards retire pages
-	Profiling bool         `yaml:"profiling"`
-	MIG       []migProfile `yaml:"mig"` // empty for a board without MIG
+		Generation int
+		Links      int64
+		Rate       float64 // bytes per second, per link and direction
+		Bridge     bool    // the links join two neighbors; otherwise they lead to switches
+	}
+	C2C           int64  // number of chip-to-chip links
+	IdleState     int64  `yaml:"pstate-idle"`
+	VBIOS, Serial string // Serial has the first digits of serial numbers
+	Remap         bool   // remaps rows; older boards retire pages
+
+	Fan, Energy, ECC, Profiling bool
+
+	MIG []migProfile // empty for a board without MIG
 
 	lacking map[gpu.FieldID]bool // fields that match Lacks
 }
@@ -78,12 +60,12 @@ const (
 )
 
 type migProfile struct {
-	Name    string `yaml:"name"`
-	Compute int    `yaml:"compute"` // number of compute slices
-	Memory  int64  `yaml:"memory"`  // in MiB
-	Most    int    `yaml:"most"`    // maximum number on a GPU; 0 means as many as fit
-	Size    int    `yaml:"size"`    // number of memory slices
-	Starts  []int  `yaml:"starts"`  // first memory slice of each possible position
+	Name    string
+	Compute int   // number of compute slices
+	Memory  int64 // in MiB
+	Most    int   // maximum number on a GPU; 0 means as many as fit
+	Size    int   // number of memory slices
+	Starts  []int // first memory slice of each possible position
 }
 
 // An instance is a GPU instance: its profile and its first memory slice.

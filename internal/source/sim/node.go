@@ -18,26 +18,24 @@ var data embed.FS
 // A Node is a simulated machine: boards with their MIG layout, switches, CPUs, network cards, and the pods that use
 // them. It is immutable.
 type Node struct {
-	Name     string       `yaml:"name"`
-	About    string       `yaml:"about"`
-	Driver   string       `yaml:"driver"`
-	CUDA     int64        `yaml:"cuda"` // 12080 is 12.8
-	Rack     uint64       `yaml:"rack"` // number of nodes joined by NVLink; 0 if NVLink does not leave the node
-	GPUs     []gpuSpec    `yaml:"gpus"`
-	Switches []switchSpec `yaml:"switches"`
-	CPUs     []cpuSpec    `yaml:"cpus"`
-	ConnectX []cardSpec   `yaml:"connectx"`
-	Pods     []podSpec    `yaml:"pods"`
+	Name, About, Driver string
+
+	CUDA     int64  // 12080 is 12.8
+	Rack     uint64 // number of nodes joined by NVLink; 0 if NVLink does not leave the node
+	GPUs     []gpuSpec
+	Switches []switchSpec
+	CPUs     []cpuSpec
+	ConnectX []cardSpec
+	Pods     []podSpec
 }
 
 type gpuSpec struct {
-	Count int      `yaml:"count"` // 0 means 1
-	Board string   `yaml:"board"`
-	Limit float64  `yaml:"limit"` // power limit in watts; 0 for the board's limit
-	MIG   []string `yaml:"mig"`
-	// Sharing is how pods share the GPU or each of its instances: time-slicing, mps or dra.
-	Sharing  string `yaml:"sharing"`
-	Replicas int    `yaml:"replicas"` // for time-slicing and mps
+	Count    int // 0 means 1
+	Board    string
+	Limit    float64 // power limit in watts; 0 for the board's limit
+	MIG      []string
+	Sharing  string // how pods share the GPU or each of its instances: time-slicing, mps or dra
+	Replicas int    // for time-slicing and mps
 
 	board   *board
 	layout  []instance // MIG layout
@@ -45,34 +43,30 @@ type gpuSpec struct {
 }
 
 type switchSpec struct {
-	Count int   `yaml:"count"`
-	Links int64 `yaml:"links"`
+	Count int
+	Links int64
 }
 
 type cpuSpec struct {
-	Count int     `yaml:"count"`
-	Cores int     `yaml:"cores"`
-	Clock float64 `yaml:"clock"` // MHz
-	Idle  float64 `yaml:"idle"`  // watts
-	Limit float64 `yaml:"limit"` // watts
+	Count, Cores int
+	Clock        float64 // MHz
+	Idle, Limit  float64 // watts
 }
 
 // A cardSpec is a ConnectX network card.
 type cardSpec struct {
-	Count  int   `yaml:"count"`
-	Width  int64 `yaml:"width"`  // PCIe lanes
-	Active int64 `yaml:"active"` // lanes in use; 0 means all
-	Speed  int64 `yaml:"speed"`  // GT/s of a lane
+	Count  int
+	Width  int64 // PCIe lanes
+	Active int64 // lanes in use; 0 means all
+	Speed  int64 // GT/s of a lane
 }
 
 type podSpec struct {
-	Namespace string   `yaml:"namespace"`
-	Pod       string   `yaml:"pod"`
-	Container string   `yaml:"container"`
-	Workload  string   `yaml:"workload"`
-	Devices   []string `yaml:"devices"`
-	Host      bool     `yaml:"host"` // a process on the host, not in a pod
-	Job       string   `yaml:"job"`  // the HPC job of the host process
+	Namespace, Pod, Container, Workload string
+
+	Devices []string
+	Host    bool   // a process on the host, not in a pod
+	Job     string // the HPC job of the host process
 
 	workload *workload
 	devices  []deviceRef
@@ -80,8 +74,8 @@ type podSpec struct {
 
 // parts holds the boards and workloads that nodes consist of.
 type parts struct {
-	Boards    []board    `yaml:"boards"`
-	Workloads []workload `yaml:"workloads"`
+	Boards    []board
+	Workloads []workload
 }
 
 func loadParts() (*parts, error) {

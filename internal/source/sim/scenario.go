@@ -20,7 +20,7 @@ import (
 // A Scenario is an immutable list of faults of a node, at times relative to the start of the simulation.
 type Scenario struct {
 	file   string
-	Faults []fault `yaml:"faults"`
+	Faults []fault
 }
 
 // The faults that a scenario can name.
@@ -68,26 +68,19 @@ var faultKinds = map[string]struct {
 
 // A fault is one entry of a scenario.
 type fault struct {
-	Line         int            `yaml:"-"`
-	Kind         string         `yaml:"fault"`
-	At           time.Duration  `yaml:"at"`
-	For          *time.Duration `yaml:"for"`
-	Devices      []string       `yaml:"devices"`
-	Fields       []string       `yaml:"fields"`
-	XIDs         []int64        `yaml:"xids"`
-	Apart        time.Duration  `yaml:"apart"`
-	Value        *float64       `yaml:"value"`
-	Rate         float64        `yaml:"rate"` // growth of value per second
-	Text         string         `yaml:"text"`
-	Call         string         `yaml:"call"`
-	IgnoreCancel bool           `yaml:"ignore-cancel"`
-	MIG          []string       `yaml:"mig"`
-	Watches      []string       `yaml:"watches"`
-	Code         string         `yaml:"code"` // empty for the watch's default
-	Result       string         `yaml:"result"`
-	Witnesses    []string       `yaml:"reported-by"`
-	Reasons      []string       `yaml:"reasons"`
-	Reason       string         `yaml:"reason"`
+	Line                                   int    `yaml:"-"`
+	Kind                                   string `yaml:"fault"`
+	At                                     time.Duration
+	For                                    *time.Duration
+	Apart                                  time.Duration
+	Value                                  *float64
+	Rate                                   float64 // growth of value per second
+	XIDs                                   []int64
+	Devices, Fields, MIG, Watches, Reasons []string
+	Text, Call, Result, Reason             string
+	Code                                   string   // empty for the watch's default
+	Witnesses                              []string `yaml:"reported-by"`
+	IgnoreCancel                           bool     `yaml:"ignore-cancel"`
 
 	until   time.Duration
 	devices []deviceRef              // nil means all

@@ -9,26 +9,15 @@ import (
 
 // A workload is what a pod does on its devices. It is defined in data/workloads.yaml.
 type workload struct {
-	Name   string        `yaml:"name"`
-	Shape  string        `yaml:"shape"` // steady, diurnal, burst or idle
-	Low    float64       `yaml:"low"`
-	High   float64       `yaml:"high"`
-	Period time.Duration `yaml:"period"`
-	Pause  time.Duration `yaml:"pause"`
-	Duty   float64       `yaml:"duty"`
-	Peak   float64       `yaml:"peak"` // hour of the day, UTC
-	Jitter float64       `yaml:"jitter"`
-	// Ratios maps names of levels in data/fields.csv to their values at activity 1.
-	Ratios yaml.Node `yaml:"ratios"`
-	Memory struct {
-		Base   float64 `yaml:"base"`
-		Active float64 `yaml:"active"`
-	} `yaml:"memory"` // fraction of the memory that is not reserved
-	PCIe struct {
-		Tx float64 `yaml:"tx"`
-		Rx float64 `yaml:"rx"`
-	} `yaml:"pcie"` // bytes per second
-	NVLink float64 `yaml:"nvlink"` // bytes per second and direction, whole GPU
+	Name, Shape             string // Shape is steady, diurnal, burst or idle
+	Low, High, Duty, Jitter float64
+	Period, Pause           time.Duration
+	Peak                    float64 // hour of the day, UTC
+
+	Ratios yaml.Node                      // maps names of levels in data/fields.csv to their values at activity 1
+	Memory struct{ Base, Active float64 } // fraction of the memory that is not reserved
+	PCIe   struct{ Tx, Rx float64 }       // bytes per second
+	NVLink float64                        // bytes per second and direction, whole GPU
 
 	ratios [ratioCount]float64
 }
