@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"math"
+	"slices"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -34,6 +35,9 @@ const allLinks = math.MaxUint32
 // specOf returns the source of a DCGM field's values. Their unit is the catalog's. It returns false for fields that are
 // declined.
 func specOf(id gpu.FieldID) (spec, bool) {
+	if c, ok := calls[id]; ok {
+		return spec{call: c}, true
+	}
 	if s, ok := specs[id]; ok {
 		return s, true
 	}
@@ -43,6 +47,8 @@ func specOf(id gpu.FieldID) (spec, bool) {
 		}
 		s, n := r.spec, uint32(id-r.first)
 		switch {
+		case s.call != nil:
+			s.at += int(n)
 		case s.link:
 			s.scope += n
 		case s.value != 0:
@@ -61,11 +67,23 @@ func byLink(f *gpu.Field) bool {
 	return ok && f.Levels.Has(gpu.KindNVLink) && s.value != 0 && s.scope == allLinks
 }
 
+// Reads reports whether this source can read every field of a plan, if driver and hardware support them.
+func Reads(p *gpu.Plan) bool {
+	return p.Health == 0 && !slices.ContainsFunc(p.Fields, func(f gpu.Field) bool { // NVML has peers and placement
+		_, ok := specOf(f.ID)
+		entry, _ := catalog.ByID(f.ID)
+		return (!ok || entry.Unit != f.Unit) && f.ID != catalog.XIDErrors
+	})
+}
+
 // ranges lists consecutive fields that are consecutive in NVML too. The spec is that of the first field.
 var ranges = []struct {
 	first, last gpu.FieldID
 	spec        spec
 }{
+	{catalog.GPUUtil, catalog.MemCopyUtil, spec{call: utilization}},
+	{catalog.FBTotal, catalog.FBUsedPercent, spec{call: memory}},
+	{catalog.FabricManagerStatus, catalog.FabricHealthSummary, spec{call: fabric}},
 	{catalog.PowerViolation, catalog.TotalBaseClocksViolation, spec{value: gonvml.FI_DEV_PERF_POLICY_POWER}},
 	{catalog.C2CLinkCount, catalog.C2CMaxBandwidth, spec{value: gonvml.FI_DEV_C2C_LINK_COUNT}},
 	{catalog.ECCCurrent, catalog.ECCPending, spec{value: gonvml.FI_DEV_ECC_CURRENT}},
@@ -84,110 +102,76 @@ var ranges = []struct {
 	{catalog.ProfNvjpg0Active, catalog.ProfNvjpg7Active, spec{metric: gonvml.GPM_METRIC_NVJPG_0_UTIL}},
 	{catalog.ProfNvofa0Active, catalog.ProfNvofa1Active, spec{metric: gonvml.GPM_METRIC_NVOFA_0_UTIL}},
 	// Counters of NVLink 5 and later, summed over all links (NvmlFieldRequiresNvLinkAggregate, DcgmCMUtils.cpp).
-	{
-		catalog.NVLinkCountTXPackets, catalog.NVLinkCountRXBytes,
-		spec{value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks},
-	},
-	{
-		catalog.NVLinkCountRXMalformedPacketErrors, catalog.NVLinkCountLinkRecoveryEvents,
-		spec{value: gonvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, scope: allLinks},
-	},
+	{catalog.NVLinkCountTXPackets, catalog.NVLinkCountRXBytes,
+		spec{value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks}},
+	{catalog.NVLinkCountRXMalformedPacketErrors, catalog.NVLinkCountLinkRecoveryEvents,
+		spec{value: gonvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, scope: allLinks}},
 	{catalog.C2CLinkErrorIntr, catalog.C2CLinkPowerState, spec{value: gonvml.FI_DEV_C2C_LINK_ERROR_INTR}},
 }
 
+// calls lists the fields that are the only answer of a call.
+var calls = map[gpu.FieldID]*call{
+	catalog.DriverVersion:   version("nvmlSystemGetDriverVersion", gonvml.Interface.SystemGetDriverVersion),
+	catalog.NVMLVersion:     version("nvmlSystemGetNVMLVersion", gonvml.Interface.SystemGetNVMLVersion),
+	catalog.DeviceName:      constantText("Name", gonvml.Device.GetName),
+	catalog.DeviceBrand:     brand,
+	catalog.DeviceSerial:    constantText("Serial", gonvml.Device.GetSerial),
+	catalog.DeviceUUID:      constantText("UUID", gonvml.Device.GetUUID),
+	catalog.MinorNumber:     number("MinorNumber", gonvml.Device.GetMinorNumber),
+	catalog.OEMInfoROMVer:   inforom(gonvml.INFOROM_OEM),
+	catalog.PersistenceMode: number("PersistenceMode", gonvml.Device.GetPersistenceMode),
+	catalog.MIGMaxSlices:    migSlices,
+	catalog.ECCInfoROMVer:   inforom(gonvml.INFOROM_ECC),
+	catalog.PowerInfoROMVer: inforom(gonvml.INFOROM_POWER),
+	catalog.InfoROMImageVer: constantText("InforomImageVersion", gonvml.Device.GetInforomImageVersion),
+	catalog.VBIOSVersion:    constantText("VbiosVersion", gonvml.Device.GetVbiosVersion),
+	catalog.SMClock:         numberFor("ClockInfo", gonvml.Device.GetClockInfo, gonvml.CLOCK_SM),
+	catalog.MemClock:        numberFor("ClockInfo", gonvml.Device.GetClockInfo, gonvml.CLOCK_MEM),
+	catalog.VideoClock:      numberFor("ClockInfo", gonvml.Device.GetClockInfo, gonvml.CLOCK_VIDEO),
+	catalog.AppSMClock:      numberFor("ApplicationsClock", gonvml.Device.GetApplicationsClock, gonvml.CLOCK_GRAPHICS),
+	catalog.AppMemClock:     numberFor("ApplicationsClock", gonvml.Device.GetApplicationsClock, gonvml.CLOCK_MEM),
+	catalog.MaxSMClock:      numberFor("MaxClockInfo", gonvml.Device.GetMaxClockInfo, gonvml.CLOCK_SM),
+	catalog.MaxMemClock:     numberFor("MaxClockInfo", gonvml.Device.GetMaxClockInfo, gonvml.CLOCK_MEM),
+	catalog.MaxVideoClock:   numberFor("MaxClockInfo", gonvml.Device.GetMaxClockInfo, gonvml.CLOCK_VIDEO),
+
+	catalog.ClocksEventReasons: number("CurrentClocksThrottleReasons", gonvml.Device.GetCurrentClocksThrottleReasons),
+	catalog.GPUTemp:            temperature,
+	catalog.MemMaxOpTemp:       threshold(gonvml.TEMPERATURE_THRESHOLD_MEM_MAX),
+	catalog.GPUMaxOpTemp:       threshold(gonvml.TEMPERATURE_THRESHOLD_GPU_MAX),
+	catalog.SlowdownTemp:       threshold(gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN),
+	catalog.ShutdownTemp:       threshold(gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN),
+	catalog.PowerUsage:         power,
+	catalog.PowerMgmtLimit:     watts("PowerManagementLimit", gonvml.Device.GetPowerManagementLimit),
+	catalog.PowerMgmtLimitDef:  watts("PowerManagementDefaultLimit", gonvml.Device.GetPowerManagementDefaultLimit),
+	catalog.EnforcedPowerLimit: watts("EnforcedPowerLimit", gonvml.Device.GetEnforcedPowerLimit),
+	catalog.DevicePstate:       number("PerformanceState", gonvml.Device.GetPerformanceState),
+	catalog.FanSpeed:           number("FanSpeed", gonvml.Device.GetFanSpeed),
+	catalog.PCIeReplayCounter:  number("PcieReplayCounter", gonvml.Device.GetPcieReplayCounter),
+	catalog.EncUtil:            codec("EncoderUtilization", gonvml.Device.GetEncoderUtilization),
+	catalog.DecUtil:            codec("DecoderUtilization", gonvml.Device.GetDecoderUtilization),
+	catalog.PCIeMaxLinkGen:     number("MaxPcieLinkGeneration", gonvml.Device.GetMaxPcieLinkGeneration),
+	catalog.PCIeMaxLinkWidth:   number("MaxPcieLinkWidth", gonvml.Device.GetMaxPcieLinkWidth),
+	catalog.PCIeLinkGen:        number("CurrPcieLinkGeneration", gonvml.Device.GetCurrPcieLinkGeneration),
+	catalog.PCIeLinkWidth:      number("CurrPcieLinkWidth", gonvml.Device.GetCurrPcieLinkWidth),
+	catalog.VGPULicenseStatus:  vgpuLicense,
+}
+
+// specs lists the other fields that are in no range.
 var specs = map[gpu.FieldID]spec{
-	catalog.DriverVersion:   {call: version("nvmlSystemGetDriverVersion", gonvml.Interface.SystemGetDriverVersion)},
-	catalog.NVMLVersion:     {call: version("nvmlSystemGetNVMLVersion", gonvml.Interface.SystemGetNVMLVersion)},
-	catalog.DeviceName:      {call: constantText("nvmlDeviceGetName", gonvml.Device.GetName)},
-	catalog.DeviceBrand:     {call: brand},
-	catalog.DeviceSerial:    {call: constantText("nvmlDeviceGetSerial", gonvml.Device.GetSerial)},
-	catalog.DeviceUUID:      {call: constantText("nvmlDeviceGetUUID", gonvml.Device.GetUUID)},
-	catalog.MinorNumber:     {call: number("nvmlDeviceGetMinorNumber", gonvml.Device.GetMinorNumber)},
-	catalog.OEMInfoROMVer:   {call: inforom(gonvml.INFOROM_OEM)},
-	catalog.PersistenceMode: {call: number("nvmlDeviceGetPersistenceMode", gonvml.Device.GetPersistenceMode)},
-	catalog.MIGMaxSlices:    {call: migSlices},
-	catalog.ECCInfoROMVer:   {call: inforom(gonvml.INFOROM_ECC)},
-	catalog.PowerInfoROMVer: {call: inforom(gonvml.INFOROM_POWER)},
-	catalog.InfoROMImageVer: {call: constantText(
-		"nvmlDeviceGetInforomImageVersion", gonvml.Device.GetInforomImageVersion,
-	)},
-	catalog.VBIOSVersion: {call: constantText("nvmlDeviceGetVbiosVersion", gonvml.Device.GetVbiosVersion)},
-
-	catalog.SMClock:     {call: clock(gonvml.CLOCK_SM)},
-	catalog.MemClock:    {call: clock(gonvml.CLOCK_MEM)},
-	catalog.VideoClock:  {call: clock(gonvml.CLOCK_VIDEO)},
-	catalog.AppSMClock:  {call: appClock(gonvml.CLOCK_GRAPHICS)},
-	catalog.AppMemClock: {call: appClock(gonvml.CLOCK_MEM)},
-	catalog.ClocksEventReasons: {call: number(
-		"nvmlDeviceGetCurrentClocksThrottleReasons", gonvml.Device.GetCurrentClocksThrottleReasons,
-	)},
-	catalog.MaxSMClock:    {call: maxClock(gonvml.CLOCK_SM)},
-	catalog.MaxMemClock:   {call: maxClock(gonvml.CLOCK_MEM)},
-	catalog.MaxVideoClock: {call: maxClock(gonvml.CLOCK_VIDEO)},
-
 	// Drivers of the 545 series report the memory temperature as a double.
-	catalog.MemoryTemp:   {value: gonvml.FI_DEV_MEMORY_TEMP, word: true},
-	catalog.GPUTemp:      {call: temperature},
-	catalog.MemMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_MEM_MAX)},
-	catalog.GPUMaxOpTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_GPU_MAX)},
-	catalog.SlowdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN)},
-	catalog.ShutdownTemp: {call: threshold(gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN)},
-
-	catalog.PowerUsage:             {call: power},
-	catalog.TotalEnergyConsumption: {value: gonvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION},
-	catalog.PowerMgmtLimit: {call: wholeWatts(
-		"nvmlDeviceGetPowerManagementLimit", gonvml.Device.GetPowerManagementLimit,
-	)},
-	catalog.PowerMgmtLimitDef: {call: wholeWatts(
-		"nvmlDeviceGetPowerManagementDefaultLimit", gonvml.Device.GetPowerManagementDefaultLimit,
-	)},
-	catalog.EnforcedPowerLimit: {call: wholeWatts(
-		"nvmlDeviceGetEnforcedPowerLimit", gonvml.Device.GetEnforcedPowerLimit,
-	)},
-
-	catalog.DevicePstate:      {call: number("nvmlDeviceGetPerformanceState", gonvml.Device.GetPerformanceState)},
-	catalog.FanSpeed:          {call: number("nvmlDeviceGetFanSpeed", gonvml.Device.GetFanSpeed)},
-	catalog.PCIeReplayCounter: {call: number("nvmlDeviceGetPcieReplayCounter", gonvml.Device.GetPcieReplayCounter)},
-	catalog.GPUUtil:           {call: utilization, at: 0},
-	catalog.MemCopyUtil:       {call: utilization, at: 1},
-	catalog.EncUtil:           {call: codec("nvmlDeviceGetEncoderUtilization", gonvml.Device.GetEncoderUtilization)},
-	catalog.DecUtil:           {call: codec("nvmlDeviceGetDecoderUtilization", gonvml.Device.GetDecoderUtilization)},
-	catalog.PCIeMaxLinkGen: {call: number(
-		"nvmlDeviceGetMaxPcieLinkGeneration", gonvml.Device.GetMaxPcieLinkGeneration,
-	)},
-	catalog.PCIeMaxLinkWidth: {call: number("nvmlDeviceGetMaxPcieLinkWidth", gonvml.Device.GetMaxPcieLinkWidth)},
-	catalog.PCIeLinkGen: {call: number(
-		"nvmlDeviceGetCurrPcieLinkGeneration", gonvml.Device.GetCurrPcieLinkGeneration,
-	)},
-	catalog.PCIeLinkWidth: {call: number("nvmlDeviceGetCurrPcieLinkWidth", gonvml.Device.GetCurrPcieLinkWidth)},
-
-	catalog.FBTotal:       {call: memory, at: 0},
-	catalog.FBFree:        {call: memory, at: 1},
-	catalog.FBUsed:        {call: memory, at: 2},
-	catalog.FBReserved:    {call: memory, at: 3},
-	catalog.FBUsedPercent: {call: memory, at: 4},
-
-	catalog.FabricManagerStatus:    {call: fabric, at: 0},
-	catalog.FabricManagerErrorCode: {call: fabric, at: 1},
-	catalog.FabricClusterUUID:      {call: fabric, at: 2},
-	catalog.FabricCliqueID:         {call: fabric, at: 3},
-	catalog.FabricHealthMask:       {call: fabric, at: 4},
-	catalog.FabricHealthSummary:    {call: fabric, at: 5},
-
-	catalog.ECCDBEVolCBU:              {value: gonvml.FI_DEV_ECC_DBE_VOL_CBU},
-	catalog.ECCDBEAggCBU:              {value: gonvml.FI_DEV_ECC_DBE_AGG_CBU},
-	catalog.UncorrectableRemappedRows: {value: gonvml.FI_DEV_REMAPPED_UNC},
-	catalog.CorrectableRemappedRows:   {value: gonvml.FI_DEV_REMAPPED_COR},
-	catalog.RowRemapFailure:           {value: gonvml.FI_DEV_REMAPPED_FAILURE},
-	catalog.RowRemapPending:           {value: gonvml.FI_DEV_REMAPPED_PENDING},
-
+	catalog.MemoryTemp:                    {value: gonvml.FI_DEV_MEMORY_TEMP, word: true},
+	catalog.TotalEnergyConsumption:        {value: gonvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION},
+	catalog.ECCDBEVolCBU:                  {value: gonvml.FI_DEV_ECC_DBE_VOL_CBU},
+	catalog.ECCDBEAggCBU:                  {value: gonvml.FI_DEV_ECC_DBE_AGG_CBU},
+	catalog.UncorrectableRemappedRows:     {value: gonvml.FI_DEV_REMAPPED_UNC},
+	catalog.CorrectableRemappedRows:       {value: gonvml.FI_DEV_REMAPPED_COR},
+	catalog.RowRemapFailure:               {value: gonvml.FI_DEV_REMAPPED_FAILURE},
+	catalog.RowRemapPending:               {value: gonvml.FI_DEV_REMAPPED_PENDING},
 	catalog.NVLinkCRCFlitErrorCountTotal:  {value: gonvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL},
 	catalog.NVLinkCRCDataErrorCountTotal:  {value: gonvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
 	catalog.NVLinkReplayErrorCountTotal:   {value: gonvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL},
 	catalog.NVLinkRecoveryErrorCountTotal: {value: gonvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
 	catalog.NVLinkBandwidthTotal:          {link: true, scope: allLinks},
-
-	catalog.VGPULicenseStatus: {call: vgpuLicense},
 
 	catalog.NVLinkCountRXSymbolErrors:    {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: allLinks},
 	catalog.NVLinkCountSymbolBER:         {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks},
@@ -195,19 +179,17 @@ var specs = map[gpu.FieldID]spec{
 	catalog.NVLinkCountEffectiveBER:      {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks},
 	catalog.NVLinkCountEffectiveBERFloat: {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks, ber: true},
 	catalog.NVLinkCountEffectiveErrors:   {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, scope: allLinks},
-	catalog.NVLinkECCDataErrorCountTotal: {value: gonvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL},
 
+	catalog.NVLinkECCDataErrorCountTotal:  {value: gonvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL},
 	catalog.ClocksEventReasonSwPowerCapNs: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP},
 	catalog.ClocksEventReasonSyncBoostNs:  {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST},
-
-	catalog.PCIeCountCorrectableErrors: {value: gonvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS},
-	catalog.GetGPURecoveryAction:       {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
-
-	catalog.ProfPipeTensorActive:     {metric: gonvml.GPM_METRIC_ANY_TENSOR_UTIL},
-	catalog.ProfNVLinkTXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
-	catalog.ProfNVLinkRXBytes:        {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
-	catalog.ProfPipeTensorIMMAActive: {metric: gonvml.GPM_METRIC_IMMA_TENSOR_UTIL},
-	catalog.ProfPipeTensorHMMAActive: {metric: gonvml.GPM_METRIC_HMMA_TENSOR_UTIL},
-	catalog.ProfPipeTensorDFMAActive: {metric: gonvml.GPM_METRIC_DFMA_TENSOR_UTIL},
-	catalog.ProfPipeIntActive:        {metric: gonvml.GPM_METRIC_INTEGER_UTIL},
+	catalog.PCIeCountCorrectableErrors:    {value: gonvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS},
+	catalog.GetGPURecoveryAction:          {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
+	catalog.ProfPipeTensorActive:          {metric: gonvml.GPM_METRIC_ANY_TENSOR_UTIL},
+	catalog.ProfNVLinkTXBytes:             {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
+	catalog.ProfNVLinkRXBytes:             {metric: gonvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
+	catalog.ProfPipeTensorIMMAActive:      {metric: gonvml.GPM_METRIC_IMMA_TENSOR_UTIL},
+	catalog.ProfPipeTensorHMMAActive:      {metric: gonvml.GPM_METRIC_HMMA_TENSOR_UTIL},
+	catalog.ProfPipeTensorDFMAActive:      {metric: gonvml.GPM_METRIC_DFMA_TENSOR_UTIL},
+	catalog.ProfPipeIntActive:             {metric: gonvml.GPM_METRIC_INTEGER_UTIL},
 }
