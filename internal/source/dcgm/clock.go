@@ -11,10 +11,10 @@ type clock struct {
 // that of the first Read that has the sample, minus the sample's distance to the newest sample of that Read. It is at
 // most one interval too late.
 func (c *clock) dateAt(at int64) int64 {
-	if !c.foreign {
-		return at * 1000
-	}
 	date := at * 1000
+	if !c.foreign {
+		return date
+	}
 	if c.newest > 0 {
 		date = c.now - (c.newest-at)*1000
 	}

@@ -40,14 +40,11 @@ func newConn(e engine, opt Options) *conn {
 func (c *conn) readVersions() error {
 	library, version, err := c.engine.versions()
 	c.library, c.version = versionOf(library), versionOf(version)
-	if err != nil {
-		return err
-	}
-	if releaseOf(c.library) != releaseOf(c.version) {
+	if err == nil && releaseOf(c.library) != releaseOf(c.version) {
 		c.log.Warn("libdcgm and the engine have different versions; some requests may fail",
 			"libdcgm", c.library, "engine_version", c.version)
 	}
-	return nil
+	return err
 }
 
 // versionOf returns the version in DCGM's build information (key:value;key:value), or "".
@@ -62,10 +59,8 @@ func versionOf(buildInfo string) string {
 
 // releaseOf returns the major and minor number of a version, for example "4.6" for "4.6.1".
 func releaseOf(version string) string {
-	if numbers := strings.Split(version, "."); len(numbers) > 2 {
-		return strings.Join(numbers[:2], ".")
-	}
-	return version
+	numbers := strings.Split(version, ".")
+	return strings.Join(numbers[:min(2, len(numbers))], ".")
 }
 
 // withVersions adds both versions to a version mismatch error.
@@ -73,12 +68,16 @@ func (c *conn) withVersions(err error) error {
 	if !errors.Is(err, gpu.ErrVersion) {
 		return err
 	}
-	version := c.version
-	if version == "" {
-		version = "of unknown version"
+	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; install the same DCGM version on both "+
+		"sides: %w", c.library, cmp.Or(c.version, "of unknown version"), c.addr, err)
+}
+
+// logged logs an error that does not end the session, and returns one that does.
+func (c *conn) logged(err error, message string, args ...any) error {
+	if err != nil && severityOf(err) != reopen {
+		c.log.Warn(message, append(args, "error", c.withVersions(err))...)
 	}
-	return fmt.Errorf("libdcgm %s and the engine %s at %v are incompatible; "+
-		"install the same DCGM version on both sides: %w", c.library, version, c.addr, err)
+	return reopenOnly(err)
 }
 
 // lostError returns the reason why a session ended, for an error whose severity is reopen.
@@ -92,16 +91,14 @@ func (c *conn) lostError(err error) error {
 // profilingError adds what is missing to the error of a refused watch of profiling fields: the capability SYS_ADMIN or
 // DCGM's profiling module. The module does not load in a process without the capability.
 func (c *conn) profilingError(err error) error {
-	denied := errors.Is(err, gpu.ErrPermission)
 	unloaded := hasCode(err, codeModuleNotLoaded)
 	switch {
-	case denied, unloaded && c.mayNotProfile && c.addr.IsEmbedded():
+	case errors.Is(err, gpu.ErrPermission), unloaded && c.mayNotProfile && c.addr.IsEmbedded():
 		return fmt.Errorf("%w: %w", gpu.ErrNeedsAdmin, err)
 	case unloaded:
 		return fmt.Errorf("%w (package datacenter-gpu-manager-4-proprietary): %w", gpu.ErrNeedsDCGM, err)
-	default:
-		return err
 	}
+	return err
 }
 
 // nextName returns a name that no other group of the engine has.

@@ -25,7 +25,7 @@ type hostile struct {
 	patience int
 }
 
-func (h *hostile) connect(hostengine.Address, Options) (engine, error) { return h, nil }
+func (h *hostile) connect(Options) (engine, error) { return h, nil }
 
 func (h *hostile) fails() error {
 	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched,

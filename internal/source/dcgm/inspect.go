@@ -10,7 +10,6 @@ import (
 
 // An inspector finds lost GPUs, and changes of the entities that end the session. All slices are by row.
 type inspector struct {
-	*conn
 	*inventory
 
 	absent   []bool // the GPU was lost when the session opened, so it is in no group
@@ -26,7 +25,7 @@ type inspector struct {
 }
 
 // start prepares the inspector for the entities of its inventory.
-func (i *inspector) start() {
+func (i *inspector) start() error {
 	n := len(i.top.Devices)
 	i.absent, i.lost, i.detached, i.unwatched = make([]bool, n), make([]bool, n), make([]bool, n), make([]bool, n)
 	i.valued, i.valuedBy = make([]int, n), make([]int, n)
@@ -34,6 +33,7 @@ func (i *inspector) start() {
 		d := &i.top.Devices[row]
 		i.absent[row] = isOfGPU(d.Entity) && slices.Contains(i.layout.lost, d.GPU)
 	}
+	return nil
 }
 
 // startRead forgets what the engine reported in the previous Read.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // Library is the file name of libdcgm. go-dcgm loads the same file.
@@ -16,7 +15,7 @@ const Library = "libdcgm.so.4"
 var ErrLibrary = errors.New(Library + " cannot be loaded")
 
 // A connector loads the library if necessary, and starts or connects to the engine.
-type connector func(hostengine.Address, Options) (engine, error)
+type connector func(Options) (engine, error)
 
 // An engine is a connection to a running DCGM. Errors with a result code are of type *resultError, which wraps an error
 // of package gpu. Calls must not be concurrent.

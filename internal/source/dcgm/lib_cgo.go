@@ -45,7 +45,8 @@ type library struct {
 func newConnector() connector { return new(library).connect }
 
 // connect first makes a connection without go-dcgm, because that returns a result code, and then go-dcgm's.
-func (l *library) connect(a hostengine.Address, o Options) (engine, error) {
+func (l *library) connect(o Options) (engine, error) {
+	a := o.Remote
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {

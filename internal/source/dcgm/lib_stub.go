@@ -6,12 +6,11 @@ import (
 	"fmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
 
 // newConnector returns a connector that always fails: DCGM needs Linux, and loading it needs cgo.
 func newConnector() connector {
-	return func(hostengine.Address, Options) (engine, error) {
+	return func(Options) (engine, error) {
 		return nil, fmt.Errorf("%w: %w: this binary was built without cgo", gpu.ErrUnavailable, ErrLibrary)
 	}
 }

@@ -85,7 +85,7 @@ func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
 		return err
 	case severityOf(err) == skip:
 		// The engine may accept a part of the watch now. watchChunks splits it to find out.
-		return ws.watchChunks(h.rows, h.fields, h.sampling)
+		return ws.watchChunks(h.rows, h.fields, h.sampling, len(h.rows), len(h.fields))
 	}
 	h.err, h.next = ws.withVersions(err), now.Add(ws.retryAfter)
 	ws.refused = append(ws.refused, h)
@@ -144,7 +144,7 @@ func (ws *watchSet) renew(now time.Time, contradicted []int) error {
 			reason = errContradicted
 		}
 		if reason != nil {
-			errs = append(errs, ws.unwatch(w), ws.engine.destroyFieldGroup(w.handle))
+			errs = append(errs, ws.unwatch(w))
 			given = append(given, refusedWatch{rows: w.group.rows, fields: w.fields, sampling: w.sampling, err: reason})
 		}
 		return reason != nil

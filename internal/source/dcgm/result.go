@@ -3,6 +3,7 @@ package dcgm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -48,9 +49,7 @@ type resultError struct {
 }
 
 // Error returns the function, DCGM's text and the code.
-func (e *resultError) Error() string {
-	return fmt.Sprintf("%s: %s (%d)", e.function, e.words, e.code)
-}
+func (e *resultError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.function, e.words, e.code) }
 
 // Unwrap returns the error of package gpu for the code, or nil.
 func (e *resultError) Unwrap() error { return meaning(e.code) }
@@ -71,15 +70,14 @@ func meaning(code int) error {
 	case codeNotSupported, codeUnknownField, codeGPUNotSupported, codeGroupIncompatible, codeFieldUnsupported,
 		codeModuleNotLoaded, codeProfilingMissing, codeProfilingMultiPass:
 		return gpu.ErrNotSupported
-	default:
-		return nil
 	}
+	return nil
 }
 
-// hasCode reports whether an error has a result code.
-func hasCode(err error, code int) bool {
-	var r *resultError
-	return errors.As(err, &r) && r.code == code
+// hasCode reports whether an error has one of the result codes.
+func hasCode(err error, codes ...int) bool {
+	r, ok := errors.AsType[*resultError](err)
+	return ok && slices.Contains(codes, r.code)
 }
 
 // A severity tells what to do about a failed call.
@@ -95,17 +93,12 @@ const (
 // severityOf returns the severity of an error. A session must be reopened if the engine is gone, or if the engine was
 // restarted and does not know the session's groups.
 func severityOf(err error) severity {
-	if err == nil {
+	switch {
+	case err == nil:
 		return none
-	}
-	var r *resultError
-	if errors.As(err, &r) {
-		switch r.code {
-		case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached, codeNotConfigured:
-			return reopen
-		}
-	}
-	if errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission) {
+	case hasCode(err, codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached, codeNotConfigured):
+		return reopen
+	case errors.Is(err, gpu.ErrNotSupported), errors.Is(err, gpu.ErrVersion), errors.Is(err, gpu.ErrPermission):
 		return skip
 	}
 	return retry

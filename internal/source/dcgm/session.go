@@ -14,7 +14,6 @@ type Session struct {
 	gpu.Lifecycle
 	closed bool
 
-	*conn
 	*inventory
 	watches *watchSet  // what the engine samples
 	gpus    *inspector // lost GPUs and changes of the entities
@@ -28,17 +27,20 @@ type Session struct {
 // newSession returns a session that is not open yet.
 func newSession(c *conn, plan *gpu.Plan) *Session {
 	inv := &inventory{conn: c, plan: plan}
-	gpus := &inspector{conn: c, inventory: inv}
+	gpus := &inspector{inventory: inv}
 	return &Session{
-		Lifecycle: gpu.NewLifecycle(), conn: c, inventory: inv,
-		watches: &watchSet{conn: c, inventory: inv, gpus: gpus}, gpus: gpus,
+		Lifecycle: gpu.NewLifecycle(), inventory: inv, watches: &watchSet{inventory: inv, gpus: gpus}, gpus: gpus,
 		fields: indexFields(plan), clock: clock{foreign: !c.addr.IsLocal()},
 	}
 }
 
 // open does the work of Source.Open. If it fails, abandon cleans up.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watches.watchAll, s.watchXIDs, s.openHealth, s.engine.update}
+	// If the engine rejects the health watches, readHealth tries again.
+	openHealth := func() error { return reopenOnly(s.watchHealth()) }
+	steps := []func() error{
+		s.readVersions, s.discover, s.gpus.start, s.watches.watchAll, s.watchXIDs, openHealth, s.engine.update,
+	}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -51,18 +53,6 @@ func (s *Session) open(ctx context.Context) error {
 		"watches", len(s.watches.list), "refused", len(s.watches.faults))
 	return nil
 }
-
-// discover finds the entities, and prepares the inspector for them.
-func (s *Session) discover() error {
-	if err := s.inventory.discover(); err != nil {
-		return err
-	}
-	s.gpus.start()
-	return nil
-}
-
-// openHealth turns on the health watches. If the engine rejects them, readHealth tries again.
-func (s *Session) openHealth() error { return reopenOnly(s.watchHealth()) }
 
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
@@ -133,23 +123,13 @@ func (s *Session) Close() error {
 	if s.addr.IsEmbedded() && !ended {
 		errs = append(errs, s.unwatchHealth(), s.unwatchXIDs(), s.watches.unwatchAll())
 	}
-	err := errors.Join(append(errs, s.engine.close())...)
-	if err != nil && ended {
+	switch err := errors.Join(append(errs, s.engine.close())...); {
+	case err == nil:
+		return nil
+	case ended:
 		s.log.Debug("Closing the connection to a lost engine failed", "error", err)
 		return nil
-	}
-	if err != nil {
+	default:
 		return fmt.Errorf("dcgm: close: %w", err)
-	}
-	return nil
-}
-
-// abandon closes a session that could not be opened because of err.
-func (s *Session) abandon(err error) {
-	if severityOf(err) == reopen {
-		_ = s.End(err)
-	}
-	if err := s.Close(); err != nil {
-		s.log.Debug("Closing a session that could not be opened failed", "error", err)
 	}
 }

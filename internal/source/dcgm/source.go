@@ -46,17 +46,21 @@ func New(opt Options) *Source {
 // were taken. The error wraps gpu.ErrUnavailable if there is no library, engine or GPU. It wraps gpu.ErrVersion if the
 // library is too old or does not match the engine. ctx is checked between calls; a call that blocks is not interrupted.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
-	addr := s.opt.Remote
-	engine, err := s.connect(addr, s.opt)
+	engine, err := s.connect(s.opt)
 	if err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
 	session := newSession(newConn(engine, s.opt), plan)
 	if err := session.open(ctx); err != nil {
-		session.abandon(err)
-		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {
+		if severityOf(err) == reopen {
+			_ = session.End(err)
+		}
+		if err := session.Close(); err != nil {
+			session.log.Debug("Closing a session that could not be opened failed", "error", err)
+		}
+		if hasCode(err, codeNVMLNotLoaded, codeGPUsDetached) {
 			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver on its host: %v",
-				gpu.ErrUnavailable, addr, err)
+				gpu.ErrUnavailable, s.opt.Remote, err)
 		}
 		return nil, fmt.Errorf("dcgm: %w", session.withVersions(err))
 	}

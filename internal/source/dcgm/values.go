@@ -31,36 +31,31 @@ func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	switch s.kind {
 	case kindInt, kindTimestamp:
 		v := int64(s.bits)
-		if v >= blankInt {
+		switch {
+		case v >= blankInt:
 			return gpu.Value{}, reasonOfBlank(v - blankInt)
-		}
-		if f.Text {
+		case f.Text:
 			return gpu.Text(strconv.FormatInt(v, 10)), nil
 		}
 		return gpu.Int(v), nil
 	case kindDouble:
 		v := math.Float64frombits(s.bits)
-		if math.IsNaN(v) || math.IsInf(v, 0) {
+		switch {
+		case math.IsNaN(v) || math.IsInf(v, 0):
 			return gpu.Value{}, nil
-		}
-		if v >= blankDouble {
+		case v >= blankDouble:
 			return gpu.Value{}, reasonOfBlank(int64(min(v-blankDouble, math.MaxInt32)))
-		}
-		if f.Text {
+		case f.Text:
 			return gpu.Text(strconv.FormatFloat(v, 'g', -1, 64)), nil
 		}
 		return gpu.Float(v), nil
 	case kindText:
-		if blank, err := blankText(text); blank {
+		if blank, err := blankText(text); blank || !f.Text {
 			return gpu.Value{}, err
 		}
-		if !f.Text {
-			return gpu.Value{}, nil
-		}
 		return gpu.Text(strings.ToValidUTF8(string(text), "\uFFFD")), nil
-	default:
-		return gpu.Value{}, nil // a C structure
 	}
+	return gpu.Value{}, nil // a C structure
 }
 
 // reasonOf returns the error for the status of a sample, or nil if nothing was sampled yet.
@@ -68,9 +63,8 @@ func reasonOf(status int) error {
 	switch err := meaning(status); err {
 	case gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrLost, gpu.ErrTimeout:
 		return err
-	default:
-		return nil
 	}
+	return nil
 }
 
 // reasonOfBlank returns the error for a blank, by its distance from the first blank.
@@ -80,27 +74,23 @@ func reasonOfBlank(above int64) error {
 		return gpu.ErrNotSupported
 	case blankNoPermission:
 		return gpu.ErrPermission
-	default:
-		return nil
 	}
+	return nil
 }
 
 // blankText reports whether a string is empty or one of DCGM's blanks, such as "<<<NULL>>>".
 func blankText(text []byte) (bool, error) {
-	if len(text) == 0 {
-		return true, nil
-	}
-	if !bytes.HasPrefix(text, []byte("<<<")) || !bytes.Contains(text, []byte(">>>")) {
-		return false, nil
-	}
 	switch {
+	case len(text) == 0:
+		return true, nil
+	case !bytes.HasPrefix(text, []byte("<<<")) || !bytes.Contains(text, []byte(">>>")):
+		return false, nil
 	case bytes.HasPrefix(text, []byte("<<<NOT_SUPPORTED")):
 		return true, gpu.ErrNotSupported
 	case bytes.HasPrefix(text, []byte("<<<NOT_PERM")):
 		return true, gpu.ErrPermission
-	default:
-		return true, nil
 	}
+	return true, nil
 }
 
 // utilization converts a value of DCGM_FI_DEV_GPU_UTIL (203) to a unit, percent or ratio. Engines before 4.7 report

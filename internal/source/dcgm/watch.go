@@ -55,7 +55,6 @@ type sampling struct {
 
 // A watchSet holds everything that the engine samples for a session, and the calls that read it.
 type watchSet struct {
-	*conn
 	*inventory
 	gpus *inspector
 
@@ -144,7 +143,7 @@ func (ws *watchSet) dropIdleGroups() error {
 // watchCapable watches profiling fields for the GPUs that have them, and other fields for all rows.
 func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
-		return ws.watchChunks(rows, fields, key)
+		return ws.watchChunks(rows, fields, key, maxEntities, maxFields)
 	}
 	var alike grouping[string, int] // rows by their fields
 	fieldsOf := map[string][]int{}
@@ -163,7 +162,7 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 		}
 	}
 	for _, id := range alike.keys {
-		if err := ws.watchChunks(alike.values[id], fieldsOf[id], key); err != nil {
+		if err := ws.watchChunks(alike.values[id], fieldsOf[id], key, maxEntities, maxFields); err != nil {
 			return err
 		}
 	}
@@ -175,13 +174,13 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 func (ws *watchSet) capability(row int, fields []int) (has []int, err error) {
 	id := ws.top.Devices[row].GPU
 	ids, err := ws.engine.profiling(id)
-	switch {
-	case severityOf(err) == reopen:
+	switch severity := severityOf(err); {
+	case severity == reopen:
 		return nil, err
 	case hasCode(err, codeGPULost):
 		ws.gpus.leaveOut(row)
 		return nil, nil
-	case severityOf(err) == retry:
+	case severity == retry:
 		return fields, nil
 	case err == nil:
 		err = fmt.Errorf("%w: the GPU does not have this profiling field", gpu.ErrNotSupported)
@@ -196,9 +195,9 @@ func (ws *watchSet) capability(row int, fields []int) (has []int, err error) {
 	return has, nil
 }
 
-// watchChunks watches in chunks of a size that the engine accepts.
-func (ws *watchSet) watchChunks(rows, fields []int, key sampling) error {
-	for r := range slices.Chunk(rows, maxEntities) {
+// watchChunks watches in chunks of at most some rows and fields.
+func (ws *watchSet) watchChunks(rows, fields []int, key sampling, maxRows, maxFields int) error {
+	for r := range slices.Chunk(rows, maxRows) {
 		for f := range slices.Chunk(fields, maxFields) {
 			if err := ws.watchOrSplit(r, f, key); err != nil {
 				return err
@@ -212,43 +211,26 @@ func (ws *watchSet) watchChunks(rows, fields []int, key sampling) error {
 // left out.
 func (ws *watchSet) watchOrSplit(rows, fields []int, key sampling) error {
 	err := ws.tryWatch(rows, fields, key)
-	switch byRows, hopeless := howToSplit(err); {
+	byRows := hasCode(err, codeGroupIncompatible, codeGPULost, codeGPUNotSupported, codeProfilingMissing)
+	switch {
 	case err == nil:
 		return nil
 	case severityOf(err) == reopen || errors.Is(err, gpu.ErrTimeout):
 		return err
-	case hopeless || len(rows) == 1 && len(fields) == 1:
+	case isHopeless(err) || len(rows) == 1 && len(fields) == 1:
 		ws.decline(rows, fields, key, err)
 		return nil
 	case len(rows) > 1 && (byRows || len(fields) == 1):
-		if err := ws.watchOrSplit(rows[:len(rows)/2], fields, key); err != nil {
-			return err
-		}
-		return ws.watchOrSplit(rows[len(rows)/2:], fields, key)
+		return ws.watchChunks(rows, fields, key, (len(rows)+1)/2, len(fields))
 	default:
-		if err := ws.watchOrSplit(rows, fields[:len(fields)/2], key); err != nil {
-			return err
-		}
-		return ws.watchOrSplit(rows, fields[len(fields)/2:], key)
+		return ws.watchChunks(rows, fields, key, len(rows), (len(fields)+1)/2)
 	}
 }
 
-// howToSplit reports whether the error of a rejected watch is about entities rather than fields, and whether a smaller
-// watch would fail as well.
-func howToSplit(err error) (byRows, hopeless bool) {
-	var r *resultError
-	if !errors.As(err, &r) {
-		return false, false
-	}
-	switch r.code {
-	case codeGroupIncompatible, codeGPULost, codeGPUNotSupported, codeProfilingMissing:
-		return true, false
-	case codeNoPermission, codeRequiresRoot, codeMaxLimit, codeModuleNotLoaded, codeVersionMismatch,
-		codePaused, codeInUse, codeProfilingLibrary:
-		return false, true
-	default:
-		return false, false
-	}
+// isHopeless reports whether a part of a rejected watch would be rejected as well.
+func isHopeless(err error) bool {
+	return errors.Is(err, gpu.ErrPermission) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrUnavailable) ||
+		hasCode(err, codeModuleNotLoaded)
 }
 
 // decline adds a fault for a rejected watch, or tries the watch again later if the engine may then accept it.
@@ -305,21 +287,19 @@ func (ws *watchSet) groupOf(rows []int) (g *group, refused []refusal, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	out := map[int]bool{}
-	for _, x := range refusals {
+	for _, x := range slices.Backward(refusals) { // ascending by index
 		row := rows[x.at]
-		out[row] = true
+		rows = slices.Delete(rows, x.at, x.at+1)
 		if hasCode(x.err, codeGPULost) {
 			ws.gpus.leaveOut(row)
 		} else {
 			refused = append(refused, refusal{row, x.err})
 		}
 	}
-	if h == 0 {
-		return nil, refused, nil
+	if h != 0 {
+		g = &group{handle: h, rows: rows}
+		ws.groups = append(ws.groups, g)
 	}
-	g = &group{handle: h, rows: slices.DeleteFunc(rows, func(row int) bool { return out[row] })}
-	ws.groups = append(ws.groups, g)
 	return g, refused, nil
 }
 
@@ -327,18 +307,18 @@ func (ws *watchSet) groupOf(rows []int) (g *group, refused []refusal, err error)
 func (ws *watchSet) unwatchAll() error {
 	errs := []error{ws.dropReaders(0)}
 	for _, w := range ws.list {
-		errs = append(errs, ws.unwatch(w), ws.engine.destroyFieldGroup(w.handle))
+		errs = append(errs, ws.unwatch(w))
 	}
 	ws.list = nil
-	errs = append(errs, ws.dropIdleGroups())
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ws.dropIdleGroups())...)
 }
 
 // unwatch ends a watch. For a field group with a field of the node, the engine returns -16 (not watched) although the
 // watch existed and has ended.
 func (ws *watchSet) unwatch(w *watch) error {
-	if err := ws.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
-		return err
+	err := ws.engine.unwatch(w.group.handle, w.handle)
+	if hasCode(err, codeNotWatched) {
+		err = nil
 	}
-	return nil
+	return errors.Join(err, ws.engine.destroyFieldGroup(w.handle))
 }
