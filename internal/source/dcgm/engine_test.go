@@ -406,11 +406,11 @@ func TestNoGPUs(t *testing.T) {
 		sel   gpu.Selector
 		words []string
 	}{
-		"no GPUs": {versions, gpu.Selector{Flex: true}, []string{"finds no GPU", "driver"}},
+		"no GPUs": {versions, gpu.Selector{Flex: true}, []string{"can read none of the 0 GPUs", "driver"}},
 		"unsupported": {append(slices.Clone(versions), gpuLine(0, "status=unsupported")), gpu.Selector{Flex: true},
-			[]string{"cannot read any of its 1 GPUs"}},
+			[]string{"can read none of the 1 GPUs"}},
 		"not selected": {world(), gpu.Selector{Major: true, MajorIDs: []uint32{5}},
-			[]string{"none of DCGM's 2 GPUs and 2 instances", "[0 1]"}},
+			[]string{"none of DCGM's GPUs [0 1] and instances [7 8]", "[0 1]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, tt.lines...)

@@ -36,12 +36,6 @@ func (i *inspector) start() error {
 	return nil
 }
 
-// startRead forgets what the engine reported in the previous Read.
-func (i *inspector) startRead() {
-	clear(i.valued)
-	clear(i.unwatched)
-}
-
 // leaveOut records that a row is lost and cannot be watched.
 func (i *inspector) leaveOut(row int) {
 	if d := &i.top.Devices[row]; !i.absent[row] {
@@ -93,7 +87,9 @@ func (i *inspector) inspect(b *gpu.Batch, now time.Time) error {
 		d := &i.top.Devices[row]
 		i.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
 		if !i.lost[row] {
-			if i.detached[row] || i.lostWatches(row) {
+			// inspectDue has swapped valued and valuedBy: the row had values before and has none now.
+			lostWatches := i.unwatched[row] && i.valued[row] > 0 && i.valuedBy[row] == 0 && isOfGPU(d.Entity)
+			if i.detached[row] || lostWatches {
 				i.changed("GPU %d was detached and attached", d.GPU)
 			}
 			continue
@@ -109,13 +105,6 @@ func (i *inspector) inspect(b *gpu.Batch, now time.Time) error {
 		return err
 	}
 	return i.compareLayout()
-}
-
-// lostWatches reports whether the engine has dropped the watches of a row: the row had values before and has none now,
-// and the engine reports that a field is not watched.
-func (i *inspector) lostWatches(row int) bool {
-	had, has := i.valued[row], i.valuedBy[row] // inspectDue has swapped them
-	return i.unwatched[row] && had > 0 && has == 0 && isOfGPU(i.top.Devices[row].Entity)
 }
 
 // identifyAgain records a change if a device now reports its identity, because the topology of a session does not
@@ -142,7 +131,7 @@ func (i *inspector) compareLayout() error {
 		return err
 	}
 	if gpus = sortedSet(gpus); !slices.Equal(gpus, i.layout.gpus) {
-		i.changed("GPUs changed from %[2]v to %[1]v", gpus, i.layout.gpus)
+		i.changed("GPUs changed from %v to %v", i.layout.gpus, gpus)
 	}
 	others, err := i.listOthers()
 	if err != nil {
@@ -150,21 +139,17 @@ func (i *inspector) compareLayout() error {
 	}
 	for kind, err := range others.failed {
 		if err == nil && !slices.Equal(others.of(kind), i.layout.others.of(kind)) {
-			i.changed("entities of kind %[2]v changed; there are now %[1]d", len(others.of(kind)), kind)
+			i.changed("entities of kind %v changed; there are now %d", kind, len(others.of(kind)))
 		}
 	}
 	instances, err := i.engine.instances()
 	if err != nil {
 		return reopenOnly(err)
 	}
-	if slices.Equal(sorted(instances), i.layout.instances) {
-		return nil
-	}
-	i.changed("the MIG instances changed")
-	for row := range i.top.Devices {
-		// An instance that answers may be a different one by now.
-		if i.members[row].group == groupInstance {
-			i.lost[row] = true
+	if !slices.Equal(sorted(instances), i.layout.instances) {
+		i.changed("the MIG instances changed")
+		for row, e := range i.members { // an instance that answers may be a different one by now
+			i.lost[row] = i.lost[row] || e.group == groupInstance
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 )
@@ -52,21 +51,8 @@ func (l *layout) isLeftOut(id uint32) bool {
 
 // sorted sorts instances in place in the order of a layout, and removes duplicates.
 func sorted(instances []instance) []instance {
-	slices.SortFunc(instances, func(a, b instance) int {
-		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.id, b.id))
-	})
+	slices.SortFunc(instances, func(a, b instance) int { return a.compare(b.entity) })
 	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
-}
-
-// isDivided reports whether a GPU instance has several compute instances.
-func (l *layout) isDivided(id uint32) bool {
-	parts := 0
-	for _, x := range l.instances {
-		if x.group == groupCompute && x.parent == id {
-			parts++
-		}
-	}
-	return parts > 1
 }
 
 // discover builds the topology of the entities that the plan selects.
@@ -81,11 +67,8 @@ func (inv *inventory) discover() error {
 		return err
 	}
 	instances, err := inv.engine.instances()
-	if severityOf(err) == reopen {
+	if err := inv.logged(err, "DCGM does not report MIG instances; reading only GPUs"); err != nil {
 		return err
-	}
-	if err != nil {
-		inv.log.Warn("DCGM does not report MIG instances; reading only GPUs", "error", inv.withVersions(err))
 	}
 	inv.layout.instances = sorted(instances)
 
@@ -108,7 +91,7 @@ func (inv *inventory) discover() error {
 		return err
 	}
 	if len(members)+len(inv.layout.others.members) == 0 {
-		return inv.nothingToWatch(len(inv.layout.gpus))
+		return inv.nothingToWatch()
 	}
 	known, driver, err := inv.identify(inv.withGPUs(members))
 	if err != nil {
@@ -132,102 +115,82 @@ func (inv *inventory) keepsRow(id uint32) bool {
 	return state == statusLost
 }
 
-func (inv *inventory) nothingToWatch(gpus int) error {
-	switch {
-	case gpus == 0:
-		return fmt.Errorf("%w: DCGM %s at %v finds no GPU; "+
-			"check that the NVIDIA driver is loaded where the engine runs", gpu.ErrUnavailable, inv.version, inv.addr)
-	case len(inv.layout.unread) == gpus:
-		return fmt.Errorf("%w: DCGM %s at %v cannot read any of its %d GPUs",
-			gpu.ErrUnavailable, inv.version, inv.addr, gpus)
-	default:
-		var ids []uint32
-		for _, x := range inv.layout.instances {
-			if x.group == groupInstance {
-				ids = append(ids, x.id)
-			}
-		}
-		return fmt.Errorf("%w: none of DCGM's %d GPUs and %d instances is selected (GPUs %v, instances %v)",
-			gpu.ErrUnavailable, gpus, len(ids), inv.layout.gpus, ids)
+func (inv *inventory) nothingToWatch() error {
+	gpus, unread := inv.layout.gpus, inv.layout.unread
+	if len(gpus) == len(unread) {
+		return fmt.Errorf("%w: DCGM %s at %v can read none of the %d GPUs it finds; check that the NVIDIA driver is "+
+			"loaded where the engine runs", gpu.ErrUnavailable, inv.version, inv.addr, len(gpus))
 	}
+	var ids []uint32
+	for _, x := range inv.layout.instances {
+		if x.group == groupInstance {
+			ids = append(ids, x.id)
+		}
+	}
+	return fmt.Errorf("%w: none of DCGM's GPUs %v and instances %v is selected", gpu.ErrUnavailable, gpus, ids)
 }
 
 // withGPUs returns the GPUs of all selected entities, followed by the selected instances.
 func (inv *inventory) withGPUs(members []entity) []entity {
-	var gpus []uint32
-	var instances []entity
+	all := slices.Clone(members)
 	for _, e := range members {
-		gpus = append(gpus, inv.gpuOf(e))
-		if e.group == groupInstance {
-			instances = append(instances, e)
-		}
+		all = append(all, entity{groupGPU, inv.gpuOf(e)})
 	}
 	for _, m := range inv.layout.others.members {
 		if m.Entity.ParentKind == gpu.KindGPU {
-			gpus = append(gpus, m.Entity.Parent)
+			all = append(all, entity{groupGPU, m.Entity.Parent})
 		}
 	}
-	var all []entity
-	for _, id := range sortedSet(gpus) {
-		all = append(all, entity{groupGPU, id})
-	}
-	return append(all, instances...)
+	slices.SortFunc(all, entity.compare)
+	return slices.Compact(all)
 }
 
 // identify reads the identities of GPUs and then instances. DCGM reports minor number and index only as fields.
 // Instances that do not answer have no profile.
-func (inv *inventory) identify(members []entity) (known map[entity]identity, driver string, err error) {
-	known = make(map[entity]identity, len(members))
+func (inv *inventory) identify(members []entity) (known map[entity]*identity, driver string, err error) {
+	known = make(map[entity]*identity, len(members))
+	gpus := 0
 	for _, e := range members {
-		known[e] = identity{index: -1, minor: -1}
+		known[e] = &identity{index: -1, minor: -1}
+		if e.group == groupGPU {
+			gpus++
+		}
 	}
 	learn := func(e entity, id gpu.FieldID, v gpu.Value) {
 		if id == fieldDriver {
 			driver = v.String()
-		} else if who, ok := known[e]; ok {
-			known[e] = who.with(id, v)
+		} else if who := known[e]; who != nil {
+			who.learn(id, v)
 		}
 	}
-	n := 0
-	for n < len(members) && members[n].group == groupGPU {
-		n++
-	}
 	ofGPUs := []gpu.FieldID{fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}
-	if err := inv.readOnce(members[:n], ofGPUs, learn); err != nil {
+	if err := inv.readOnce(members[:gpus], ofGPUs, learn); err != nil {
 		return nil, "", err
 	}
 	// Read the driver version from one GPU only: the engine logs an error for each GPU on which it is unwatched.
-	for i := 0; i < n && driver == ""; i++ {
+	for i := 0; i < gpus && driver == ""; i++ {
 		if err := reopenOnly(inv.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
 			return nil, "", err
 		}
 	}
-	err = inv.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
-	if severityOf(err) == reopen {
+	err = inv.readOnce(members[gpus:], []gpu.FieldID{fieldName, fieldUUID}, learn)
+	hasProfiles := severityOf(err) != skip
+	if err := inv.logged(err, "DCGM does not report profiles of MIG instances"); err != nil {
 		return nil, "", err
 	}
-	if err != nil {
-		inv.log.Warn("DCGM does not report profiles of MIG instances", "error", inv.withVersions(err))
-	}
 	inv.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
-		never := e.group == groupInstance && severityOf(err) == skip
-		return never || known[e].isComplete(e.group) || slices.Contains(inv.layout.lost, inv.gpuOf(e))
+		who, never := known[e], slices.Contains(inv.layout.lost, inv.gpuOf(e))
+		if e.group == groupInstance {
+			return never || who.model != "" || !hasProfiles
+		}
+		return never || who.uuid != "" && who.index >= 0 && who.minor >= 0
 	})
 	inv.identified = time.Now()
 	return known, driver, nil
 }
 
-// isComplete reports whether all properties that a device of the group can report are known.
-func (i identity) isComplete(group entityGroup) bool {
-	if group == groupGPU {
-		return i.uuid != "" && i.index >= 0 && i.minor >= 0
-	}
-	return i.model != ""
-}
-
-// with returns the identity with the value of a field added.
-func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
-	n, _ := v.Int64()
+// learn sets the property that a field reports.
+func (i *identity) learn(field gpu.FieldID, v gpu.Value) {
 	switch field {
 	case fieldName:
 		i.model = v.String()
@@ -236,11 +199,10 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 	case fieldBusID:
 		i.busID = v.String()
 	case fieldIndex:
-		i.index = n
+		i.index, _ = v.Int64()
 	case fieldMinor:
-		i.minor = n
+		i.minor, _ = v.Int64()
 	}
-	return i
 }
 
 // instanceOf returns the instance of an entity.
@@ -255,22 +217,21 @@ func (inv *inventory) instanceOf(e entity) instance {
 
 // gpuOf returns the ID of the entity's GPU.
 func (inv *inventory) gpuOf(e entity) uint32 {
-	switch e.group {
-	case groupCompute:
-		return inv.gpuOf(entity{groupInstance, inv.instanceOf(e).parent})
-	case groupInstance:
-		return inv.instanceOf(e).parent
-	default:
-		return e.id
+	if e.group == groupCompute {
+		e = entity{groupInstance, inv.instanceOf(e).parent}
 	}
+	if e.group == groupInstance {
+		return inv.instanceOf(e).parent
+	}
+	return e.id
 }
 
 // build creates the devices. discover has sorted them so that parents come before their children.
-func (inv *inventory) build(members []entity, known map[entity]identity, driver string) {
+func (inv *inventory) build(members []entity, known map[entity]*identity, driver string) {
 	gpus := map[uint32]gpu.Device{}
 	for e, who := range known {
 		if e.group == groupGPU {
-			gpus[e.id] = inv.remembered(e.id, who).device(e.id)
+			gpus[e.id] = inv.device(e.id, who)
 		}
 	}
 	var devices []gpu.Device
@@ -286,7 +247,7 @@ func (inv *inventory) build(members []entity, known map[entity]identity, driver 
 	for _, e := range members {
 		d := gpus[inv.gpuOf(e)]
 		if e.group != groupGPU {
-			inv.instanceDevice(&d, e, known[e])
+			inv.makeInstance(&d, e, known[e])
 		}
 		add(e, d)
 	}
@@ -302,9 +263,7 @@ func (inv *inventory) build(members []entity, known map[entity]identity, driver 
 		add(entity{group: groupNone}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
 	inv.top = gpu.NewTopology(devices)
-	inv.top.Source = "dcgm"
-	inv.top.Driver = driver
-	inv.top.Library = inv.library
+	inv.top.Source, inv.top.Driver, inv.top.Library = "dcgm", driver, inv.library
 	if !inv.addr.IsEmbedded() {
 		inv.top.Engine = inv.version
 	}
@@ -316,46 +275,40 @@ func (inv *inventory) build(members []entity, known map[entity]identity, driver 
 // isOfGPU reports whether an entity is a GPU or part of one.
 func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
-// device returns the device of a GPU.
-func (i identity) device(id uint32) gpu.Device {
-	d := gpu.Device{
-		Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id},
-		GPU:    id, UUID: i.uuid, PCIBusID: i.busID, Model: i.model, NVMLIndex: id, Minor: id,
+// device returns the device of a GPU. If the GPU did not report its identity, the engine may have cached it.
+func (inv *inventory) device(id uint32, who *identity) gpu.Device {
+	d := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, NVMLIndex: id, Minor: id}
+	if who.index >= 0 {
+		d.NVMLIndex = uint32(who.index)
 	}
-	if i.index >= 0 {
-		d.NVMLIndex = uint32(i.index)
+	if who.minor >= 0 {
+		d.Minor = uint32(who.minor)
 	}
-	if i.minor >= 0 {
-		d.Minor = uint32(i.minor)
+	if who.uuid == "" {
+		if past, err := inv.engine.attributes(id); err == nil {
+			who = &past
+		} else {
+			inv.log.Warn("GPU does not answer; its details are unknown", "gpu", id, "error", err)
+		}
 	}
+	d.UUID, d.PCIBusID, d.Model = who.uuid, who.busID, who.model
 	return d
 }
 
-// instanceDevice turns the device of a GPU into that of one of its instances.
-func (inv *inventory) instanceDevice(d *gpu.Device, e entity, own identity) {
-	x := inv.instanceOf(e)
+// makeInstance turns the device of a GPU into that of one of its instances. The UUID that a divided instance reports is
+// that of a compute instance.
+func (inv *inventory) makeInstance(d *gpu.Device, e entity, own *identity) {
+	parts := 0
+	for _, x := range inv.layout.instances {
+		if x.group == groupCompute && x.parent == e.id {
+			parts++
+		}
+	}
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
-	d.InstanceID = x.nvml
-	d.Profile = gpu.InstanceProfile(own.model)
-	// If the instance is divided, the UUID is that of a compute instance.
-	if strings.HasPrefix(own.uuid, "MIG-") && !inv.layout.isDivided(e.id) {
+	d.InstanceID, d.Profile = inv.instanceOf(e).nvml, gpu.InstanceProfile(own.model)
+	if strings.HasPrefix(own.uuid, "MIG-") && parts <= 1 {
 		d.MIGUUID = own.uuid
 	}
-}
-
-// remembered returns the identity of a GPU. If the GPU did not report it, the identity that the engine has cached is
-// returned.
-func (inv *inventory) remembered(id uint32, who identity) identity {
-	if who.uuid != "" {
-		return who
-	}
-	past, err := inv.engine.attributes(id)
-	if err != nil {
-		inv.log.Warn("GPU does not answer; its details are unknown", "gpu", id, "error", err)
-		return who
-	}
-	past.index, past.minor = who.index, who.minor
-	return past
 }
 
 func sortedSet[T cmp.Ordered](list []T) []T {
@@ -377,13 +330,4 @@ func (inv *inventory) ids(fields []int) []gpu.FieldID {
 		ids[i] = inv.plan.Fields[f].ID
 	}
 	return ids
-}
-
-// samplingOf returns the sampling of the field at an index of the plan.
-func (inv *inventory) samplingOf(f int) sampling {
-	field := &inv.plan.Fields[f]
-	return sampling{
-		interval: inv.plan.IntervalOf(f), every: field.AllSamples, profiling: field.Profiling,
-		sporadic: field.ID == catalog.XIDErrors,
-	}
 }

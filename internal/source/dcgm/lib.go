@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -94,6 +95,10 @@ const (
 type entity struct {
 	group entityGroup
 	id    uint32
+}
+
+func (e entity) compare(o entity) int {
+	return cmp.Or(cmp.Compare(e.group, o.group), cmp.Compare(e.id, o.id))
 }
 
 // status is the state of a GPU (DcgmEntityStatus_t).

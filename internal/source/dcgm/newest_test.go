@@ -44,7 +44,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	s.rows, s.members = map[entity]int{{groupGPU, 0}: 0}, []entity{{groupGPU, 0}}
 	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
 	s.gpus.start()
-	w := &watch{group: &group{rows: []int{0}}, sampling: s.samplingOf(0)}
+	w := &watch{group: &group{rows: []int{0}}, sampling: samplingOf(s.plan, 0)}
 	s.watches.list, s.watches.slots = []*watch{w}, make([]slot, len(fields))
 	for f := range fields {
 		w.fields = append(w.fields, f)

@@ -22,15 +22,9 @@ func (inv *inventory) locate() error {
 			rows = append(rows, row)
 		}
 	}
-	if len(rows) == 0 {
-		return nil
-	}
 	near, err := inv.affinities(inv.entitiesOf(rows))
-	if severityOf(err) == reopen {
+	if err := inv.logged(err, "DCGM does not report the NUMA nodes of GPUs"); err != nil {
 		return err
-	}
-	if err != nil {
-		inv.log.Warn("DCGM does not report the NUMA nodes of GPUs", "error", inv.withVersions(err))
 	}
 	levels := map[[2]uint32]uint64{}
 	known := false
@@ -103,6 +97,4 @@ func pathOf(levels uint64) gpu.Path {
 }
 
 // nvlinksOf returns the number of NVLinks in levels: one for 0x100, two for 0x200, and so on.
-func nvlinksOf(levels uint64) int {
-	return max(0, bits.Len64(levels)-8)
-}
+func nvlinksOf(levels uint64) int { return max(0, bits.Len64(levels)-8) }

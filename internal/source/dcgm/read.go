@@ -16,7 +16,8 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	for _, w := range s.watches.list {
 		w.latest, w.faults = 0, false
 	}
-	s.gpus.startRead()
+	clear(s.gpus.valued)
+	clear(s.gpus.unwatched)
 	for _, r := range s.watches.readers {
 		if err := ctx.Err(); err != nil {
 			return read, err

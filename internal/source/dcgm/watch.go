@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -78,6 +79,11 @@ type watchSet struct {
 // firstDeviceField is the first field of devices. Fields before it belong to the node.
 const firstDeviceField = 50
 
+func samplingOf(plan *gpu.Plan, index int) sampling {
+	f := &plan.Fields[index]
+	return sampling{plan.IntervalOf(index), f.AllSamples, f.Profiling, f.ID == catalog.XIDErrors}
+}
+
 // keepAge returns how long the engine must keep every sample.
 func (k sampling) keepAge() time.Duration { return max(minKeepAge, keepIntervals*k.interval) }
 
@@ -113,7 +119,7 @@ func (ws *watchSet) watchAll() error {
 		var fields grouping[sampling, int]
 		for f := range ws.plan.Fields {
 			if a.has(&ws.plan.Fields[f]) {
-				fields.add(ws.samplingOf(f), f)
+				fields.add(samplingOf(ws.plan, f), f)
 			}
 		}
 		for _, key := range fields.keys {
