@@ -234,19 +234,13 @@ func TestNamesHaveTheirUnit(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	for name, want := range map[string]string{
-		"DCGM_FI_DEV_GPU_UTL":          "DCGM_FI_DEV_GPU_UTIL",
-		"DCGM_FI_DEV_GPU_TMEP":         "DCGM_FI_DEV_GPU_TEMP",
-		"dcgm_fi_dev_fb_used":          "DCGM_FI_DEV_FB_USED",
-		" DCGM_FI_DEV_FB_USD ":         "DCGM_FI_DEV_FB_USED",
-		"dcgm_gpu_tmp":                 "dcgm_gpu_temp",
-		"DCGM_EXP_CLOCK_EVENT_COUNT":   "DCGM_EXP_CLOCK_EVENTS_COUNT",
-		"DCGM_FI_DEV_POWER":            "DCGM_FI_DEV_POWER_USAGE", // truncated name
-		"DCGM_FI_GPU_TEMP":             "DCGM_FI_DEV_GPU_TEMP",
-		"DCGM_FI_DEV_FAN":              "DCGM_FI_DEV_FAN_SPEED",
-		"DCGM_FI_DEV_LATENCY":          "", // too general: all names start with DCGM_FI_DEV
-		"node_cpu_seconds_total":       "",
-		"":                             "",
-		strings.Repeat("DCGM_FI_", 40): "",
+		"DCGM_FI_DEV_GPU_UTL": "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TMEP": "DCGM_FI_DEV_GPU_TEMP",
+		"dcgm_fi_dev_fb_used": "DCGM_FI_DEV_FB_USED", " DCGM_FI_DEV_FB_USD ": "DCGM_FI_DEV_FB_USED",
+		"dcgm_gpu_tmp": "dcgm_gpu_temp", "DCGM_EXP_CLOCK_EVENT_COUNT": "DCGM_EXP_CLOCK_EVENTS_COUNT",
+		"DCGM_FI_DEV_POWER": "DCGM_FI_DEV_POWER_USAGE", // truncated name
+		"DCGM_FI_GPU_TEMP":  "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FAN": "DCGM_FI_DEV_FAN_SPEED",
+		"DCGM_FI_DEV_LATENCY":    "", // too general: all names start with DCGM_FI_DEV
+		"node_cpu_seconds_total": "", "": "", strings.Repeat("DCGM_FI_", 40): "",
 	} {
 		if got := catalog.Nearest(name); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -43,9 +42,7 @@ type Entry struct {
 }
 
 // Exportable reports whether the exporter can export the field as a number or as a label.
-func (e Entry) Exportable() bool {
-	return e.Type <= Text && e.Levels != 0
-}
+func (e Entry) Exportable() bool { return e.Type <= Text && e.Levels != 0 }
 
 // Field returns the field to read for e under its classic name, with the plan's interval.
 func (e Entry) Field() gpu.Field {
@@ -56,9 +53,6 @@ func (e Entry) Field() gpu.Field {
 	}
 }
 
-// busyFields are the profiling fields that DCGM defines to be above 0 whenever a kernel runs: the engine is active, and
-// an SM has a warp. A kernel need not use tensor pipes, memory or PCIe.
-var busyFields = [...]gpu.FieldID{ProfGREngineActive, ProfSMActive}
-
-// ImpliesActivity reports whether a field is above 0 whenever a kernel runs.
-func ImpliesActivity(id gpu.FieldID) bool { return slices.Contains(busyFields[:], id) }
+// ImpliesActivity reports whether a field is above 0 whenever a kernel runs. DCGM defines two profiling fields so: the
+// engine is active, and an SM has a warp. A kernel need not use tensor pipes, memory or PCIe.
+func ImpliesActivity(id gpu.FieldID) bool { return id == ProfGREngineActive || id == ProfSMActive }

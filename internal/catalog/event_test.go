@@ -34,9 +34,7 @@ func TestClockEvents(t *testing.T) {
 		mask int64
 		want []string
 	}{
-		{0, nil},
-		{1, all[:1]},
-		{0x44, []string{"power_cap", "hw_thermal"}},
+		{0, nil}, {1, all[:1]}, {0x44, []string{"power_cap", "hw_thermal"}},
 		{0x200, nil}, // a bit without a name
 		{-1, all},
 	} {

@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"bytes"
 	_ "embed" // the table of findings
+	"encoding/csv"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,22 +14,16 @@ import (
 type Finding struct {
 	// Code is the value of the health_error_code label. It begins with DCGM_FR_; a code without a row in the
 	// table is a number.
-	Code     string
-	Severity Severity
-	Category string // as NVIDIA's exporter spells it
-	Reason
-}
-
-// A Reason says how findings are treated, and why.
-type Reason struct {
-	// Treatment says what alerts and the verdict do with the finding.
-	Treatment Treatment
+	Code      string
+	Severity  Severity
+	Category  string    // as NVIDIA's exporter spells it
+	Treatment Treatment // what alerts and the verdict do with the finding
+	// By is the field or family that supersedes the finding. If a plan does not have it, the finding is active.
+	By string
 	// Watch is the only health watch to which the Treatment applies; the finding is active in other watches. If
 	// empty, it applies to all.
 	Watch string
-	// By is the field or family that supersedes the finding. If a plan does not have it, the finding is active.
-	By  string
-	Why string // the reason for the Treatment
+	Why   string // the reason for the Treatment
 }
 
 // Severity says how DCGM wants a finding to be handled (dcgmErrorSeverity_t), as NVIDIA's exporter spells it.
@@ -44,28 +40,24 @@ const (
 	SeverityReset   Severity = "RESET"  // drain and reset the GPU
 )
 
-// Treatment says what alerts and the verdict do with a finding.
-type Treatment uint8
+// Treatment says what alerts and the verdict do with a finding, in the words of the documentation.
+type Treatment string
 
 // The treatments.
 const (
-	Active        Treatment = iota // alerts and the verdict use it
-	ByXID                          // the rule of its XID applies instead
-	BySeries                       // the rule of another series applies instead
-	Informational                  // alerts and the verdict ignore it
+	Active        Treatment = "active"                     // alerts and the verdict use it
+	ByXID         Treatment = "superseded by the XID rule" // the rule of its XID applies instead
+	BySeries      Treatment = "superseded by a series"     // the rule of another series applies instead
+	Informational Treatment = "informational"              // alerts and the verdict ignore it
 )
-
-// String returns the words of the documentation.
-func (t Treatment) String() string {
-	return [...]string{"active", "superseded by the XID rule", "superseded by a series", "informational"}[t]
-}
 
 // TreatmentLabel is the label of findings that alerts and the verdict ignore. Active findings do not have it.
 const TreatmentLabel = "treatment"
 
-// Label returns the value of the TreatmentLabel. It is empty for Active.
+// Label returns the value of the TreatmentLabel, the first word. It is empty for Active.
 func (t Treatment) Label() string {
-	return [...]string{"", "superseded", "superseded", "informational"}[t]
+	word, _, _ := strings.Cut(strings.TrimPrefix(string(t), string(Active)), " ")
+	return word
 }
 
 // findingPrefix is the prefix of DCGM's finding codes. The table omits it.
@@ -77,7 +69,7 @@ func FindingNumbered(number uint32) Finding {
 	if number < uint32(len(findings)) {
 		return findings[number]
 	}
-	return unknownFinding(strconv.FormatUint(uint64(number), 10))
+	return FindingOf(strconv.FormatUint(uint64(number), 10))
 }
 
 // FindingOf returns the finding for a health_error_code or an alias. If the table does not have it, the finding
@@ -86,7 +78,8 @@ func FindingOf(code string) Finding {
 	if f, ok := findingsByCode()[strings.TrimPrefix(code, findingPrefix)]; ok {
 		return f
 	}
-	return unknownFinding(code)
+	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown), Treatment: Active,
+		Why: "DCGM does not classify it"}
 }
 
 // ParseFinding returns the code of a finding from user input: a code with or without DCGM_FR_, an alias, or a
@@ -111,11 +104,6 @@ func FindingCodes() []string {
 // Findings returns the table in DCGM's order.
 func Findings() []Finding { return slices.Clone(findings) }
 
-func unknownFinding(code string) Finding {
-	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown),
-		Reason: Reason{Why: "DCGM does not classify it"}}
-}
-
 // findingsByCode maps codes and aliases, without prefix, to findings. The empty code maps to the result of a
 // passing watch.
 var findingsByCode = sync.OnceValue(func() map[string]Finding {
@@ -137,17 +125,21 @@ var findingAliases = map[string]string{
 	"CLOCKS_EVENT_VIOLATION": "THROTTLING_VIOLATION",
 }
 
-// treatments maps the words of the table to treatments.
-var treatments = map[string]Treatment{"active": Active, "xid": ByXID, "series": BySeries, "informational": Informational}
-
 //go:embed findings.csv
 var findingTable []byte
 
 // findings is indexed by DCGM's error number. Severities and categories are those of DCGM 4.6.0 (dcgm_errors.c).
 var findings = func() (findings []Finding) {
 	for _, row := range readTable(findingTable) {
-		reason := Reason{Treatment: treatments[row[4]], By: row[5], Watch: row[6], Why: row[7]}
-		findings = append(findings, Finding{findingPrefix + row[1], Severity(row[2]), row[3], reason})
+		findings = append(findings, Finding{findingPrefix + row[1], Severity(row[2]), row[3], Treatment(row[4]), row[5],
+			row[6], row[7]})
 	}
 	return findings
 }()
+
+// readTable returns the rows of an embedded CSV file without the header. A malformed file has no rows, not even a
+// header, so that no program starts with it.
+func readTable(file []byte) [][]string {
+	rows, _ := csv.NewReader(bytes.NewReader(file)).ReadAll()
+	return rows[1:]
+}

@@ -26,16 +26,12 @@ type Named struct {
 var index = sync.OnceValue(func() map[string]int {
 	names := make(map[string]int, 2*len(entries))
 	for i := range entries {
-		for _, name := range entries[i].names() {
-			names[name] = i
+		at := i
+		if older := entries[i].BaseOf; older != 0 { // read as the older ID of the same measurement
+			at, _ = position(older) // always found; a test checks this
 		}
-	}
-	// Entries with a BaseOf are read as the older ID of the same measurement.
-	for i := range entries {
-		if older := entries[i].BaseOf; older != 0 {
-			if at, ok := position(older); ok {
-				names[entries[i].Name] = at
-			}
+		for _, name := range entries[i].names() {
+			names[name] = at
 		}
 	}
 	return names
@@ -79,16 +75,10 @@ func Search(words ...string) []Entry {
 		if e.Type == Marker || e.BaseOf != 0 {
 			continue
 		}
-		text := []string{strings.ToLower(e.Help), strings.ToLower(string(e.Unit)), strconv.Itoa(int(e.ID))}
-		for _, name := range e.names() {
-			text = append(text, strings.ToLower(name))
-		}
-		hit := true
-		for _, word := range words {
-			word = strings.ToLower(word)
-			hit = hit && slices.ContainsFunc(text, func(s string) bool { return strings.Contains(s, word) })
-		}
-		if hit {
+		text := strings.Join(append(e.names(), e.Help, string(e.Unit), strconv.Itoa(int(e.ID))), "\n")
+		text = strings.ToLower(text)
+		lacks := func(word string) bool { return !strings.Contains(text, strings.ToLower(word)) }
+		if !slices.ContainsFunc(words, lacks) {
 			found = append(found, *e)
 		}
 	}
@@ -109,4 +99,33 @@ func Words() []string {
 	}
 	maps.DeleteFunc(seen, func(_ string, long bool) bool { return !long })
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// A Vocabulary is a set of names and units of families: a word of the --vocabulary flag.
+type Vocabulary string
+
+// The vocabularies. Classic is the default.
+const (
+	Classic Vocabulary = "classic" // the names and units of dcgm-exporter 4.8
+	Current Vocabulary = "current" // those of 4.9
+	Both    Vocabulary = "both"    // both families, from the same sample
+)
+
+// Rename resolves name and the name of the same measurement in v. Values of the family to are those of from
+// times from.Scale / to.Scale. It returns false if v already has the name, if the name is in neither
+// vocabulary, and for Both.
+func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
+	from, _ = Lookup(name)
+	e, other := from.Entry, ""
+	switch {
+	case v == Current && name == e.Classic:
+		other = e.Current
+	case v == Classic && (name == e.Current || name == e.Name):
+		other = e.Classic
+	}
+	if other == "" || other == name {
+		return Named{}, Named{}, false
+	}
+	to, ok = Lookup(other)
+	return from, to, ok
 }

@@ -1,13 +1,15 @@
 package catalog
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Nearest returns the known name closest to the given one, or "" if none is similar. It ignores case. A truncated name
-// is completed to the shortest known one, unless another name is only a typing error away.
+// is completed to the shortest known one, unless another name is only a typing error (two letters) away.
 func Nearest(name string) string {
 	written := strings.TrimSpace(name)
 	name = strings.ToUpper(written)
@@ -17,39 +19,27 @@ func Nearest(name string) string {
 	// Allow a third of the letters to be wrong, but never so many that any short name would match.
 	limit := min(len(name)/3, 12)
 	best, longer := "", ""
-	consider := func(known string) {
+	var candidates []string
+	for _, f := range Families(Requested) {
+		candidates = append(candidates, f.Name)
+	}
+	for _, known := range append(candidates, slices.Sorted(maps.Keys(index()))...) {
 		upper := strings.ToUpper(known)
 		if written == name && known != upper { // names of 1.x are in lower case
-			return
+			continue
 		}
-		isShorter := len(known) < len(longer) || len(known) == len(longer) && known < longer
-		if strings.HasPrefix(upper, name+"_") && (longer == "" || isShorter) {
+		if strings.HasPrefix(upper, name+"_") && (longer == "" || len(known) < len(longer)) {
 			longer = known
 		}
-		d := text.Distance(name, upper, limit)
-		if d > wrong(name, upper) {
-			return
-		}
-		if d < limit || d == limit && (best == "" || known < best) {
+		if d := text.Distance(name, upper, limit); d <= wrong(name, upper) && (d < limit || d == limit && best == "") {
 			best, limit = known, d
 		}
 	}
-	for known := range index() {
-		consider(known)
-	}
-	for i := range families {
-		if families[i].Group == Requested {
-			consider(families[i].Name)
-		}
-	}
-	if longer != "" && (best == "" || limit > slip) {
+	if longer != "" && (best == "" || limit > 2) {
 		return longer
 	}
 	return best
 }
-
-// slip is the number of letters that one typing error changes.
-const slip = 2
 
 // wrong returns how many letters of a name may be wrong: a third of them, without the common prefix.
 func wrong(a, b string) int {

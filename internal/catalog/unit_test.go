@@ -14,18 +14,12 @@ func TestConversion(t *testing.T) {
 		factor   float64
 		ok       bool
 	}{
-		{catalog.Megahertz, catalog.Hertz, 1e6, true},
-		{catalog.Hertz, catalog.Megahertz, 1e-6, true},
-		{catalog.Percent, catalog.Ratio, 0.01, true},
-		{catalog.Mebibytes, catalog.Bytes, 1048576, true},
+		{catalog.Megahertz, catalog.Hertz, 1e6, true}, {catalog.Hertz, catalog.Megahertz, 1e-6, true},
+		{catalog.Percent, catalog.Ratio, 0.01, true}, {catalog.Mebibytes, catalog.Bytes, 1048576, true},
 		{catalog.MegabytesPerSecond, catalog.BytesPerSecond, 1024000, true},
-		{catalog.Nanoseconds, catalog.Milliseconds, 1e-6, true},
-		{catalog.Milliwatts, catalog.Watts, 1e-3, true},
-		{catalog.Celsius, catalog.Celsius, 1, true},
-		{"", "", 1, true},
-		{catalog.Celsius, catalog.Watts, 0, false},
-		{catalog.Bytes, catalog.BytesPerSecond, 0, false},
-		{"", catalog.Bytes, 0, false},
+		{catalog.Nanoseconds, catalog.Milliseconds, 1e-6, true}, {catalog.Milliwatts, catalog.Watts, 1e-3, true},
+		{catalog.Celsius, catalog.Celsius, 1, true}, {"", "", 1, true}, {catalog.Celsius, catalog.Watts, 0, false},
+		{catalog.Bytes, catalog.BytesPerSecond, 0, false}, {"", catalog.Bytes, 0, false},
 	} {
 		got, ok := catalog.Conversion(tt.from, tt.to)
 		back, also := catalog.Conversion(tt.to, tt.from)

@@ -37,6 +37,23 @@ type Config struct {
 	}
 }
 
+// Values of settings.
+const (
+	CompatibilityOff    = "off"
+	CompatibilityStrict = "strict" // pages are exactly those of NVIDIA's dcgm-exporter
+
+	FallbackAuto = "auto" // NVML if the engine is embedded or on this machine, and none otherwise
+	FallbackNVML = "nvml"
+	FallbackNone = "none"
+
+	OwnersOnSeries = "series" // series of devices with an exclusive owner have the labels of the owner
+	OwnersOnCopies = "copies" // as OwnersOnSeries, and a copy for each job of a shared GPU
+	OwnersOnInfo   = "info"   // only the series of owners have them
+
+	LogText = "text"
+	LogJSON = "json"
+)
+
 // Show selects the output of --help or --version.
 type Show uint8
 
@@ -57,7 +74,7 @@ type Metrics struct {
 	ConfigMap     ConfigMapName // it holds the counters under the key "metrics"
 	Fields        []Field       // the counters in the YAML file itself
 	Vocabulary    catalog.Vocabulary
-	Compatibility Compatibility
+	Compatibility string
 	// Health enables the families about which devices can be read. Accounting enables the families about the shares of
 	// pods. Web.ExporterMetrics enables those about the exporter itself.
 	Health, Accounting bool
@@ -66,15 +83,6 @@ type Metrics struct {
 	// Zero means unlimited.
 	MaxSeries int
 }
-
-// Compatibility selects whether a page is exactly the page of NVIDIA's dcgm-exporter.
-type Compatibility string
-
-// The values of Compatibility.
-const (
-	CompatibilityOff    Compatibility = "off"
-	CompatibilityStrict Compatibility = "strict"
-)
 
 // A ConfigMapName identifies a ConfigMap. The zero value means none.
 type ConfigMapName struct{ Namespace, Name string }
@@ -109,7 +117,7 @@ type Source struct {
 	Kind         SourceKind
 	Named        bool               // Kind was given
 	Remote       hostengine.Address // of a host engine; the zero address embeds one
-	Fallback     Fallback           // what SourceAuto reads while DCGM is unavailable
+	Fallback     string             // what SourceAuto reads while DCGM is unavailable
 	DCGMLog      bool               // enables DCGM's own log, at DCGMLogLevel
 	DCGMLogLevel string
 	Sim          Sim
@@ -124,16 +132,6 @@ const (
 	SourceDCGM SourceKind = "dcgm"
 	SourceNVML SourceKind = "nvml"
 	SourceSim  SourceKind = "sim"
-)
-
-// Fallback is the source that is used while DCGM is unavailable.
-type Fallback string
-
-// The fallbacks. FallbackAuto means NVML if the engine is embedded or on this machine, and none otherwise.
-const (
-	FallbackAuto Fallback = "auto"
-	FallbackNVML Fallback = "nvml"
-	FallbackNone Fallback = "none"
 )
 
 // Sim configures the simulated node.
@@ -165,22 +163,12 @@ func (l HostLabel) Names() []string {
 // Labels configures the labels of series.
 type Labels struct {
 	Hostname      HostLabel
-	Owners        OwnerLabels
+	Owners        string
 	NoHostname    bool   // leaves out the host label
 	NodeName      string // $NODE_NAME, the name of the Kubernetes node
 	OldNamespace  bool   // uses the label names of 1.x
 	ReplaceBlanks bool   // replaces spaces in the model name with dashes
 }
-
-// OwnerLabels selects the series that carry the labels of a device's owner.
-type OwnerLabels string
-
-// The values of OwnerLabels.
-const (
-	OwnersOnSeries OwnerLabels = "series" // series of devices with an exclusive owner
-	OwnersOnCopies OwnerLabels = "copies" // as OwnersOnSeries, and a copy for each job of a shared GPU
-	OwnersOnInfo   OwnerLabels = "info"   // only the series of owners
-)
 
 // Kubernetes configures how entities are attributed to pods.
 type Kubernetes struct {
@@ -225,18 +213,9 @@ type Web struct {
 
 // Log configures the log.
 type Log struct {
-	Format LogFormat
+	Format string
 	Debug  bool
 }
-
-// LogFormat is the format of log lines.
-type LogFormat string
-
-// The values of LogFormat.
-const (
-	LogText LogFormat = "text"
-	LogJSON LogFormat = "json"
-)
 
 // Dump configures files with the page of each collection, for debugging.
 type Dump struct {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"time"
 )
 
@@ -12,19 +11,19 @@ import (
 type WatchGroup struct {
 	Name     string
 	Interval time.Duration
-	// Patterns are field names or globs in the syntax of path.Match.
-	Patterns []string
-	Line     int // in the YAML file
+	Patterns []string // field names or globs in the syntax of path.Match
+	Line     int      // in the YAML file
 }
 
-// has reports whether a pattern of the group matches one of the names of a field.
 func (g *WatchGroup) has(names []string) bool {
-	return slices.ContainsFunc(g.Patterns, func(pattern string) bool {
-		return slices.ContainsFunc(names, func(name string) bool {
-			ok, err := path.Match(pattern, name)
-			return ok && err == nil
-		})
-	})
+	for _, pattern := range g.Patterns {
+		for _, name := range names {
+			if ok, _ := path.Match(pattern, name); ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Intervals returns the interval of each requested field's watch group, or zero for fields without one.

@@ -15,10 +15,8 @@ func TestParseSelector(t *testing.T) {
 		want gpu.Selector
 		out  string
 	}{
-		{"f", gpu.Selector{Flex: true}, "f"},
-		{"g", gpu.Selector{Major: true}, "g"},
-		{"i", gpu.Selector{Minor: true}, "i"},
-		{"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
+		{"f", gpu.Selector{Flex: true}, "f"}, {"g", gpu.Selector{Major: true}, "g"},
+		{"i", gpu.Selector{Minor: true}, "i"}, {"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
 		{"g:0,1", gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
 		{"i:0,2-4", gpu.Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
 		{"g:3-5,1,4 + i:7", gpu.Selector{

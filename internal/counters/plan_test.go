@@ -94,13 +94,8 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 func TestNewPlanShortestInterval(t *testing.T) {
 	const plan = 10 * time.Second
 	for _, test := range []struct{ first, second, want time.Duration }{
-		{0, 0, 0},
-		{time.Second, 0, time.Second},
-		{0, time.Second, time.Second},
-		{time.Minute, 0, 0},
-		{0, time.Minute, 0},
-		{time.Minute, time.Second, time.Second},
-		{time.Second, time.Minute, time.Second},
+		{0, 0, 0}, {time.Second, 0, time.Second}, {0, time.Second, time.Second}, {time.Minute, 0, 0},
+		{0, time.Minute, 0}, {time.Minute, time.Second, time.Second}, {time.Second, time.Minute, time.Second},
 	} {
 		groups := map[string]time.Duration{
 			"DCGM_FI_DEV_SM_CLOCK": test.first, "DCGM_FI_DEV_SM_CLOCK_HERTZ": test.second,

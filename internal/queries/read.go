@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // ErrNoQueries means that a file has neither Prometheus rules nor the panels of a Grafana dashboard.
@@ -53,12 +55,9 @@ func collect(node *yaml.Node, name string, found *[]Query) {
 		}
 		return
 	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		switch key, value := node.Content[i].Value, node.Content[i+1]; key {
-		case "alert", "record", "title":
-			if value.Kind == yaml.ScalarNode && value.Value != "" {
-				name = value.Value
-			}
+	for _, key := range []string{"title", "record", "alert"} {
+		if n := text.NodeAt(node, key); n != nil && n.Value != "" {
+			name = n.Value
 		}
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {

@@ -15,18 +15,15 @@ const Longest = 128
 // candidate with the prefix word, or "".
 func Nearest(word string, candidates []string) string {
 	best, limit := "", max(1, len(word)/3)
-	longer, begin := "", 0
 	for _, c := range candidates {
 		if d := Distance(word, c, limit); d <= limit {
 			best, limit = c, d-1
 		}
-		if len(word) > 1 && strings.HasPrefix(c, word) {
-			longer = c
-			begin++
-		}
 	}
-	if best == "" && begin == 1 {
-		return longer
+	isOther := func(c string) bool { return !strings.HasPrefix(c, word) }
+	longer := slices.DeleteFunc(slices.Clone(candidates), isOther)
+	if best == "" && len(word) > 1 && len(longer) == 1 {
+		return longer[0]
 	}
 	return best
 }

@@ -11,11 +11,9 @@ func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{
 		"colectors":        "collectors",
 		"collectosr":       "collectors", // a swap is one edit
-		"collect_interval": "collect-interval",
-		"addr":             "address",
-		"collect":          "", // ambiguous
-		"":                 "",
-		"devices":          "devices",
+		"collect_interval": "collect-interval", "addr": "address",
+		"collect": "", // ambiguous
+		"":        "", "devices": "devices",
 	} {
 		if got := text.Nearest(word, flags); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)

@@ -106,7 +106,7 @@ func FindingsTable() string {
 }
 
 func treatmentOf(f *catalog.Finding) string {
-	words := f.Treatment.String()
+	words := string(f.Treatment)
 	if f.Treatment == catalog.BySeries {
 		words = "superseded by `" + f.By + "`"
 	}
