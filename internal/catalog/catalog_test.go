@@ -137,8 +137,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 
 func TestLevels(t *testing.T) {
 	for name, want := range map[string]gpu.Kinds{
-		"DCGM_FI_DEV_GPU_TEMP":                     gpu.KindsOf(gpu.KindGPU),
-		"DCGM_FI_DEV_XID_ERRORS":                   gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_GPU_TEMP": gpu.KindsOf(gpu.KindGPU), "DCGM_FI_DEV_XID_ERRORS": gpu.KindsOf(gpu.KindGPU),
 		"DCGM_FI_DEV_GPU_UTIL":                     gpu.KindsOf(gpu.KindGPU),
 		"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":       gpu.KindsOf(gpu.KindGPU),
 		"DCGM_FI_PROF_PCIE_TX_BYTES":               gpu.KindsOf(gpu.KindGPU),
@@ -151,9 +150,8 @@ func TestLevels(t *testing.T) {
 		"DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT": gpu.KindsOf(gpu.KindNVSwitch),
 		"DCGM_FI_DEV_CPU_UTIL_TOTAL":               gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore),
 		"DCGM_FI_DEV_CPU_TEMP_CURRENT":             gpu.KindsOf(gpu.KindCPU),
-		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore),
-		"DCGM_FI_DEV_VGPU_VM_ID":                   0,
-		"DCGM_FI_DEV_CONNECTX_HEALTH":              gpu.KindsOf(gpu.KindConnectX),
+		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore), "DCGM_FI_DEV_VGPU_VM_ID": 0,
+		"DCGM_FI_DEV_CONNECTX_HEALTH": gpu.KindsOf(gpu.KindConnectX),
 	} {
 		named, ok := catalog.Lookup(name)
 		if !ok || named.Entry.Levels != want {
@@ -260,12 +258,9 @@ func TestSearch(t *testing.T) {
 		words []string
 		want  []gpu.FieldID
 	}{
-		{[]string{"DCGM_FI_DEV_SM_CLOCK_HERTZ"}, []gpu.FieldID{100}},
-		{[]string{"fan", "speed"}, []gpu.FieldID{191}},
-		{[]string{"speed", "FAN"}, []gpu.FieldID{191}},
-		{[]string{"xid"}, []gpu.FieldID{230, 856, 857}},
-		{[]string{"mJ"}, []gpu.FieldID{156}},
-		{[]string{"no", "such", "thing", "at", "all"}, nil},
+		{[]string{"DCGM_FI_DEV_SM_CLOCK_HERTZ"}, []gpu.FieldID{100}}, {[]string{"fan", "speed"}, []gpu.FieldID{191}},
+		{[]string{"speed", "FAN"}, []gpu.FieldID{191}}, {[]string{"xid"}, []gpu.FieldID{230, 856, 857}},
+		{[]string{"mJ"}, []gpu.FieldID{156}}, {[]string{"no", "such", "thing", "at", "all"}, nil},
 	} {
 		if diff := cmp.Diff(test.want, ids(catalog.Search(test.words...))); diff != "" {
 			t.Errorf("Search(%q) (-want +got)\n%s", test.words, diff)
