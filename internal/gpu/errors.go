@@ -11,41 +11,39 @@ import (
 
 // The errors of sources and attributors. Wrap them with what happened, and test for them with errors.Is.
 var (
-	ErrNotSupported = errors.New("not supported")               // hardware, driver or engine lacks it
-	ErrPermission   = errors.New("no permission")               // it exists, but this process may not read it
-	ErrLost         = errors.New("lost")                        // the GPU, the engine or the driver went away
-	ErrTimeout      = errors.New("timeout")                     // no answer before the deadline
-	ErrWedged       = errors.New("driver call does not return") // only a restart of the process can help
-	ErrUnavailable  = errors.New("unavailable")                 // the library, engine, driver or socket is missing
-	ErrVersion      = errors.New("version mismatch")            // library and engine versions are incompatible
-	ErrOpening      = errors.New("opening")                     // a session is being opened, which can take long
-	ErrStalled      = errors.New("the collection is stalled")   // no cycle has finished in time
-	ErrPanic        = errors.New("panic")                       // a bug in the exporter; the log has the stack
-	ErrPIDNamespace = errors.New("not in the host's PID namespace")
-	ErrNeedsDCGM    = errors.New("DCGM is needed")
-	ErrNeedsAdmin   = errors.New("the capability SYS_ADMIN is needed")
-	ErrTopology     = errors.New("topology changed") // ends a session; never a reason in a health series
+	ErrNeedsDCGM  = define("DCGM is needed", "needs_dcgm", "only DCGM can read it on this machine")
+	ErrNeedsAdmin = define("the capability SYS_ADMIN is needed", "needs_sys_admin",
+		"reading it needs root and the capability SYS_ADMIN")
+	ErrNotSupported = define("not supported", "not_supported", "the hardware, driver or engine does not support it")
+	ErrPermission   = define("no permission", "permission", "the exporter has no permission to read it")
+	ErrLost         = define("lost", "lost", "the GPU, engine or driver stopped answering")
+	ErrWedged       = define("driver call does not return", "wedged", "a driver call does not return")
+	ErrTimeout      = define("timeout", "timeout", "no answer within the deadline")
+	ErrVersion      = define("version mismatch", "version", "the library and the engine have incompatible versions")
+	ErrOpening      = define("opening", "opening", "the source is being opened")
+	ErrStalled      = define("the collection is stalled", "stalled",
+		"no collection cycle has finished within the allowed time")
+	ErrPanic        = define("panic", "panic", "a bug in the exporter; the log has the stack")
+	ErrPIDNamespace = define("not in the host's PID namespace", "pid_namespace",
+		"the exporter is not in the host's PID namespace")
+	ErrUnavailable = define("unavailable", "unavailable", "the library, engine or driver is missing")
+	ErrTopology    = errors.New("topology changed") // ends a session; never a reason in a health series
 )
 
-// reasons maps errors to values of the reason label. The first match wins if an error wraps several.
-var reasons = [...]struct {
+// A reason maps an error to a value of the reason label.
+type reason struct {
 	err           error
 	word, meaning string
-}{
-	{ErrNeedsDCGM, "needs_dcgm", "only DCGM can read it on this machine"},
-	{ErrNeedsAdmin, "needs_sys_admin", "reading it needs root and the capability SYS_ADMIN"},
-	{ErrNotSupported, "not_supported", "the hardware, driver or engine does not support it"},
-	{ErrPermission, "permission", "the exporter has no permission to read it"},
-	{ErrLost, "lost", "the GPU, engine or driver stopped answering"},
-	{ErrWedged, "wedged", "a driver call does not return"},
-	{ErrTimeout, "timeout", "no answer within the deadline"},
-	{context.DeadlineExceeded, "timeout", "no answer within the deadline"},
-	{ErrVersion, "version", "the library and the engine have incompatible versions"},
-	{ErrOpening, "opening", "the source is being opened"},
-	{ErrStalled, "stalled", "no collection cycle has finished within the allowed time"},
-	{ErrPanic, "panic", "a bug in the exporter; the log has the stack"},
-	{ErrPIDNamespace, "pid_namespace", "the exporter is not in the host's PID namespace"},
-	{ErrUnavailable, "unavailable", "the library, engine or driver is missing"},
+}
+
+// reasons lists the defined errors. The first match wins if an error wraps several.
+var reasons []reason
+
+// define returns an error with its value of the reason label and the meaning of that.
+func define(text, word, meaning string) error {
+	err := errors.New(text)
+	reasons = append(reasons, reason{err, word, meaning})
+	return err
 }
 
 // otherReason is the reason of an error that wraps none of the errors in reasons.
@@ -57,7 +55,7 @@ func Reason(err error) string {
 		return ""
 	}
 	for _, r := range reasons {
-		if errors.Is(err, r.err) {
+		if errors.Is(err, r.err) || r.err == ErrTimeout && errors.Is(err, context.DeadlineExceeded) {
 			return r.word
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,29 +65,18 @@ type rule struct {
 	gen         generator          // no generator if no board has the field; n is that of the first field
 }
 
-// meets reports whether all conditions of the rule are met.
-func (r *rule) meets(v input) bool {
-	return !slices.ContainsFunc(r.needs, func(met func(input) bool) bool { return !met(v) })
-}
-
 // rules returns the rules of data/fields.csv.
 var rules = sync.OnceValues(func() ([]rule, error) {
-	const file = "data/fields.csv"
-	f, err := data.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r := csv.NewReader(f)
+	r := csv.NewReader(strings.NewReader(fieldTable))
 	r.Comment = '#'
 	lines, err := r.ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
 	list := make([]rule, len(lines)-1)
 	for i, line := range lines[1:] {
 		if list[i], err = parseRule(line); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", file, strings.Join(line, ","), err)
+			return nil, fmt.Errorf("fields.csv: %s: %w", strings.Join(line, ","), err)
 		}
 	}
 	return list, nil
@@ -105,17 +93,15 @@ func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
 	return nil
 }
 
-// parseRule parses the columns fields, on, unit, needs, first and value.
+// parseRule parses the columns fields, on, unit, needs, first and value. A value is a key of numbers or texts with its
+// arguments: levels and a number, or any text.
 func parseRule(line []string) (r rule, err error) {
-	first, last, isRange := strings.Cut(line[0], "-")
-	if !isRange {
-		last = first
-	}
-	a, errA := strconv.ParseUint(first, 10, 16)
-	b, errB := strconv.ParseUint(last, 10, 16)
-	r = rule{first: gpu.FieldID(a), last: gpu.FieldID(b), on: ruleKinds[line[1]], unit: gpu.Unit(line[2])}
-	if errA != nil || errB != nil || r.on == 0 {
+	r.on, r.unit = ruleKinds[line[1]], gpu.Unit(line[2])
+	switch n, _ := fmt.Sscanf(line[0], "%d-%d", &r.first, &r.last); {
+	case n == 0 || r.on == 0:
 		return r, errors.New("expected a range of field ids and a kind of entity")
+	case n == 1:
+		r.last = r.first
 	}
 	for _, name := range strings.FieldsFunc(line[3], func(c rune) bool { return c == '+' }) {
 		if ruleNeeds[name] == nil {
@@ -123,8 +109,17 @@ func parseRule(line []string) (r rule, err error) {
 		}
 		r.needs = append(r.needs, ruleNeeds[name])
 	}
-	if r.gen, err = parseValue(line[5]); err != nil {
-		return r, err
+	word, rest, _ := strings.Cut(line[5], " ")
+	r.gen = generator{number: numbers[word], text: texts[word], args: args{text: rest}}
+	if r.gen.none() && word != "" {
+		return r, fmt.Errorf("unknown value %q", line[5])
+	}
+	for _, arg := range strings.Fields(rest) {
+		if level, ok := levelNames[arg]; ok {
+			r.gen.levels = append(r.gen.levels, level)
+		} else if r.gen.x, err = strconv.ParseFloat(arg, 64); err != nil && r.gen.number != nil {
+			return r, err
+		}
 	}
 	r.gen.n, err = strconv.Atoi(cmp.Or(line[4], "0"))
 	return r, err
@@ -170,26 +165,6 @@ var levelNames = map[string]int{
 	"fp64": levelFP64, "fp32": levelFP32, "fp16": levelFP16, "integer": levelInteger, "encoder": levelEncoder,
 	"decoder": levelDecoder, "jpeg": levelJPEG, "flow": levelFlow, "pcie-tx": levelPCIeTx, "pcie-rx": levelPCIeRx,
 	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped,
-}
-
-// parseValue returns the generator for a value: a key of numbers or texts with its arguments, which are levels and a
-// number, or any text.
-func parseValue(value string) (generator, error) {
-	word, rest, _ := strings.Cut(value, " ")
-	g := generator{number: numbers[word], text: texts[word], args: args{text: rest}}
-	if g.none() && word != "" {
-		return g, fmt.Errorf("unknown value %q", value)
-	}
-	for _, arg := range strings.Fields(rest) {
-		if level, ok := levelNames[arg]; ok {
-			g.levels = append(g.levels, level)
-		} else if x, err := strconv.ParseFloat(arg, 64); err == nil {
-			g.x = x
-		} else if g.number != nil {
-			return g, err
-		}
-	}
-	return g, nil
 }
 
 // numbers and texts map words in data/fields.csv to values of a row.

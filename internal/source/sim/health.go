@@ -43,20 +43,11 @@ const (
 	codeThermal    = "DCGM_FR_CLOCK_THROTTLE_THERMAL"
 )
 
-// Results of health checks (dcgmHealthWatchResults_t).
+// Results of health checks (dcgmHealthWatchResults_t). The zero result is a pass.
 const (
-	healthPass = 0
 	healthWarn = 10
 	healthFail = 20
 )
-
-func watchNames() []string {
-	names := make([]string, len(watches))
-	for i := range watches {
-		names[i] = watches[i].name
-	}
-	return names
-}
 
 // A finding is the result of a health watch that does not pass.
 type finding struct {
@@ -81,30 +72,16 @@ var xidFindings = map[int64]finding{
 	121: {"NVLINK", codeXID, healthWarn}, 137: {"NVLINK", codeXID, healthWarn}, 140: {"ALL", codeXID, healthFail},
 }
 
-// fieldFindings return the finding for a field's value on a GPU, or zero. Only the value matters: an error counter
-// above 0 fails until the driver is reloaded.
-var fieldFindings = map[gpu.FieldID]func(n int64) finding{
-	catalog.ECCDBEVolTotal:  above0("MEM", "DCGM_FR_VOLATILE_DBE_DETECTED", healthFail),
-	catalog.RetiredPending:  above0("MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn),
-	catalog.RowRemapFailure: above0("MEM", "DCGM_FR_ROW_REMAP_FAILURE", healthFail),
+// counterFindings are the findings for error counters of a GPU that are above 0, until the driver is reloaded.
+var counterFindings = map[gpu.FieldID]finding{
+	catalog.ECCDBEVolTotal:  {"MEM", "DCGM_FR_VOLATILE_DBE_DETECTED", healthFail},
+	catalog.RetiredPending:  {"MEM", "DCGM_FR_PENDING_PAGE_RETIREMENTS", healthWarn},
+	catalog.RowRemapFailure: {"MEM", "DCGM_FR_ROW_REMAP_FAILURE", healthFail},
 
-	catalog.NVLinkReplayErrorCountTotal:             above0("NVLINK", codeLinkErrors, healthFail),
-	catalog.NVLinkRecoveryErrorCountTotal:           above0("NVLINK", codeLinkErrors, healthFail),
-	catalog.NVLinkCountLinkRecoverySuccessfulEvents: above0("NVLINK", codeLinkErrors, healthWarn),
-	catalog.NVLinkCountLinkRecoveryFailedEvents:     above0("NVLINK", codeLinkErrors, healthFail),
-
-	catalog.GetGPURecoveryAction: func(n int64) finding { return recoveryFindings[n] },
-	catalog.FabricHealthMask:     fabricFinding,
-	catalog.FabricManagerStatus:  registrationFinding,
-}
-
-func above0(watch, code string, result int64) func(int64) finding {
-	return func(n int64) finding {
-		if n <= 0 {
-			return finding{}
-		}
-		return finding{watch, code, result}
-	}
+	catalog.NVLinkReplayErrorCountTotal:             {"NVLINK", codeLinkErrors, healthFail},
+	catalog.NVLinkRecoveryErrorCountTotal:           {"NVLINK", codeLinkErrors, healthFail},
+	catalog.NVLinkCountLinkRecoverySuccessfulEvents: {"NVLINK", codeLinkErrors, healthWarn},
+	catalog.NVLinkCountLinkRecoveryFailedEvents:     {"NVLINK", codeLinkErrors, healthFail},
 }
 
 // recoveryFindings are the findings for recovery actions (nvmlDeviceGpuRecoveryAction_t, nvml.h).
@@ -115,24 +92,26 @@ var recoveryFindings = map[int64]finding{
 	4: {"DRIVER", "DCGM_FR_GPU_RECOVERY_DRAIN_RESET", healthFail},
 }
 
-// fabricFinding returns a failure if any part of the health mask is unhealthy.
-func fabricFinding(mask int64) finding {
-	const ones = 0x55 // four parts have two bits each: 01 is unhealthy
-	if mask&ones&^(mask>>1) == 0 && mask>>8&15 <= 1 {
-		return finding{}
-	}
-	return finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
-}
-
-func registrationFinding(status int64) finding {
-	switch status {
-	case catalog.FabricNotSupported, catalog.FabricSuccess:
-		return finding{}
-	case catalog.FabricInProgress:
-		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthWarn}
+// fieldFinding returns the finding for a field's value on a GPU, and whether there is one.
+func fieldFinding(id gpu.FieldID, n int64) (f finding, ok bool) {
+	switch id {
+	case catalog.GetGPURecoveryAction:
+		f, ok = recoveryFindings[n]
+	case catalog.FabricHealthMask:
+		const ones = 0x55 // four parts have two bits each: 01 is unhealthy
+		f = finding{"NVLINK", "DCGM_FR_FIELD_VIOLATION", healthFail}
+		ok = n&ones&^(n>>1) != 0 || n>>8&15 > 1
+	case catalog.FabricManagerStatus:
+		f = finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthFail}
+		if n == catalog.FabricInProgress {
+			f.result = healthWarn
+		}
+		ok = n != catalog.FabricNotSupported && n != catalog.FabricSuccess
 	default:
-		return finding{"NVLINK", "DCGM_FR_FABRIC_PROBE_STATE", healthFail}
+		f, ok = counterFindings[id]
+		ok = ok && n > 0
 	}
+	return f, ok
 }
 
 // readHealth reports the results of all health watches for the planned entities. Each code is reported once with its
@@ -141,7 +120,15 @@ func (s *Session) readHealth(b *gpu.Batch, now int64, elapsed time.Duration) {
 	if s.plan.Health == 0 {
 		return
 	}
-	byField := s.foundByField(b)
+	byField := map[int][]finding{} // by row: findings that follow from the samples
+	for i := range b.Samples {
+		x := &b.Samples[i]
+		n, isInt := x.Value.Int64()
+		f, ok := fieldFinding(s.plan.Fields[x.Field].ID, n)
+		if ok && isInt && s.views[x.Row].dev.Entity.Kind == gpu.KindGPU {
+			byField[x.Row] = append(byField[x.Row], f)
+		}
+	}
 	for row := range s.views {
 		d := s.views[row].dev
 		if !s.plan.Health.Has(d.Entity.Kind) || s.down[row] {
@@ -174,25 +161,8 @@ func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding, ela
 		b.Health = append(b.Health, check)
 	}
 	if len(b.Health) == first {
-		b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass})
+		b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: w.name})
 	}
-}
-
-// foundByField returns, by row, the findings that follow from the samples of a read.
-func (s *Session) foundByField(b *gpu.Batch) map[int][]finding {
-	byRow := map[int][]finding{}
-	for i := range b.Samples {
-		x := &b.Samples[i]
-		find := fieldFindings[s.plan.Fields[x.Field].ID]
-		n, ok := x.Value.Int64()
-		if find == nil || !ok || s.views[x.Row].dev.Entity.Kind != gpu.KindGPU {
-			continue
-		}
-		if f := find(n); f.watch != "" {
-			byRow[x.Row] = append(byRow[x.Row], f)
-		}
-	}
-	return byRow
 }
 
 // found returns an entity's findings that do not come from fields: recent clock violations, XIDs since the engine
@@ -211,7 +181,7 @@ func (s *Session) found(row int, now int64, elapsed time.Duration) (found []find
 	}
 	for f := range s.src.faults(faultXID) {
 		for i, xid := range f.XIDs {
-			at := f.At + time.Duration(i)*f.Apart
+			at := f.occurs(i)
 			if x, ok := xidFindings[xid]; ok && f.seenBy("engine") && f.on(d) && at >= began && at <= elapsed {
 				found = append(found, x)
 			}
@@ -239,13 +209,12 @@ func (s *Session) isLinked(v *view, elapsed time.Duration) bool {
 	if links.Bridge && !hasPeer {
 		return false
 	}
-	down := slices.Collect(s.src.faults(faultLink))
+	up := links.Links
 	for link := range uint32(links.Links) {
 		entity := gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: v.gpu.index}
-		d := gpu.Device{Entity: entity, Link: link}
-		if !slices.ContainsFunc(down, func(f *fault) bool { return f.within(elapsed) && f.on(&d) }) {
-			return true
+		if s.src.active(faultLink, &gpu.Device{Entity: entity, Link: link}, elapsed) {
+			up--
 		}
 	}
-	return false
+	return up > 0
 }

@@ -2,12 +2,12 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,8 +21,8 @@ type KernelLog struct {
 	records []kernelRecord // sorted by time
 	next    int
 
-	closed chan struct{}
-	close  sync.Once
+	closed context.Context
+	close  context.CancelFunc
 }
 
 // A kernelRecord is one record of the log. Its index is its sequence number.
@@ -36,25 +36,22 @@ type kernelRecord struct {
 // the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{
-		src:     s,
-		closed:  make(chan struct{}),
-		records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
+		src: s, records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
 	}
-	write := func(f *fault, line func(*fault, deviceRef, int64) string) {
-		for _, ref := range f.devices {
-			for i, code := range f.XIDs {
-				l.records = append(l.records, kernelRecord{f.At + time.Duration(i)*f.Apart, line(f, ref, code)})
+	l.closed, l.close = context.WithCancel(context.Background())
+	write := func(kind string, line func(*fault, deviceRef, int64) string) {
+		for f := range s.faults(kind) {
+			for _, ref := range f.devices {
+				for i, code := range f.XIDs {
+					if f.seenBy("kernel") {
+						l.records = append(l.records, kernelRecord{f.occurs(i), line(f, ref, code)})
+					}
+				}
 			}
 		}
 	}
-	for f := range s.faults(faultXID) {
-		if f.seenBy("kernel") {
-			write(f, s.xidLine)
-		}
-	}
-	for f := range s.faults(faultSXID) {
-		write(f, sxidLine)
-	}
+	write(faultXID, s.xidLine)
+	write(faultSXID, sxidLine)
 	slices.SortStableFunc(l.records, func(a, b kernelRecord) int { return cmp.Compare(a.at, b.at) })
 	return l
 }
@@ -89,11 +86,6 @@ func sxidLine(f *fault, ref deviceRef, sxid int64) string {
 
 // Read returns the next record once it is written, or fs.ErrClosed after Close.
 func (l *KernelLog) Read(b []byte) (int, error) {
-	select {
-	case <-l.closed:
-		return 0, fs.ErrClosed
-	default:
-	}
 	var due <-chan time.Time // nil, so never ready, if there are no more records
 	if l.next < len(l.records) {
 		timer := time.NewTimer(l.records[l.next].at - l.Uptime())
@@ -102,7 +94,9 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	}
 	select {
 	case <-due:
-	case <-l.closed:
+	case <-l.closed.Done():
+	}
+	if l.closed.Err() != nil {
 		return 0, fs.ErrClosed
 	}
 	return l.take(b)
@@ -133,6 +127,6 @@ func (l *KernelLog) Uptime() time.Duration { return l.src.elapsed(l.src.now().Un
 
 // Close makes every Read return.
 func (l *KernelLog) Close() error {
-	l.close.Do(func() { close(l.closed) })
+	l.close()
 	return nil
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,9 @@ import (
 
 //go:embed data
 var data embed.FS
+
+//go:embed data/fields.csv
+var fieldTable string
 
 // A Node is a simulated machine: boards with their MIG layout, switches, CPUs, network cards, and the pods that use
 // them. It is immutable.
@@ -91,11 +95,11 @@ func loadParts() (*parts, error) {
 	}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		w.ratios[levelGraphics] = 1
 		var ratios map[string]float64
 		if err := w.Ratios.Decode(&ratios); err != nil {
 			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
 		}
+		w.ratios[levelGraphics] = 1
 		for name, ratio := range ratios {
 			w.ratios[levelNames[name]] = ratio
 		}
@@ -118,10 +122,7 @@ func loadParts() (*parts, error) {
 
 // Nodes returns the names of the built-in node models.
 func Nodes() []string {
-	files, err := fs.Glob(data, "data/nodes/*.yaml")
-	if err != nil {
-		return nil
-	}
+	files, _ := fs.Glob(data, "data/nodes/*.yaml") // only a malformed pattern is an error
 	for i, file := range files {
 		files[i] = strings.TrimSuffix(path.Base(file), ".yaml")
 	}
@@ -130,8 +131,8 @@ func Nodes() []string {
 
 // LoadNode returns the node model with a name.
 func LoadNode(name string) (*Node, error) {
-	if !slices.Contains(Nodes(), name) {
-		return nil, fmt.Errorf("unknown node %q, %s", name, text.Suggest(name, Nodes()))
+	if err := known("node", name, Nodes()); err != nil {
+		return nil, err
 	}
 	file := "data/nodes/" + name + ".yaml"
 	content, err := data.ReadFile(file)
@@ -153,14 +154,13 @@ func ParseNode(content []byte, file string) (*Node, error) {
 		return nil, err
 	}
 	for i := range n.GPUs {
-		if err := n.GPUs[i].resolve(p); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
+		err = cmp.Or(err, n.GPUs[i].resolve(p))
 	}
 	for i := range n.Pods {
-		if err := n.Pods[i].resolve(p); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
+		err = cmp.Or(err, n.Pods[i].resolve(p))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	n.GPUs = repeated(n.GPUs, func(s *gpuSpec) int { return s.Count })
 	n.Switches = repeated(n.Switches, func(s *switchSpec) int { return s.Count })

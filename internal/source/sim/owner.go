@@ -27,17 +27,9 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	for row := range t.Devices {
 		o.Uses[row] = s.use(&t.Devices[row])
 	}
-	o.Labels = attribution.ExclusiveLabels(t, o.Uses, labelsOf)
+	o.Labels = attribution.ExclusiveLabels(t, o.Uses, (*gpu.Owner).AllLabels)
 	s.owned, s.owners = t, o
 	return o, nil
-}
-
-// labelsOf returns the labels of an owner.
-func labelsOf(o *gpu.Owner) []gpu.Label {
-	if o.Pod == "" {
-		return o.Labels // of a job
-	}
-	return o.PodLabels()
 }
 
 // use returns the owners of a device and how they share it.

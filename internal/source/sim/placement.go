@@ -41,19 +41,15 @@ func (w *world) locate(t *gpu.Topology) {
 // connect returns how two GPUs are connected. a must have the lower number. Neighbors on one socket that no NVLink
 // connects share a PCIe switch.
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
-	var p gpu.Pair
+	p := gpu.Pair{Path: gpu.PathNode}
 	if w.linked(a, b) {
 		p.NVLinks = int(a.spec.board.NVLink.Links)
 	}
 	here, _, _ := w.home(a)
-	there, _, _ := w.home(b)
-	switch {
-	case here != there:
+	if there, _, _ := w.home(b); here != there {
 		p.Path = gpu.PathSystem
-	case p.NVLinks == 0 && a.index/2 == b.index/2:
+	} else if p.NVLinks == 0 && a.index/2 == b.index/2 {
 		p.Path = gpu.PathSwitch
-	default:
-		p.Path = gpu.PathNode
 	}
 	return p
 }
@@ -64,12 +60,6 @@ func (w *world) linked(a, b *worldGPU) bool {
 	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&
 		(!links.Bridge || a.index/2 == b.index/2)
 }
-
-// The states of an NVLink connection, in NVIDIA's words (dcgmNvLinkGpuP2PStatus_t).
-const (
-	peerOK           = "OK"
-	peerNotSupported = "NotSupported"
-)
 
 // readPeers reports the state of NVLink from every GPU to every other.
 func (s *Session) readPeers(b *gpu.Batch) {
@@ -84,10 +74,9 @@ func (s *Session) readPeers(b *gpu.Batch) {
 			if peer == row || to.dev.Entity.Kind != gpu.KindGPU || s.down[peer] {
 				continue
 			}
-			status := peerNotSupported
-			inMIG := from.gpu.partitioned || to.gpu.partitioned // has no peers
-			if w.linked(from.gpu, to.gpu) && !inMIG {
-				status = peerOK
+			status := "NotSupported" // in MIG mode, a GPU has no peers
+			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned {
+				status = "OK"
 			}
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})
 		}

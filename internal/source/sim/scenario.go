@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -68,7 +70,6 @@ var faultKinds = map[string]struct {
 
 // A fault is one entry of a scenario.
 type fault struct {
-	Line                                   int    `yaml:"-"`
 	Kind                                   string `yaml:"fault"`
 	At                                     time.Duration
 	For                                    *time.Duration
@@ -82,11 +83,15 @@ type fault struct {
 	Witnesses                              []string `yaml:"reported-by"`
 	IgnoreCancel                           bool     `yaml:"ignore-cancel"`
 
+	node    *yaml.Node
 	until   time.Duration
 	devices []deviceRef              // nil means all
 	fields  map[gpu.FieldID]gpu.Unit // fields with the unit of the value
 	mask    int64                    // mask of clock event reasons
 }
+
+// occurs returns when the i-th XID of the fault occurs.
+func (f *fault) occurs(i int) time.Duration { return f.At + time.Duration(i)*f.Apart }
 
 // within reports whether the fault is active at a time since the start.
 func (f *fault) within(t time.Duration) bool { return t >= f.At && t < f.until }
@@ -115,10 +120,9 @@ func ParseScenario(content []byte, file string) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := text.Lines(root, "faults")
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		f.Line = lines[i]
+		f.node = text.NodeAt(text.NodeAt(root, "faults").Content[i])
 		for _, parse := range []func() error{f.parseKeys, f.parseTimes, f.parseWords, f.parseDevices, f.parseFields} {
 			if err := parse(); err != nil {
 				return nil, s.at(f, err)
@@ -130,7 +134,7 @@ func ParseScenario(content []byte, file string) (*Scenario, error) {
 
 // at adds the line of a fault to an error about it.
 func (s *Scenario) at(f *fault, err error) error {
-	return &text.SyntaxError{File: s.file, Line: f.Line, Msg: err.Error()}
+	return &text.SyntaxError{File: s.file, Line: f.node.Line, Msg: err.Error()}
 }
 
 // parseKeys checks that the fault has only keys of its kind.
@@ -139,24 +143,14 @@ func (f *fault) parseKeys() error {
 		return err
 	}
 	kind := faultKinds[f.Kind]
-	given := map[string]bool{
-		"devices": f.Devices != nil, "fields": f.Fields != nil, "xids": f.XIDs != nil, "apart": f.Apart != 0,
-		"value": f.Value != nil, "rate": f.Rate != 0, "text": f.Text != "", "call": f.Call != "",
-		"ignore-cancel": f.IgnoreCancel, "mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "",
-		"result": f.Result != "", "reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil,
-		"reason": f.Reason != "",
-	}
 	for _, key := range strings.Fields(kind.required) {
-		if !given[key] {
+		if text.NodeAt(f.node, key) == nil {
 			return fmt.Errorf("fault %s needs the key %q", f.Kind, key)
 		}
-		delete(given, key)
 	}
-	for _, key := range strings.Fields(kind.optional) {
-		delete(given, key)
-	}
-	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if given[key] {
+	accepted := strings.Fields("fault at for " + kind.required + " " + kind.optional)
+	for i := 0; i < len(f.node.Content); i += 2 {
+		if key := text.NodeAt(f.node.Content[i]).Value; !slices.Contains(accepted, key) {
 			return fmt.Errorf("fault %s does not accept the key %q", f.Kind, key)
 		}
 	}
@@ -200,6 +194,10 @@ func (f *fault) parseWords() error {
 	for e := range catalog.ClockEvents(^reasonIdle) { // only the model knows which GPU is idle
 		reasons[e.Name] = e.Mask
 	}
+	var names []string
+	for _, w := range watches {
+		names = append(names, w.name)
+	}
 	for _, list := range []struct {
 		what         string
 		words, known []string
@@ -209,7 +207,7 @@ func (f *fault) parseWords() error {
 		{"result", []string{f.Result}, []string{"warn", "fail"}},
 		{"reported-by", f.Witnesses, []string{"engine", "kernel"}},
 		{"reason of a throttle", f.Reasons, slices.Collect(maps.Keys(reasons))},
-		{"health watch", f.Watches, watchNames()},
+		{"health watch", f.Watches, names},
 	} {
 		for _, word := range list.words {
 			if err := known(list.what, word, list.known); err != nil && word != "" {
@@ -330,16 +328,6 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 	default:
 		return nil, fmt.Errorf("unknown field %q", pattern)
 	}
-}
-
-// unitOf returns the unit in which the fault gives the value of a field, and whether the fault changes the field. older
-// is the ID of the same measurement in older engines, if there is one.
-func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
-	if unit, ok := f.fields[id]; ok {
-		return unit, true
-	}
-	unit, ok := f.fields[older]
-	return unit, ok
 }
 
 // value returns the value of a field under the fault at a time since the start, in the unit of the plan.

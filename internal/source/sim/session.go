@@ -57,14 +57,15 @@ type cellFault struct {
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
+	bindings := src.bind(src.elapsed(at))
 	s := &Session{
 		src: src, plan: plan, topology: w.topology(plan),
 		opened: at, last: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
-		bindings: src.bindings(src.elapsed(at)),
+		bindings: bindings,
 	}
 	s.views = make([]view, len(s.topology.Devices))
 	s.down = make([]bool, len(s.views))
-	s.observe(w)
+	s.observe()
 	for row := range s.views {
 		for field := range plan.Fields {
 			if plan.Fields[field].Levels.Has(s.topology.Devices[row].Entity.Kind) {
@@ -76,7 +77,8 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 }
 
 // observe makes the views of the rows.
-func (s *Session) observe(w *world) {
+func (s *Session) observe() {
+	w := s.src.world
 	s.resets = w.resets
 	s.active = make([]activity, len(s.views))
 	for row := range s.views {
@@ -101,7 +103,8 @@ func (s *Session) newCell(row, field int) cell {
 	case r != nil:
 		gen := r.gen
 		gen.n += int(id - r.first)
-		if r.meets(input{v, gen.args}) {
+		in := input{v, gen.args}
+		if !slices.ContainsFunc(r.needs, func(met func(input) bool) bool { return !met(in) }) {
 			c.gen, unit = gen, r.unit
 		}
 	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling):
@@ -115,16 +118,18 @@ func (s *Session) newCell(row, field int) cell {
 	}
 	c.integer = known && entry.Type == catalog.Integer
 	c.whole = c.integer && entry.Unit == f.Unit
-	switch {
-	case c.gen.none():
-	case id == catalog.XIDErrors:
+	if id == catalog.XIDErrors {
 		c.events = xidEvents
-	case f.AllSamples:
+	} else if f.AllSamples {
 		c.events = reasonEvents
 	}
 	for i := range s.src.scenario.Faults {
 		x := &s.src.scenario.Faults[i]
-		if unit, changes := x.unitOf(f.ID, id); changes && x.on(v.dev) {
+		unit, changes := x.fields[f.ID]
+		if !changes { // a fault may name the same measurement of older engines
+			unit, changes = x.fields[id]
+		}
+		if changes && x.on(v.dev) {
 			c.faults = append(c.faults, cellFault{x, unit})
 		}
 	}
@@ -152,23 +157,20 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 		return fmt.Errorf("sim: read: session is closed: %w", gpu.ErrUnavailable)
 	case s.Err() != nil:
 		return s.Err()
-	case ctx.Err() != nil:
-		return fmt.Errorf("sim: read: %w", ctx.Err())
 	}
 	if err := s.src.hang(ctx, "read"); err != nil {
-		return fmt.Errorf("sim: read: %w", err)
+		return err
 	}
 	s.src.mu.Lock()
 	defer s.src.mu.Unlock()
 	now := s.src.now().UnixNano()
-	w := s.src.world
-	w.advance(now)
+	s.src.world.advance(now)
 	elapsed := s.src.elapsed(now)
 	if err := s.endIfOver(elapsed); err != nil {
 		return err
 	}
-	if s.resets != w.resets {
-		s.observe(w)
+	if s.resets != s.src.world.resets {
+		s.observe()
 	}
 	s.read(req, b, now, elapsed)
 	s.last, s.wasRead = now, true
@@ -187,7 +189,7 @@ func (s *Session) endIfOver(elapsed time.Duration) error {
 	if s.src.world.applied != s.epoch {
 		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
 	}
-	if s.src.bindings(elapsed) != s.bindings {
+	if s.src.bind(elapsed) != s.bindings {
 		_ = s.End(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
 	}
 	return s.Err()
@@ -320,7 +322,7 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 			continue
 		}
 		for i, xid := range f.XIDs {
-			if at := s.src.start + int64(f.At) + int64(i)*int64(f.Apart); at <= to {
+			if at := s.src.start + int64(f.occurs(i)); at <= to {
 				past = append(past, gpu.XID{Row: c.row, Code: xid, ID: at, Time: at})
 			}
 		}

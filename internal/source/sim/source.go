@@ -47,8 +47,8 @@ type Source struct {
 	owners *gpu.Owners
 	owned  *gpu.Topology // topology of owners
 
-	released chan struct{} // closed by Release
-	release  sync.Once
+	released context.Context // done after Release
+	release  context.CancelFunc
 
 	open, inFlight atomic.Int64
 }
@@ -62,25 +62,23 @@ func New(o Options) (*Source, error) {
 			return nil, fmt.Errorf("sim: %w", err)
 		}
 	}
-	now := o.Now
-	if now == nil {
-		now = time.Now
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	start := o.Start
-	if start.IsZero() {
-		start = now()
+	if o.Start.IsZero() {
+		o.Start = o.Now()
 	}
 	if _, err := rules(); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	scenario := cmp.Or(o.Scenario, &Scenario{})
-	world, err := newWorld(node, o.Seed, start.UnixNano(), scenario)
+	world, err := newWorld(node, o.Seed, o.Start.UnixNano(), scenario)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	return &Source{
-		node: node, now: now, start: world.start, scenario: scenario, world: world, released: make(chan struct{}),
-	}, nil
+	s := &Source{node: node, now: o.Now, start: world.start, scenario: scenario, world: world}
+	s.released, s.release = context.WithCancel(context.Background())
+	return s, nil
 }
 
 // Stats counts the open sessions and running calls of a Source.
@@ -93,10 +91,20 @@ type Stats struct {
 func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.inFlight.Load()} }
 
 // Release ends all current and future hangs.
-func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
+func (s *Source) Release() { s.release() }
 
 // elapsed returns the time since the start of the simulation.
 func (s *Source) elapsed(t int64) time.Duration { return time.Duration(t - s.start) }
+
+// active reports whether a fault of a kind affects a device at a time since the start.
+func (s *Source) active(kind string, d *gpu.Device, elapsed time.Duration) bool {
+	for f := range s.faults(kind) {
+		if f.within(elapsed) && f.on(d) {
+			return true
+		}
+	}
+	return false
+}
 
 // faults yields each fault of a kind.
 func (s *Source) faults(kind string) iter.Seq[*fault] {
@@ -124,11 +132,8 @@ func (s *Source) engineBegan(elapsed time.Duration) (began time.Duration) {
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("sim: open: %w", err)
-	}
 	if err := s.hang(ctx, "open"); err != nil {
-		return nil, fmt.Errorf("sim: open: %w", err)
+		return nil, err
 	}
 	at := s.now().UnixNano()
 	for f := range s.faults(faultEngineDown) {
@@ -139,15 +144,16 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world.advance(at)
-	s.bind(s.elapsed(at))
-	session := newSession(s, plan, at)
 	s.open.Add(1)
-	return session, nil
+	return newSession(s, plan, at), nil
 }
 
 // hang blocks while the scenario makes calls hang: until the fault ends or is released, or until ctx is done unless the
 // fault ignores that.
 func (s *Source) hang(ctx context.Context, call string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("sim: %s: %w", call, err)
+	}
 	for f := range s.faults(faultHang) {
 		elapsed := s.elapsed(s.now().UnixNano())
 		if cmp.Or(f.Call, "read") != call || !f.within(elapsed) {
@@ -161,29 +167,25 @@ func (s *Source) hang(ctx context.Context, call string) error {
 		}
 		select {
 		case <-over.C:
-		case <-s.released:
+		case <-s.released.Done():
 		case <-done:
-			return fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
+			return fmt.Errorf("sim: %s: %w: %w", call, gpu.ErrTimeout, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// bindings returns how often GPUs were unbound or bound until a time since the start.
-func (s *Source) bindings(elapsed time.Duration) (n int) {
-	for f := range s.faults(faultUnbound) {
-		n += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
+// bind sets which GPUs are bound to the driver at a time since the start, and returns how often that has changed.
+func (s *Source) bind(elapsed time.Duration) (changes int) {
+	gpus := s.world.gpus
+	for i := range gpus {
+		gpus[i].gone = false
 	}
-	return n
-}
-
-// bind sets which GPUs are bound to the driver at a time since the start, according to the scenario.
-func (s *Source) bind(elapsed time.Duration) {
-	for i := range s.world.gpus {
-		g := &s.world.gpus[i]
-		g.gone = false
-		for f := range s.faults(faultUnbound) {
-			g.gone = g.gone || f.within(elapsed) && f.onGPU(g.index)
+	for f := range s.faults(faultUnbound) {
+		changes += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
+		for i := range gpus {
+			gpus[i].gone = gpus[i].gone || f.within(elapsed) && f.onGPU(gpus[i].index)
 		}
 	}
+	return changes
 }

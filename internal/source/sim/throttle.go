@@ -39,9 +39,9 @@ func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 // recorded change.
 func (g *worldGPU) reasonsAt(t int64) int64 {
 	mask := g.scripted(t)
-	for i := len(g.reasons) - 1; i >= 0; i-- {
-		if g.reasons[i].at <= t {
-			return mask | g.reasons[i].mask
+	for _, r := range slices.Backward(g.reasons) {
+		if r.at <= t {
+			return mask | r.mask
 		}
 	}
 	return mask

@@ -100,20 +100,16 @@ func (w *world) view(d *gpu.Device) view {
 		case gpu.KindGPUInstance:
 			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved
 		case gpu.KindNVLink:
-			v.part = 1 / float64(g.spec.board.NVLink.Links)
-			v.key = mix(g.key ^ uint64(d.Link+1)<<40)
+			v.part, v.key = 1/float64(v.board.NVLink.Links), mix(g.key^uint64(d.Link+1)<<40)
 		}
 	case e.Kind == gpu.KindNVSwitch || e.ParentKind == gpu.KindNVSwitch:
 		id := e.ID
+		v.track, v.part = &w.fabric, 1/float64(len(w.node.Switches))
 		if e.Kind == gpu.KindNVLink {
 			id = e.Parent
-		}
-		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
-		v.track = &w.fabric
-		v.part = 1 / float64(len(w.node.Switches))
-		if e.Kind == gpu.KindNVLink {
 			v.part /= float64(w.node.Switches[id].Links)
 		}
+		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
 	case e.Kind == gpu.KindCPU || e.Kind == gpu.KindCPUCore:
 		id := e.ID
 		if e.Kind == gpu.KindCPUCore {

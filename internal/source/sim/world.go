@@ -119,10 +119,7 @@ func (g *worldGPU) eachTrack(f func(*track)) {
 }
 
 // A reasonChange is a change of clock event reasons.
-type reasonChange struct {
-	at   int64
-	mask int64
-}
+type reasonChange struct{ at, mask int64 }
 
 // mostReasonChanges limits the number of recorded changes.
 const mostReasonChanges = 256
@@ -136,14 +133,10 @@ type relayout struct {
 }
 
 const (
-	// step is the distance between knots.
-	step = int64(10 * time.Second)
-	// thermal is the time constant of temperatures in seconds.
-	thermal = 45.0
-	// clockStep is the step of GPU clocks in MHz.
-	clockStep = 15.0
-	// busy is the lowest activity that counts as work.
-	busy = 0.004
+	step      = int64(10 * time.Second) // distance between knots
+	thermal   = 45.0                    // time constant of temperatures in seconds
+	clockStep = 15.0                    // step of GPU clocks in MHz
+	busy      = 0.004                   // lowest activity that counts as work
 )
 
 // A world is the changing state of a node. It is determined by the seed, the start and the time. It is not safe for
@@ -179,11 +172,9 @@ func (w *world) reset() {
 	w.gpus = make([]worldGPU, len(w.node.GPUs))
 	for i := range w.gpus {
 		g := &w.gpus[i]
-		g.spec = &w.node.GPUs[i]
-		g.index = uint32(i)
+		g.spec, g.index, g.throttles = &w.node.GPUs[i], uint32(i), w.throttles[i]
 		g.key = mix(keyOf(w.seed, w.node.Name) + uint64(i))
 		g.partitioned = g.spec.MIG != nil
-		g.throttles = w.throttles[i]
 		w.partition(g, g.spec.layout)
 		g.begin(w.t0)
 		g.from[levelTemp] = g.heat()
@@ -197,20 +188,17 @@ func (w *world) reset() {
 // partition creates the slots of a GPU and assigns the pods to them.
 func (w *world) partition(g *worldGPU, layout []instance) {
 	b := g.spec.board
+	g.slots = nil
 	if !g.partitioned {
 		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
-	} else {
-		g.slots = make([]slot, len(layout))
-		for i, p := range layout {
-			g.slots[i] = slot{
-				key:       mix(g.key + uint64(p.id()) + 1),
-				instance:  p,
-				compute:   float64(p.Compute) / computeSlices,
-				bandwidth: float64(p.Size) / memorySlices,
-				total:     p.Memory,
-				reserved:  b.Reserved * int64(p.Size) / memorySlices,
-			}
-		}
+		layout = nil
+	}
+	for _, p := range layout {
+		g.slots = append(g.slots, slot{
+			instance: p, key: mix(g.key + uint64(p.id()) + 1), total: p.Memory,
+			compute: float64(p.Compute) / computeSlices, bandwidth: float64(p.Size) / memorySlices,
+			reserved: b.Reserved * int64(p.Size) / memorySlices,
+		})
 	}
 	for i := range w.node.Pods {
 		p := &w.node.Pods[i]
