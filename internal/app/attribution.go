@@ -103,13 +103,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		}
 		return
 	}
-	sharing := client.Sharing(ctx, cfg.Labels.NodeName)
-	opt.Replicated = func() gpu.Sharing {
-		if sharing.MPS() {
-			return gpu.SharingMPS
-		}
-		return gpu.SharingTimeSlicing
-	}
+	opt.MPS = client.MPS(ctx, cfg.Labels.NodeName)
 	opt.Revision = func() uint64 { return 0 }
 	add := func(revision func() uint64) { // all revisions only grow, and so does their sum
 		others := opt.Revision

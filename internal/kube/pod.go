@@ -14,8 +14,7 @@ import (
 type Pod = podmapper.PodInfo
 
 const (
-	// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,
-	// ConfigHashAnnotationKey).
+	// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types, ConfigHashAnnotationKey).
 	configHash = "kubernetes.io/config.hash"
 	// hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
 	hamiAllocated = "hami.io/vgpu-devices-allocated"
@@ -34,21 +33,21 @@ type Pods struct {
 // Pods watches the pods of a node until ctx is done. It needs list and watch on pods in the whole cluster, because the
 // API has no narrower scope for a node's pods.
 func (c *Client) Pods(ctx context.Context, node string) *Pods {
-	p := &Pods{static: map[string]string{}, collection: collection[Pod]{
-		client:   c,
-		resource: schema.GroupVersionResource{Resource: "pods"},
-		versions: []string{"v1"},
-		node:     node,
-		listed:   make(chan struct{}),
-	}}
-	p.convert = p.podOf
+	p := &Pods{static: map[string]string{}}
+	p.collection = collection[Pod]{
+		client: c, resource: schema.GroupVersionResource{Resource: "pods"}, versions: []string{"v1"}, node: node,
+		convert: p.podOf, listed: make(chan struct{}),
+	}
 	go p.run(ctx)
 	return p
 }
 
 // Get returns a pod, if it is known.
 func (p *Pods) Get(namespace, name string) (Pod, bool) {
-	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pod, ok := p.items[types.NamespacedName{Namespace: namespace, Name: name}]
+	return pod, ok
 }
 
 // UIDOf returns the API server's UID of the pod that the node knows as uid. They differ only for static pods.
@@ -62,28 +61,17 @@ func (p *Pods) UIDOf(uid string) string {
 }
 
 func (p *Pods) podOf(u *unstructured.Unstructured) Pod {
-	var object struct {
-		Spec struct {
-			Containers []struct {
-				Name string `json:"name"`
-			} `json:"containers"`
-		} `json:"spec"`
-		Status struct {
-			Phase string `json:"phase"`
-		} `json:"status"`
-	}
-	read(u, &object)
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	pod := Pod{
-		UID:       string(u.GetUID()),
-		Labels:    u.GetLabels(),
-		Finished:  object.Status.Phase == "Succeeded" || object.Status.Phase == "Failed",
-		Created:   u.GetCreationTimestamp().Time,
-		Hash:      u.GetAnnotations()[configHash],
-		Allocated: u.GetAnnotations()[hamiAllocated],
+		UID: string(u.GetUID()), Labels: u.GetLabels(), Created: u.GetCreationTimestamp().Time,
+		Finished: phase == "Succeeded" || phase == "Failed",
+		Hash:     u.GetAnnotations()[configHash], Allocated: u.GetAnnotations()[hamiAllocated],
 	}
 	if pod.Allocated != "" {
-		for _, c := range object.Spec.Containers {
-			pod.Containers = append(pod.Containers, c.Name)
+		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "containers")
+		for _, c := range containers {
+			name, _, _ := unstructured.NestedString(c.(map[string]any), "name")
+			pod.Containers = append(pod.Containers, name)
 		}
 	}
 	if pod.Hash != "" {

@@ -3,9 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,30 +53,18 @@ type listThenWatch struct{ *cache.ListWatch }
 
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// get returns the kept part of one object.
-func (c *collection[T]) get(key types.NamespacedName) (T, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	item, ok := c.items[key]
-	return item, ok
-}
-
-// all returns the kept parts of all objects, in no particular order.
-func (c *collection[T]) all() []T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.items))
-}
-
 // Listed returns a channel that is closed once the API server has listed the objects.
 func (c *collection[T]) Listed() <-chan struct{} { return c.listed }
 
-// Stale reports whether the API server has stopped answering, and since when there has been no news. A hanging
+// Stale returns when the API server last answered if it has stopped answering, and the zero time otherwise. A hanging
 // connection is noticed when client-go closes it.
-func (c *collection[T]) Stale() (since time.Time, stale bool) {
+func (c *collection[T]) Stale() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lastContact, c.isSilent
+	if c.isSilent {
+		return c.lastContact
+	}
+	return time.Time{}
 }
 
 // Revision changes whenever the content changes.
@@ -96,7 +82,7 @@ func (c *collection[T]) answered(verb string, err error) {
 	}
 	c.mu.Unlock()
 	if err != nil || verb == "list" {
-		c.client.report(c.resource.Resource, explain(err, verb, c.resource, "", ""))
+		c.client.report(c.resource.Resource, explain(err, verb, c.resource, ""))
 	}
 }
 
@@ -119,12 +105,8 @@ func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (r
 		}
 	}
 	if apierrors.IsNotFound(err) {
-		hint := ""
-		if c.resource.Group == draGroup {
-			hint = "; DRA needs Kubernetes 1.32 or later"
-		}
-		err = fmt.Errorf("the API server serves %s in none of the versions %v%s: %w",
-			c.resource.GroupResource(), c.versions, hint, err)
+		err = fmt.Errorf("the API server serves %s in none of the versions %v; DRA needs Kubernetes 1.32 or later: %w",
+			c.resource.GroupResource(), c.versions, err)
 	}
 	c.answered("list", err)
 	if err != nil {
@@ -140,23 +122,30 @@ func (c *collection[T]) watch(ctx context.Context, options metav1.ListOptions) (
 	return w, err
 }
 
-// These methods implement cache.ReflectorStore.
+// These methods implement cache.ReflectorStore. The reflector checks the types of objects.
 
 func (c *collection[T]) Add(obj any) error { return c.Update(obj) }
 
 func (c *collection[T]) Update(obj any) error {
-	u := obj.(*unstructured.Unstructured) // the reflector checks the type
+	u := obj.(*unstructured.Unstructured)
 	item, key := c.convert(u), keyOf(u)
-	c.change(func() bool {
-		before, known := c.items[key]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastContact = time.Now()
+	// Ignore changes of parts that are not kept.
+	if before, ok := c.items[key]; !ok || !reflect.DeepEqual(before, item) {
 		c.items[key] = item
-		return !known || !reflect.DeepEqual(before, item) // ignore changes of parts that are not kept
-	})
+		c.revision++
+	}
 	return nil
 }
 
 func (c *collection[T]) Delete(obj any) error {
-	c.change(func() bool { delete(c.items, keyOf(obj.(*unstructured.Unstructured))); return true })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.items, keyOf(obj.(*unstructured.Unstructured)))
+	c.lastContact = time.Now()
+	c.revision++
 	return nil
 }
 
@@ -166,27 +155,17 @@ func (c *collection[T]) Replace(all []any, _ string) error {
 		u := obj.(*unstructured.Unstructured)
 		items[keyOf(u)] = c.convert(u)
 	}
-	c.change(func() bool {
-		c.items = items
-		if c.revision == 0 {
-			close(c.listed)
-		}
-		return true
-	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.revision == 0 {
+		close(c.listed)
+	}
+	c.items, c.lastContact = items, time.Now()
+	c.revision++
 	return nil
 }
 
 func (c *collection[T]) Resync() error { return nil }
-
-// change calls do, which reports whether the content changed.
-func (c *collection[T]) change(do func() bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lastContact = time.Now()
-	if do() {
-		c.revision++
-	}
-}
 
 func keyOf(u *unstructured.Unstructured) types.NamespacedName {
 	return types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}

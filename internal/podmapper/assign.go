@@ -2,6 +2,7 @@ package podmapper
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -22,8 +23,6 @@ type podDevice struct {
 	podName
 	device string
 }
-
-func podDeviceOf(alloc *Allocation) podDevice { return podDevice{alloc.podName(), alloc.Device} }
 
 // assignment builds the owners from the mapper's inputs.
 type assignment struct {
@@ -76,9 +75,9 @@ func (a *assignment) countUnmatched(alloc *Allocation) {
 	a.unmatched[key]++
 }
 
-// owner returns the owner of an allocation.
-func (a *assignment) owner(alloc *Allocation) gpu.Owner {
-	pod := alloc.podName()
+// addOwner adds the owner of an allocation to rows.
+func (a *assignment) addOwner(alloc *Allocation, rows []int) {
+	pod, unknownPart := alloc.podName(), false
 	owner := gpu.Owner{
 		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.in.uids[pod],
 		Resource: alloc.Resource, Replica: cmp.Or(alloc.ID.Replica, alloc.Share),
@@ -90,29 +89,8 @@ func (a *assignment) owner(alloc *Allocation) gpu.Owner {
 		}
 		owner.Labels = a.podLabels[pod]
 	}
-	return owner
-}
-
-// knownPods returns what the API server reports about the pods of the allocations, or reported before they were
-// deleted.
-func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
-	pods := map[podName]PodInfo{}
-	for i := range allocations {
-		key := allocations[i].podName()
-		if info, ok := m.pod(key); ok {
-			pods[key] = info
-		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.podInfo[key].UID != "" {
-			pods[key] = m.podInfo[key]
-		}
-	}
-	return pods
-}
-
-// addOwner adds the owner of an allocation to rows.
-func (a *assignment) addOwner(alloc *Allocation, rows []int) {
-	owner, unknownPart := a.owner(alloc), false
 	if alloc.Claim != "" { // a claim names a single device
-		device, _ := a.mapper.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
+		device, _ := a.mapper.device(alloc)
 		uuid := cmp.Or(device.UUID, a.in.topology.Devices[rows[0]].MIGUUID)
 		owner.Labels = append(claimLabels(alloc, &device, uuid), owner.Labels...)
 		claimed := a.mapper.claimed(alloc)
@@ -124,13 +102,15 @@ func (a *assignment) addOwner(alloc *Allocation, rows []int) {
 		use := &a.uses[row]
 		use.Owners = append(use.Owners, owner)
 		use.Incomplete = use.Incomplete || unknownPart
+		first := &use.Owners[0]
+		isOther := owner.Namespace != first.Namespace || owner.Pod != first.Pod || owner.Container != first.Container
 		switch {
 		case alloc.isReplica():
 			use.Sharing = a.in.replicated
 			if alloc.ID.Replica != "" {
-				use.Replicas = max(use.Replicas, a.mapper.kubelet.replicas(alloc.ID))
+				use.Replicas = max(use.Replicas, len(a.mapper.kubelet.shared[alloc.ID.WithoutReplica()]))
 			}
-		case alloc.Share != "" || alloc.Claim != "" && !sameOwner(&use.Owners[0], &owner):
+		case alloc.Share != "" || alloc.Claim != "" && isOther:
 			use.Sharing = gpu.SharingDRA
 		}
 	}
@@ -166,15 +146,9 @@ func (a *assignment) markIncomplete() {
 // noteUnplaced records that the device of alloc is unknown. The ResourceSlice lags behind or is not read, or HAMi's
 // annotation is missing.
 func (a *assignment) noteUnplaced(alloc *Allocation) {
+	_, placed := a.mapper.device(alloc)
 	a.unplacedHAMi = a.unplacedHAMi || alloc.hami != ""
-	if alloc.Claim == "" || alloc.Resource != claimDriver {
-		return
-	}
-	placed := false
-	if device := a.mapper.opt.Device; device != nil {
-		_, placed = device(alloc.Resource, alloc.Pool, alloc.Device)
-	}
-	a.unplacedClaim = a.unplacedClaim || !placed
+	a.unplacedClaim = a.unplacedClaim || alloc.Claim != "" && alloc.Resource == claimDriver && !placed
 }
 
 // report sets the mapper's metrics. omitted is the number of owners that were dropped.
@@ -183,11 +157,10 @@ func (a *assignment) report(omitted int) {
 	for key, n := range a.unmatched {
 		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
 	}
-	a.mapper.opt.Metrics.unmatched.Set(series...)
-	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
-		a.mapper.opt.Metrics.labels.WithLabelValues(reason).Set(float64(a.dropped[reason]))
-	}
-	a.mapper.opt.Metrics.owners.Set(float64(omitted))
+	metrics := a.mapper.opt.Metrics
+	metrics.unmatched.Set(series...)
+	metrics.setDropped(a.dropped)
+	metrics.owners.Set(float64(omitted))
 }
 
 // valid removes the allocations of claims with admin access and of pods that have ended. Old kubelets still list ended
@@ -203,7 +176,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 		}
 		valid = append(valid, alloc)
 		if alloc.Claim == "" {
-			who := podDeviceOf(&alloc)
+			who := podDevice{alloc.podName(), alloc.Device}
 			seen[who] = cmp.Or(m.seen[who], m.count)
 		}
 	}
@@ -215,7 +188,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 		}
 	}
 	return slices.DeleteFunc(valid, func(alloc Allocation) bool {
-		return alloc.Claim == "" && m.newer(newest[alloc.Device], podDeviceOf(&alloc))
+		return alloc.Claim == "" && m.newer(newest[alloc.Device], podDevice{alloc.podName(), alloc.Device})
 	})
 }
 
@@ -244,14 +217,57 @@ func (m *Mapper) match(alloc *Allocation) (rows []int, isGPU bool) {
 			slices.Contains(m.opt.Resources, alloc.Resource)
 		return m.resolver.Rows(alloc.ID), isGPU
 	}
-	if m.opt.Device == nil {
-		return nil, false
+	if device, ok := m.device(alloc); ok {
+		rows = m.resolver.Rows(device.id())
 	}
-	device, ok := m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
-	if !ok {
-		return nil, alloc.Resource == claimDriver
+	return rows, m.opt.Device != nil && alloc.Resource == claimDriver
+}
+
+// device returns the device of a claim, if a ResourceSlice lists it.
+func (m *Mapper) device(alloc *Allocation) (ClaimDevice, bool) {
+	if alloc.Claim == "" || m.opt.Device == nil {
+		return ClaimDevice{}, false
 	}
-	return m.resolver.Rows(device.id()), alloc.Resource == claimDriver
+	return m.opt.Device(alloc.Resource, alloc.Pool, alloc.Device)
+}
+
+// Unmatched is a device of a container that matches no entity of the topology. It counts in
+// dcgm_exporter_unmatched_devices.
+type Unmatched struct {
+	Allocation
+	Why string // a sentence
+}
+
+// Unmatched queries the kubelet once and returns the unmatched devices in the order of the allocations. It returns the
+// errors of Attribute.
+func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) (unmatched []Unmatched, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.attribute(ctx, t); err != nil {
+		return nil, err
+	}
+	for _, alloc := range m.allocated(m.valid(m.inputs.allocations)) {
+		rows, isGPU := m.match(&alloc)
+		if !isGPU || rows != nil {
+			continue
+		}
+		id := alloc.ID
+		device, listed := m.device(&alloc)
+		if listed {
+			id = device.id()
+		}
+		why := id.Missing()
+		switch {
+		case alloc.hami != "":
+			why = "The pod has no HAMi annotation that names its GPU, or pods are not watched: " +
+				"set --kubernetes-enable-pod-uid."
+		case alloc.Claim != "" && !listed:
+			why = "No ResourceSlice of this node lists the device with a UUID or a placement. " +
+				"Slices can lag behind claims, and the exporter needs permission to read them."
+		}
+		unmatched = append(unmatched, Unmatched{alloc, why})
+	}
+	return unmatched, nil
 }
 
 // part returns the fraction of the device that is consumed: the largest fraction of any of its capacities. It is 0 if
@@ -268,16 +284,13 @@ func (d *ClaimDevice) part(consumed map[string]float64) (part float64) {
 // claimLabels returns dcgm-exporter's labels for a claimed device. uuid is its current UUID.
 func claimLabels(alloc *Allocation, device *ClaimDevice, uuid string) []gpu.Label {
 	labels := []gpu.Label{
-		{Name: "dra_claim_name", Value: alloc.Claim},
-		{Name: "dra_claim_namespace", Value: alloc.ClaimNamespace},
-		{Name: "dra_device_name", Value: alloc.Device},
-		{Name: "dra_driver_name", Value: alloc.Resource},
+		{Name: "dra_claim_name", Value: alloc.Claim}, {Name: "dra_claim_namespace", Value: alloc.ClaimNamespace},
+		{Name: "dra_device_name", Value: alloc.Device}, {Name: "dra_driver_name", Value: alloc.Resource},
 		{Name: "dra_pool_name", Value: alloc.Pool},
 	}
 	if device.MIG {
-		labels = append(labels,
-			gpu.Label{Name: "dra_mig_profile", Value: device.Profile},
-			gpu.Label{Name: "dra_mig_device_uuid", Value: uuid})
+		profile := gpu.Label{Name: "dra_mig_profile", Value: device.Profile}
+		labels = append(labels, profile, gpu.Label{Name: "dra_mig_device_uuid", Value: uuid})
 	}
 	return labels
 }
@@ -292,8 +305,4 @@ func (m *Mapper) labels(owner *gpu.Owner) []gpu.Label {
 	labels = slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
 	slices.SortFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
 	return labels
-}
-
-func sameOwner(a, b *gpu.Owner) bool {
-	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container
 }

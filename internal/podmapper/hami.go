@@ -15,67 +15,51 @@ import (
 // allocated replaces the devices that the kubelet lists for HAMi's plugin by those that the annotations name. They
 // become replicas, because HAMi shares GPUs. Without an annotation an allocation is unchanged and matches nothing.
 func (m *Mapper) allocated(allocations []Allocation) []Allocation {
-	type container struct{ namespace, pod, name string }
-	next := map[container]int{}
-	var out []Allocation // a copy, made when the first allocation differs
-	for i := range allocations {
-		alloc := &allocations[i]
+	if !slices.ContainsFunc(allocations, func(alloc Allocation) bool { return alloc.hami != "" }) {
+		return allocations
+	}
+	out, next := slices.Clone(allocations), map[[3]string]int{}
+	for i := range out {
+		alloc := &out[i]
 		if alloc.hami == "" {
 			continue
 		}
 		info, _ := m.pod(alloc.podName())
-		key := container{alloc.Namespace, alloc.Pod, alloc.Container}
 		devices := hamiDevices(info.Allocated, info.Containers, alloc.Container)
-		n := next[key]
-		next[key]++
-		if n >= len(devices) {
-			continue
+		container := [3]string{alloc.Namespace, alloc.Pod, alloc.Container}
+		if n := next[container]; n < len(devices) {
+			alloc.Device, alloc.hami = devices[n]+"::"+alloc.hami, ""
+			alloc.ID = deviceid.Parse(alloc.Device)
 		}
-		if out == nil {
-			out = slices.Clone(allocations)
-		}
-		out[i].Device, out[i].hami = devices[n]+"::"+alloc.hami, ""
-		out[i].ID = deviceid.Parse(out[i].Device)
-	}
-	if out == nil {
-		return allocations
+		next[container]++
 	}
 	return out
 }
 
 // hamiReplica returns the replica number n of an id of HAMi's plugin, or "" for other ids.
-func hamiReplica(id string) (n string) {
-	const whole = len("GPU-00000000-0000-0000-0000-000000000000")
-	if len(id) <= whole+1 || id[whole] != '-' {
+func hamiReplica(id string) string {
+	const prefix, whole = len("GPU-"), len("GPU-00000000-0000-0000-0000-000000000000")
+	if len(id) <= whole || id[whole] != '-' || !strings.EqualFold(id[:prefix], "GPU-") ||
+		!text.IsUUID(id[prefix:whole]) || !deviceid.IsNumber(id[whole+1:]) {
 		return ""
 	}
-	device, n := id[:whole], id[whole+1:]
-	if deviceid.Parse(device).Form != deviceid.FormGPU || !text.IsUUID(device[len("GPU-"):]) || !deviceid.IsNumber(n) {
-		return ""
-	}
-	return n
+	return id[whole+1:]
 }
 
 // hamiDevices returns the UUIDs of the GPUs that an annotation assigns to a container. The annotation has
 // "UUID,TYPE,MEMORY,CORES:" per device and ";" after each container, in the order of the pod's containers. It returns
 // nil if the container's devices are not clear.
-func hamiDevices(annotation string, containers []string, name string) []string {
+func hamiDevices(annotation string, containers []string, name string) (devices []string) {
 	parts := strings.Split(strings.TrimSuffix(annotation, ";"), ";")
-	if len(parts) != len(containers) {
+	at := slices.Index(containers, name)
+	if len(parts) != len(containers) || at < 0 {
 		return nil
 	}
-	for i, part := range parts {
-		if containers[i] != name {
-			continue
+	for device := range strings.SplitSeq(parts[at], ":") {
+		uuid, rest, _ := strings.Cut(device, ",")
+		if strings.HasPrefix(rest, "NVIDIA") && deviceid.Parse(uuid).Form == deviceid.FormGPU {
+			devices = append(devices, uuid)
 		}
-		var devices []string
-		for device := range strings.SplitSeq(part, ":") {
-			uuid, rest, ok := strings.Cut(device, ",")
-			if ok && strings.HasPrefix(rest, "NVIDIA") && deviceid.Parse(uuid).Form == deviceid.FormGPU {
-				devices = append(devices, uuid)
-			}
-		}
-		return devices
 	}
-	return nil
+	return devices
 }

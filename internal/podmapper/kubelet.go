@@ -46,6 +46,11 @@ type Allocation struct {
 
 func (alloc *Allocation) podName() podName { return podName{alloc.Namespace, alloc.Pod} }
 
+// sharesClaim reports whether both are devices of one claim, which several pods can share.
+func (alloc *Allocation) sharesClaim(o *Allocation) bool {
+	return alloc.Claim != "" && alloc.Claim == o.Claim && alloc.ClaimNamespace == o.ClaimNamespace
+}
+
 // isReplica reports whether a device plugin shares the device of alloc.
 func (alloc *Allocation) isReplica() bool {
 	return alloc.Claim == "" &&
@@ -94,7 +99,7 @@ type kubelet struct {
 	start   start
 
 	conn    *grpc.ClientConn
-	known   int                             // dials that noteDials has seen
+	known   int                             // dials when the kubelet last answered
 	shared  map[deviceid.ID]map[string]bool // replica ids by device
 	learned time.Time                       // when shared was requested
 
@@ -102,6 +107,19 @@ type kubelet struct {
 	dials int        // number of successful dials
 	cause error      // why the latest dial failed
 }
+
+const (
+	// startGrace is how long after a sign of its start a kubelet may not know all its pods. v1.36.3 lists none for
+	// about a second, and then adds them one by one for up to another second. maxStartGrace limits a series of signs.
+	startGrace    = 10 * time.Second
+	maxStartGrace = 30 * time.Second
+	// relearn is how often the number of replicas is requested again, because a device plugin can be reconfigured
+	// without the kubelet. An unknown replica leads to a new request after learnPause.
+	relearn    = time.Minute
+	learnPause = 10 * time.Second
+	// learnTimeout bounds that request, so that owners are found even if it is not answered.
+	learnTimeout = 500 * time.Millisecond
+)
 
 // start is the period in which a kubelet may not know all its pods yet. It follows the latest sign of a start, and is
 // limited after the first of a series of signs.
@@ -117,69 +135,43 @@ func (s *start) seen(at time.Time) {
 	}
 }
 
-// at reports whether the period includes a time.
-func (s *start) at(now time.Time) bool {
-	return now.Sub(s.latest) < startGrace && now.Sub(s.first) < maxStartGrace
-}
-
-const (
-	// relearn is how often the number of replicas is requested again, because a device plugin can be reconfigured
-	// without the kubelet. An unknown replica leads to a new request after learnPause.
-	relearn    = time.Minute
-	learnPause = 10 * time.Second
-	// learnTimeout bounds that request, so that owners are found even if it is not answered.
-	learnTimeout = 500 * time.Millisecond
-)
-
-// startGrace is how long after a sign of its start a kubelet may not know all its pods. v1.36.3 lists none for about a
-// second, and then adds them one by one for up to another second. maxStartGrace limits a series of signs.
-const (
-	startGrace    = 10 * time.Second
-	maxStartGrace = 30 * time.Second
-)
-
 // list queries the kubelet once. The error wraps one of gpu's.
-func (k *kubelet) list(ctx context.Context) (listing, error) {
+func (k *kubelet) list(ctx context.Context) (l listing, err error) {
 	if k.conn == nil {
 		// passthrough and the dialer avoid name resolution and proxies.
-		conn, err := grpc.NewClient("passthrough:///kubelet",
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(k.dial),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
-		)
+		k.conn, err = grpc.NewClient("passthrough:///kubelet",
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(k.dial),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
 		if err != nil {
 			return listing{}, fmt.Errorf("kubelet: %w", err)
 		}
-		k.conn = conn
 	}
 	reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
-	k.noteDials()
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
+	now := k.now()
+	k.mu.Lock()
+	dials, cause := k.dials, k.cause
+	k.mu.Unlock()
+	if dials != k.known { // another kubelet may answer
+		if k.known != 0 {
+			k.start.seen(now)
+		}
+		k.known, k.learned = dials, time.Time{}
+	}
 	if err != nil {
-		return listing{}, k.failed(ctx, err)
+		return listing{}, k.failed(ctx, err, cause)
 	}
 	allocations := allocationsOf(reply)
 	slices.SortFunc(allocations, Allocation.compare)
-	allocations = slices.Compact(allocations) // the kubelet may list a device twice
-	now := k.now()
 	// A kubelet creates a new socket when it starts.
 	if info, err := os.Stat(k.socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
 		k.start.seen(info.ModTime())
 	}
-	return listing{allocations: allocations, pods: len(reply.GetPodResources()), fresh: k.start.at(now)}, nil
-}
-
-// noteDials records whether gRPC dialed since the last call: another kubelet may answer.
-func (k *kubelet) noteDials() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.dials == k.known {
-		return
-	}
-	if k.known != 0 {
-		k.start.seen(k.now())
-	}
-	k.known, k.learned = k.dials, time.Time{}
+	return listing{
+		allocations: slices.Compact(allocations), // the kubelet may list a device twice
+		pods:        len(reply.GetPodResources()),
+		fresh:       now.Sub(k.start.latest) < startGrace && now.Sub(k.start.first) < maxStartGrace,
+	}, nil
 }
 
 // dial connects to the socket. gRPC calls it on its own goroutine.
@@ -234,19 +226,15 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, alloc Allocat
 	return all
 }
 
-// failed explains an error, and closes the connection if a new one may help.
-func (k *kubelet) failed(ctx context.Context, err error) error {
-	k.mu.Lock()
-	cause := k.cause
-	k.mu.Unlock()
-	code := status.Code(err)
-	if ctx.Err() != nil || code == codes.DeadlineExceeded {
+// failed explains an error, and closes the connection if a new one may help. cause is why the latest dial failed.
+func (k *kubelet) failed(ctx context.Context, err, cause error) error {
+	switch code := status.Code(err); {
+	case ctx.Err() != nil || code == codes.DeadlineExceeded:
 		// The call used all its time. Keep the connection: the next call shows whether the kubelet answers again.
-		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
-	}
-	if code == codes.Unavailable {
-		k.start = start{} // the next answer may come from a restarted kubelet
-		k.start.seen(k.now())
+		err = gpu.ErrTimeout
+	case code == codes.Unavailable:
+		now := k.now()
+		k.start = start{now, now} // the next answer may come from a restarted kubelet
 		// Reconnect at once instead of using gRPC's backoff, which grows to two minutes.
 		k.close()
 		kind := gpu.ErrUnavailable
@@ -254,13 +242,9 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 			kind = gpu.ErrPermission
 		}
 		err = fmt.Errorf("%w: %w", kind, cmp.Or(cause, err))
-	}
-	switch code {
-	case codes.Unimplemented:
+	case code == codes.Unimplemented:
 		err = fmt.Errorf("%w: the kubelet does not serve PodResources v1 (Kubernetes 1.20 or later): %w",
 			gpu.ErrVersion, err)
-	case codes.ResourceExhausted:
-		err = fmt.Errorf("%w (rate limit exceeded, or a reply of more than %d MiB)", err, maxReply>>20)
 	}
 	return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
 }
@@ -295,26 +279,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	if err != nil {
 		return false // the number of replicas stays unknown
 	}
-	next := replicasOf(reply)
-	for device := range held {
-		// The kubelet omits unhealthy devices, and all devices while their plugin is down. They still have replicas.
-		if next[device] == nil && k.shared[device] != nil {
-			next[device] = k.shared[device]
-		}
-	}
-	if reflect.DeepEqual(next, k.shared) {
-		return false
-	}
-	k.shared = next
-	return true
-}
-
-// replicas returns the number of replicas of the device of id, or 0 if unknown.
-func (k *kubelet) replicas(id deviceid.ID) int { return len(k.shared[id.WithoutReplica()]) }
-
-// replicasOf returns the replicas of each device that the plugins offer.
-func replicasOf(reply *v1.AllocatableResourcesResponse) map[deviceid.ID]map[string]bool {
-	shared := map[deviceid.ID]map[string]bool{}
+	next := map[deviceid.ID]map[string]bool{}
 	for _, d := range reply.GetDevices() {
 		for _, text := range d.GetDeviceIds() {
 			id := deviceid.Parse(text)
@@ -322,11 +287,19 @@ func replicasOf(reply *v1.AllocatableResourcesResponse) map[deviceid.ID]map[stri
 				continue
 			}
 			device := id.WithoutReplica()
-			if shared[device] == nil {
-				shared[device] = map[string]bool{}
+			if next[device] == nil {
+				next[device] = map[string]bool{}
 			}
-			shared[device][id.Replica] = true
+			next[device][id.Replica] = true
 		}
 	}
-	return shared
+	for device := range held {
+		// The kubelet omits unhealthy devices, and all devices while their plugin is down. They still have replicas.
+		if next[device] == nil && k.shared[device] != nil {
+			next[device] = k.shared[device]
+		}
+	}
+	changed := !reflect.DeepEqual(next, k.shared)
+	k.shared = next
+	return changed
 }

@@ -1,6 +1,19 @@
+// Package podmapper finds the pods and containers that use each GPU. It implements the attributor "kubernetes", which
+// the Loop queries once per cycle.
+//
+// It calls List of the kubelet's PodResources service over one connection. A deviceid.Resolver maps the device ids to
+// rows of the topology. Functions in Options provide the API server's data: UIDs, labels and phases of pods, and the
+// devices of dynamic claims. The package itself never queries the API server.
+//
+// A query goes through these files: mapper.go (Attribute), kubelet.go (the list), memory.go (devices that a restarted
+// kubelet does not list yet), pods.go (what is known about the pods), and assign.go (from devices to owners).
+//
+// Results are immutable, and the same pointer is returned until something changes. Memory is bounded: only recent
+// listings are kept.
 package podmapper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,19 +32,6 @@ import (
 // ErrEmpty means that a kubelet that has just started listed no pods although there were some before: it has not loaded
 // them yet.
 var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
-
-// PodInfo is what the API server knows about a pod.
-type PodInfo struct {
-	UID      string
-	Hash     string // the UID by which the node knows a static pod; "" for other pods
-	Labels   map[string]string
-	Finished bool // the pod succeeded or failed, so it uses nothing any more
-	Created  time.Time
-	// Allocated is HAMi's annotation with the devices of the pod's containers. If it is set, Containers has the names
-	// of the containers in the pod's order.
-	Containers []string
-	Allocated  string
-}
 
 // ClaimDevice is a device of a ResourceSlice.
 type ClaimDevice struct {
@@ -84,25 +84,24 @@ type Options struct {
 
 	// Pod returns a pod of this node, if it is known. Nil means that no pod is known.
 	Pod func(namespace, name string) (PodInfo, bool)
-	// Stale reports whether the API server has stopped answering, and since when Pod has had no news. Nil means that it
+	// Stale returns since when the API server has not answered, and the zero time if it answers. Nil means that it
 	// answers.
-	Stale func() (since time.Time, stale bool)
+	Stale func() time.Time
 	// Device returns a claimed device, if it is known. A nil Device ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
 	// Claimed returns what the allocation of a claim says about a device or a share of it, without
 	// waiting. A nil Claimed means that claims must not be read.
 	Claimed func(namespace, claim, driver, pool, device, share string) Claimed
-	// ClaimsRead waits until every claim that Claimed was asked about was read or failed, or ctx is done. A nil
-	// ClaimsRead does not wait.
+	// ClaimsRead waits until every claim that Claimed was asked about was read or failed, or ctx is done. Nil does not
+	// wait.
 	ClaimsRead func(context.Context)
 	// Ready are channels that are closed once Pod and Device have data. The first Attribute waits for them for up to
 	// 1.5 s, so that the first page has all labels.
 	Ready []<-chan struct{}
 	// Revision changes whenever Pod, Device or Claimed may return something else.
 	Revision func() uint64
-	// Replicated returns how replicas share a device, time-slicing or MPS, because the ids do not show it. Nil means
-	// time-slicing.
-	Replicated func() gpu.Sharing
+	// MPS reports whether replicas share a device by MPS, because the ids do not show it. Nil means time-slicing.
+	MPS func() bool
 
 	Metrics *Metrics
 }
@@ -119,8 +118,7 @@ type Mapper struct {
 	logs     logFolders
 	podInfo  map[podName]PodInfo   // the latest information about the pods that hold devices
 	left     map[podName]time.Time // when pods left the list
-	since    time.Time             // if stale, since when the API server has not answered
-	stale    bool                  // the API server does not answer
+	since    time.Time             // since when the API server has not answered; zero if it answers
 
 	inputs   inputs // inputs of the latest owners
 	pods     int    // number of pods in the latest accepted listing
@@ -138,7 +136,7 @@ type inputs struct {
 	ownersKnown bool         // devices that are not listed are free
 	revision    uint64
 	replicated  gpu.Sharing
-	since       time.Time          // if stale, since when the API server has not answered
+	since       time.Time          // Mapper.since
 	uids        map[podName]string // UIDs of pods from their log folders
 }
 
@@ -154,36 +152,21 @@ func New(opt Options) *Mapper {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
 	}
 	if opt.Stale == nil {
-		opt.Stale = func() (time.Time, bool) { return time.Time{}, false }
-	}
-	if opt.Claimed == nil {
-		opt.Claimed = func(_, _, _, _, _, _ string) Claimed { return Claimed{Forbidden: true} }
+		opt.Stale = func() time.Time { return time.Time{} }
 	}
 	if opt.Revision == nil {
 		opt.Revision = func() uint64 { return 0 }
-	}
-	if opt.Replicated == nil {
-		opt.Replicated = func() gpu.Sharing { return gpu.SharingTimeSlicing }
-	}
-	if opt.ClaimsRead == nil {
-		opt.ClaimsRead = func(context.Context) {}
-	}
-	if opt.MaxPodLabels == 0 {
-		opt.MaxPodLabels = DefaultPodLabels
 	}
 	if opt.Dial == nil {
 		opt.Dial = func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", opt.Socket)
 		}
 	}
+	opt.MaxPodLabels = cmp.Or(opt.MaxPodLabels, DefaultPodLabels)
 	return &Mapper{
-		opt:      opt,
-		now:      time.Now,
-		validFor: minMemory,
-		kubelet:  kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
-		logs:     logFolders{path: opt.LogFolder},
-		seen:     map[podDevice]uint64{},
-		left:     map[podName]time.Time{},
+		opt: opt, now: time.Now, validFor: minMemory, logs: logFolders{path: opt.LogFolder},
+		kubelet: kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		seen:    map[podDevice]uint64{}, left: map[podName]time.Time{},
 	}
 }
 
@@ -231,14 +214,14 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		m.resolver = deviceid.NewResolver(t)
 	}
 	m.logs.refresh(now)
-	if m.since, m.stale = m.opt.Stale(); !m.stale {
-		m.since = time.Time{}
-	}
+	m.since = m.opt.Stale()
 	// Read the revision first, so that a concurrent change shows in the next call.
-	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
-	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
+	in := inputs{topology: t, since: m.since, revision: m.opt.Revision(), replicated: gpu.SharingTimeSlicing}
+	if m.opt.MPS != nil && m.opt.MPS() {
+		in.replicated = gpu.SharingMPS
+	}
+	in.allocations, in.doubted = m.complete(&l, now)
 	in.ownersKnown = m.memory.ownersKnown
-	m.opt.Metrics.kept.Set(float64(m.memory.kept))
 	if !slices.Equal(in.allocations, m.inputs.allocations) {
 		m.noteLeft(in.allocations, now)
 	}
@@ -279,77 +262,15 @@ func (m *Mapper) await(ctx context.Context, allocations []Allocation) {
 	for i := range allocations {
 		wait = m.claimed(&allocations[i]).pending() || wait // claimed also requests the claim
 	}
-	if wait {
+	if wait && m.opt.ClaimsRead != nil {
 		m.opt.ClaimsRead(ctx)
 	}
 }
 
-// pod returns what the API server knows about a pod. After it has deleted the pod, the last information is used while
-// the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
-func (m *Mapper) pod(key podName) (PodInfo, bool) {
-	info, ok := m.opt.Pod(key.namespace, key.pod)
-	if !ok {
-		info = m.podInfo[key]
-		uid := m.logs.folders[key].uid
-		ok = uid != "" && (uid == info.UID || uid == info.Hash)
-	}
-	if ok && m.isAnother(key, &info) {
-		return PodInfo{}, false
-	}
-	return info, ok
-}
-
-// isAnother reports whether the API server's information is about an earlier pod of the same name. It may be if the API
-// server has stopped answering, and since then a newer log folder appeared or the pod left the list and returned.
-func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
-	if f := m.logs.folders[key]; f.uid != "" && f.uid != info.UID && f.uid != info.Hash {
-		if m.stale || f.changed.After(info.Created) {
-			return true
-		}
-	}
-	return m.stale && m.left[key].After(m.since)
-}
-
-// noteLeft records which pods are no longer listed, or lost a plugin device. A pod that is replaced between two lists
-// usually gets other devices.
-func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
-	if len(m.left) > maxUnlisted {
-		clear(m.left)
-	}
-	pods := make(map[podName]bool, len(allocations))
-	for i := range allocations {
-		pods[allocations[i].podName()] = true
-	}
-	for _, alloc := range m.inputs.allocations {
-		_, held := slices.BinarySearchFunc(allocations, alloc, Allocation.compare)
-		if key := alloc.podName(); !pods[key] || !held && alloc.Claim == "" {
-			m.left[key] = now
-		}
-	}
-}
-
-// uidsOf returns the UIDs, from the log folders, of pods about which the API server has no information. An unlisted pod
-// keeps its UID, because the newest folder of its name may belong to a later pod.
-func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
-	uids := map[podName]string{}
-	for i := range allocations {
-		alloc := &allocations[i]
-		key := alloc.podName()
-		uid := m.logs.folders[key].uid
-		if m.memory.seen[*alloc].Before(m.memory.at) {
-			uid = m.inputs.uids[key]
-		}
-		if _, ok := m.pod(key); !ok && uid != "" {
-			uids[key] = uid
-		}
-	}
-	return uids
-}
-
 // claimed returns what the claim of alloc says about its device. A plugin device has no claim.
 func (m *Mapper) claimed(alloc *Allocation) Claimed {
-	if alloc.Claim == "" {
-		return Claimed{Read: true}
+	if alloc.Claim == "" || m.opt.Claimed == nil {
+		return Claimed{Read: alloc.Claim == "", Forbidden: alloc.Claim != ""}
 	}
 	return m.opt.Claimed(alloc.ClaimNamespace, alloc.Claim, alloc.Resource, alloc.Pool, alloc.Device, alloc.Share)
 }

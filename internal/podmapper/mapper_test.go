@@ -318,8 +318,8 @@ func TestKubeletRestart(t *testing.T) {
 }
 
 func TestSharing(t *testing.T) {
-	strategy := gpu.SharingTimeSlicing
-	w := newWorld(t, podmapper.Options{Replicated: func() gpu.Sharing { return strategy }}, kubelet.Lists(
+	mps := false
+	w := newWorld(t, podmapper.Options{MPS: func() bool { return mps }}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0", gpu4+"::3")),
 		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::1")),
 		kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/gpu.shared", gpu1+"::1", gpu1+"::0")),
@@ -344,7 +344,7 @@ func TestSharing(t *testing.T) {
 	want(t, "replicas of a whole device", o.UseOf(0).Replicas, 0)
 	want(t, "labels of exclusive devices", pods(o), map[int]string{0: "ml/d/c", 1: "ml/c/c"})
 
-	strategy = gpu.SharingMPS
+	mps = true
 	want(t, "sharing once the node reports MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
 

@@ -23,9 +23,7 @@ const (
 //	just started listed, exclusive                                     held
 //	just started listed, shared, owners of all devices known           held
 //	just started listed, shared, owners not known or device in doubt   in doubt
-//	just started not listed, its pod has ended                         forgotten
-//	just started not listed, its pod is listed with other devices      forgotten
-//	just started not listed, its device has a new owner                 forgotten
+//	just started not listed, excluded by the list, or its pod ended    forgotten
 //	just started not listed, seen within validFor                      held
 //	just started not listed, seen earlier                              in doubt, and so is its device
 //
@@ -35,30 +33,31 @@ type memory struct {
 	seen        map[Allocation]time.Time // when each allocation was last listed
 	at          time.Time                // time of the latest answer
 	ownersKnown bool                     // the owners of all devices are known, except those in doubt
-	kept        int                      // number of unlisted allocations that are held
 }
 
 // complete returns the allocations that are held and those in doubt, both sorted.
-func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, doubted []Allocation) {
+func (m *Mapper) complete(l *listing, at time.Time) (held, doubted []Allocation) {
 	mem := &m.memory
 	before := mem.seen
-	mem.ownersKnown = !fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
-	mem.seen, mem.at = make(map[Allocation]time.Time, len(listed)), at
-	for _, alloc := range listed {
+	mem.ownersKnown = !l.fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
+	mem.seen, mem.at = make(map[Allocation]time.Time, len(l.allocations)), at
+	for _, alloc := range l.allocations {
 		mem.seen[alloc] = at
 	}
-	held = slices.Clone(listed)
+	held = slices.Clone(l.allocations)
 	inDoubt := map[deviceid.ID]bool{}
-	for _, alloc := range m.unlisted(before, listed, fresh) {
-		mem.seen[alloc] = before[alloc]
-		if at.Sub(before[alloc]) <= m.validFor {
-			held = append(held, alloc)
-			continue
+	if l.fresh {
+		for _, alloc := range m.unlisted(before, l.allocations) {
+			mem.seen[alloc] = before[alloc]
+			if at.Sub(before[alloc]) <= m.validFor {
+				held = append(held, alloc)
+				continue
+			}
+			doubted = append(doubted, alloc)
+			inDoubt[alloc.device()] = true
 		}
-		doubted = append(doubted, alloc)
-		inDoubt[alloc.device()] = true
 	}
-	mem.kept = len(held) - len(listed)
+	m.opt.Metrics.kept.Set(float64(len(held) - len(l.allocations)))
 	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
 		isDoubted := alloc.isShared() && (!mem.ownersKnown || inDoubt[alloc.device()])
 		if isDoubted {
@@ -71,12 +70,38 @@ func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, 
 	return held, doubted
 }
 
+// assigned is what a listing assigns to its pods.
+type assigned struct {
+	pods map[podName]bool
+	ids  map[string]bool // ids of plugin devices; an id is never assigned to two pods
+	rows map[int]holding // assigned rows of the topology
+}
+
+// holding is the allocation of a row.
+type holding struct {
+	alloc     *Allocation
+	exclusive bool
+}
+
 // unlisted returns the earlier allocations that are not listed but may still be held.
-func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, fresh bool) (all []Allocation) {
-	if !fresh {
-		return nil
+func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation) (all []Allocation) {
+	given := assigned{pods: map[podName]bool{}, ids: map[string]bool{}, rows: map[int]holding{}}
+	for i := range listed {
+		alloc := &listed[i]
+		given.pods[alloc.podName()] = true
+		if alloc.Claim == "" {
+			given.ids[alloc.Device] = true
+		} else if claimed := m.claimed(alloc); claimed.Admin || claimed.pending() {
+			continue
+		}
+		for _, row := range m.rows(alloc) {
+			given.rows[row] = holding{alloc, alloc.isExclusive()}
+			parent := m.resolver.Topology().ParentRow(row)
+			if _, held := given.rows[parent]; parent >= 0 && !held {
+				given.rows[parent] = holding{alloc, false} // no pod can hold the whole GPU exclusively
+			}
+		}
 	}
-	given := m.assignedBy(listed)
 	for alloc, last := range before {
 		if _, ok := m.memory.seen[alloc]; ok || given.excludes(&alloc, m.rows(&alloc)) || m.ended(&alloc, last) {
 			continue
@@ -88,4 +113,31 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation, 
 		all = append(all, alloc)
 	}
 	return all
+}
+
+// excludes reports whether the listing implies that the unlisted alloc, with these rows, has ended. A pod is
+// listed with all its devices at once, and an exclusive device has one owner.
+func (a *assigned) excludes(alloc *Allocation, rows []int) bool {
+	return a.pods[alloc.podName()] || alloc.Claim == "" && a.ids[alloc.Device] ||
+		slices.ContainsFunc(rows, func(row int) bool {
+			held, ok := a.rows[row]
+			return ok && (held.exclusive || alloc.isExclusive()) && !alloc.sharesClaim(held.alloc)
+		})
+}
+
+// ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server says that
+// the pod is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may
+// be too new, and the mirror of a static pod can be deleted.
+func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
+	key := alloc.podName()
+	was, wasUID := m.podInfo[key], m.inputs.uids[key]
+	info, ok := m.opt.Pod(alloc.Namespace, alloc.Pod)
+	if !ok {
+		uid := m.logs.folders[key].uid // another UID belongs to a later pod
+		return uid != "" && wasUID != "" && uid != wasUID || !m.isStale() && was.UID != "" && was.Hash == ""
+	}
+	if another := m.isAnother(key, &info); another || m.isStale() {
+		return another && info.UID == was.UID
+	}
+	return info.Finished || info.Created.After(last) || was.UID != "" && info.UID != was.UID
 }

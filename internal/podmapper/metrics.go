@@ -26,6 +26,13 @@ const (
 	droppedLength    = "length"    // its value is too long
 )
 
+// setDropped sets the number of dropped labels by reason.
+func (m *Metrics) setDropped(labels map[string]int) {
+	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
+		m.labels.WithLabelValues(reason).Set(float64(labels[reason]))
+	}
+}
+
 // NewMetrics registers the metrics at reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
@@ -35,15 +42,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"code"}),
 		unmatched: gauge.NewState("dcgm_exporter_unmatched_devices",
 			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. "+
-				"The subcommand doctor lists them.",
-			"resource", "form"),
+				"The subcommand doctor lists them.", "resource", "form"),
 		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_pod_labels_dropped",
-			Help: "Pod labels currently dropped, by reason.",
+			Name: "dcgm_exporter_pod_labels_dropped", Help: "Pod labels currently dropped, by reason.",
 		}, []string{"reason"}),
 		owners: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_owners_dropped",
-			Help: "Owners currently dropped because their entity has too many.",
+			Name: "dcgm_exporter_owners_dropped", Help: "Owners currently dropped because their entity has too many.",
 		}),
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_holdings_kept",
@@ -58,8 +62,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 				metrics <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, time.Since(*at).Seconds())
 			}
 		}))
-	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
-		m.labels.WithLabelValues(reason)
-	}
+	m.setDropped(nil)
 	return m
 }

@@ -145,8 +145,11 @@ func TestAPIServerStopsAnswering(t *testing.T) {
 			server := newAPI(infos{"ml/a": tt.info})
 			opt := server.options()
 			opt.LogFolder, opt.PodLabels = n.logs, true
-			since := time.Now()
-			opt.Stale = func() (time.Time, bool) { return since, tt.stale }
+			var since time.Time
+			if tt.stale {
+				since = time.Now()
+			}
+			opt.Stale = func() time.Time { return since }
 			w := newWorld(t, opt, pod)
 			w.attribute()
 			if tt.recreate {

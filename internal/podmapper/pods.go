@@ -1,0 +1,208 @@
+package podmapper
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+)
+
+const (
+	// DefaultPodLabels is the default maximum number of labels taken from a pod. Mimir rejects a series
+	// with more than 30 labels: see docs/attribution.md.
+	DefaultPodLabels = 16
+	// maxLabelValue is the maximum length of a label's value in bytes. Kubernetes allows 63.
+	maxLabelValue = 128
+	// maxLogFolders is the maximum number of log folders that are read.
+	maxLogFolders = 8192
+)
+
+// podName identifies a pod.
+type podName struct{ namespace, pod string }
+
+// PodInfo is what the API server knows about a pod.
+type PodInfo struct {
+	UID      string
+	Hash     string // the UID by which the node knows a static pod; "" for other pods
+	Labels   map[string]string
+	Finished bool // the pod succeeded or failed, so it uses nothing any more
+	Created  time.Time
+	// Allocated is HAMi's annotation with the devices of the pod's containers. If it is set, Containers has the names
+	// of the containers in the pod's order.
+	Containers []string
+	Allocated  string
+}
+
+// has reports whether the node may know the pod by this UID.
+func (p *PodInfo) has(uid string) bool { return uid != "" && (uid == p.UID || uid == p.Hash) }
+
+// isStale reports whether the API server has stopped answering.
+func (m *Mapper) isStale() bool { return !m.since.IsZero() }
+
+// pod returns what the API server knows about a pod. After it has deleted the pod, the last information is used while
+// the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
+func (m *Mapper) pod(key podName) (PodInfo, bool) {
+	info, ok := m.opt.Pod(key.namespace, key.pod)
+	if !ok {
+		info = m.podInfo[key]
+		ok = info.has(m.logs.folders[key].uid)
+	}
+	if ok && m.isAnother(key, &info) {
+		return PodInfo{}, false
+	}
+	return info, ok
+}
+
+// isAnother reports whether the API server's information is about an earlier pod of the same name. It may be if the API
+// server has stopped answering, and since then a newer log folder appeared or the pod left the list and returned.
+func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
+	f := m.logs.folders[key]
+	if f.uid != "" && !info.has(f.uid) && (m.isStale() || f.changed.After(info.Created)) {
+		return true
+	}
+	return m.isStale() && m.left[key].After(m.since)
+}
+
+// noteLeft records which pods are no longer listed, or lost a plugin device. A pod that is replaced between two lists
+// usually gets other devices.
+func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
+	if len(m.left) > maxUnlisted {
+		clear(m.left)
+	}
+	pods := make(map[podName]bool, len(allocations))
+	for i := range allocations {
+		pods[allocations[i].podName()] = true
+	}
+	for _, alloc := range m.inputs.allocations {
+		_, held := slices.BinarySearchFunc(allocations, alloc, Allocation.compare)
+		if key := alloc.podName(); !pods[key] || !held && alloc.Claim == "" {
+			m.left[key] = now
+		}
+	}
+}
+
+// uidsOf returns the UIDs, from the log folders, of pods about which the API server has no information. An unlisted pod
+// keeps its UID, because the newest folder of its name may belong to a later pod.
+func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
+	uids := map[podName]string{}
+	for i := range allocations {
+		key := allocations[i].podName()
+		uid := m.logs.folders[key].uid
+		if m.memory.seen[allocations[i]].Before(m.memory.at) {
+			uid = m.inputs.uids[key]
+		}
+		if _, ok := m.pod(key); !ok && uid != "" {
+			uids[key] = uid
+		}
+	}
+	return uids
+}
+
+// knownPods returns what the API server reports about the pods of the allocations, or reported before they were
+// deleted.
+func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
+	pods := map[podName]PodInfo{}
+	for i := range allocations {
+		key := allocations[i].podName()
+		if info, ok := m.pod(key); ok {
+			pods[key] = info
+		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.podInfo[key].UID != "" {
+			pods[key] = m.podInfo[key]
+		}
+	}
+	return pods
+}
+
+// podLabels returns the labels of a pod that become series labels, in the order of their keys, with valid Prometheus
+// names. If two keys map to the same name, the first is used. The exporter's own label names are never used. It adds
+// the dropped labels to lost, by reason.
+func (m *Mapper) podLabels(pod map[string]string, lost map[string]int) (out []gpu.Label) {
+	if !m.opt.PodLabels {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, key := range slices.Sorted(maps.Keys(pod)) {
+		matches := func(r *regexp.Regexp) bool { return r.MatchString(key) }
+		if pod[key] == "" || len(m.opt.LabelsAllowed) > 0 && !slices.ContainsFunc(m.opt.LabelsAllowed, matches) {
+			continue
+		}
+		name := text.LabelName(key)
+		switch {
+		case taken[name] || catalog.IsOwnLabel(name):
+			lost[droppedCollision]++
+		case len(pod[key]) > maxLabelValue:
+			lost[droppedLength]++
+		case len(out) == m.opt.MaxPodLabels:
+			lost[droppedBudget]++
+		default:
+			taken[name] = true
+			out = append(out, gpu.Label{Name: name, Value: pod[key]})
+		}
+	}
+	return out
+}
+
+// logFolder is the folder of a pod's logs.
+type logFolder struct {
+	uid     string // "" if ambiguous
+	changed time.Time
+}
+
+// logFolders finds the UIDs of pods in the pods' log folder. It has a folder per pod, named NAMESPACE_NAME_UID
+// (pkg/kubelet/kuberuntime, BuildPodLogsDirectory). For a static pod the UID is the hash of its manifest, as in its
+// cgroup. The zero value finds nothing.
+type logFolders struct {
+	path string // "" disables it
+
+	read, changed time.Time // when path was read, and its modification time then
+	folders       map[podName]logFolder
+}
+
+// refresh reads the folder if it has changed since the last call. If it cannot be read, all UIDs are unknown: not every
+// node has it. If a pod has two folders, the newer one counts, because the other belongs to an earlier pod. If both
+// have the same age, the UID is unknown.
+func (f *logFolders) refresh(now time.Time) {
+	info, err := os.Stat(f.path)
+	if err == nil && info.ModTime().Equal(f.changed) && f.read.Sub(f.changed) > attribution.TimestampSlack {
+		return
+	}
+	*f = logFolders{path: f.path}
+	if err != nil {
+		return
+	}
+	f.changed, f.read = info.ModTime(), now
+	dir, err := os.Open(f.path)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	f.folders = map[podName]logFolder{}
+	names, _ := dir.Readdirnames(maxLogFolders) // no names if there is an error
+	for _, name := range names {
+		parts := strings.Split(name, "_")
+		if len(parts) != 3 || !process.IsPodUID(parts[2]) {
+			continue
+		}
+		next := logFolder{uid: parts[2]}
+		if info, err := os.Stat(filepath.Join(f.path, name)); err == nil {
+			next.changed = info.ModTime()
+		}
+		key := podName{parts[0], parts[1]}
+		before, twice := f.folders[key]
+		if twice && next.changed.Equal(before.changed) {
+			next.uid = ""
+		}
+		if !twice || !next.changed.Before(before.changed) {
+			f.folders[key] = next
+		}
+	}
+}
