@@ -54,14 +54,14 @@ func NewResolver(proc fs.FS) *Resolver {
 // has ended keeps known pods for one more read. The error wraps gpu.ErrPIDNamespace if the PIDs here are not the
 // host's, or gpu.ErrPermission if /proc is not readable. It wraps gpu.ErrUnavailable for one read after a PID is reused
 // by another pod, because the driver reports both processes as one.
-func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.end) }
+func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, true) }
 
 // CachedPodOf is like PodOf, for requests outside the reads of the driver. It does not start the time for which an
 // ended process keeps its pods.
-func (r *Resolver) CachedPodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.ended) }
+func (r *Resolver) CachedPodOf(pid uint32) ([]string, error) { return r.lookup(pid, false) }
 
-// lookup returns the pods of a process. ended handles a process that no longer exists.
-func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]string, error) {
+// lookup returns the pods of a process. isRead is set during a read of the driver.
+func (r *Resolver) lookup(pid uint32, isRead bool) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -77,7 +77,7 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]
 			return nil, err
 		}
 		if stat == nil {
-			return ended(pid, now).uids, nil
+			return r.ended(pid, now, isRead).uids, nil
 		}
 		if _, _, start := statOf(stat); !known || p.start != start {
 			text, err := r.read(dir + "/cgroup")
@@ -117,29 +117,19 @@ func (r *Resolver) inode(dir string) uint64 {
 	return 0
 }
 
-// end handles a process that can no longer be read.
-func (r *Resolver) end(pid uint32, now time.Time) process {
+// ended returns what is remembered about a process that can no longer be read, and records its end during a read of
+// the driver. It returns the zero process if the PID may have been reused: it was found missing at least lastRead ago
+// or, outside a read, it was not requested lately.
+func (r *Resolver) ended(pid uint32, now time.Time, isRead bool) process {
 	p, known := r.known[pid]
-	if !known {
-		return process{}
-	}
-	if p.ended.IsZero() {
+	if known && isRead && p.ended.IsZero() {
 		p.ended, p.inode = now, 0
 		r.known[pid] = p
 	}
-	if now.Sub(p.ended) >= lastRead {
-		delete(r.known, pid)
-		return process{}
-	}
-	return p
-}
-
-// ended returns what is remembered about a process that can no longer be read. Unlike end, it records nothing. It
-// returns the zero process if the PID was not requested lately, or was found missing at least lastRead ago, because the
-// PID may have been reused.
-func (r *Resolver) ended(pid uint32, now time.Time) process {
-	p := r.known[pid]
-	if now.Sub(p.requested) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
+	if !p.ended.IsZero() && now.Sub(p.ended) >= lastRead || !isRead && now.Sub(p.requested) > forgotten {
+		if isRead {
+			delete(r.known, pid)
+		}
 		return process{}
 	}
 	return p
