@@ -117,7 +117,11 @@ func (n *inspection) fabric(f *check.Finding) error {
 	if !seen {
 		return fmt.Errorf("the node has NVSwitches, but /proc in %s lists no processes", n.path)
 	}
-	f.Say(check.Error, "the node has NVSwitches (%d), but nv-fabricmanager is not running: "+
-		"CUDA fails with cudaErrorSystemNotReady", n.switches)
+	switches := fmt.Sprintf("%d NVSwitches", n.switches)
+	if n.switches == 1 {
+		switches = "1 NVSwitch"
+	}
+	f.Say(check.Error, "the node has %s, but nv-fabricmanager is not running: "+
+		"CUDA fails with cudaErrorSystemNotReady", switches)
 	return nil
 }

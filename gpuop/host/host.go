@@ -64,7 +64,7 @@ type inspection struct {
 }
 
 // run adds the finding of a check, unless the check sets no reason. An error of the check means that it was not
-// possible. A warning or an error without a fix gets the help of the check.
+// possible. A warning or an error without a fix gets that of the check.
 func (n *inspection) run(id *check.Check, subject string, judge func(*check.Finding) error) {
 	f := check.Finding{Check: id, Node: n.name, Subject: subject}
 	if err := judge(&f); err != nil {
@@ -74,7 +74,7 @@ func (n *inspection) run(id *check.Check, subject string, judge func(*check.Find
 		}
 	}
 	if f.Severity >= check.Warning {
-		f.Fix = cmp.Or(f.Fix, id.Help)
+		f.Fix = cmp.Or(f.Fix, fixes[id], id.Help)
 	}
 	if f.Reason != "" {
 		n.findings = append(n.findings, f)

@@ -39,6 +39,10 @@ func (n *inspection) gpus(f *check.Finding) error {
 	if bound["nvidia"]+virtual == n.count {
 		severity = check.Warning // the containers can use the others
 	}
+	them := "them"
+	if n.count-bound["nvidia"] == 1 {
+		them = "it"
+	}
 	delete(bound, "nvidia")
 	var others []string
 	for _, driver := range slices.Sorted(maps.Keys(bound)) {
@@ -50,7 +54,7 @@ func (n *inspection) gpus(f *check.Finding) error {
 	case n.vfio:
 		f.Say(check.Note, "%s, all bound to vfio-pci: virtual machines can use them, containers cannot", words)
 	case len(others) > 0:
-		f.Say(severity, "%s, %s: containers cannot use these", words, strings.Join(others, ", "))
+		f.Say(severity, "%s, %s: containers cannot use %s", words, strings.Join(others, ", "), them)
 	default:
 		f.Say(check.OK, "%s, bound to the NVIDIA driver", words)
 	}

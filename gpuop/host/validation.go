@@ -41,28 +41,32 @@ func (o operand) file() string { return o.name + "-ready" }
 var operands = func() []operand {
 	const container, passthrough, vGPU = "container", "vm-passthrough", "vm-vgpu"
 	all := []operand{
-		{name: "mofed", missing: "the network driver is not ready; the driver container waits for it"},
+		{name: "mofed", missing: "the validator has not passed the network driver; " +
+			"the driver container waits for it"},
 		{name: "driver", workload: container, other: hostDriverFile,
-			missing: "the driver is not loaded; every other operand waits for it"},
+			missing: "the validator has not passed the driver; every other operand waits for it"},
 		{name: "nvidia-peermem", flag: "GPU_DIRECT_RDMA_ENABLED",
-			missing: "no GPUDirect RDMA: nvidia-peermem is not loaded"},
-		{name: "nvidia-fs", flag: "GDS_ENABLED", missing: "no GPUDirect Storage: nvidia-fs is not loaded"},
-		{name: "gdrcopy", flag: "GDRCOPY_ENABLED", missing: "no GDRCopy: gdrdrv is not loaded"},
-		{name: "toolkit", workload: container, missing: "containers do not see the GPUs; " +
+			missing: "the validator has not passed nvidia-peermem: no GPUDirect RDMA"},
+		{name: "nvidia-fs", flag: "GDS_ENABLED",
+			missing: "the validator has not passed nvidia-fs: no GPUDirect Storage"},
+		{name: "gdrcopy", flag: "GDRCOPY_ENABLED", missing: "the validator has not passed gdrdrv: no GDRCopy"},
+		{name: "toolkit", workload: container, missing: "the validator has not passed the toolkit; " +
 			"the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
-		{name: "cuda", workload: container, missing: "no CUDA program has run on the node"},
+		{name: "cuda", workload: container, missing: "CUDA has not been validated on the node"},
 		{name: "plugin", workload: container, missing: "the node offers no nvidia.com resource, " +
 			"or no pod with one has run; expected only if devicePlugin.enabled is false"},
 		{name: "vfio-pci", workload: passthrough, missing: "virtual machines cannot use the GPUs"},
 		{name: "vgpu-manager", workload: vGPU, other: "host-vgpu-manager-ready",
-			missing: "the vGPU manager is not running: no vGPU can be created"},
-		{name: "host-vgpu-manager", missing: "the host's own vGPU manager is not running"},
+			missing: "the validator has not passed the vGPU manager: no vGPU can be created"},
+		{name: "host-vgpu-manager", missing: "the validator has not passed the host's own vGPU manager"},
 		{name: "vgpu-devices", workload: vGPU, missing: "virtual machines cannot use vGPUs"},
 		{name: "cc-manager", missing: "the confidential computing mode is not set"},
 	}
 	for i, o := range all {
+		app, container := o.log()
 		all[i].check = check.New("validation-"+o.name, check.Error,
-			strings.ToUpper(o.missing[:1])+o.missing[1:]+".", "Read the log that the message names.", validator)
+			strings.ToUpper(o.missing[:1])+o.missing[1:]+".",
+			fmt.Sprintf("Read the log of %s, container %s.", app, container), validator)
 	}
 	return all
 }()
@@ -70,16 +74,21 @@ var operands = func() []operand {
 // early reports whether an operand is validated before the container runtime is needed.
 func (o operand) early() bool { return o.name == "driver" || o.name == "mofed" || o.flag != "" }
 
-// logCommand returns the kubectl command that prints the log of the operand's validation container.
-func (o operand) logCommand() string {
-	app, container := "nvidia-operator-validator", o.name
-	if strings.HasPrefix(o.workload, "vm-") {
-		app = "nvidia-sandbox-validator"
-	}
+// log returns the validator and its container that validate the operand.
+func (o operand) log() (app, container string) {
+	app, container = "nvidia-operator-validator", strings.TrimPrefix(o.name, "host-")
 	if o.flag != "" {
 		container = "driver" // the driver container's validation includes its optional parts
+	} else if o.workload != "container" && o.name != "mofed" {
+		app = "nvidia-sandbox-validator"
 	}
-	return fmt.Sprintf("kubectl logs -n gpu-operator -l app=%s -c %s-validation", app, container)
+	return app, container + "-validation"
+}
+
+// logCommand returns the kubectl command that prints the log of the operand's validation container.
+func (o operand) logCommand() string {
+	app, container := o.log()
+	return fmt.Sprintf("kubectl logs -n gpu-operator -l app=%s -c %s", app, container)
 }
 
 // validations holds what the validator's files say about the node.
