@@ -23,7 +23,7 @@ func ParseIgnore(text string) (Ignore, error) {
 	for _, c := range registry {
 		known = append(known, c.ID)
 	}
-	return Ignore{}, fmt.Errorf("unknown check %q, %s", id, Suggest(id, known, "see docs/gpuop/checks.md"))
+	return Ignore{}, fmt.Errorf("unknown check %q: %s", id, Ask(id, known, "see docs/gpuop/checks.md"))
 }
 
 // Ignore removes the findings that match the list, and counts them. Passed checks are kept.

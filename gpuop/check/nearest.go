@@ -20,6 +20,14 @@ func Suggest(word string, known []string, fallback string) string {
 	return fallback
 }
 
+// Ask returns a question about a name on the command line, "did you mean X?", or fallback as Suggest does.
+func Ask(word string, known []string, fallback string) string {
+	if near := Nearest(word, known); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return fallback
+}
+
 // Nearest returns the candidate with the smallest edit distance from word, or "" if none is near. A candidate is near
 // if the distance is at most a third of the word's length, or at most 1 for short words. Case, hyphens and underscores
 // are ignored. Unlike text.Nearest, it does not complete prefixes, because --fix writes the result.

@@ -223,7 +223,7 @@ func (p *prediction) partition(data []byte, f *predictFlags) (after mig.Predicti
 	default:
 		entry, err := mig.Default(*p.gpus[0].Board, f.config)
 		if err != nil {
-			return after, nil, fmt.Errorf("%w; add -f FILE if the config is in your own file", err)
+			return after, nil, fmt.Errorf("%w (add -f FILE if the config is in your own file)", err)
 		}
 		named = mig.NamedConfig{Name: f.config, Entries: []mig.Entry{entry}}
 		p.about = ": " + cmp.Or(entry.Devices.String(), "no instance") + " on each GPU"

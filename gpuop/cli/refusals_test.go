@@ -60,7 +60,7 @@ func TestRefusals(t *testing.T) {
 		{"", "node predict --gpu T4 --strategy mix" + node, 2, "none, single or mixed"},
 		{"", "node predict --gpu T4 -f nowhere.yaml", 2, "no such file"},
 		{"", "node predict --node testdata/input/mig.yaml" + node, 2, "kubectl get node"},
-		{"", "node predict --gpu A100-40GB --config all-1g.6gb", 2, "write all-1g.5gb"},
+		{"", "node predict --gpu A100-40GB --config all-1g.6gb", 2, "did you mean all-1g.5gb?"},
 		{"", "node predict --gpu T4 --config all-1g.6gb", 2, "GPU does not support MIG: Tesla-T4"},
 		{"", "node predict --gpu T4 gpu-1", 2, "expected no arguments"},
 		{"", "share predict -f x.yaml --gpu T4 --default x", 2, "replaced by gpuop node predict"},
@@ -68,7 +68,7 @@ func TestRefusals(t *testing.T) {
 		{"", "mig fit 1g.5gb", 2, `"gpu" not set`},
 		{"", "mig fit --gpu A100-40GB", 2, "no profile given"},
 		{"", "mig fit --gpu A100-40GB 1c.3g.20gb", 2, "expected a MIG profile"},
-		{"", "mig fit --gpu H10O-80GB 1g.10gb", 2, "write H100-80GB"},
+		{"", "mig fit --gpu H10O-80GB 1g.10gb", 2, "did you mean H100-80GB?"},
 		{"", "mig foo", 2, `unknown command "foo"`},
 		{"", "mig apply gpu-1", 2, "a node and the name of a MIG config"},
 		{"", "mig apply gpu-1 all-1g.10gb --force", 2, "--force needs --apply"},
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 		{"", "values gen generic vgpu --registry registry.example.com/vgpu", 2, "vgpu=version"},
 		{"", "images --version v25.4.0", 2, "--chart"},
 		{"", "explain XID 999", 2, "XID 999"},
-		{values, "lint - --ignore unknwn-key", 2, "write unknown-key"},
+		{values, "lint - --ignore unknwn-key", 2, "did you mean unknown-key?"},
 		{"", "lint DIR/empty", 2, "no .yaml"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

@@ -163,7 +163,7 @@ func find(word string) (Board, error) {
 			begun = append(begun, all[0])
 		}
 	}
-	hint := check.Suggest(word, names,
+	hint := check.Ask(word, names,
 		"expected a name such as T4, L40S or A100-80GB, or the nvidia.com/gpu.product label")
 	switch {
 	case length > 0:

@@ -90,7 +90,7 @@ func Default(b Board, config string) (Entry, error) {
 		}
 	}
 	if !slices.Contains(names, config) {
-		hint := check.Suggest(config, names, "it has "+strings.Join(names, ", "))
+		hint := check.Ask(config, names, "it has "+strings.Join(names, ", "))
 		return Entry{}, fmt.Errorf("%w %q for %s: %s", ErrUnknownConfig, config, b.Name, hint)
 	}
 	return e, nil

@@ -302,7 +302,7 @@ func TestFindBoard(t *testing.T) {
 			t.Errorf("FindBoard(%q) = %q, error %v; want %q", word, b.Name, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "write H200", "": "such as T4",
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean H200?", "": "such as T4",
 		"H20-3e": "gpuop has no MIG profiles", "NVIDIA-H20-3e": "gpuop has no MIG profiles", "H20-141GB": "gpuop has no MIG profiles", "NVIDIA-H20-141GB-HBM3e": "gpuop has no MIG profiles",
 		"NVIDIA-H100-SXM5-94GB": "gpuop has no MIG profiles", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "gpuop has no MIG profiles",
 		"RTX PRO 4500": "gpuop has no MIG profiles", "NVIDIA-GH200-120GB": "gpuop has no MIG profiles"} {
@@ -325,7 +325,7 @@ func TestFindGPU(t *testing.T) {
 			t.Errorf("FindGPU(%q) = %q, error %v; want %q", word, g.Product, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "write L40", "banana": "such as T4"} {
+	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40?", "banana": "such as T4"} {
 		if _, err := FindGPU(word); err == nil || !strings.Contains(err.Error(), hint) {
 			t.Errorf("FindGPU(%q): error = %v, want %q", word, err, hint)
 		}

@@ -357,6 +357,6 @@ func choose(what, name string, list []choice) (choice, error) {
 		}
 		names = append(names, c.Name)
 	}
-	hint := check.Suggest(name, names, "expected one of "+strings.Join(names, ", "))
-	return choice{}, fmt.Errorf("%w %s %q: %s", ErrUnknown, what, name, hint)
+	hint := check.Ask(name, names, "expected one of these")
+	return choice{}, fmt.Errorf("%w %s %q: %s (%ss: %s)", ErrUnknown, what, name, hint, what, strings.Join(names, ", "))
 }
