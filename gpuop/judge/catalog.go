@@ -29,10 +29,12 @@ var (
 		"Keep the operands off the node, or install its driver yourself.", platform)
 	gpuNodes = check.New("gpu-nodes", check.Error, "No node has a label that shows an NVIDIA GPU.",
 		"Check that Node Feature Discovery runs.", stateManager)
-	driverOS = check.New("driver-os", check.Error, "Nodes with different operating systems get one driver image.",
+	driverOS = check.New("driver-os", check.Error,
+		"All nodes get the same driver image, but some run a different operating system.",
 		"Create an NVIDIADriver with a nodeSelector for each operating system.", stateManager)
 	containerRuntime = check.New("container-runtime", check.Error,
-		"The toolkit configures one runtime, but some nodes differ.", "Use one runtime on GPU nodes.", stateManager)
+		"The toolkit configures one runtime, but some nodes run another.", "Use one runtime on GPU nodes.",
+		stateManager)
 	nfd = check.New("nfd", check.Error, "Node Feature Discovery is installed twice or not at all.",
 		"Set nfd.enabled as the message says.", gettingStart)
 	devicePlugin = check.New("device-plugin", check.Error,
@@ -42,7 +44,8 @@ var (
 	priorityQuota = check.New("priority-quota", check.Error,
 		"The quota for system-node-critical pods is missing or used up.",
 		"Create or raise the quota as the message says.", "GPU Operator documentation, Google GKE")
-	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error, "A ServiceMonitor is enabled without its CRD.",
+	serviceMonitorCRD = check.New("servicemonitor-crd", check.Error,
+		"A ServiceMonitor is enabled without its CRD: before v26.7.0 the operator never becomes ready.",
 		"Install the Prometheus Operator, or disable the ServiceMonitor.", objectControl)
 	crdStale = check.New("crd-stale", check.Error, "The custom resource definitions are not those of the release.",
 		"Apply those of the release: Helm never updates them.", "Helm documentation, custom resource definitions")
@@ -50,9 +53,11 @@ var (
 		"Taint the nodes to reserve them for GPU pods.", taintsPage)
 	untolerated = check.New("taint", check.Error, "Operands or pods do not tolerate a taint of the GPU nodes.",
 		"Add the toleration.", taintsPage)
-	gpuClient = check.New("gpu-client", check.Warning, "Pods use GPUs without requesting them, and block upgrades.",
-		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", "gpu-operator v26.7.0, gpu.deploy.client")
-	podsRefused = check.New("pods-refused", check.Error, "The API server rejects the pods of a DaemonSet.",
+	gpuClient = check.New("gpu-client", check.Warning,
+		"Pods use GPUs without requesting them, and block MIG changes and driver upgrades.",
+		"Add the nodeSelector nvidia.com/gpu.deploy.client=true.", "gpu-operator v26.7.0, nvidia.com/gpu.deploy.client")
+	podsRefused = check.New("pods-refused", check.Error,
+		"The API server rejects a DaemonSet's pods: Pod Security, a quota, a RuntimeClass or a webhook.",
 		"Read the event.", podAdmission)
 	nodeReady = check.New("node-ready", check.Error, "The node is not ready or is cordoned.", "Fix the node first.",
 		"Kubernetes documentation, node status")
@@ -78,8 +83,9 @@ var (
 		"Run the command in the message.", stateManager)
 	operandsOff = check.New("operands-off", check.Note,
 		"nvidia.com/gpu.deploy.operands=false keeps all operands off the node.", "Delete the label.", stateManager)
-	driverUpgrade = check.New("driver-upgrade", check.Error, "A driver upgrade is in progress, failed or left over.",
-		"Read the driver pod's log.", "k8s-operator-libs pkg/upgrade/consts.go")
+	driverUpgrade = check.New("driver-upgrade", check.Error,
+		"A driver upgrade is in progress or has failed, or its label is left over.", "Read the driver pod's log.",
+		"k8s-operator-libs pkg/upgrade/consts.go")
 	allocatable = check.New("allocatable", check.Error, "The node offers more or fewer devices than predicted.",
 		"Read the device plugin's log.", pluginLabels)
 	sharingConfig = check.New("sharing-config", check.Error, "The device plugin's ConfigMap is missing or invalid.",
@@ -89,7 +95,8 @@ var (
 	staleConfig = check.New("stale-config", check.Error, "The device plugin started before its ConfigMap was changed.",
 		"Restart the device plugin.", "GPU Operator documentation, time-slicing GPUs")
 	migNoDevices = check.New("mig-success-without-devices", check.Error,
-		"The MIG change succeeded, but its MIG devices are missing.", "Read the MIG manager's log.", pluginLabels)
+		"The MIG manager reports success, but the node does not offer the config's MIG devices.",
+		"Read the MIG manager's log.", pluginLabels)
 	migConfig = check.New("mig-config", check.Error, "The MIG config does not exist or cannot be read.",
 		"Use an existing config.", "mig-parted config-default.yaml; cmd/nvidia-mig-manager/main.go")
 	prediction = check.New("prediction", check.Warning, "The node's resources could not be predicted.",
@@ -100,8 +107,9 @@ var (
 var (
 	migCapable = check.New("mig-capable", check.Error, "The node's GPUs do not support MIG.", "Use another node.",
 		"mig-parted cmd/nvidia-mig-manager/main.go")
-	migManager = check.New("mig-manager", check.Error, "No MIG manager on the node reacts to the label.",
-		"Start the MIG manager first.", "mig-parted cmd/nvidia-mig-manager/main.go")
+	migManager = check.New("mig-manager", check.Error,
+		"No MIG manager is ready on the node, so nothing reacts to the label.", "Start the MIG manager first.",
+		"mig-parted cmd/nvidia-mig-manager/main.go")
 	migUnderWay = check.New("mig-under-way", check.Error, "Another MIG change is in progress.", "Wait until it ends.",
 		"https://github.com/NVIDIA/mig-parted/issues/485")
 	migSame = check.New("mig-same", check.Error, "The node already has this label.",

@@ -193,6 +193,9 @@ func gpuNodesFound(v *view) []check.Finding {
 	case labeled == 0 && !v.before:
 		say(&f, check.Warning, nfdPods, "no node has a label of Node Feature Discovery: the operator cannot find new "+
 			"GPU nodes; the %d known ones are unaffected", gpus)
+	case v.before && v.Lacks(cluster.Nodes) != nil:
+		say(&f, check.Note, complete(cluster.Nodes), "%d of %d listed nodes have GPUs; %s", gpus, all,
+			v.Lacks(cluster.Nodes).Detail)
 	}
 	return []check.Finding{f}
 }
@@ -260,6 +263,6 @@ func devicePlugins(v *view) []check.Finding {
 // partial changes a finding to Unknown if the list that it depends on is incomplete.
 func (v *view) partial(f *check.Finding, k cluster.Kind) {
 	if m := v.Lacks(k); m != nil {
-		say(f, check.Unknown, "", "not found, but the list is incomplete: %s", m.Detail)
+		say(f, check.Unknown, complete(k), "not found, but the list is incomplete: %s", m.Detail)
 	}
 }

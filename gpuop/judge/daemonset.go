@@ -45,8 +45,13 @@ func daemonSets(v *view, notReady map[string]bool) []check.Finding {
 	var findings []check.Finding
 	present := slices.DeleteFunc(slices.Clone(v.gpu),
 		func(n *corev1.Node) bool { return n.Labels[labelPresent] != "true" })
+	sets := v.sets // in the order of the components, as the findings are
 	for _, o := range v.components {
-		exists := slices.ContainsFunc(v.sets, func(s operandSet) bool { return s.component == o.Label })
+		exists := false
+		for ; len(sets) > 0 && sets[0].component == o.Label; sets = sets[1:] {
+			exists = true
+			findings = append(findings, checkDaemonSet(v, sets[0], present, notReady)...)
+		}
 		if exists || !v.expects(o, present) {
 			continue
 		}
@@ -60,7 +65,7 @@ func daemonSets(v *view, notReady map[string]bool) []check.Finding {
 			"%s%s: the operator has not created it", setting, v.Namespace, deployPrefix, o.Label)
 		findings = append(findings, f)
 	}
-	for _, set := range v.sets {
+	for _, set := range sets {
 		findings = append(findings, checkDaemonSet(v, set, present, notReady)...)
 	}
 	return findings

@@ -303,11 +303,16 @@ func Unread(s *cluster.State, kinds []cluster.Kind) []check.Finding {
 		case cluster.Forbidden:
 			f.Fix = fmt.Sprintf("kubectl auth can-i list %s --all-namespaces", kind)
 		case cluster.Partial, cluster.Unread:
-			f.Fix = fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
+			f.Fix = complete(kind)
 		}
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// complete returns the command that adds the whole list of a kind to a gathered folder.
+func complete(kind cluster.Kind) string {
+	return fmt.Sprintf("kubectl get %s -A -o yaml > %s.yaml  # into the folder", kind, kind)
 }
 
 // say sets the severity, the fix and the reason of a finding.

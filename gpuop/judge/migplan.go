@@ -82,11 +82,15 @@ func (c *migChange) manager() {
 	case c.kube.Labels[labelCapable] == "false":
 		c.report(migCapable, check.Error, labelCapable, "kubectl get nodes -l nvidia.com/mig.capable=true",
 			"the node's GPUs do not support MIG")
-	case c.kube.Labels[key] != "true", !c.lacks(cluster.Pods) && !slices.ContainsFunc(c.operandPods, isReady):
+	case c.kube.Labels[key] != "true":
+		c.report(migManager, check.Error, key,
+			"kubectl get clusterpolicy -o jsonpath='{.items[*].spec.migManager.enabled}'", "the label is %s, expected "+
+				"true: no MIG manager runs on the node, so changes of %s have no effect",
+			shown(c.kube.Labels, key), LabelMIG)
+	case !c.lacks(cluster.Pods) && !slices.ContainsFunc(c.operandPods, isReady):
 		c.report(migManager, check.Error, key,
 			fmt.Sprintf("kubectl describe daemonset -n %s nvidia-mig-manager", c.Namespace),
-			"the label is %s, and no MIG manager pod is ready on the node: changes of %s have no effect",
-			shown(c.kube.Labels, key), LabelMIG)
+			"no MIG manager pod is ready on the node, so changes of %s have no effect", LabelMIG)
 	case !c.lacks(cluster.Pods):
 		c.report(migManager, check.OK, key, "", "the MIG manager is ready")
 	}

@@ -295,7 +295,8 @@ func (n *nodeReport) notDeployed(component, key string) {
 		component != "mig-manager" && !n.forContainers(component):
 		return
 	default:
-		say(&f, check.Error, n.operatorLog(), "the label is absent: the operator has not assigned the operand")
+		say(&f, check.Error, n.operatorLog(), "the label is absent: the operator has not assigned the operand to "+
+			"the node")
 	}
 	f = n.own(f)
 	n.operands = append(n.operands, operand{component: component, Finding: f})

@@ -152,9 +152,16 @@ func driverSystems(v *view) []check.Finding {
 		say(&f, check.Error, driverForEachSystem(wrong...), "mixed operating systems (%s): all nodes get the driver "+
 			"image of %s (%s), which is wrong for %s", text, first.Name, tag, check.Count(len(wrong), "node"))
 	default:
-		f.Reason = fmt.Sprintf("driver image for %s on %s", tag, check.Count(nodes, "GPU node"))
+		get, their, them := "GPU nodes get", "their", "them"
+		if nodes == 1 {
+			get, their, them = "GPU node gets", "its", "it"
+		}
+		f.Reason = fmt.Sprintf("%d %s the driver image for %s", nodes, get, tag)
 		if precompiled {
 			f.Reason += ", one for each kernel"
+		}
+		if first.Labels[labelID] == "" {
+			f.Reason += ", according to " + their + " status: NFD has not labeled " + them + " yet"
 		}
 	}
 	return []check.Finding{f}
@@ -375,9 +382,11 @@ func serviceMonitor(v *view) []check.Finding {
 		return nil
 	}
 	const setting, definition = "dcgmExporter.serviceMonitor.enabled", "servicemonitors.monitoring.coreos.com"
-	f := check.Finding{Check: serviceMonitorCRD, Subject: setting, Reason: fmt.Sprintf("is %t", v.is(setting)),
-		Evidence: v.setting(setting)}
-	if !v.is(setting) || v.CRD(definition) != nil {
+	f := check.Finding{Check: serviceMonitorCRD, Subject: setting, Reason: "is false", Evidence: v.setting(setting)}
+	if !v.is(setting) {
+		return []check.Finding{f}
+	}
+	if f.Reason = "is true, and its CRD is installed"; v.CRD(definition) != nil {
 		return []check.Finding{f}
 	}
 	f.Evidence = v.listed(cluster.CRDs, "no CustomResourceDefinition %s", definition)
@@ -482,7 +491,8 @@ func (n *nodeReport) supported() {
 	case len(systems) == 0:
 		say(&f, check.Unknown, platformPage+n.Release.String(), noMatrix, cmp.Or(os.String(), "unknown"), n.Release)
 	case os.id == "":
-		f.Say(check.Unknown, "the node's operating system is unknown: %q", n.kube.Status.NodeInfo.OSImage)
+		f.Say(check.Unknown, "the node's operating system is unknown: %s",
+			cmp.Or(n.kube.Status.NodeInfo.OSImage, "the node's status does not name it"))
 	case !known && !n.is("driver.enabled"):
 		f.Say(check.Note, unlisted+"; driver.enabled=false needs no driver image", os, n.Release, named(systems))
 	case !known || !exact:
@@ -579,6 +589,9 @@ func (n *nodeReport) taints() {
 	}
 	f := check.Finding{Check: untolerated, Subject: "taints", Reason: "the operands tolerate all taints",
 		Evidence: check.Seen("spec", "Node/"+n.kube.Name, "%s", check.Count(len(n.kube.Spec.Taints), "taint"))}
+	if !kept {
+		f.Reason = "no taint keeps pods away"
+	}
 	if ok {
 		n.add(f)
 	}

@@ -174,7 +174,7 @@ func TestJudge(t *testing.T) {
 		"mixed systems, preinstalled driver on the other node": {change: func(s *cluster.State) {
 			rhel(node(s, "gpu-2"), "9.6")
 			node(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
-		}, says: "driver image for ubuntu22.04 on 1 GPU node"},
+		}, says: "1 GPU node gets the driver image for ubuntu22.04"},
 		"mixed systems, suggested fix applied": {change: func(s *cluster.State) {
 			rhel(node(s, "gpu-2"), "9.6")
 			node(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
