@@ -39,7 +39,8 @@ type valueFlags struct{ files, sets []string }
 func addValueFlags(cmd *cobra.Command) *valueFlags {
 	v := &valueFlags{}
 	cmd.Flags().StringArrayVarP(&v.files, "file", "f", nil,
-		"a values `file`, as in helm upgrade; - for standard input; may be repeated; the last one wins")
+		"a values `file`, as in helm upgrade; - for standard input; may be repeated; "+
+			"later files override earlier ones")
 	cmd.Flags().StringArrayVar(&v.sets, "set", nil, "a value as in helm's --set: `KEY=VALUE`; may be repeated")
 	return v
 }

@@ -42,7 +42,8 @@ func newImagesCommand(e *env) *cobra.Command {
 			if images.ByNVIDIADriver(e.table, v, settings) {
 				findings = append(findings, check.Finding{
 					Check: input.Skipped, Severity: check.Note, Subject: "driver.nvidiaDriverCRD.enabled",
-					Reason: "NVIDIADrivers select the driver images: those outside the chart are not listed"})
+					Reason: "NVIDIADrivers select the driver images: images of NVIDIADrivers outside " +
+						"the chart are not listed"})
 			}
 			report := check.Report{Findings: findings}
 			if report.AtLeast(check.Error) {

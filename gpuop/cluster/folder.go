@@ -297,10 +297,10 @@ func (g *gathering) finish(kinds []Kind) {
 		g.At = g.written
 	}
 	g.findNamespace()
-	for _, k := range []Kind{Pods, DaemonSets} {
+	for k, name := range map[Kind]string{Pods: "pods", DaemonSets: "DaemonSets"} {
 		// every cluster has objects in kube-system too
 		if all := slices.Collect(maps.Keys(g.namespaces[k])); len(all) == 1 && g.missing[k].Why != Failed {
-			g.missing[k] = Missing{k, Partial, fmt.Sprintf("the folder has only %s of the namespace %s", k, all[0])}
+			g.missing[k] = Missing{k, Partial, "the folder contains only the " + name + " of the namespace " + all[0]}
 			if k == Pods && g.Namespace == "" && g.found[ClusterPolicies] {
 				g.Namespace = all[0]
 			}
