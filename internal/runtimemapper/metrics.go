@@ -24,13 +24,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Failed inspections of containers, by reason. Meanwhile, no GPU is attributed to the container.",
 		}, []string{"reason"}),
 		unmatched: gauge.NewState("dcgm_exporter_container_devices_unmatched",
-			"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.", "form"),
+			"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.",
+			"form"),
 		dropped: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_container_labels_dropped",
 			Help: "Allowed container labels currently dropped because they are too long or too many.",
 		}),
 		omitted: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_containers_dropped", Help: "Containers currently dropped because their GPU has too many.",
+			Name: "dcgm_exporter_containers_dropped",
+			Help: "Containers currently dropped because their GPU has too many.",
 		}),
 	}
 	reg.MustRegister(m.unmatched)
