@@ -172,7 +172,7 @@ var (
 )
 
 var (
-	comment = regexp.MustCompile(`(^|\n)[ \t]*#[^\n]*$`)
+	comment = regexp.MustCompile(`^[ \t]*#`)
 	words   = regexp.MustCompile(`^[a-z]{1,12} [a-z]`)
 )
 
@@ -180,7 +180,8 @@ var (
 // comment are not secrets.
 func (s *Secrets) Learn(text string) {
 	for _, at := range find(text) {
-		if !words.MatchString(text[at[0]:]) || !comment.MatchString(text[:at[0]]) {
+		line := text[strings.LastIndexByte(text[:at[0]], '\n')+1 : at[0]]
+		if !words.MatchString(text[at[0]:]) || !comment.MatchString(line) {
 			s.Add(text[at[0]:at[1]])
 		}
 	}
@@ -269,7 +270,8 @@ func (s *Secrets) Add(secret string) {
 	lines := slices.DeleteFunc(strings.Split(secret, "\n"), func(line string) bool { return len(line) < 8 })
 	for _, text := range append(lines, secret, strings.Trim(strconv.Quote(secret), `"`)) {
 		text = strings.TrimSpace(text)
-		if len(text) >= 4 && !notSecret.MatchString(text) && !shortNumber.MatchString(text) && !slices.Contains(*s, text) {
+		isSecret := len(text) >= 4 && !notSecret.MatchString(text) && !shortNumber.MatchString(text)
+		if isSecret && !slices.Contains(*s, text) {
 			*s = append(*s, text)
 		}
 	}

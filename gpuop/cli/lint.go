@@ -172,15 +172,15 @@ type lintData struct {
 // kinds returns a function that writes the kinds of the inputs and, if they have no findings, the summary.
 func kinds(result *lint.Result) func(io.Writer, check.Style) {
 	return func(w io.Writer, style check.Style) {
-		what, found := "checked: ", len(result.Report.Findings) > 0
+		what := "checked: " + tally(result.Kinds)
 		switch {
 		case len(result.Kinds) == 0:
 			what = "nothing to check"
-		case result.Judged == 0 && !found:
-			what = "nothing to check in: "
+		case result.Judged == 0:
+			what = "nothing to check in: " + tally(result.Kinds)
 		}
-		fmt.Fprintln(w, style.Dim(check.OneLine(what+tally(result.Kinds))))
-		if result.Judged > 0 && !found {
+		fmt.Fprintln(w, style.Dim(check.OneLine(what)))
+		if result.Judged > 0 && len(result.Report.Findings) == 0 {
 			fmt.Fprintln(w, style.Green(result.Report.Summary()))
 		}
 	}

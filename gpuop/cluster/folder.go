@@ -138,7 +138,7 @@ func (g *gathering) file(path, name string) error {
 		g.events = append(g.events, described{"DaemonSet", string(data)})
 	case isDescribed:
 		g.events = append(g.events, described{"Pod", string(data)})
-	default:
+	case extension != ".missing": // must-gather.sh leaves an empty file if it found no objects
 		err = g.documents(data)
 	}
 	for _, m := range dated.FindAllSubmatch(data, -1) {
@@ -156,7 +156,7 @@ func (g *gathering) file(path, name string) error {
 		return err
 	case err != nil:
 		g.missing[kind] = Missing{kind, Failed, err.Error()}
-	case !isDescribed && len(bytes.TrimSpace(data)) > 0, extension == ".missing": // must-gather.sh found no objects
+	case !isDescribed && len(bytes.TrimSpace(data)) > 0, extension == ".missing":
 		g.found[kind] = true
 	}
 	return nil

@@ -51,7 +51,7 @@ func decode(s *corev1.Secret) (*release, error) {
 		return nil, nil
 	}
 	for _, e := range s.ManagedFields {
-		if r.writer.Manager == "" || r.writer.Time.Before(e.Time) {
+		if isLater(e, r.writer) {
 			r.writer = e
 		}
 	}

@@ -27,12 +27,15 @@ func written(e metav1.ManagedFieldsEntry) string {
 func OwnerOf(entries []metav1.ManagedFieldsEntry, path ...string) (owner metav1.ManagedFieldsEntry) {
 	deepest := 0
 	for _, e := range entries {
-		if d := cluster.Owns(e, path...); d > deepest || d > 0 && d == deepest && owner.Time.Before(e.Time) {
+		if d := cluster.Owns(e, path...); d > deepest || d > 0 && d == deepest && isLater(e, owner) {
 			owner, deepest = e, d
 		}
 	}
 	return owner
 }
+
+// isLater reports whether a is later than b, or b has no time.
+func isLater(a, b metav1.ManagedFieldsEntry) bool { return b.Time == nil || b.Time.Before(a.Time) }
 
 // deployers lists the field managers of tools that install charts; Argo CD has two. kubectl is not listed, because
 // users also edit with it.

@@ -63,8 +63,13 @@ func (v view) on(path string) bool {
 	return known && k.In(v.version) && v.text(path) == "true"
 }
 
+// tag returns the tag of an operand's image. The chart replaces an empty one only in its own images and NFD's.
 func (v view) tag(operand string) string {
-	return cmp.Or(v.text(chart.VersionKey(operand)), v.table.Tag(v.version, operand))
+	tag := v.text(chart.VersionKey(operand))
+	if chart.Released(operand) || operand == "nfd" {
+		tag = cmp.Or(tag, v.table.Tag(v.version, operand))
+	}
+	return tag
 }
 
 // Components returns the operands that these settings run on the nodes. Node Feature Discovery, if enabled, comes last,

@@ -148,6 +148,26 @@ func TestMissingVersion(t *testing.T) {
 	}
 }
 
+// An empty version stays empty: the chart has a default only for its own images and for Node Feature Discovery.
+func TestEmptyVersion(t *testing.T) {
+	table := chart.Load()
+	settings := []chart.Setting{
+		{Path: chart.ParsePath("driver.version"), Value: ""}, {Path: chart.ParsePath("operator.version"), Value: ""},
+	}
+	found, err := images.List(table, table.Latest(), settings, images.Nodes{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range found {
+		switch hasNote := strings.HasSuffix(i.Note, ": set driver.version"); {
+		case i.Operand == "driver" && !hasNote:
+			t.Errorf("note of %s = %q, want one that names driver.version", i.Operand, i.Note)
+		case i.Operand == "operator" && i.Note != "":
+			t.Errorf("note of %s = %q, want none", i.Operand, i.Note)
+		}
+	}
+}
+
 // If driver.version already ends in the operating system, the tag has it twice. List adds a note to that image.
 func TestTagWithTheSystemTwice(t *testing.T) {
 	table := chart.Load()

@@ -88,9 +88,13 @@ var (
 
 // skipReason returns why a script is not parsed, or "". A text with prompts also contains output.
 func skipReason(text string) string {
-	if templated.MatchString(text) || prompt.MatchString(text) && !ours.MatchString(text) ||
-		foreign.MatchString(text) && !strings.Contains(text, "\\\n") {
-		return "the text is a template, contains prompts, or is for another shell; skipped"
+	switch {
+	case templated.MatchString(text):
+		return "the script is a template; skipped"
+	case prompt.MatchString(text) && !ours.MatchString(text):
+		return "the commands follow a prompt ($); skipped"
+	case foreign.MatchString(text) && !strings.Contains(text, "\\\n"):
+		return "lines are continued as in PowerShell or cmd; skipped"
 	}
 	return tooComplex(text)
 }
@@ -282,10 +286,14 @@ func (s *scriptReader) source(n syntax.Node) string {
 func (s *scriptReader) broken(last *Command, c Command) {
 	w := c.Words[0]
 	f := check.Finding{Check: brokenContinuation, Severity: check.Error, Line: w.Line, Column: w.Col, Subject: w.Value,
-		Reason: "the command above ends before this line, so the shell runs this as a command of its own",
+		Reason: "the line before does not end with \\, so the shell runs this as a command of its own",
 		Fix:    "move it into the command above"}
 	joins := last.End <= c.Start && between.MatchString(s.Text[last.End:c.Start])
-	if joins && !strings.Contains(s.Text[last.End:c.Start], "#") {
+	switch {
+	case joins && strings.Contains(s.Text[last.End:c.Start], "#"):
+		f.Reason = "the comment ends the command, so the shell runs what follows as a command of its own"
+		f.Fix = "move the comment above the command"
+	case joins:
 		f.Fix = "end the line before with \\"
 		s.Corrections = append(s.Corrections, Correction{last.End, c.Start, " \\\n  "})
 	}

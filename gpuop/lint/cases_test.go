@@ -82,3 +82,14 @@ func lintCase(t *testing.T, text string) string {
 	}
 	return got
 }
+
+// Objects with the name of a kind that lint uses for files are unknown objects.
+func TestKindsOfObjects(t *testing.T) {
+	for _, kind := range []string{"chart values", "device plugin config", "mig-parted config", "pod", "GitHub workflow",
+		"values inside another tool's file", "umbrella chart values", "nvidia-device-plugin values"} {
+		text := "object\n-- o.yaml\napiVersion: v1\nkind: " + kind + "\ndriver: {enabled: 1}\n"
+		if got, want := lintCase(t, text), text+"\n-- findings, nothing checked"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

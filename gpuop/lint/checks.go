@@ -138,6 +138,9 @@ func (in *installation) precompiledVersion() {
 		version == "" || chart.DriverBranch(version) || in.ownImage("driver") {
 		return
 	}
+	if s == nil {
+		version += " by default"
+	}
 	fix := "set driver.version to a branch such as 580"
 	if major, _, _ := strings.Cut(version, "."); chart.DriverBranch(major) {
 		fix = "set driver.version=" + major
@@ -323,7 +326,7 @@ func (in *installation) types() {
 		inResources := slices.Contains(s.Path, "limits") || slices.Contains(s.Path, "requests")
 		if q := spacedQuantity.FindStringSubmatch(s.Text()); q != nil && inResources {
 			in.set(s, q[1]+q[2])
-			in.add(schema.WrongValue, "the API server rejects the space in the quantity", "write "+q[1]+q[2], s)
+			in.add(schema.WrongValue, "not a valid quantity: the API server rejects the space", "write "+q[1]+q[2], s)
 		}
 		if s.Unknown || s.Value == nil || in.correction(s).Rename != nil {
 			continue
@@ -333,7 +336,7 @@ func (in *installation) types() {
 		switch {
 		case f == nil:
 		case isSwitch && s.Value == "false":
-			const reason = `found the text "false": Helm treats any non-empty text as true`
+			const reason = `found the text "false": Helm treats any non-empty text as true, so it stays enabled`
 			in.add(fields.WrongType, reason, "write false without quotes", s)
 		default:
 			in.validate(s, f, printed)

@@ -66,9 +66,13 @@ func (r *run) badConfig(at check.Finding, reason, fix string) {
 	r.add("", at)
 }
 
-// noConfig reports a reference to a config that does not exist.
-func (r *run) noConfig(at check.Finding, where, config string, configs []string) {
-	reason := fmt.Sprintf("%s has no config %q: the config manager fails on every node that uses it", where, config)
+// otherNodes are the nodes that use the default config.
+const otherNodes = "every node without the label " + sharing.ConfigLabel
+
+// noConfig reports a reference to a config that does not exist. where is the subject of the sentence, and nodes are
+// those that need the config.
+func (r *run) noConfig(at check.Finding, where, config, nodes string, configs []string) {
+	reason := fmt.Sprintf("%s a config %q: the config manager fails on %s", where, config, nodes)
 	r.badConfig(at, reason, check.Suggest(config, configs, "use an existing config: "+strings.Join(configs, ", ")))
 }
 
@@ -128,7 +132,7 @@ func (r *run) pluginValues(d *doc) (judged bool) {
 	}
 	chosen := fields.Get(d.root, "config", "default")
 	if judged && chosen != nil && chosen.Value != "" && !slices.Contains(names, chosen.Value) {
-		r.noConfig(d.place(chosen, "config.default"), "config.map", chosen.Value, names)
+		r.noConfig(d.place(chosen, "config.default"), "config.map does not have", chosen.Value, otherNodes, names)
 	}
 	return judged
 }
@@ -203,9 +207,9 @@ func (r *run) joinConfigs() {
 		case len(configs) == 0 || use.config == "" || slices.Contains(configs, use.config):
 		case use.configMap == "":
 			use.at.Check = configLabel
-			r.noConfig(use.at, "the input", use.config, configs)
+			r.noConfig(use.at, "no ConfigMap in the input has", use.config, "this node", configs)
 		default:
-			r.noConfig(use.at, "the ConfigMap "+use.configMap, use.config, configs)
+			r.noConfig(use.at, "the ConfigMap "+use.configMap+" does not have", use.config, otherNodes, configs)
 		}
 	}
 }

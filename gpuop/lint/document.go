@@ -98,6 +98,9 @@ func (r *run) parseYAML(t doc) {
 	}
 }
 
+// buildFile matches names without an extension that are not YAML files, such as Makefile and Dockerfile.
+var buildFile = regexp.MustCompile(`(?i)^(gnu)?(make|docker|container|jenkins|vagrant|just|rake|tilt|proc)file$`)
+
 func (r *run) parseOne(d *doc) {
 	d.reader = &fields.Reader{}
 	if d.root = d.reader.Document(d.data); d.root != nil {
@@ -108,16 +111,20 @@ func (r *run) parseOne(d *doc) {
 	noYAML := wrong == fields.Syntax || wrong == fields.Ellipsis
 	isData := slices.Contains([]string{"", ".yaml", ".yml", ".json", ".txt", ".sh"}, path.Ext(d.file))
 	isOther := !isData || bytes.IndexByte(d.data, 0) >= 0 || templateLine.Match(d.data) ||
-		strings.HasSuffix(d.file, "file") && path.Base(d.file) != "file" // such as Makefile
+		buildFile.MatchString(path.Base(d.file))
 	switch {
 	case wrong == fields.WrongType && input.Tasks(d.data) != nil:
 		d.written = true
 		r.tasks(d, "Ansible tasks", input.Tasks(d.data))
 	case r.found[d.file] && (!r.isOwnText(d.file, d.data) || noYAML && strings.Contains(d.file, "/templates/")):
-	case noYAML && (d.holes || d.open || !d.written && isOther):
+	case noYAML && (d.holes || d.open):
+		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line + 1,
+			Reason: "the script fills in or appends parts of this document; skipped",
+			Fix:    "run the script up to here, and pipe its output to gpuop lint -"})
+	case noYAML && !d.written && isOther:
 		r.add(d.file, check.Finding{Check: input.Skipped, Severity: check.Note, Line: d.line,
-			Reason: "not valid YAML: probably a template, a text that a script completes, or another format; skipped",
-			Fix:    "check the result, for example: helm template … | gpuop lint -"})
+			Reason: "not valid YAML: probably a template or another format; skipped",
+			Fix:    "if it is a template, check the rendered result: helm template … | gpuop lint -"})
 	case d.written && (!noYAML || !configText.Match(d.data)):
 	case wrong == fields.WrongType: // none of the known kinds is a list or scalar
 		d.root = &yaml.Node{Line: 1}
@@ -186,6 +193,8 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindWorkflow
 	case k == "Pod" || api != "" && len(pod.Specs(root)) > 0:
 		return kindPod
+	case api != "" && (strings.Contains(k, " ") || kind(k) == kindPod): // a name of this package
+		return kind(k + " of " + api)
 	case api != "" && k != "":
 		return kind(k)
 	case fields.Get(root, "mig-configs") != nil:
@@ -284,7 +293,7 @@ func (r *run) document(d *doc) {
 	if d.where != "" {
 		name += " in " + d.where
 	}
-	if !judged {
+	if !judged && d.kind != kindUnknown {
 		name += ", not checked"
 	}
 	r.unit(d.file, name, judged)

@@ -228,7 +228,8 @@ func (in *installation) unknownKey(s *model.Setting, v chart.Match, f *check.Fin
 		f.Fix = "write the keys without " + s.Path[0] + ": above them"
 	case in.modified:
 		f.Severity, f.Fix = check.Note, ""
-		f.Reason = "NVIDIA's chart does not have this key; the templates of this modified copy may read it"
+		f.Reason = "gpu-operator " + in.Version.String() +
+			" does not have this key; the templates of this modified copy may read it"
 	case v.Nearest != nil:
 		f.Fix = "did you mean " + suggestion(s, v).String() + "?"
 	case v.Bad > 0 && len(v.Names) > 0 && len(v.Names) <= 12:

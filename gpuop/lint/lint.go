@@ -209,10 +209,16 @@ func (r *run) resolve(name string, unknown bool, at check.Finding) (chart.Versio
 	case exact:
 		return v, nil
 	default:
-		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, "unknown release", "add the release with --chart"
+		at.Check, at.Subject, at.Reason, at.Fix = chartVersion, name, "unknown release", "add it with --chart"
 		r.newer = r.newer || v == r.table.Latest() // unknown keys are then notes
 	}
 	at.Reason += "; checked against " + v.String()
+	switch {
+	case isRange:
+		at.Reason += ", the newest of them that gpuop supports"
+	case r.newer:
+		at.Reason += ", with unknown keys as notes"
+	}
 	r.add("", at)
 	return v, nil
 }

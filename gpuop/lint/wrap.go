@@ -38,11 +38,11 @@ func (r *run) chartUse(d *doc, use *input.ChartUse) {
 		case strings.Contains(v.Value, ":") && strings.Contains(v.Value, "\n") && v.Tag != input.UnknownTag:
 			r.valuesText(in, d.inside(v))
 		case model.UnknownNode(v):
-			notRead(d, v, use.Where)
+			notRead(d, v, use.Where, "computed")
 		case v.Kind == yaml.ScalarNode && v.Value != "":
 			data, name, err := r.readRelative(d.file, v.Value)
 			if err != nil {
-				notRead(d, v, v.Value)
+				notRead(d, v, v.Value, inOther)
 				continue
 			}
 			r.asValues[path.Clean(name)] = true
@@ -59,15 +59,19 @@ func (r *run) chartUse(d *doc, use *input.ChartUse) {
 		r.parameter(d, in, f.Key, f.Value, false, use)
 	}
 	if e := use.Elsewhere; e != nil && len(e.Content) > 0 {
-		notRead(d, e, use.Where)
+		notRead(d, e, use.Where, inOther)
 	}
 	r.report(d, d.reader.Findings)
 	r.installation(in, d.file)
 }
 
-func notRead(d *doc, at *yaml.Node, what string) {
-	d.reader.Add(input.Skipped, check.Note, at, what, "these values are computed or stored elsewhere; skipped",
-		"lint the other file, or the installed values: helm get values … | gpuop lint -")
+// inOther says where values are that a file refers to.
+const inOther = "in another file or object"
+
+// notRead notes that values are not in the file.
+func notRead(d *doc, at *yaml.Node, what, where string) {
+	d.reader.Add(input.Skipped, check.Note, at, what, "these values are "+where+"; skipped",
+		"lint that file too, or the installed values: helm get values … | gpuop lint -")
 }
 
 // parameter adds the setting for a dotted name and its value, as in --set.

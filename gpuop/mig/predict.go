@@ -206,9 +206,14 @@ func (p *predictor) single(whole int) {
 	if p.empty+whole > 0 || len(p.kinds) > 1 {
 		p.label(WholeGPU, map[string]any{"product": p.first.Product + "-MIG-INVALID", "count": 0, "replicas": 0,
 			"sharing-strategy": "", "memory": 0})
-		p.Add(singleInvalid, "mig.strategy=single", "use mixed, or partition every GPU alike",
-			"%s of MIG device (%s) and %s without one: the device plugin fails, and no GPU is allocatable",
-			check.Count(len(p.kinds), "kind"), p.kinds, check.Count(p.empty+whole, "GPU"))
+		has := check.Count(p.empty+whole, "GPU") + " without a MIG device"
+		fix := "use mixed, or partition every GPU alike"
+		if len(p.kinds) > 1 {
+			has = fmt.Sprintf("%d kinds of MIG device (%s)", len(p.kinds), p.kinds)
+			fix = "use mixed, or a config with one profile"
+		}
+		p.Add(singleInvalid, "mig.strategy=single", fix,
+			"the node has %s: the device plugin fails, and no GPU is allocatable", has)
 		return
 	}
 	delete(p.Labels, WholeGPU+".memory")

@@ -48,7 +48,7 @@ func GPUs(n *corev1.Node) ([]mig.GPU, error) {
 	label := func(name string) string { return n.Labels[mig.WholeGPU+"."+name] }
 	product, suffix, _ := strings.Cut(strings.TrimSuffix(label("product"), "-SHARED"), "-MIG-")
 	count, err := strconv.Atoi(label("count"))
-	if product == "" || suffix == "INVALID" || err != nil || count < 0 || count > 1024 {
+	if product == "" || suffix == "INVALID" || err != nil || count < 1 || count > 1024 {
 		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q",
 			ErrNoGPUs, label("product"), label("count"))
 	}

@@ -21,14 +21,16 @@ const scheduling = "Kubernetes documentation: schedule GPUs, device plugins"
 // Checks for pods.
 var (
 	noSpec     = check.New("no-pod-spec", check.Error, "The object has no pod spec.", "Add its spec.", scheduling)
-	gpuInteger = check.New("gpu-integer", check.Error, "The number of GPUs is empty or not an integer.",
+	gpuInteger = check.New("gpu-integer", check.Error,
+		"The number of GPUs is empty or not an integer: a pod cannot request part of a GPU.",
 		"Request 1, and share the GPU with time-slicing, MPS or MIG.", scheduling)
-	gpuLimits = check.New("gpu-limits", check.Error, "A GPU is requested without an equal limit.",
-		"Put it under limits.", scheduling)
+	gpuLimits = check.New("gpu-limits", check.Error,
+		"The API server rejects a GPU request without an equal limit.", "Put it under limits.", scheduling)
 	visibleDevices = check.New("visible-devices", check.Warning,
 		"NVIDIA_VISIBLE_DEVICES overrides the devices that the device plugin assigns.", "Delete it.",
 		"k8s-device-plugin README")
-	gpuResource = check.New("gpu-resource", check.Error, "No device plugin offers this resource.",
+	gpuResource = check.New("gpu-resource", check.Error,
+		"No device plugin advertises this resource: the pod stays Pending.",
 		"Use the suggested resource.", "k8s-device-plugin internal/rm")
 )
 
@@ -95,8 +97,8 @@ func (r *checker) container(where string, c *yaml.Node) {
 				r.Add(gpuLimits, check.Error, f.Key, subject, "the API server rejects a GPU request without a limit",
 					"put it under limits")
 			} else if limit.Value != f.Value.Value && !model.UnknownNode(limit) {
-				r.Add(gpuLimits, check.Error, f.Value, subject, "it must equal the limit "+limit.Value+
-					": a GPU cannot be overcommitted", "leave out the request")
+				r.Add(gpuLimits, check.Error, f.Value, subject, "the request "+f.Value.Value+" must equal the limit "+
+					limit.Value+": a GPU cannot be overcommitted", "leave out the request")
 			}
 			if list == "limits" || limit == nil {
 				r.resource(subject, f)
@@ -117,7 +119,8 @@ func (r *checker) resource(subject string, f fields.Field) {
 	reason, fix := "found "+fields.Describe(f.Value)+", expected an integer", "write a whole number"
 	switch {
 	case fields.IsNull(f.Value):
-		r.Add(gpuInteger, check.Error, f.Value, subject, "empty, which the API server reads as 0", fix)
+		const empty = "empty, which the API server reads as 0: the pod gets no GPU"
+		r.Add(gpuInteger, check.Error, f.Value, subject, empty, fix)
 	case f.Value.Kind == yaml.ScalarNode && err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0:
 	case err == nil && q.Sign() > 0:
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason+": a pod cannot request part of a GPU",
@@ -126,7 +129,7 @@ func (r *checker) resource(subject string, f fields.Field) {
 		r.Add(gpuInteger, check.Error, f.Value, subject, reason, fix)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
-		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin offers it: the pod stays Pending", fix)
+		r.Add(gpuResource, check.Error, f.Key, subject, "no device plugin advertises it: the pod stays Pending", fix)
 	}
 }
 

@@ -132,12 +132,14 @@ func (v *Validator) unknown(f *chart.Field, known []*chart.Field, subject string
 	if right := fieldAliases[key.Name]; slices.Contains(names, right) {
 		fix = "write " + right
 	}
-	severity, reason := check.Error, v.Kind+" has no such field: the API server drops it, or rejects the object"
+	severity, reason := check.Error, v.Kind+" has no such field: the API server drops it, or "+
+		"rejects the object with strict validation"
 	for _, other := range v.Table.Versions() {
 		if v.Table.Field(other, v.Kind, strings.TrimPrefix(f.Path+"."+key.Name, ".")) == nil {
 			continue
 		}
-		reason = fmt.Sprintf("no such field in %s (%s has it): the API server drops it", v.Version, other)
+		reason = fmt.Sprintf("%s has no such field in %s (%s has it): the API server drops it",
+			v.Kind, v.Version, other)
 		if v.Assumed {
 			severity = check.Warning
 		}

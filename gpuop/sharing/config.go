@@ -160,7 +160,8 @@ func (p *parser) scalar(k key, f fields.Field, path string) {
 	switch k.Type {
 	case "bool":
 		if value, ok := p.Bool(n, path); ok && !value && path == "sharing.mps.failRequestsGreaterThanOne" {
-			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugins before v0.20.0 ignore false", "")
+			p.Add(ignoredKey, check.Warning, f.Key, path, "with MPS, device plugins before v0.20.0 "+
+				"ignore false: requests for more than one replica always fail", "")
 		}
 	case "text":
 		p.Text(n, path)
@@ -205,7 +206,8 @@ func (p *parser) replicas(n *yaml.Node, path string) {
 			"replicas is %d: the device plugin requires at least 2", count)
 	case isMPS(path) && count > MaxClients:
 		p.reject(tooManyClients, n, path, fmt.Sprintf("write at most %d", MaxClients),
-			"replicas is %d: the MPS control daemon allows only %d clients and does not start", count, MaxClients)
+			"replicas is %d: MPS allows at most %d clients on one GPU, so the control daemon does not start",
+			count, MaxClients)
 	}
 }
 
