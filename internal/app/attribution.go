@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,10 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/runtimemapper"
 )
 
 // kubernetes makes the attributor "kubernetes". There is one per process.
@@ -183,17 +180,4 @@ func Unmatched(ctx context.Context, cfg *config.Config, t *gpu.Topology) ([]podm
 	mapper := Pods(ctx, cfg)
 	defer mapper.Close()
 	return mapper.Unmatched(ctx, t)
-}
-
-// UnmatchedJobFiles returns the names of the files in a folder of job files that match no entity of t.
-func UnmatchedJobFiles(ctx context.Context, dir string, t *gpu.Topology) ([]string, error) {
-	return jobmapper.New(jobmapper.Options{Dir: dir}).Unmatched(ctx, t)
-}
-
-// ContainerSockets returns the sockets of container runtimes that Run tries, in order.
-func ContainerSockets(cfg *config.Config) []string {
-	if cfg.Containers.Socket != "" {
-		return []string{strings.TrimPrefix(cfg.Containers.Socket, "unix://")}
-	}
-	return runtimemapper.DefaultSockets()
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/runtimemapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
@@ -448,7 +450,7 @@ func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 	if topology == nil { // the source is not open: check only the folder
 		topology = gpu.NewTopology(nil)
 	}
-	unmatched, err := app.UnmatchedJobFiles(ctx, e.at(dir), topology)
+	unmatched, err := jobmapper.New(jobmapper.Options{Dir: e.at(dir)}).Unmatched(ctx, topology)
 	switch {
 	case err != nil:
 		return []row{failsFor(dir, err,
@@ -467,7 +469,10 @@ func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 
 // containers checks the container runtime's socket. Like the exporter, it uses the first one that exists.
 func (e *examination) containers(ctx context.Context) row {
-	sockets := app.ContainerSockets(e.cfg)
+	sockets := runtimemapper.DefaultSockets()
+	if configured := e.cfg.Containers.Socket; configured != "" {
+		sockets = []string{strings.TrimPrefix(configured, "unix://")}
+	}
 	name, err := strings.Join(sockets, ", "), fs.ErrNotExist
 	for _, socket := range sockets {
 		if _, missing := os.Stat(e.at(socket)); !errors.Is(missing, fs.ErrNotExist) {

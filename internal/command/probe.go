@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"path"
@@ -71,17 +70,12 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	var options promconfig.HTTPClientConfig
 	ca, credentials := flags.String("ca-file", "", ""), flags.String("credentials", "", "")
 	flags.BoolVar(&options.TLSConfig.InsecureSkipVerify, "insecure", false, "")
-	if err := flags.Parse(p.Args); errors.Is(err, flag.ErrHelp) {
-		_, _ = io.WriteString(p.Out, p.self.usage)
-		return nil, "", OK
-	} else if err != nil {
+	if err := flags.Parse(p.Args); err != nil {
 		return nil, "", p.fail(Unable, err)
 	}
 	url = cmp.Or(flags.Arg(0), otherwise)
 	switch {
-	case url == "":
-		return nil, "", p.fail(Unable, fmt.Errorf("expected the URL of a page, such as %s", localPage))
-	case flags.NArg() > 1:
+	case url == "" || flags.NArg() > 1:
 		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", localPage, flags.Args()))
 	case !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://"):
 		return nil, "", p.fail(Unable, fmt.Errorf("%q is not an http:// or https:// URL%s", url, withScheme(url)))
@@ -132,17 +126,13 @@ func families(ctx context.Context, client *http.Client, url string) (map[string]
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	list, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
-	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil && kind == "text/html" {
-		hint := "try the path /metrics"
-		if strings.HasSuffix(url, "/metrics") {
-			hint = "check the host and port"
-		}
-		return nil, fmt.Errorf("%s is an HTML page, not metrics; %s", url, hint)
+	switch {
+	case err == nil:
+		return list, nil
+	case strings.HasPrefix(response.Header.Get("Content-Type"), "text/html"):
+		return nil, fmt.Errorf("%s is an HTML page, not metrics; check the host, port and path (/metrics)", url)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", url, err)
-	}
-	return list, nil
+	return nil, fmt.Errorf("%s: %w", url, err)
 }
 
 // scrape returns a summary of the page, or an error that says why it has no data.
@@ -165,8 +155,8 @@ func scrape(ctx context.Context, client *http.Client, url string) (string, error
 	if ofFields == 0 {
 		return "", fmt.Errorf("%s: %d series, but none of a DCGM field; run dcgm-exporter doctor", url, series)
 	}
-	const form = "%s: %d series in %d families, %d series of DCGM fields"
-	return fmt.Sprintf(form, url, series, len(families), ofFields), nil
+	return fmt.Sprintf("%s: %d series in %d families, %d series of DCGM fields",
+		url, series, len(families), ofFields), nil
 }
 
 // valueOf returns the value of a gauge, or of a series without a type.

@@ -44,7 +44,7 @@ func TestProbe(t *testing.T) {
 		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 series of DCGM fields"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
 		"no text format":     {200, []string{"{}"}, nil, command.Faulty, "text format"},
-		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is an HTML page, not metrics; check the host and port"},
+		"a web page":         {200, []string{"<!DOCTYPE html><html>"}, nil, command.Faulty, "/metrics is an HTML page, not metrics; check the host, port and path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
@@ -89,7 +89,7 @@ func TestTLSAndPasswords(t *testing.T) {
 func TestProbeArguments(t *testing.T) {
 	const form = "an http:// or https:// URL"
 	for args, want := range map[string]string{
-		"":                       "expected the URL of a page, such as http://127.0.0.1:9400/metrics",
+		"":                       "expected one URL, such as http://127.0.0.1:9400/metrics, not []",
 		"http://a http://b":      `expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]`,
 		"localhost:9501":         `"localhost:9501" is not ` + form + `; did you mean http://localhost:9501/metrics?`,
 		"[::1]:9501/gpu/metrics": `"[::1]:9501/gpu/metrics" is not ` + form + `; did you mean http://[::1]:9501/gpu/metrics?`,

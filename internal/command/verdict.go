@@ -38,11 +38,8 @@ cannot be read.
 // gpuVerdict is the verdict for one GPU.
 type gpuVerdict struct{ gpu, uuid, verdict, reason string }
 
-func (v gpuVerdict) String() string {
-	return printable(fmt.Sprintf("GPU %s: %s, %s (%s)", v.gpu, v.verdict, v.reason, v.uuid))
-}
-
-// judgment prints the verdicts of a running exporter.
+// judgment prints the verdicts of a running exporter that are at least as severe as --from, and unknown ones. A known
+// fault decides the exit code, even if other verdicts are unknown.
 func judgment(ctx context.Context, p *Process) int {
 	flags := flag.NewFlagSet("verdict", flag.ContinueOnError)
 	from := flags.String("from", verdict.Watch, "")
@@ -63,30 +60,28 @@ func judgment(ctx context.Context, p *Process) int {
 		fmt.Fprintln(p.Out, "unknown:", printable(err.Error())) // node-problem-detector shows standard output
 		return Unable
 	}
-	return p.printVerdicts(all, *from)
-}
-
-// printVerdicts prints the verdicts of at least the given severity, and unknown ones. A known fault decides the exit
-// code, even if other verdicts are unknown.
-func (p *Process) printVerdicts(all []gpuVerdict, from string) int {
-	found := slices.DeleteFunc(all, func(v gpuVerdict) bool {
-		return v.verdict != verdict.Unknown && verdict.Severity(v.verdict) < verdict.Severity(from)
-	})
-	slices.SortStableFunc(found, func(a, b gpuVerdict) int {
+	slices.SortStableFunc(all, func(a, b gpuVerdict) int {
 		return cmp.Compare(verdict.Severity(b.verdict), verdict.Severity(a.verdict))
 	})
-	for _, v := range found {
-		fmt.Fprintln(p.Out, v)
+	known, unknown := 0, 0
+	for _, v := range all {
+		switch {
+		case v.verdict == verdict.Unknown:
+			unknown++
+		case verdict.Severity(v.verdict) < verdict.Severity(*from):
+			continue
+		default:
+			known++
+		}
+		fmt.Fprintln(p.Out, printable(fmt.Sprintf("GPU %s: %s, %s (%s)", v.gpu, v.verdict, v.reason, v.uuid)))
 	}
 	switch {
-	case slices.ContainsFunc(found, func(v gpuVerdict) bool { return v.verdict != verdict.Unknown }):
+	case known > 0:
 		return Faulty
-	case len(found) > 0:
+	case unknown > 0:
 		return Unable
-	default:
-		fmt.Fprintf(p.Out, "%s: none has the verdict %s or worse\n", plural(len(all), "GPU"), from)
-		return OK
 	}
+	return p.print(fmt.Sprintf("%s: none has the verdict %s or worse\n", plural(len(all), "GPU"), *from))
 }
 
 // verdictsOf returns the verdicts of a page: the series with the value 1. An unknown verdict name counts as the most

@@ -38,7 +38,7 @@ func TestVerdict(t *testing.T) {
 		"no data":                           {200, "dcgm_exporter_collect_success 0\n", "", command.Unable, "add its line to the counters file"},
 		"HTTP error":                        {503, fit, "", command.Unable, "unknown: http://"},
 		"not the text format":               {200, "{}", "", command.Unable, "text format"},
-		"a web page":                        {200, "<!DOCTYPE html><html>", "", command.Unable, "is an HTML page, not metrics; check the host and port"},
+		"a web page":                        {200, "<!DOCTYPE html><html>", "", command.Unable, "is an HTML page, not metrics; check the host, port and path"},
 		"not a verdict":                     {200, fit, "--from=burn", command.Unable, "expected watch, drain or replace"},
 		"a verdict that is not a threshold": {200, fit, "--from=ok", command.Unable, "expected watch, drain or replace"},
 		"an unknown flag":                   {200, fit, "--act", command.Unable, "-act"},
