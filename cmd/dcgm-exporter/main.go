@@ -34,11 +34,10 @@ const (
 	exitReplaced = 5 // the driver or its library was replaced
 )
 
-// endLimit bounds the shutdown after SIGTERM. Every step of the shutdown has a shorter timeout of its own.
-const endLimit = 4750 * time.Millisecond
-
-// messageLimit is how long the final message may block on standard error.
-const messageLimit = time.Second
+const (
+	endLimit     = 4750 * time.Millisecond // for the shutdown after SIGTERM; each of its steps has a shorter timeout
+	messageLimit = time.Second             // how long the final message may block on standard error
+)
 
 func main() { os.Exit(run()) }
 

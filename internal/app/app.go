@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -133,11 +134,14 @@ func (e *exporter) serve(ctx context.Context) error {
 	return e.runTasks(ctx)
 }
 
-// buildPipeline makes the parts between the source and the pages.
 func (e *exporter) buildPipeline(source Backend) {
-	e.kernelLog = e.sources.newKernelLog(e.config.Collection.KernelLog)
+	if path := e.config.Collection.KernelLog; path != "" {
+		e.kernelLog = kernellog.New(e.sources.kernelLogOptions(path))
+	}
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
-	e.pipeline.self.runtime = newRuntimeRegistry() // metrics of the Go runtime, which the subcommand once leaves out
+	process := prometheus.NewRegistry() // the subcommand once leaves these metrics out
+	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	e.pipeline.self.runtime = process
 	if e.config.Dump.Enabled {
 		e.dumps = &dumper{Dump: e.config.Dump, log: e.log, next: make(chan dump, 1)}
 	}
@@ -150,39 +154,26 @@ func (e *exporter) buildPipeline(source Backend) {
 				e.dumps.record(s.Time, page)
 			}
 		},
-		Registerer: e.registry,
-		Log:        e.log,
-		HangLimit:  e.config.Collection.HangLimit,
+		Registerer: e.registry, Log: e.log, HangLimit: e.config.Collection.HangLimit,
 	})
 }
 
-// buildServer makes the reloader and the HTTP server.
 func (e *exporter) buildServer() (err error) {
 	e.reloads = newReloader(e.registry, e.log, e.reconfigure)
 	e.reloads.setActiveHash(e.hash)
 	web := e.config.Web
 	e.server, err = server.New(server.Options{
-		Current:       e.currentPage,
-		Healthy:       e.healthy,
-		Ready:         func() bool { return e.loop.Ready() && e.sources.isReady() },
-		Reloading:     e.reloads.busy.Load,
-		Reload:        func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
-		LandingPage:   web.LandingPage,
-		Interval:      e.config.Collection.Interval,
-		Registerer:    e.registry,
-		Log:           e.log,
-		Version:       e.process.build().Version,
-		Address:       web.Address,
-		SystemdSocket: web.SystemdSocket,
-		ConfigFile:    web.ConfigFile,
-		ReadTimeout:   web.ReadTimeout,
-		WriteTimeout:  web.WriteTimeout,
-		MaxRequests:   web.MaxRequests,
-		Lifecycle:     web.Lifecycle,
-		Pprof:         web.Pprof,
+		Current: e.currentPage, Healthy: e.healthy, Reloading: e.reloads.busy.Load,
+		Ready:       func() bool { return e.loop.Ready() && e.sources.isReady() },
+		Reload:      func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
+		LandingPage: web.LandingPage, Interval: e.config.Collection.Interval, Version: e.process.build().Version,
+		Registerer: e.registry, Log: e.log,
+		Address: web.Address, SystemdSocket: web.SystemdSocket, ConfigFile: web.ConfigFile,
+		ReadTimeout: web.ReadTimeout, WriteTimeout: web.WriteTimeout, MaxRequests: web.MaxRequests,
+		Lifecycle: web.Lifecycle, Pprof: web.Pprof,
 		Serving: func(a net.Addr) {
 			e.lines.release()
-			e.log.Info("Listening", "url", metricsURL(a, web.ConfigFile != ""))
+			e.log.Info("Listening", "address", a.String())
 			if e.process.Listening != nil {
 				e.process.Listening(a)
 			}
@@ -219,22 +210,6 @@ func (e *exporter) healthy() error {
 	return nil
 }
 
-// metricsURL returns the URL of the page for a browser.
-func metricsURL(a net.Addr, secured bool) string {
-	host, port, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String() // a unix socket
-	}
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		host = "localhost"
-	}
-	scheme := "http"
-	if secured {
-		scheme = "http(s)" // the web configuration decides which
-	}
-	return scheme + "://" + net.JoinHostPort(host, port) + "/metrics"
-}
-
 // runTasks runs everything at the same time until ctx is done or a task fails.
 func (e *exporter) runTasks(ctx context.Context) error {
 	group, all := errgroup.WithContext(ctx)
@@ -254,7 +229,9 @@ func (e *exporter) runTasks(ctx context.Context) error {
 	reload := func(why string) { _ = e.reloads.reload(all, why) } // the reloader logs the result
 	start("server", e.server.Run)
 	start("collection", e.loop.Run)
-	start("driver", func(ctx context.Context) error { return e.sources.run(ctx, e.loop) })
+	if driver := e.sources.hardware; driver != nil { // keep the loop on the best driver
+		start("driver", func(ctx context.Context) error { return driver.Run(ctx, e.loop) })
+	}
 	forever("reloads", func(ctx context.Context) { e.reloads.run(ctx, e.process.Hangup) })
 	forever("files", func(ctx context.Context) { e.watch.run(ctx, func() { reload("a file changed") }) })
 	forever("counters ConfigMap", func(ctx context.Context) {

@@ -159,15 +159,12 @@ func (w *apiWatches) report(resource string, err error) {
 	}
 }
 
-// apiWarmup is how long Pods waits for the first answer of the API server.
-const apiWarmup = 5 * time.Second
-
-// Pods returns the mapper that Run uses with --kubernetes. It waits for the API server, for at most apiWarmup.
+// Pods returns the mapper that Run uses with --kubernetes. It waits for the API server, for at most five seconds.
 func Pods(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
 	registry := prometheus.NewRegistry()
 	k := kubernetes{registry: registry, watches: newAPIWatches(registry, slog.New(slog.DiscardHandler))}
 	mapper := k.attributor(ctx, cfg)
-	ctx, cancel := context.WithTimeout(ctx, apiWarmup)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for k.revision != nil && k.revision() == 0 && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)

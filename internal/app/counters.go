@@ -65,23 +65,19 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 		problems = []counters.Problem{{File: name, What: "no counters found", Expected: "lines of FIELD, type, help"}}
 	}
 	return CounterSet{
-		Name:     name,
+		Name: name, Problems: problems, content: content,
 		Requests: counters.Translate(requests, cfg.Metrics.Vocabulary, etc.Shipped(content)),
-		Problems: problems,
 		Advice:   append(counters.Lint(requests, name), verdictAdvice(cfg, requests, name)...),
-		content:  content,
 	}, nil
 }
 
 // verdictAdvice warns if the verdict is requested without the families that it needs: it is then unknown.
 func verdictAdvice(cfg *config.Config, requests []counters.Request, file string) []counters.Problem {
-	at, lacking := -1, verdict.Families()
-	for i, r := range requests {
-		if r.Name == catalog.GPUVerdict {
-			at = i
-		}
-		lacking = slices.DeleteFunc(lacking, func(name string) bool { return name == r.Name })
+	index := func(name string) int {
+		return slices.IndexFunc(requests, func(r counters.Request) bool { return r.Name == name })
 	}
+	at := index(catalog.GPUVerdict)
+	lacking := slices.DeleteFunc(verdict.Families(), func(name string) bool { return index(name) >= 0 })
 	if at < 0 || len(lacking) == 0 || CompatOptions(cfg).Strict {
 		return nil
 	}
@@ -96,16 +92,14 @@ func verdictAdvice(cfg *config.Config, requests []counters.Request, file string)
 func fieldCounters(cfg *config.Config) CounterSet {
 	set := CounterSet{Name: cfg.Path}
 	for _, f := range cfg.Metrics.Fields {
-		var problem counters.Problem
 		typ, ok := counters.ParseType(f.Type)
-		if !ok {
-			problem = counters.Problem{Text: f.Type, What: "unknown type", Expected: "counter, gauge, label or untyped"}
-		}
 		r, err := counters.NewRequest(f.Name, typ, f.Help)
-		if ok && err != nil && !errors.As(err, &problem) {
-			problem = counters.Problem{What: err.Error()}
+		if !ok {
+			err = counters.Problem{Text: f.Type, What: "unknown type", Expected: "counter, gauge, label or untyped"}
 		}
-		if problem.What != "" {
+		if err != nil {
+			problem := counters.Problem{What: err.Error()}
+			errors.As(err, &problem)
 			problem.File, problem.Line = cfg.Path, f.Line
 			set.Problems = append(set.Problems, problem)
 			continue
@@ -135,11 +129,8 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	page := CompatOptions(cfg)
 	served := slices.DeleteFunc(slices.Clone(a.Requests), func(r counters.Request) bool { return page.Omits(r.Family) })
 	return counters.NewPlan(served, counters.PlanOptions{
-		Interval:         interval,
-		IntervalOf:       func(name string) time.Duration { return every[name] },
-		Devices:          page.Reads(),
-		Switches:         cfg.Devices.Switches,
-		CPUs:             cfg.Devices.CPUs,
+		Interval: interval, IntervalOf: func(name string) time.Duration { return every[name] },
+		Devices: page.Reads(), Switches: cfg.Devices.Switches, CPUs: cfg.Devices.CPUs,
 		KeepContradicted: page.Strict,
 	}), nil
 }
@@ -156,8 +147,7 @@ func namesOf(name string) []string {
 }
 
 // watched returns the files whose change triggers a reload.
-func watched(cfg *config.Config) []string {
-	var files []string
+func watched(cfg *config.Config) (files []string) {
 	if cfg.Path != "" {
 		files = append(files, cfg.Path)
 	}
@@ -209,15 +199,11 @@ func startingPlan(
 	return plan, hash, pending, err
 }
 
-// configMapPatience is how long a start or reload waits for an API server that does not answer.
-const configMapPatience = 5 * time.Second
-
 // usesConfigMap reports whether a ConfigMap holds the counters.
 func usesConfigMap(cfg *config.Config) bool {
 	return cfg.Metrics.ConfigMap != (config.ConfigMapName{}) && len(cfg.Metrics.Fields) == 0
 }
 
-// countersConfigMap returns the ConfigMap that holds the counters.
 func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: report})
 	if err != nil {
@@ -232,7 +218,7 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 	if err != nil {
 		return CounterSet{}, err
 	}
-	content, err := m.Await(ctx, configMapPatience)
+	content, err := m.Await(ctx, 5*time.Second) // a start or reload must not wait for long
 	if err != nil {
 		return CounterSet{}, retryable{err}
 	}

@@ -76,11 +76,8 @@ func (d *dumper) serve(ctx context.Context) {
 				d.pruned = time.Now()
 				err = d.prune(d.pruned)
 			}
-			switch {
-			case err != nil && !d.failing:
+			if err != nil && !d.failing {
 				d.log.Warn("Page dump failed", "error", err)
-			case err == nil && d.failing:
-				d.log.Info("Page dump recovered", "folder", d.Directory)
 			}
 			d.failing = err != nil
 		}

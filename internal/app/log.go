@@ -21,9 +21,6 @@ func newLogger(c config.Log, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// lastLines bounds how long a failed start waits for standard error.
-const lastLines = time.Second
-
 // A startLog keeps log lines until the exporter serves, so that a blocked standard error cannot prevent the start.
 type startLog struct {
 	mu      sync.Mutex
@@ -58,6 +55,6 @@ func (l *startLog) end() {
 	}()
 	select {
 	case <-over:
-	case <-time.After(lastLines):
+	case <-time.After(time.Second):
 	}
 }

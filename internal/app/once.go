@@ -98,7 +98,6 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	return collectPage(ctx, cfg, registry, source, plan)
 }
 
-// collectPage is Page for a source and a plan.
 func collectPage(
 	ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan,
 ) ([]byte, error) {

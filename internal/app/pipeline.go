@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
 	"os"
 	"time"
@@ -34,7 +35,6 @@ type pipeline struct {
 	encoder  *exposition.Encoder
 }
 
-// render returns the page of a snapshot.
 func (p *pipeline) render(s *gpu.Snapshot) *exposition.Page {
 	return p.encoder.Encode(p.rewriter.Rewrite(s))
 }
@@ -53,11 +53,8 @@ func newPipeline(
 	p.encoder = exposition.NewEncoder(options)
 	registerEncoder(registry, p.encoder)
 	eventOptions := events.Options{
-		Start:             start,
-		XIDWindow:         window(cfg.Collection.XIDWindow),
-		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
-		LastXIDAsStored:   like.Strict,
-		OwnersOnInfo:      options.OwnersOnInfo,
+		Start: start, LastXIDAsStored: like.Strict, OwnersOnInfo: options.OwnersOnInfo,
+		XIDWindow: window(cfg.Collection.XIDWindow), ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 	}
 	if kernelLog != nil { // a nil pointer in an interface is not nil
 		eventOptions.KernelLog = kernelLog
@@ -108,15 +105,12 @@ func (d *derivers) settings(plan *gpu.Plan, from Backend) collector.Settings {
 // EncoderOptions returns the options for the pages of a configuration. It logs a warning if the machine has no name.
 func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	options := exposition.Options{
-		HostLabels:               cfg.Labels.Hostname.Names(),
-		OldNamespace:             cfg.Labels.OldNamespace,
-		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
-		OwnersOnInfo:             cfg.Labels.Owners == config.OwnersOnInfo,
-		NoHealth:                 !cfg.Metrics.Health,
+		HostLabels: cfg.Labels.Hostname.Names(), OldNamespace: cfg.Labels.OldNamespace,
+		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks, NoHealth: !cfg.Metrics.Health,
+		OwnersOnInfo: cfg.Labels.Owners == config.OwnersOnInfo,
 		Limit: exposition.Limit{
-			Series: cfg.Metrics.MaxSeries,
-			Own:    func(label string) bool { return !catalog.IsOwnLabel(label) },
-			Rank:   rank(),
+			Series: cfg.Metrics.MaxSeries, Rank: rank(),
+			Own: func(label string) bool { return !catalog.IsOwnLabel(label) },
 		},
 	}
 	if !cfg.Metrics.Accounting {
@@ -126,7 +120,10 @@ func EncoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		options.AppendFloat, options.EmptyHelp = compat.AppendFloat, true
 	}
 	if !cfg.Labels.NoHostname {
-		options.Hostname = hostname(cfg, log)
+		name, err := os.Hostname()
+		if options.Hostname = cmp.Or(cfg.Labels.NodeName, name); options.Hostname == "" {
+			log.Warn("Cannot determine hostname; series may lack the host label; set NODE_NAME", "error", err)
+		}
 		// Use the host of a remote engine, except under Kubernetes: there it may be the address of a Service, which is
 		// the same on every node.
 		options.EngineHost = !cfg.Kubernetes.Enabled
@@ -160,26 +157,12 @@ func rank() func(family string) int {
 // CompatOptions returns what the pages of a configuration have in common with those of NVIDIA's exporter.
 func CompatOptions(cfg *config.Config) compat.Options {
 	return compat.Options{
-		Strict:      cfg.Metrics.Compatibility == config.CompatibilityStrict,
-		Devices:     cfg.Devices.GPUs,
-		JobCopies:   cfg.Labels.Owners == config.OwnersOnCopies,
-		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+		Strict:    cfg.Metrics.Compatibility == config.CompatibilityStrict,
+		JobCopies: cfg.Labels.Owners == config.OwnersOnCopies,
+		Devices:   cfg.Devices.GPUs, VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
 	}
 }
 
-// hostname returns NODE_NAME under Kubernetes, and the machine's name otherwise.
-func hostname(cfg *config.Config, log *slog.Logger) string {
-	if cfg.Labels.NodeName != "" {
-		return cfg.Labels.NodeName
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		log.Warn("Cannot determine hostname; series may lack the host label; set NODE_NAME", "error", err)
-	}
-	return name
-}
-
-// registerEncoder registers counters of the samples and labels that the encoder drops.
 func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 	metrics := promauto.With(reg)
 	metrics.NewCounterFunc(prometheus.CounterOpts{

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // The pauses between retries of a failed reload.
@@ -146,7 +145,9 @@ func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !e.isActive(cfg, plan) {
+	// A scenario's file may have changed: neither the configuration nor the plan contains it.
+	same := cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, e.active) && reflect.DeepEqual(plan, e.plan)
+	if !same {
 		source, err := e.sources.backend(ctx, cfg, plan)
 		if err != nil {
 			return 0, err
@@ -157,10 +158,4 @@ func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
 		e.active, e.plan = cfg, plan
 	}
 	return hash, applyWeb()
-}
-
-// isActive reports whether the configuration and plan are the active ones. It returns false if there is a scenario,
-// because neither contains the scenario's file and that may have changed.
-func (e *exporter) isActive(cfg *config.Config, plan *gpu.Plan) bool {
-	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, e.active) && reflect.DeepEqual(plan, e.plan)
 }

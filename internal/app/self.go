@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -61,7 +60,6 @@ func (b build) String() string {
 		b.Version, b.Revision, b.Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// newRegistry returns the registry of the exporter's own metrics.
 func newRegistry(b build) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	promauto.With(reg).NewGauge(prometheus.GaugeOpts{
@@ -72,13 +70,6 @@ func newRegistry(b build) *prometheus.Registry {
 			"goversion": runtime.Version(), "goos": runtime.GOOS, "goarch": runtime.GOARCH,
 		},
 	}).Set(1)
-	return reg
-}
-
-// newRuntimeRegistry returns the registry of the Go runtime and process metrics.
-func newRuntimeRegistry() *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 

@@ -60,14 +60,6 @@ func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logge
 // isReady reports whether the configured driver is available, or was until a moment ago.
 func (s *sources) isReady() bool { return s.hardware == nil || s.hardware.Ready() }
 
-// run keeps loop on the best driver until ctx is done.
-func (s *sources) run(ctx context.Context, loop *collector.Loop) error {
-	if s.hardware == nil {
-		return nil
-	}
-	return s.hardware.Run(ctx, loop)
-}
-
 // backend returns the source of the configuration and the attributors of its entities.
 func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	backend, err := s.source(ctx, cfg, plan)
@@ -102,34 +94,28 @@ func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	if s.simulated != nil || cfg.Source.Kind == config.SourceSim {
 		return s.simulate(cfg)
 	}
-	if s.hardware != nil {
-		return s.hardwareBackend(), nil
-	}
-	options := hardwareOptions(cfg)
-	options.Metrics, options.Log = s.hardwareMetrics, s.log
-	source := hardware.New(options)
-	if cfg.Source.Sim.Fallback && !options.Required && !options.NVMLOnly {
-		session, err := source.Open(ctx, plan)
-		if err == nil {
-			err = session.Close()
+	if s.hardware == nil {
+		options := hardwareOptions(cfg)
+		options.Metrics, options.Log = s.hardwareMetrics, s.log
+		source := hardware.New(options)
+		if cfg.Source.Sim.Fallback && !options.Required && !options.NVMLOnly {
+			session, err := source.Open(ctx, plan)
+			if err == nil {
+				err = session.Close()
+			}
+			if errors.Is(err, gpu.ErrUnavailable) { // the loop reports any other fault
+				return s.simulate(cfg)
+			}
 		}
-		if errors.Is(err, gpu.ErrUnavailable) { // the loop reports any other fault
-			return s.simulate(cfg)
-		}
+		s.hardware = source
 	}
-	s.hardware = source
-	return s.hardwareBackend(), nil
+	return Backend{Source: s.hardware, PodOf: s.pods.PodOf}, nil
 }
 
-func (s *sources) hardwareBackend() Backend { return Backend{Source: s.hardware, PodOf: s.pods.PodOf} }
-
-// hardwareOptions returns the drivers of the configuration.
 func hardwareOptions(cfg *config.Config) hardware.Options {
 	c := cfg.Source
 	opt := hardware.Options{
-		NVMLOnly:  c.Kind == config.SourceNVML,
-		Fallback:  FallsBackToNVML(cfg),
-		Engine:    c.Remote,
+		NVMLOnly: c.Kind == config.SourceNVML, Fallback: FallsBackToNVML(cfg), Engine: c.Remote,
 		Required:  c.Kind == config.SourceDCGM || !c.Remote.IsEmbedded(),
 		Positions: cfg.Kubernetes.Enabled && cfg.Kubernetes.DRA, // claims may name GPU instances by position
 	}
@@ -167,14 +153,6 @@ func (s *sources) simulate(cfg *config.Config) (Backend, error) {
 	return Backend{
 		Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf,
 	}, nil
-}
-
-// newKernelLog returns the reader of the kernel log at path, or nil if path is empty.
-func (s *sources) newKernelLog(path string) *kernellog.Reader {
-	if path == "" {
-		return nil
-	}
-	return kernellog.New(s.kernelLogOptions(path))
 }
 
 // kernelLogOptions returns the options for the kernel log at path. Simulated GPUs have a simulated log, since this

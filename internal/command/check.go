@@ -155,7 +155,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		if r.Type == gpu.MetricLabel {
 			labels++
 		}
-		row := []string{fmt.Sprint(r.Line), r.Name, r.Type.String(), dash(unit), dash(of), verdict}
+		row := []string{fmt.Sprint(r.Line), r.Name, r.Type.String(), cmp.Or(unit, "-"), cmp.Or(of, "-"), verdict}
 		lines[r.Line] = append(lines[r.Line], row)
 	}
 	for _, problem := range slices.Concat(set.Problems, set.Advice) {

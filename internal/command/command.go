@@ -3,7 +3,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -198,9 +197,6 @@ func plural(n int, thing string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, strings.Replace(thing, "NVSwitch", "NVSwitche", 1))
 }
-
-// dash returns s, or "-" if it is empty.
-func dash(s string) string { return cmp.Or(s, "-") }
 
 func kinds(set gpu.Kinds) string {
 	var words []string

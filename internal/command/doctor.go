@@ -99,7 +99,6 @@ func doctor(ctx context.Context, p *Process) int {
 	return code
 }
 
-// examination is one run of the checks.
 type examination struct {
 	*Process
 	cfg         *config.Config
@@ -108,7 +107,6 @@ type examination struct {
 	unavailable []gpu.FieldHealth // fields of the source without values
 }
 
-// rows runs the checks.
 func (e *examination) rows(ctx context.Context) (rows []row) {
 	add := func(check string, results ...row) {
 		if more := len(results) - maxRows; more > 0 {
@@ -200,7 +198,6 @@ func (e *examination) counters(err error) row {
 // driverVersion matches the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …".
 var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)`)
 
-// driver checks the kernel module.
 func (e *examination) driver() row {
 	if text, err := e.read("/proc/driver/nvidia/version"); err == nil {
 		version := "of an unknown version"
@@ -340,30 +337,26 @@ func (e *examination) profiling(hasDCGM bool) row {
 
 // missing returns a row for each reason why fields cannot be read that has a remedy.
 func (e *examination) missing() (rows []row) {
-	for _, lacks := range []struct {
-		err    error
-		advice string
-	}{
-		{gpu.ErrNeedsDCGM, "Install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-proprietary; " +
+	for _, remedy := range [][2]string{
+		{gpu.Reason(gpu.ErrNeedsDCGM), "Install datacenter-gpu-manager-4-core and -4-proprietary; " +
 			"in a container use the image without -nvml in its tag. Leave out --source=nvml."},
-		{gpu.ErrNeedsAdmin, "Run as root with the capability SYS_ADMIN: profiling.enabled=true in the chart, " +
-			"--user 0:0 --cap-add SYS_ADMIN in Docker, the drop-in profiling.conf in systemd. " +
+		{gpu.Reason(gpu.ErrNeedsAdmin), "Run as root with the capability SYS_ADMIN: " +
+			"profiling.enabled=true in the chart, --user 0:0 --cap-add SYS_ADMIN in Docker, the drop-in profiling.conf in systemd. " +
 			"A separate host engine needs the capability itself."},
 	} {
-		reason, fields := gpu.Reason(lacks.err), map[string]bool{}
+		fields := map[string]bool{}
 		for _, f := range e.unavailable {
-			if f.Reason == reason {
+			if f.Reason == remedy[0] {
 				fields[f.Field] = true
 			}
 		}
 		if n := len(fields); n > 0 {
-			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+reason, lacks.advice))
+			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+remedy[0], remedy[1]))
 		}
 	}
 	return rows
 }
 
-// kubelet checks the PodResources socket.
 func (e *examination) kubelet(ctx context.Context) row {
 	const folder = "Mount the host's folder /var/lib/kubelet/pod-resources, not the socket: " +
 		"the kubelet creates a new socket when it restarts. Or set --pod-resources-kubelet-socket."

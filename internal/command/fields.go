@@ -42,7 +42,7 @@ func fields(_ context.Context, p *Process) int {
 			typ, of = metricType(e).String(), kinds(e.Levels)
 		}
 		rows = append(rows,
-			[]string{e.Classic, fmt.Sprint(e.ID), dash(string(e.Unit)), typ, of, dash(current), e.Help})
+			[]string{e.Classic, fmt.Sprint(e.ID), cmp.Or(string(e.Unit), "-"), typ, of, cmp.Or(current, "-"), e.Help})
 	}
 	p.table(rows)
 	return OK

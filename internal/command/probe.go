@@ -110,7 +110,6 @@ func withScheme(address string) string {
 	return fmt.Sprintf("; did you mean http://%s/%s?", host, cmp.Or(path, "metrics"))
 }
 
-// families returns the metric families of a page.
 func families(ctx context.Context, client *http.Client, url string) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -35,7 +35,6 @@ other is worse, there is no page or no verdict, a flag is invalid, or a file
 cannot be read.
 `
 
-// gpuVerdict is the verdict for one GPU.
 type gpuVerdict struct{ gpu, uuid, verdict, reason string }
 
 // judgment prints the verdicts of a running exporter that are at least as severe as --from, and unknown ones. A known

@@ -19,7 +19,6 @@ var (
 	vary            = []string{"Accept-Encoding"}
 )
 
-// serveMetrics writes the current page.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	s.scrapes.inFlight.Inc()
 	defer s.scrapes.inFlight.Dec()

@@ -94,7 +94,7 @@ func New(opts Options) (*Server, error) {
 		open: map[net.Conn]time.Time{},
 	}
 	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
-	apply, err := s.web.load()
+	apply, err := s.LoadWebConfig()
 	if err == nil {
 		err = apply()
 	}
@@ -102,14 +102,10 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s.http = &http.Server{
-		Handler:           s.guard(s.routes()),
-		ReadTimeout:       opts.ReadTimeout,
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      opts.WriteTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(errorLog{opts.Log}, "", 0),
-		ConnState:         s.limitConnections,
+		Handler:     s.guard(s.routes()),
+		ReadTimeout: opts.ReadTimeout, ReadHeaderTimeout: headerTimeout, WriteTimeout: opts.WriteTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: s.limitConnections,
+		ErrorLog: log.New(errorLog{opts.Log}, "", 0),
 	}
 	return s, nil
 }

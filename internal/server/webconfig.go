@@ -29,14 +29,12 @@ type webFacts struct {
 	authenticates bool     // callers need a password or a client certificate
 }
 
-// LoadWebConfig reads the TLS and password file and its certificates. apply activates them.
-func (s *Server) LoadWebConfig() (apply func() error, err error) { return s.web.load() }
-
 // WebFiles returns the files of the active web configuration, for watching.
 func (s *Server) WebFiles() []string { return s.web.facts().files }
 
-// load reads the file and the certificates. The old configuration stays active until apply.
-func (w *webConfig) load() (apply func() error, err error) {
+// LoadWebConfig reads the TLS and password file and its certificates. apply activates them.
+func (s *Server) LoadWebConfig() (apply func() error, err error) {
+	w := &s.web
 	if w.path == "" {
 		return func() error { return nil }, nil
 	}

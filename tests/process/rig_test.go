@@ -134,7 +134,7 @@ func (r *running) start() {
 	})
 }
 
-var listening = regexp.MustCompile(`msg=Listening url=http\S*://(\S+)/metrics`)
+var listening = regexp.MustCompile(`msg=Listening address=(\S+)`)
 
 // serve runs the program and waits until it listens.
 func serve(t *testing.T, env []string, args ...string) *running {
