@@ -64,7 +64,11 @@ func serve(ctx context.Context, args []string) int {
 	// Ignore SIGPIPE so that a closed stderr does not kill the process.
 	signal.Ignore(syscall.SIGPIPE)
 	err := app.Run(ctx, app.Process{
-		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr, Logging: adopt,
+		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr,
+		Logging: func(log *slog.Logger) {
+			slog.SetDefault(log) // also redirects package log, which go-dcgm uses
+			kube.LogTo(log)
+		},
 		Hangup: hangup, Start: time.Now(), Version: version, Revision: revision, Date: date,
 		Usage: command.Usage() + "\n",
 	})
@@ -95,10 +99,4 @@ func untilTerminated() context.Context {
 		os.Exit(exitForced)
 	}()
 	return ctx
-}
-
-// adopt makes libraries with a global logger use the exporter's.
-func adopt(log *slog.Logger) {
-	slog.SetDefault(log) // also redirects package log, which go-dcgm uses
-	kube.LogTo(log)
 }

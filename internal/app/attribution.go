@@ -58,11 +58,6 @@ func expressions(texts []string) []*regexp.Regexp {
 	return all
 }
 
-// errNoNodeName means that the API server cannot be queried for the pods of this node only. An agent on each node must
-// not read all pods of the cluster.
-var errNoNodeName = errors.New("NODE_NAME is not set: pod labels, pod UIDs and claims are unavailable " +
-	"(in a manifest, set it from fieldRef spec.nodeName)")
-
 // podOf wraps podOf so that static pods have the UID that the API server knows.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	if k.uidOf == nil {
@@ -85,8 +80,9 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report,
 		MaxBackoff: min(max(cfg.Collection.Interval, time.Second), 30*time.Second),
 	})
-	if cfg.Labels.NodeName == "" {
-		err = errNoNodeName
+	if cfg.Labels.NodeName == "" { // an agent on each node must not read all pods of the cluster
+		err = errors.New("NODE_NAME is not set: pod labels, pod UIDs and claims are unavailable " +
+			"(in a manifest, set it from fieldRef spec.nodeName)")
 	}
 	watchesPods, watchesSlices := cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID, cfg.Kubernetes.DRA
 	if err != nil {

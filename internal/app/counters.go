@@ -27,9 +27,7 @@ type CounterSet struct {
 	Requests []counters.Request // the usable lines, in the configured vocabulary
 	Problems []counters.Problem // warnings, and lines that cannot be used
 	Advice   []counters.Problem // about lines that are used as written but should be written differently
-	// BuiltIn means that the embedded file is used: no file is configured, and none exists at the default path.
-	BuiltIn bool
-	content []byte // of the counters file; nil if the fields are in the YAML file
+	content  []byte             // of the counters file; nil if the fields are in the YAML file
 }
 
 // LoadCounters reads the counters of cfg: those of the YAML file, else the ConfigMap, else the counters file, else the
@@ -45,9 +43,7 @@ func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string)
 	name := cfg.Metrics.File
 	content, err := readFile(name)
 	if errors.Is(err, fs.ErrNotExist) && !cfg.Metrics.FileNamed {
-		set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
-		set.BuiltIn = true
-		return set, err
+		name, content, err = "built-in "+etc.DefaultName, etc.Default(), nil
 	}
 	if err != nil {
 		return CounterSet{}, err
@@ -166,11 +162,7 @@ func loadPlan(
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
-	if set.BuiltIn {
-		log.Info("No counters file configured and none at the default path; using the built-in one",
-			"path", cfg.Metrics.File)
-	}
-	log.Debug("Counters read", "file", set.Name, "counters", len(set.Requests))
+	log.Info("Counters read", "file", set.Name, "counters", len(set.Requests))
 	for _, p := range set.Problems {
 		log.Warn("Counters: " + p.String())
 	}

@@ -110,13 +110,13 @@ func collectPage(
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
 	})
-	if body == nil {
-		return pipeline.render(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
+	switch {
+	case body == nil:
+		body = pipeline.render(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes()
+	case !errors.Is(err, gpu.ErrWedged):
+		err = nil
 	}
-	if errors.Is(err, gpu.ErrWedged) {
-		return body, err
-	}
-	return body, nil
+	return body, err
 }
 
 // forPage returns the plan with the interval at which Page reads.

@@ -54,7 +54,9 @@ func newPipeline(
 	registerEncoder(registry, p.encoder)
 	eventOptions := events.Options{
 		Start: start, LastXIDAsStored: like.Strict, OwnersOnInfo: options.OwnersOnInfo,
-		XIDWindow: window(cfg.Collection.XIDWindow), ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
+		// The log takes 0 for its default. A window of a nanosecond is always empty.
+		XIDWindow:         max(cfg.Collection.XIDWindow, time.Nanosecond),
+		ClockEventsWindow: max(cfg.Collection.ClockEventWindow, time.Nanosecond),
 	}
 	if kernelLog != nil { // a nil pointer in an interface is not nil
 		eventOptions.KernelLog = kernelLog
@@ -63,10 +65,6 @@ func newPipeline(
 	p.derived.facts.IgnoredHealth, p.derived.facts.AsReported = cfg.Metrics.IgnoredHealth, like.Strict
 	return p
 }
-
-// window returns the length of a window for the event log. A configured 0 becomes a nanosecond, because the log takes 0
-// for its default. A window of a nanosecond is always empty.
-func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // derivers compute the families that are not DCGM fields. Their state survives reloads.
 type derivers struct {

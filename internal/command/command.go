@@ -106,10 +106,9 @@ func help(_ context.Context, p *Process) int {
 	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
 		return p.print(Usage() + "\n\"dcgm-exporter --help\" lists the flags too.\n")
 	}
-	for _, s := range subcommands() {
-		if s.name == p.Args[0] {
-			return p.print(s.usage)
-		}
+	all := subcommands()
+	if i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == p.Args[0] }); i >= 0 {
+		return p.print(all[i].usage)
 	}
 	return p.unknown(p.Args[0])
 }

@@ -285,7 +285,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no kubelet", surroundings{}, []string{"-k"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock: no such file or directory", "Mount the host's folder"},
 		{"a file instead of a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
-			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket: not a socket", "not the socket"},
+			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket: connection refused", "not the socket"},
 		{"no NODE_NAME in a pod", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},

@@ -34,30 +34,23 @@ func fields(_ context.Context, p *Process) int {
 	}
 	rows := [][]string{{"NAME", "ID", "UNIT", "TYPE", "OF", "CURRENT", "WHAT"}}
 	for _, e := range found {
-		current, typ, of := e.Current, "-", "cannot be exported"
+		current, typ, of := e.Current, gpu.MetricGauge.String(), kinds(e.Levels)
+		switch {
+		case !e.Exportable():
+			typ, of = "-", "cannot be exported"
+		case e.Type == catalog.Text:
+			typ = gpu.MetricLabel.String()
+		case e.Monotonic:
+			typ = gpu.MetricCounter.String()
+		}
 		if current == e.Classic {
 			current = ""
-		}
-		if e.Exportable() {
-			typ, of = metricType(e).String(), kinds(e.Levels)
 		}
 		rows = append(rows,
 			[]string{e.Classic, fmt.Sprint(e.ID), cmp.Or(string(e.Unit), "-"), typ, of, cmp.Or(current, "-"), e.Help})
 	}
 	p.table(rows)
 	return OK
-}
-
-// metricType returns the metric type that suits a field in a counters file.
-func metricType(e catalog.Entry) gpu.MetricType {
-	switch {
-	case e.Type == catalog.Text:
-		return gpu.MetricLabel
-	case e.Monotonic:
-		return gpu.MetricCounter
-	default:
-		return gpu.MetricGauge
-	}
 }
 
 // similar returns a question that suggests a field, or other words if one of the given words occurs nowhere. It returns

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path"
 	"strings"
@@ -51,14 +50,10 @@ func probe(ctx context.Context, p *Process) int {
 			fmt.Fprintln(p.Out, said)
 			return OK
 		}
-		if time.Until(until) <= 0 {
+		if time.Until(until) <= 0 || ctx.Err() != nil {
 			return p.fail(Faulty, err)
 		}
-		select {
-		case <-ctx.Done():
-			return p.fail(Faulty, errors.Join(err, ctx.Err()))
-		case <-time.After(500 * time.Millisecond):
-		}
+		time.Sleep(500 * time.Millisecond)
 	}
 }
 
@@ -78,7 +73,7 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	case url == "" || flags.NArg() > 1:
 		return nil, "", p.fail(Unable, fmt.Errorf("expected one URL, such as %s, not %q", localPage, flags.Args()))
 	case !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://"):
-		return nil, "", p.fail(Unable, fmt.Errorf("%q is not an http:// or https:// URL%s", url, withScheme(url)))
+		return nil, "", p.fail(Unable, fmt.Errorf("%q is not an http:// or https:// URL, such as %s", url, localPage))
 	}
 	var failed error
 	read := func(file string) string {
@@ -99,15 +94,6 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 	}
 	client.Timeout = 10 * time.Second
 	return client, url, OK
-}
-
-// withScheme returns a question that suggests the URL of the page at an address without a scheme, "" for other texts.
-func withScheme(address string) string {
-	host, path, _ := strings.Cut(address, "/")
-	if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean http://%s/%s?", host, cmp.Or(path, "metrics"))
 }
 
 func families(ctx context.Context, client *http.Client, url string) (map[string]*dto.MetricFamily, error) {

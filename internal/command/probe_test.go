@@ -87,12 +87,12 @@ func TestTLSAndPasswords(t *testing.T) {
 }
 
 func TestProbeArguments(t *testing.T) {
-	const form = "an http:// or https:// URL"
+	const form = "an http:// or https:// URL, such as http://127.0.0.1:9400/metrics"
 	for args, want := range map[string]string{
 		"":                       "expected one URL, such as http://127.0.0.1:9400/metrics, not []",
 		"http://a http://b":      `expected one URL, such as http://127.0.0.1:9400/metrics, not ["http://a" "http://b"]`,
-		"localhost:9501":         `"localhost:9501" is not ` + form + `; did you mean http://localhost:9501/metrics?`,
-		"[::1]:9501/gpu/metrics": `"[::1]:9501/gpu/metrics" is not ` + form + `; did you mean http://[::1]:9501/gpu/metrics?`,
+		"localhost:9501":         `"localhost:9501" is not ` + form,
+		"[::1]:9501/gpu/metrics": `"[::1]:9501/gpu/metrics" is not ` + form,
 		"/metrics":               `"/metrics" is not ` + form,
 		"ftp://a":                `"ftp://a" is not ` + form,
 	} {

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -206,16 +205,11 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 		return listeners, nil
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opt.Address)
-	advice := ""
-	switch {
-	case err == nil:
-		return []net.Listener{l}, nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		advice = "; stop what listens there, or choose another address"
-	case errors.Is(err, syscall.EACCES):
-		advice = "; a port below 1024 needs CAP_NET_BIND_SERVICE, or choose another port"
+	if err != nil {
+		const advice = "choose another address, or stop what listens there; ports below 1024 need CAP_NET_BIND_SERVICE"
+		return nil, fmt.Errorf("--address %s: %w; %s", s.opt.Address, err, advice)
 	}
-	return nil, fmt.Errorf("--address %s: %w%s", s.opt.Address, err, advice)
+	return []net.Listener{l}, nil
 }
 
 // awaitReady waits for the first cycle. A systemd socket accepts connections before the process runs, so the scrape
