@@ -28,6 +28,7 @@ type CounterSet struct {
 	Problems []counters.Problem // warnings, and lines that cannot be used
 	Advice   []counters.Problem // about lines that are used as written but should be written differently
 	content  []byte             // of the counters file; nil if the fields are in the YAML file
+	builtIn  bool               // no file is configured, and none exists at the default path
 }
 
 // LoadCounters reads the counters of cfg: those of the YAML file, else the ConfigMap, else the counters file, else the
@@ -43,7 +44,9 @@ func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string)
 	name := cfg.Metrics.File
 	content, err := readFile(name)
 	if errors.Is(err, fs.ErrNotExist) && !cfg.Metrics.FileNamed {
-		name, content, err = "built-in "+etc.DefaultName, etc.Default(), nil
+		set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
+		set.builtIn = true
+		return set, err
 	}
 	if err != nil {
 		return CounterSet{}, err
@@ -162,7 +165,9 @@ func loadPlan(
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
-	log.Info("Counters read", "file", set.Name, "counters", len(set.Requests))
+	if set.builtIn {
+		log.Info("No counters file at the default path; using the built-in one", "path", cfg.Metrics.File)
+	}
 	for _, p := range set.Problems {
 		log.Warn("Counters: " + p.String())
 	}

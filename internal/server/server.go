@@ -166,8 +166,10 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		}
 	}
-	if s.opt.SystemdSocket {
-		s.awaitReady(ctx)
+	if s.opt.SystemdSocket { // the scrape that started the process waits in the socket's queue for the first cycle
+		for until := time.Now().Add(firstPageLimit); !s.opt.Ready() && ctx.Err() == nil && time.Now().Before(until); {
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	served := make(chan error, 1)
 	config, discard := s.web.servedPath(), slog.New(slog.DiscardHandler) // its log would repeat the addresses
@@ -210,14 +212,4 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 		return nil, fmt.Errorf("--address %s: %w; %s", s.opt.Address, err, advice)
 	}
 	return []net.Listener{l}, nil
-}
-
-// awaitReady waits for the first cycle. A systemd socket accepts connections before the process runs, so the scrape
-// that starts the process waits in the socket's queue.
-func (s *Server) awaitReady(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, firstPageLimit)
-	defer cancel()
-	for !s.opt.Ready() && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
 }
