@@ -57,9 +57,12 @@ func (k *Key) Default(v Version) (value any, known bool) { return k.table.Defaul
 func (k *Key) Use(v Version) Use { return k.table.release(v).Reads[k.name] }
 
 // In reports whether release v has the key in values.yaml or in a template.
-func (k *Key) In(v Version) bool {
-	_, listed := k.Default(v)
-	return listed || k.Use(v) != Unread
+func (k *Key) In(v Version) bool { return k.table.release(v).has(k) }
+
+// has is like Key.In. It saves the search for the release if many keys are tested.
+func (r *Release) has(k *Key) bool {
+	_, listed := r.Values[k.name]
+	return listed || r.Reads[k.name] != Unread
 }
 
 // Since returns the first release that has the key.

@@ -73,13 +73,20 @@ func (t *Table) Lookup(v Version, path Path) Match {
 
 // group reports whether the path is a group of keys at v.
 func (t *Table) group(v Version, path Path) bool {
-	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.In(v) })
+	return slices.ContainsFunc(t.groups[path.String()], t.release(v).has)
+}
+
+// has reports whether the path is a key or a group of keys at v.
+func (t *Table) has(v Version, path Path) bool {
+	k, known := t.Key(path)
+	return known && k.In(v) || t.group(v, path)
 }
 
 // names returns the names directly below the path at v.
 func (t *Table) names(v Version, path Path) (out []string) {
+	release := t.release(v)
 	for _, k := range t.groups[path.String()] {
-		if name := k.Path[len(path)]; k.In(v) && !slices.Contains(out, name) {
+		if name := k.Path[len(path)]; !slices.Contains(out, name) && release.has(k) {
 			out = append(out, name)
 		}
 	}
@@ -141,7 +148,7 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Match {
 // missing looks up a path that v does not have.
 func (t *Table) missing(v Version, path Path) Match {
 	bad := 0
-	for bad < len(path)-1 && slices.Contains(t.names(v, path[:bad]), path[bad]) {
+	for bad < len(path)-1 && t.has(v, path[:bad+1]) {
 		bad++
 	}
 	to, _ := Successor(path)
@@ -206,8 +213,11 @@ func replaced(path Path, n int, name string) Path {
 func (t *Table) elsewhere(v Version, path Path) Path {
 	var found [4][]Path
 	last := len(path) - 1
-	for _, k := range t.Keys(v) {
+	for _, k := range t.groups[""] {
 		key, end := k.Path, len(k.Path)-1
+		if key[end] != path[last] && !slices.Contains(key, path[1]) {
+			continue // no rule fits
+		}
 		for i, fits := range []bool{
 			end > 0 && slices.Equal(key[end-1:], path[last-1:]),
 			end > 0 && key[0] == path[0] && key[end] == path[last],
@@ -215,7 +225,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 			end == 1 && last == 1 && key[1] == path[1] && key[0] != "node-feature-discovery",
 			end > 1 && slices.Equal(key[:3], Path{path[0], "worker", path[1]}),
 		} {
-			if fits {
+			if fits && k.In(v) && !t.group(v, key) {
 				found[i] = append(found[i], key)
 			}
 		}

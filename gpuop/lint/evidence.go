@@ -72,8 +72,11 @@ func evidenceIn(t *chart.Table, root *yaml.Node) (e evidence) {
 // hasKeyOf reports whether group contains a key that the component has in any release, other than those in except.
 func hasKeyOf(t *chart.Table, component string, group *yaml.Node, except ...string) bool {
 	return slices.ContainsFunc(fields.Of(group), func(f fields.Field) bool {
+		if slices.Contains(except, f.Name) {
+			return false
+		}
 		is := t.Lookup(t.Latest(), chart.Path{component, f.Name}).Status
-		return !slices.Contains(except, f.Name) && (is == chart.Known || is == chart.Group || is == chart.Gone)
+		return is == chart.Known || is == chart.Group || is == chart.Gone
 	})
 }
 
