@@ -212,7 +212,7 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	}
 	// similar names with known keys below them count only if no other key is unknown
 	e := evidenceIn(t, root)
-	values := 2*e.own + e.weak
+	values := 2*e.own + e.weak + e.lost
 	if e.others == 0 {
 		values += e.weak + 2*e.near
 	}

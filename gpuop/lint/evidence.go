@@ -36,12 +36,16 @@ var (
 	everyChartHas = strings.Fields(`enabled image repository tag version imagePullPolicy imagePullSecrets resources
 		tolerations nodeSelector affinity env args annotations labels name config priorityClassName logging
 		nameOverride fullnameOverride upgradeCRD admissionController master worker gc topologyUpdater`)
+	// indentedKeys are those of sharedKeys and genericKeys that are evidence in a file that the user names, even if the
+	// indentation below them is lost.
+	indentedKeys = strings.Fields("driver validator devicePlugin cdi")
 )
 
 // evidence counts the top-level keys of a document.
 type evidence struct {
 	own    int // keys of the operator's chart
 	weak   int // keys that other charts have too
+	lost   int // those of weak whose indentation was probably lost: driver without a mapping below it
 	near   int // keys with similar names, and a key of the operator's chart below them
 	others int // all other keys
 	plugin int // keys of the device plugin's config, whatever else they are
@@ -62,6 +66,9 @@ func evidenceIn(t *chart.Table, root *yaml.Node) (e evidence) {
 			e.near++
 		case isGeneric || slices.Contains(sharedKeys, f.Name) && !hasKey:
 			e.weak++
+			if slices.Contains(indentedKeys, f.Name) && f.Value.Kind != yaml.MappingNode {
+				e.lost++
+			}
 		default:
 			e.own++
 		}
