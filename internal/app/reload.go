@@ -40,17 +40,21 @@ type request struct {
 }
 
 func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context.Context) (uint64, error)) *reloader {
-	gauge := func(name, help string) prometheus.Gauge {
-		return promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: "dcgm_exporter_config_" + name, Help: help})
-	}
+	auto := promauto.With(reg)
 	return &reloader{
 		apply: apply, log: log, requests: make(chan request),
-		successful: gauge("last_reload_successful",
-			"Whether the latest attempt to load the configuration succeeded."),
-		at: gauge("last_reload_success_timestamp_seconds",
-			"Unix time of the latest successful load of the configuration."),
-		hash: gauge("hash",
-			"Hash of the active configuration, equal on nodes with the same configuration."),
+		successful: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_last_reload_successful",
+			Help: "Whether the latest attempt to load the configuration succeeded.",
+		}),
+		at: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_last_reload_success_timestamp_seconds",
+			Help: "Unix time of the latest successful load of the configuration.",
+		}),
+		hash: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_hash",
+			Help: "Hash of the active configuration, equal on nodes with the same configuration.",
+		}),
 	}
 }
 

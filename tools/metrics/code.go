@@ -56,7 +56,21 @@ func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
 		return "", row{}
 	}
 	from, _ := function.X.(*ast.Ident)
+	opts, hasOpts := (*ast.CompositeLit)(nil), false
+	if len(call.Args) > 0 {
+		opts, hasOpts = call.Args[0].(*ast.CompositeLit)
+	}
 	switch {
+	case hasOpts: // of package prometheus, promauto or a factory of promauto
+		kind := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec"), "Func")
+		if kind == function.Sel.Name || !strings.HasSuffix(types.ExprString(opts.Type), kind+"Opts") {
+			return "", row{}
+		}
+		name, r = w.options(opts)
+		r.kind = strings.ToLower(kind)
+		if strings.HasSuffix(function.Sel.Name, "Vec") {
+			r.labels = append(r.labels, w.list(call.Args[1])...)
+		}
 	case from == nil:
 		return "", row{}
 	case from.Name == "gauge" && function.Sel.Name == "NewState": // name, help, labels…
@@ -65,17 +79,6 @@ func (w *writer) metric(call *ast.CallExpr) (name string, r row) {
 	case from.Name == "prometheus" && function.Sel.Name == "NewDesc": // name, help, labels, constant labels
 		if _, ok := call.Args[0].(*ast.BasicLit); ok { // in package gauge, the name is a parameter and not a literal
 			return w.literal(call.Args[0]), row{"gauge", w.list(call.Args[2])}
-		}
-	case from.Name == "prometheus" && len(call.Args) > 0:
-		opts, ok := call.Args[0].(*ast.CompositeLit)
-		kind := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec"), "Func")
-		if !ok || kind == function.Sel.Name {
-			return "", row{}
-		}
-		name, r = w.options(opts)
-		r.kind = strings.ToLower(kind)
-		if strings.HasSuffix(function.Sel.Name, "Vec") {
-			r.labels = append(r.labels, w.list(call.Args[1])...)
 		}
 	}
 	return name, r
