@@ -174,7 +174,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 				noSandbox(pod(s, name, "gpu-1"), hour)
 			}
 		}, []row{
-			{"operand", "gpu-1", check.Waiting, "DaemonSets waiting for it"},
+			{"operand", "gpu-1", check.Waiting, "DaemonSets wait for it"},
 			{"operand", "gpu-1", check.Waiting, "driver"},
 		}, []row{{id: "operand", node: "gpu-1", state: check.Error}}},
 		"missing sandbox, with sandboxes of other pods": {func(s *cluster.State) {
@@ -268,7 +268,7 @@ func TestStatesOfRealClusters(t *testing.T) {
 			s.Pods = append(s.Pods, p)
 			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(o appsv1.DaemonSet) bool { return o.Name == d.Name })
 			s.DaemonSets = append(s.DaemonSets, *d)
-		}, []row{{"operand", "gpu-1", check.Error, "mps-control-daemon"}, {"operand", "gpu-1", check.Error, "1 DaemonSet waiting for it"}}, nil},
+		}, []row{{"operand", "gpu-1", check.Error, "mps-control-daemon"}, {"operand", "gpu-1", check.Error, " waits for it"}}, nil},
 		"failed CUDA workload of the validator": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "cuda-validation", running(hour))
 			s.Pods = append(s.Pods, workload("nvidia-cuda-validator", "gpu-1"))

@@ -1,13 +1,14 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 )
 
 // foldChain merges findings about a node's operands. The finding about the first broken component is moved to the
-// front and says how many components wait. The findings about them are removed.
+// front and says which component waits, or how many. The findings about them are removed.
 func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 	root := firstBroken(operands)
 	if root == nil {
@@ -27,8 +28,12 @@ func foldChain(operands []operand, findings []check.Finding) []check.Finding {
 		}
 		return isRoot || f.Check == operandState && slices.Contains(waiting, f.Subject)
 	})
-	if len(waiting) > 0 {
-		first.Reason += "; " + check.Count(len(waiting), "DaemonSet") + " waiting for it"
+	switch n := len(waiting); n {
+	case 0:
+	case 1:
+		first.Reason += "; " + waiting[0] + " waits for it"
+	default:
+		first.Reason += fmt.Sprintf("; %d DaemonSets wait for it", n)
 	}
 	return slices.Insert(findings, 0, first)
 }

@@ -484,7 +484,7 @@ func TestStates(t *testing.T) {
 			d := set(s, "nvidia-driver-daemonset")
 			d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 1, 1, 1
 		}, []row{
-			{"operand", "gpu-1", check.Error, "2 DaemonSets waiting for it"},
+			{"operand", "gpu-1", check.Error, "2 DaemonSets wait for it"},
 			{"operand", "gpu-1", check.Error, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
 			{"operand", "gpu-1", check.Error, "--previous"},
 		}},
@@ -494,7 +494,7 @@ func TestStates(t *testing.T) {
 			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Minute)))
 			offers(node(s, "gpu-1"), nil)
 		}, []row{
-			{"operand", "gpu-1", check.Waiting, "1 DaemonSet waiting for it"},
+			{"operand", "gpu-1", check.Waiting, " waits for it"},
 		}},
 		"validator waits for the plugin": {func(s *cluster.State) {
 			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(at))
