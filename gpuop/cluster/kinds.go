@@ -132,7 +132,9 @@ func (s *State) add(k Kind, object runtime.Object) error {
 			o.LastTimestamp.Time = o.EventTime.Time
 		}
 	}
-	objects := s.list(k)
-	objects.Set(reflect.Append(objects, reflect.ValueOf(object).Elem()))
+	objects, value := s.list(k), reflect.ValueOf(object).Elem()
+	if value.Type().AssignableTo(objects.Type().Elem()) { // objects of an unknown version are left out
+		objects.Set(reflect.Append(objects, value))
+	}
 	return nil
 }
