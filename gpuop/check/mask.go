@@ -47,24 +47,28 @@ const (
 	quoted    = `"(?:[^"\\\n]|\\.)*"|'[^'\n]*'`
 	argument  = `(` + quoted + `|[^\s'"|;&]+)`
 	arguments = `(?:[^\n;|&\\]|\\\n|\\.)*`
-	// secretWords are the needs of a place with a name. The name of a secret contains at least one of them.
+	// secretWords are the needs of a named place. The name of a secret contains at least one of them.
 	secretWords = "pass pwd token secret credential key auth dockerc sig pat pw tok"
 )
 
 // place describes where a text can contain a secret. The last group that matches is the secret.
 type place struct {
-	// needs are words in lower case. The place is only searched if the text contains one of them. If they are
-	// secretWords, the first group that matches must be the name of a secret.
-	needs string
+	// needs are words in lower case. The place is only searched if the text contains one of them.
+	needs []string
+	named bool // the first group that matches must be the name of a secret
 	// scope matches the parts of the text to search; nil means all of the text.
 	scope, pattern *regexp.Regexp
 }
 
 func within(scope, needs, pattern string) place {
-	return place{needs, regexp.MustCompile(scope), regexp.MustCompile(pattern)}
+	p := in(needs, pattern)
+	p.scope = regexp.MustCompile(scope)
+	return p
 }
 
-func in(needs, pattern string) place { return place{needs, nil, regexp.MustCompile(pattern)} }
+func in(needs, pattern string) place {
+	return place{strings.Fields(needs), needs == secretWords, nil, regexp.MustCompile(pattern)}
+}
 
 var places = []place{
 	in("private", `(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`),
@@ -115,7 +119,7 @@ func find(text string) (all [][]int) {
 	lower := strings.ToLower(text)
 	for _, p := range places {
 		needed := func(word string) bool { return strings.Contains(lower, word) }
-		if !slices.ContainsFunc(strings.Fields(p.needs), needed) {
+		if !slices.ContainsFunc(p.needs, needed) {
 			continue
 		}
 		parts := [][]int{{0, len(text)}}
@@ -145,8 +149,7 @@ func (p *place) find(text string, at int) (all [][]int) {
 		}
 		groups := slices.DeleteFunc(slices.Collect(slices.Chunk(m[2:], 2)), func(g []int) bool { return g[0] < 0 })
 		name, secret := groups[0], groups[len(groups)-1]
-		named := p.needs == secretWords
-		if named && !IsSecretName(text[at+name[0]:at+name[1]]) {
+		if p.named && !IsSecretName(text[at+name[0]:at+name[1]]) {
 			at += name[1]
 			continue
 		}
@@ -156,7 +159,7 @@ func (p *place) find(text string, at int) (all [][]int) {
 			start, end = start+1, end-1
 		}
 		value := strings.TrimSpace(text[start:end])
-		if !notSecret.MatchString(value) && (named || !shortNumber.MatchString(value)) {
+		if !notSecret.MatchString(value) && (p.named || !shortNumber.MatchString(value)) {
 			all = append(all, []int{start, end})
 		}
 	}

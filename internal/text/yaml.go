@@ -17,8 +17,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DecodeYAML decodes the single YAML document of a file into the struct that out points to, by `yaml` tags, and returns
-// the root of the document. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
+// DecodeYAML decodes the single YAML document of a file into the struct that out points to, and returns the root of the
+// document. The key of a field is its `yaml` tag or else its name in lower case. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
 // a *SyntaxError. A float is of the wrong type for an integer, even without a fraction. The struct consists of structs,
 // slices and scalars; maps are not supported.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
