@@ -41,24 +41,24 @@ func (o operand) file() string { return o.name + "-ready" }
 var operands = func() []operand {
 	const container, passthrough, vGPU = "container", "vm-passthrough", "vm-vgpu"
 	all := []operand{
-		{name: "mofed", missing: "the validator has not passed the network driver; " +
+		{name: "mofed", missing: "the validator has not validated the network driver; " +
 			"the driver container waits for it"},
 		{name: "driver", workload: container, other: hostDriverFile,
-			missing: "the validator has not passed the driver; every other operand waits for it"},
+			missing: "the validator has not validated the driver; every other operand waits for it"},
 		{name: "nvidia-peermem", flag: "GPU_DIRECT_RDMA_ENABLED",
-			missing: "the validator has not passed nvidia-peermem: no GPUDirect RDMA"},
+			missing: "the validator has not validated nvidia-peermem: no GPUDirect RDMA"},
 		{name: "nvidia-fs", flag: "GDS_ENABLED",
-			missing: "the validator has not passed nvidia-fs: no GPUDirect Storage"},
-		{name: "gdrcopy", flag: "GDRCOPY_ENABLED", missing: "the validator has not passed gdrdrv: no GDRCopy"},
-		{name: "toolkit", workload: container, missing: "the validator has not passed the toolkit; " +
+			missing: "the validator has not validated nvidia-fs: no GPUDirect Storage"},
+		{name: "gdrcopy", flag: "GDRCOPY_ENABLED", missing: "the validator has not validated gdrdrv: no GDRCopy"},
+		{name: "toolkit", workload: container, missing: "the validator has not validated the toolkit; " +
 			"the device plugin, GPU Feature Discovery, DCGM and the MIG manager wait for it"},
 		{name: "cuda", workload: container, missing: "CUDA has not been validated on the node"},
 		{name: "plugin", workload: container, missing: "the node offers no nvidia.com resource, " +
 			"or no pod with one has run; expected only if devicePlugin.enabled is false"},
 		{name: "vfio-pci", workload: passthrough, missing: "virtual machines cannot use the GPUs"},
 		{name: "vgpu-manager", workload: vGPU, other: "host-vgpu-manager-ready",
-			missing: "the validator has not passed the vGPU manager: no vGPU can be created"},
-		{name: "host-vgpu-manager", missing: "the validator has not passed the host's own vGPU manager"},
+			missing: "the validator has not validated the vGPU manager: no vGPU can be created"},
+		{name: "host-vgpu-manager", missing: "the validator has not validated the host's own vGPU manager"},
 		{name: "vgpu-devices", workload: vGPU, missing: "virtual machines cannot use vGPUs"},
 		{name: "cc-manager", missing: "the confidential computing mode is not set"},
 	}
