@@ -18,8 +18,6 @@ const (
 	lastSwitchField  = 899 // DCGM_FI_LAST_NVSWITCH_FIELD_ID
 )
 
-func ofSwitches(id gpu.FieldID) bool { return id >= firstSwitchField && id <= lastSwitchField }
-
 // A scope is a set of entities with the same fields. Links of GPUs and links of switches are different scopes.
 type scope struct {
 	kind, parent gpu.Kind // parent is only set for links
@@ -34,10 +32,8 @@ func scopeOf(e gpu.Entity) scope {
 
 // has reports whether a field exists for the entities of the scope.
 func (a scope) has(f *gpu.Field) bool {
-	if !f.Levels.Has(a.kind) {
-		return false
-	}
-	return a.kind != gpu.KindNVLink || ofSwitches(f.ID) == (a.parent == gpu.KindNVSwitch)
+	ofSwitches := f.ID >= firstSwitchField && f.ID <= lastSwitchField
+	return f.Levels.Has(a.kind) && (a.kind != gpu.KindNVLink || ofSwitches == (a.parent == gpu.KindNVSwitch))
 }
 
 // scopes lists the kinds that the source reads, in row order.
@@ -45,13 +41,6 @@ var scopes = [...]scope{
 	{kind: gpu.KindGPU}, {kind: gpu.KindGPUInstance},
 	{gpu.KindNVLink, gpu.KindGPU}, {kind: gpu.KindNVSwitch}, {gpu.KindNVLink, gpu.KindNVSwitch},
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
-}
-
-// needs reports whether some field of the plan exists for a scope, or its health is requested. Other scopes have no
-// rows.
-func (inv *inventory) needs(a scope) bool {
-	isNeeded := func(f gpu.Field) bool { return a.has(&f) }
-	return inv.plan.Health.Has(a.kind) || slices.ContainsFunc(inv.plan.Fields, isNeeded)
 }
 
 // A member is an entity of the engine with its device.
@@ -76,14 +65,16 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 	return list
 }
 
-// listOthers lists the others. If the engine cannot list a kind, because a module is missing, only that kind is left
-// out.
+// listOthers lists the others of scopes for which the plan has fields or health. If the engine cannot list a kind,
+// because a module is missing, only that kind is left out.
 func (inv *inventory) listOthers() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
 	links, cpus := sync.OnceValues(inv.engine.links), sync.OnceValues(inv.engine.cpus)
 	isLeftOut := func(m member) bool { return !inv.plan.Selects(m.Entity) }
 	for _, a := range scopes {
-		if a.kind == gpu.KindGPU || a.kind == gpu.KindGPUInstance || !inv.needs(a) {
+		isNeeded := inv.plan.Health.Has(a.kind) ||
+			slices.ContainsFunc(inv.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
+		if a.kind == gpu.KindGPU || a.kind == gpu.KindGPUInstance || !isNeeded {
 			continue
 		}
 		list, err := inv.list(a, links, cpus)
@@ -134,29 +125,23 @@ func (inv *inventory) membersOf(links []link, a scope) (list []member) {
 		return cmp.Or(cmp.Compare(a.parent.id, b.parent.id), cmp.Compare(a.index, b.index))
 	})
 	for _, l := range links {
-		if l.parent.group != engineGroups[a.parent] || a.parent == gpu.KindGPU && inv.layout.isLeftOut(l.parent.id) {
-			continue
+		if l.parent.group == engineGroups[a.parent] && !(a.parent == gpu.KindGPU && inv.layout.isLeftOut(l.parent.id)) {
+			e := gpu.Entity{Kind: a.kind, ParentKind: a.parent, Parent: l.parent.id, ID: l.index}
+			list = append(list, member{l.entity(), gpu.Device{Entity: e, Link: l.index}})
 		}
-		list = append(list, member{l.entity(), gpu.Device{
-			Entity: gpu.Entity{Kind: a.kind, ParentKind: a.parent, Parent: l.parent.id, ID: l.index}, Link: l.index,
-		}})
 	}
 	return list
 }
 
 // engineGroups has the engine's entity group of each kind that is one.
 var engineGroups = map[gpu.Kind]entityGroup{
-	gpu.KindGPU:      groupGPU,
-	gpu.KindNVSwitch: groupSwitch,
-	gpu.KindCPU:      groupCPU,
-	gpu.KindCPUCore:  groupCore,
+	gpu.KindGPU: groupGPU, gpu.KindNVSwitch: groupSwitch, gpu.KindCPU: groupCPU, gpu.KindCPUCore: groupCore,
 	gpu.KindConnectX: groupConnectX,
 }
 
-// Reads reports whether the source can read everything in a plan. The engine and the hardware may still lack some of
-// it.
+// Reads reports whether the source can read everything in a plan: the fields, as DCGM has health, peers and placement.
+// The engine and the hardware may still lack some of it.
 func Reads(p *gpu.Plan) bool {
-	// DCGM has health, peers and placement.
 	return !slices.ContainsFunc(p.Fields, func(f gpu.Field) bool { return !reads(&f) })
 }
 

@@ -26,8 +26,7 @@ func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 func (ws *watchSet) unserved() {
 	for f := range ws.plan.Fields {
 		field := &ws.plan.Fields[f]
-		served := slices.ContainsFunc(ws.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
-		if served {
+		if slices.ContainsFunc(ws.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) }) {
 			continue
 		}
 		kinds := field.Levels.List()
@@ -50,42 +49,30 @@ func (ws *watchSet) unserved() {
 // mostNamed limits the number of fields and of devices in one log line.
 const mostNamed = 16
 
-// reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
-// with many instances would have a line for each instance and field.
+// reportFaults logs new faults. Those with the same reason share a line.
 func (ws *watchSet) reportFaults() {
 	type line struct {
 		reason string
 		level  slog.Level
-		fields string
 	}
-	type want struct {
-		line
-		row int
-	}
-	var fields grouping[want, string]
+	var fields, devices grouping[line, string]
 	for _, fault := range ws.faults[ws.reported:] {
-		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
+		l := line{fault.Err.Error(), slog.LevelWarn}
 		// These faults are expected, so they are only logged at level info. A counters file for a fleet names fields
 		// that this machine lacks, and the engine does not load modules for missing devices, such as Grace CPUs. Fields
 		// that only accounting requested are optional.
 		isUnloaded := fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
 		if isUnloaded || errors.Is(fault.Err, errNoEntity) || !ws.plan.Requests(fault.Field) {
-			w.level = slog.LevelInfo
+			l.level = slog.LevelInfo
 		}
-		fields.add(w, ws.plan.Fields[fault.Field].Name)
+		fields.add(l, ws.plan.Fields[fault.Field].Name)
+		if fault.Row != gpu.AllRows {
+			devices.add(l, ws.top.Devices[fault.Row].Entity.String())
+		}
 	}
 	ws.reported = len(ws.faults)
-	var devices grouping[line, string]
-	for _, w := range fields.keys {
-		w.fields = list(fields.values[w])
-		if w.row == gpu.AllRows {
-			devices.add(w.line)
-		} else {
-			devices.add(w.line, ws.top.Devices[w.row].Entity.String())
-		}
-	}
-	for _, l := range devices.keys {
-		attrs := []any{"fields", l.fields, "error", l.reason}
+	for _, l := range fields.keys {
+		attrs := []any{"fields", list(fields.values[l]), "error", l.reason}
 		if d := devices.values[l]; d != nil {
 			attrs = append(attrs, "devices", list(d))
 		}
@@ -93,8 +80,9 @@ func (ws *watchSet) reportFaults() {
 	}
 }
 
-// list joins words. After mostNamed words it only gives the number of the others.
+// list joins different words. After mostNamed words it only gives the number of the others.
 func list(words []string) string {
+	words = sortedSet(words)
 	more := len(words) - mostNamed
 	if more <= 0 {
 		return strings.Join(words, ", ")

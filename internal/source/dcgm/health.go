@@ -55,16 +55,13 @@ func (inv *inventory) wantsHealth(row int) bool {
 // checks the machine through its GPUs, so all GPUs are in the group.
 func (s *Session) watchHealth() error {
 	h := &s.health
-	if s.plan.Health == 0 || h.set {
-		return nil
-	}
 	var members []entity
 	for row, e := range s.members {
 		if e.group == groupGPU || e.group != groupNone && s.wantsHealth(row) {
 			members = append(members, e)
 		}
 	}
-	if len(members) == 0 {
+	if s.plan.Health == 0 || len(members) == 0 {
 		return nil
 	}
 	if h.group == 0 {
@@ -87,7 +84,10 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	if s.plan.Health == 0 {
 		return nil
 	}
-	err := s.watchHealth()
+	var err error
+	if !s.health.set {
+		err = s.watchHealth()
+	}
 	var found []incident
 	if s.health.set {
 		found, err = s.engine.checkHealth(s.health.group)
@@ -164,20 +164,19 @@ func (s *Session) checks(row int) bool {
 
 // findLinks adds the link numbers to findings about GPU links that are down.
 func (s *Session) findLinks(checks []gpu.HealthCheck) error {
-	down := func(c gpu.HealthCheck) bool {
-		return c.Code == linkDown && s.members[c.Row].group == groupGPU
-	}
-	if !slices.ContainsFunc(checks, down) {
-		return nil
-	}
-	links, err := s.engine.links()
-	if err != nil {
-		return err
-	}
+	var links []link
 	for i := range checks {
 		c := &checks[i]
-		isUp := func(l link) bool { return l.up && l.parent == s.members[c.Row] }
-		c.NoLink = down(*c) && !slices.ContainsFunc(links, isUp)
+		if c.Code != linkDown || s.members[c.Row].group != groupGPU {
+			continue
+		}
+		if links == nil {
+			var err error
+			if links, err = s.engine.links(); err != nil {
+				return err
+			}
+		}
+		c.NoLink = !slices.ContainsFunc(links, func(l link) bool { return l.up && l.parent == s.members[c.Row] })
 	}
 	return nil
 }

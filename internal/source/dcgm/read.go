@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -67,9 +68,7 @@ func (s *Session) setNewest(found readout) {
 			newest = max(newest, raw.at)
 		}
 	})
-	if newest > 0 {
-		s.clock.newest = newest
-	}
+	s.clock.newest = cmp.Or(newest, s.clock.newest)
 }
 
 // maxEngineTime is later than any sample of an engine, in microseconds. It is in the year 2112.
@@ -152,16 +151,15 @@ func (s *Session) addSample(b *gpu.Batch, row, field int, raw *sample, text []by
 			b.WithoutXID = append(b.WithoutXID, row)
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		b.Fail(row, field, err)
 		w.faults = true
 		return
-	case value.IsAbsent():
+	}
+	if value.IsAbsent() {
 		return
 	}
-	w.latest = max(w.latest, raw.at)
-	if w.sporadic {
+	if w.latest = max(w.latest, raw.at); w.sporadic {
 		return
 	}
 	if s.plan.Fields[field].ID >= firstDeviceField {
@@ -196,7 +194,7 @@ func (s *Session) addToTrail(b *gpu.Batch, slot *slot, newest gpu.Sample, at int
 	switch gap := at - slot.at; {
 	case gap == 0:
 		newest.Time = slot.date
-	case gap > 0 && w.skips(gap, slot.at == 0):
+	case gap > 0 && (slot.at == 0 || gap*2 >= 3*w.interval.Microseconds()):
 		if !slot.moved {
 			slot.moved, w.moved = true, append(w.moved, slot)
 		}
@@ -213,11 +211,6 @@ func (s *Session) addTrail(b *gpu.Batch, slot *slot, sample gpu.Sample, at int64
 	sample.Time = s.clock.dateOf(slot, at)
 	b.Trails = append(b.Trails, sample)
 	return sample
-}
-
-// skips reports whether other samples may lie between two samples that are gap microseconds apart.
-func (w *watch) skips(gap int64, first bool) bool {
-	return first || gap*2 >= 3*w.interval.Microseconds()
 }
 
 // readTrails appends every new sample of the moved slots of a watch, oldest first.

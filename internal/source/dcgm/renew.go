@@ -38,9 +38,7 @@ type refusedWatch struct {
 func (ws *watchSet) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
 	ws.log.Warn("Fields are temporarily not watched", "field", ws.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
-	ws.refused = append(ws.refused, refusedWatch{
-		rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err, next: next,
-	})
+	ws.refused = append(ws.refused, refusedWatch{rows, fields, key, err, next})
 }
 
 // addFaults adds the faults of all fields that are not watched.
@@ -65,30 +63,22 @@ func (ws *watchSet) retryRefused(now time.Time) error {
 			ws.refused = append(ws.refused, h)
 			continue
 		}
-		if err := ws.retryOne(h, now); err != nil {
+		err := ws.tryWatch(h.rows, h.fields, h.sampling)
+		switch severityOf(err) {
+		case none:
+			ws.log.Info("Fields are watched again", "field", ws.plan.Fields[h.fields[0]].Name, "fields", len(h.fields),
+				"entities", len(h.rows))
+		case skip: // the engine may accept a part of the watch now
+			err = ws.watchChunks(h.rows, h.fields, h.sampling, len(h.rows), len(h.fields))
+		case retry:
+			h.err, h.next, err = ws.withVersions(err), now.Add(ws.retryAfter), nil
+			ws.refused = append(ws.refused, h)
+		}
+		if err != nil {
 			ws.refused = append(ws.refused, refused[i:]...)
 			return err
 		}
 	}
-	return nil
-}
-
-// retryOne tries a rejected watch, and adds it again if it is still rejected.
-func (ws *watchSet) retryOne(h refusedWatch, now time.Time) error {
-	err := ws.tryWatch(h.rows, h.fields, h.sampling)
-	switch {
-	case err == nil:
-		ws.log.Info("Fields are watched again", "field", ws.plan.Fields[h.fields[0]].Name, "fields", len(h.fields),
-			"entities", len(h.rows))
-		return nil
-	case severityOf(err) == reopen:
-		return err
-	case severityOf(err) == skip:
-		// The engine may accept a part of the watch now. watchChunks splits it to find out.
-		return ws.watchChunks(h.rows, h.fields, h.sampling, len(h.rows), len(h.fields))
-	}
-	h.err, h.next = ws.withVersions(err), now.Add(ws.retryAfter)
-	ws.refused = append(ws.refused, h)
 	return nil
 }
 
@@ -132,7 +122,6 @@ func (ws *watchSet) renew(now time.Time, contradicted []int) error {
 		return nil
 	}
 	isContradicted := func(row int) bool { return slices.Contains(contradicted, row) }
-	var given []refusedWatch
 	var errs []error
 	ws.list = slices.DeleteFunc(ws.list, func(w *watch) bool {
 		reason := error(nil)
@@ -145,15 +134,12 @@ func (ws *watchSet) renew(now time.Time, contradicted []int) error {
 		}
 		if reason != nil {
 			errs = append(errs, ws.unwatch(w))
-			given = append(given, refusedWatch{rows: w.group.rows, fields: w.fields, sampling: w.sampling, err: reason})
+			ws.renewed, ws.arranged = now, false
+			ws.addRefused(w.group.rows, w.fields, w.sampling, reason, now)
 		}
 		return reason != nil
 	})
-	for _, w := range given {
-		ws.renewed, ws.arranged = now, false
-		ws.addRefused(w.rows, w.fields, w.sampling, w.err, now)
-	}
-	if len(given) > 0 && len(contradicted) > 0 {
+	if len(errs) > 0 && len(contradicted) > 0 {
 		ws.patience = min(2*ws.patience, maxPatience)
 	}
 	return reopenOnly(errors.Join(errs...))

@@ -93,14 +93,14 @@ type grouping[K comparable, V any] struct {
 	values map[K][]V
 }
 
-func (g *grouping[K, V]) add(key K, values ...V) {
+func (g *grouping[K, V]) add(key K, value V) {
 	if g.values == nil {
 		g.values = map[K][]V{}
 	}
 	if _, ok := g.values[key]; !ok {
 		g.keys = append(g.keys, key)
 	}
-	g.values[key] = append(g.values[key], values...)
+	g.values[key] = append(g.values[key], value)
 }
 
 // watchAll watches every field of the plan for the rows that have it. Rejected fields become faults.
