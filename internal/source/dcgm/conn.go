@@ -30,9 +30,8 @@ type conn struct {
 // newConn returns a connection for one session.
 func newConn(e engine, opt Options) *conn {
 	return &conn{
-		engine: e, addr: opt.Remote, log: opt.Log.With("engine", opt.Remote.String()),
-		mayNotProfile: opt.MayNotProfile, retryAfter: cmp.Or(opt.retry, retryRefused),
-		name: "dcgm-exporter-" + rand.Text(),
+		engine: e, addr: opt.Remote, log: opt.Log.With("engine", opt.Remote.String()), mayNotProfile: opt.MayNotProfile,
+		retryAfter: cmp.Or(opt.retry, retryRefused), name: "dcgm-exporter-" + rand.Text(),
 	}
 }
 

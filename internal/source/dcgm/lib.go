@@ -115,10 +115,10 @@ func (s status) String() string {
 		"in an unknown state", "OK", "not supported by DCGM", "not accessible", "lost", "OK", "disabled",
 		"detached from the driver",
 	}
-	if int(s) >= len(words) {
-		return words[0]
+	if int(s) < len(words) {
+		return words[s]
 	}
-	return words[s]
+	return words[0]
 }
 
 // An instance is a MIG GPU instance, or a compute instance.

@@ -153,15 +153,9 @@ func (e *connection) dial(target string, a hostengine.Address) error {
 	if err := result("dcgmInit", C.dcgmInit()); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
-	var isUnix, isVsock C.int
-	switch a.Transport {
-	case hostengine.Unix:
-		isUnix = 1
-	case hostengine.Vsock:
-		isVsock = 1
-	}
 	text := C.CString(target)
 	defer C.free(unsafe.Pointer(text))
+	isUnix, isVsock := C.bool(a.Transport == hostengine.Unix), C.bool(a.Transport == hostengine.Vsock)
 	err := result("dcgmConnect", C.thin_connect(text, isUnix, isVsock, &e.handle))
 	switch {
 	case err == nil:
@@ -230,6 +224,8 @@ func convert[To, From ~uint | ~uint16 | ~uint32 | ~uint64](list []From) []To {
 	return converted
 }
 
+func entityOf(e C.thin_entity) entity { return entity{entityGroup(e.group), uint32(e.id)} }
+
 func (e *connection) supported() ([]uint32, error) {
 	ids, err := godcgm.GetSupportedDevices()
 	return convert[uint32](ids), coded("dcgmGetAllSupportedDevices", err)
@@ -246,10 +242,8 @@ func (e *connection) instances() ([]instance, error) {
 	list := make([]instance, min(int(found.count), len(found.entries)))
 	for i := range list {
 		x := &found.entries[i]
-		list[i] = instance{
-			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)}, parent: uint32(x.parent.id),
-			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
-		}
+		nvml, profile := uint32(x.info.nvml_instance), uint32(x.info.nvml_profile)
+		list[i] = instance{entityOf(x.entity), uint32(x.parent.id), nvml, profile}
 	}
 	return list, nil
 }
@@ -299,9 +293,8 @@ func (e *connection) cpus() ([]cpu, error) {
 		old := C.thin_cpus_old{version: structVersion[C.thin_cpus_old](1)}
 		code = e.get("dcgmGetCpuHierarchy", unsafe.Pointer(&old))
 		found = C.thin_cpus{count: old.count}
-		for i := range old.cpus {
-			found.cpus[i].id = old.cpus[i].id
-			found.cpus[i].cores = old.cpus[i].cores
+		for i, c := range old.cpus {
+			found.cpus[i].id, found.cpus[i].cores = c.id, c.cores
 		}
 	}
 	if code != 0 {
@@ -329,8 +322,7 @@ func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
 		code = C.dcgmGetDeviceTopology(e.handle, C.uint(id), unsafe.Pointer(&old))
 		found = C.thin_place{cpus: old.cpus, count: old.count}
 		for i, p := range old.paths {
-			found.paths[i].id = p.id
-			found.paths[i].path = C.uint64_t(p.path)
+			found.paths[i].id, found.paths[i].path = p.id, C.uint64_t(p.path)
 		}
 	}
 	if code != 0 {
@@ -355,9 +347,7 @@ func (e *connection) attributes(id uint32) (identity, error) {
 	if err != nil {
 		return identity{}, coded("dcgmGetDeviceAttributes", err)
 	}
-	return identity{
-		model: clean(d.Identifiers.Model), uuid: clean(d.UUID), busID: clean(d.PCI.BusID), index: -1, minor: -1,
-	}, nil
+	return identity{clean(d.Identifiers.Model), clean(d.UUID), clean(d.PCI.BusID), -1, -1}, nil
 }
 
 func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {
@@ -461,10 +451,7 @@ func (e *connection) checkHealth(group handle) ([]incident, error) {
 	var list []incident
 	for i := range min(int(found.count), len(found.incidents)) {
 		x := &found.incidents[i]
-		list = append(list, incident{
-			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)},
-			system: uint32(x.system), result: uint32(x.result), code: uint32(x.code),
-		})
+		list = append(list, incident{entityOf(x.entity), uint32(x.system), uint32(x.result), uint32(x.code)})
 	}
 	return list, nil
 }

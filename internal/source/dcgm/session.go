@@ -31,6 +31,7 @@ func newSession(c *conn, plan *gpu.Plan) *Session {
 	return &Session{
 		Lifecycle: gpu.NewLifecycle(), inventory: inv, watches: &watchSet{inventory: inv, gpus: gpus}, gpus: gpus,
 		fields: indexFields(plan), clock: clock{foreign: !c.addr.IsLocal()},
+		xids: xidWatch{histories: map[entity]*xidHistory{}},
 	}
 }
 

@@ -49,14 +49,14 @@ int thin_get(const char *function, uintptr_t handle, void *answer) {
     return f ? f(handle, answer) : FUNCTION_NOT_FOUND;
 }
 
-int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle) {
+int thin_connect(const char *address, bool unix_socket, bool vsock, uintptr_t *handle) {
     if (vsock) {
         thin_connect_v3_params p = {THIN_VERSION(thin_connect_v3_params, 1), 0, 0};
         int (*connect)(const char *, thin_connect_v3_params *, uintptr_t *);
         *(void **)&connect = dlsym(library, "dcgmConnect_v3");
         return connect ? connect(address, &p, handle) : FUNCTION_NOT_FOUND;
     }
-    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, 0, (unsigned)unix_socket};
+    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, 0, unix_socket};
     return dcgmConnect_v2(address, &p, handle);
 }
 

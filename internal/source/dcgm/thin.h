@@ -4,6 +4,7 @@
 #ifndef DCGM_THIN_H
 #define DCGM_THIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -169,7 +170,7 @@ typedef struct {
  * of a missing function. */
 const char *thin_load(const char *soname, int *missing);
 
-int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle);
+int thin_connect(const char *address, bool unix_socket, bool vsock, uintptr_t *handle);
 /* Calls a function that DCGM 4.0 may lack. */
 int thin_get(const char *function, uintptr_t handle, void *answer);
 int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);

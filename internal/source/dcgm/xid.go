@@ -66,9 +66,6 @@ func (x *xidWatch) of(e entity, row int) *xidHistory {
 	h := x.histories[e]
 	if h == nil {
 		h = &xidHistory{entity: e, row: row, reported: map[xidReport]int{}, found: map[xidReport]int{}}
-		if x.histories == nil {
-			x.histories = map[entity]*xidHistory{}
-		}
 		x.histories[e] = h
 		x.order = append(x.order, h)
 	}
