@@ -3,12 +3,62 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
+
+// symbols looks up functions of the loaded library. go-nvml binds functions lazily, and calling a missing one aborts
+// the process. So every function that is not in required is looked up before its first call.
+type symbols struct {
+	lookup func(string) error
+	known  map[string]bool
+}
+
+func (s *symbols) has(name string) bool {
+	there, known := s.known[name]
+	if !known {
+		there = s.lookup(name) == nil
+		s.known[name] = there
+	}
+	return there
+}
+
+// any reports whether the library has one of the names. go-nvml calls the newest version of a function that exists.
+func (s *symbols) any(names []string) bool { return slices.ContainsFunc(names, s.has) }
+
+// missing returns the first name that the library does not have, or "".
+func (s *symbols) missing(names ...string) string {
+	for _, name := range names {
+		if !s.has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// required lists the functions that every session calls. Driver 384 (2017) is the oldest that has all of them.
+var required = []string{
+	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString",
+	"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
+	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetTemperature",
+}
+
+// checkRequired returns an error that names the first required function that lookup does not find in the library at
+// path.
+func checkRequired(path string, lookup func(string) error) error {
+	for _, name := range required {
+		if lookup(name) != nil {
+			return fmt.Errorf("%w: %s does not have %s: the driver is too old, or the library is not NVML",
+				gpu.ErrVersion, path, name)
+		}
+	}
+	return nil
+}
 
 // A driverError is a failed library function with its return code.
 type driverError struct {
@@ -53,14 +103,26 @@ func lasting(ret gonvml.Return) bool {
 	return kind == gpu.ErrNotSupported || kind == gpu.ErrPermission
 }
 
-// gpuGone reports whether ret means that this GPU is unreachable.
-func gpuGone(ret gonvml.Return) bool {
-	return ret == gonvml.ERROR_GPU_IS_LOST || ret == gonvml.ERROR_RESET_REQUIRED
+// gone reports whether ret means that nothing more can be read from the GPU: it is unreachable, or the driver is gone.
+func gone(ret gonvml.Return) bool {
+	kind := kindOf(ret)
+	return kind == gpu.ErrLost || kind == gpu.ErrVersion
 }
 
 // driverGone reports whether ret means that every call will fail, because the driver was unloaded or replaced by
 // another version.
 func driverGone(ret gonvml.Return) bool {
-	return ret == gonvml.ERROR_UNINITIALIZED || ret == gonvml.ERROR_DRIVER_NOT_LOADED ||
-		ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH
+	return gone(ret) && ret != gonvml.ERROR_GPU_IS_LOST && ret != gonvml.ERROR_RESET_REQUIRED
+}
+
+// codeOf returns the return code in an error, or SUCCESS if there is none.
+func codeOf(err error) gonvml.Return {
+	if err == nil {
+		return gonvml.SUCCESS
+	}
+	var e *driverError
+	if errors.As(err, &e) {
+		return e.ret
+	}
+	return gonvml.SUCCESS
 }

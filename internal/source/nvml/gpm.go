@@ -32,46 +32,27 @@ type gpmMetric struct {
 	slot    int // index in the current call, or -1
 }
 
-// prepareProfiling takes a first sample of each row with profiling fields, or declines the fields. After a failure, the
-// next Read tries again.
-func (s *Session) prepareProfiling() {
-	for _, d := range s.devices {
-		for _, r := range d.rows {
-			if d.dead == nil {
-				_ = s.readProfiling(r, &gpu.Batch{}) // the next Read reports the error
-			}
-		}
-	}
-}
-
-// startProfiling allocates the samples of a row, or declines its fields if the GPU has no GPM. It returns an error for
-// failures that may pass.
+// startProfiling allocates the samples of a row. If the GPU has no GPM, the row is never sampled.
 func (s *Session) startProfiling(r *row, now time.Time) error {
 	g := &r.gpm
-	if g.samples[0] != nil {
-		return nil
-	}
 	why, ret := s.withoutGPM(r.target.parent)
 	if why != "" {
 		err := fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)
 		if s.hasDCGMProfiling(r.target.parent) {
 			err = fmt.Errorf("%w: %w", gpu.ErrNeedsDCGM, err)
 		}
-		for _, w := range g.metrics {
-			r.declineFor(w.field, err)
-		}
-		*g = gpmRow{}
-		return nil
+		g.sampling.never(err)
+		return err
 	}
 	function := "nvmlGpmQueryDeviceSupport"
-	if ret == gonvml.SUCCESS {
-		function, ret = "nvmlGpmSampleAlloc", g.alloc(s.api)
+	for i := 0; i < len(g.samples) && ret == gonvml.SUCCESS; i++ {
+		function = "nvmlGpmSampleAlloc"
+		g.samples[i], ret = s.api.GpmSampleAlloc()
 	}
 	if ret != gonvml.SUCCESS {
 		g.free()
-		return g.sampling.backOff(function, ret, now)
 	}
-	return nil
+	return g.sampling.record(function, ret, now)
 }
 
 // withoutGPM returns why a GPU has no GPM, or "" if it has. If ret is not SUCCESS, this is unknown.
@@ -100,17 +81,6 @@ func (s *Session) hasDCGMProfiling(handle gonvml.Device) bool {
 	return ret == gonvml.SUCCESS && brand != gonvml.BRAND_GEFORCE && brand != gonvml.BRAND_GEFORCE_RTX
 }
 
-func (g *gpmRow) alloc(api gonvml.Interface) gonvml.Return {
-	for i := range g.samples {
-		sample, ret := api.GpmSampleAlloc()
-		if ret != gonvml.SUCCESS {
-			return ret
-		}
-		g.samples[i] = sample
-	}
-	return gonvml.SUCCESS
-}
-
 // free releases the samples.
 func (g *gpmRow) free() {
 	for i, sample := range g.samples {
@@ -121,54 +91,45 @@ func (g *gpmRow) free() {
 	}
 }
 
-// sampleGPM takes a sample of a row. It also returns the name of the function that it called.
-func (r *row) sampleGPM(sample gonvml.GpmSample) (string, gonvml.Return) {
-	if r.kind == gpu.KindGPUInstance {
-		return "nvmlGpmMigSampleGet", sample.MigGet(r.target.parent, r.gi)
+// sample takes a sample of a row.
+func (s *Session) sample(r *row, now time.Time) error {
+	g := &r.gpm
+	if g.sampling.active(now) {
+		return g.sampling.err
 	}
-	return "nvmlGpmSampleGet", sample.Get(r.target.device)
+	if g.samples[0] == nil {
+		if err := s.startProfiling(r, now); err != nil {
+			return err
+		}
+	}
+	if r.kind == gpu.KindGPUInstance {
+		return g.sampling.record("nvmlGpmMigSampleGet", g.samples[1].MigGet(r.target.parent, r.gi), now)
+	}
+	return g.sampling.record("nvmlGpmSampleGet", g.samples[1].Get(r.target.device), now)
 }
 
 // readProfiling appends the profiling fields of a row if its two samples are at least gpmInterval apart.
 func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
-	p := &r.gpm
+	g := &r.gpm
 	now := time.Now()
-	if len(p.metrics) == 0 || !p.taken.IsZero() && now.Sub(p.taken) < gpmInterval {
+	if len(g.metrics) == 0 || now.Sub(g.taken) < gpmInterval {
 		return nil
 	}
-	if p.sampling.active(now) {
-		r.failProfiling(b, p.sampling.err)
-		return nil
-	}
-	declined := len(r.declined)
-	if err := s.startProfiling(r, now); err != nil {
-		if gone(err) {
-			return err
+	err := s.sample(r, now)
+	switch {
+	case gone(codeOf(err)):
+		return err
+	case err != nil:
+		for i := range g.metrics {
+			b.Fail(r.index, g.metrics[i].field, err)
 		}
-		r.failProfiling(b, err)
 		return nil
+	case !g.taken.IsZero():
+		err = s.readMetrics(r, b, now)
 	}
-	if len(p.metrics) == 0 {
-		b.Faults = append(b.Faults, r.declined[declined:]...)
-		return nil
-	}
-	if function, ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {
-		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{function, ret}
-		}
-		r.failProfiling(b, p.sampling.backOff(function, ret, now))
-		return nil
-	}
-	p.sampling = backoff{}
-	first := p.taken.IsZero()
-	defer func() {
-		p.samples[0], p.samples[1] = p.samples[1], p.samples[0]
-		p.taken = now
-	}()
-	if first {
-		return nil
-	}
-	return s.readMetrics(r, b, now)
+	g.samples[0], g.samples[1] = g.samples[1], g.samples[0]
+	g.taken = now
+	return err
 }
 
 // readMetrics appends the metrics between the two samples of a row, except metrics that the driver declined recently.
@@ -192,7 +153,7 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 		return nil
 	}
 	all := s.api.GpmMetricsGet(get)
-	if gpuGone(all) || driverGone(all) {
+	if gone(all) {
 		return &driverError{"nvmlGpmMetricsGet", all}
 	}
 	for i := range p.metrics {
@@ -201,16 +162,13 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 			continue
 		}
 		m := &get.Metrics[w.slot]
-		if all != gonvml.SUCCESS {
-			b.Fail(r.index, w.field, &driverError{"nvmlGpmMetricsGet", all})
-			continue
+		ret := all
+		if all == gonvml.SUCCESS {
+			ret = gonvml.Return(m.NvmlReturn)
 		}
-		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
-			b.Fail(r.index, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now))
-			continue
-		}
-		w.backoff = backoff{}
-		if v := w.value(m.Value); v.IsAbsent() {
+		if err := w.backoff.record("nvmlGpmMetricsGet", ret, now); err != nil {
+			b.Fail(r.index, w.field, err)
+		} else if v := w.value(m.Value); v.IsAbsent() {
 			b.Fail(r.index, w.field, errNoActivity)
 		} else {
 			b.AddAt(r.index, w.field, v, now.UnixNano())
@@ -221,13 +179,6 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 
 // errNoActivity is the fault of a metric that is not a number.
 var errNoActivity = fmt.Errorf("%w: the samples do not determine a value", gpu.ErrUnavailable)
-
-// failProfiling appends a fault for all profiling fields of the row.
-func (r *row) failProfiling(b *gpu.Batch, err error) {
-	for i := range r.gpm.metrics {
-		b.Fail(r.index, r.gpm.metrics[i].field, err)
-	}
-}
 
 // value converts a metric to DCGM's unit. Utilizations are percentages in NVML and ratios in DCGM. Traffic is MiB per
 // second in NVML (nvmlGpmMetricId_t, nvml.h) and whole bytes per second in DCGM.

@@ -62,7 +62,7 @@ func (s *Session) readLinks(d *device) (up, known bool, err error) {
 	known = len(d.links) > 0 && d.gpuRow() >= 0
 	for _, link := range d.links {
 		switch state, ret := d.handle.GetNvLinkState(link); {
-		case gpuGone(ret) || driverGone(ret):
+		case gone(ret):
 			return false, false, &driverError{linkState, ret}
 		case ret != gonvml.SUCCESS:
 			known = false

@@ -16,16 +16,10 @@ const samplesFunction = "nvmlDeviceGetSamples"
 
 // The functions that report processes, each with its versions.
 var (
-	computeProcesses = []string{
-		"nvmlDeviceGetComputeRunningProcesses_v3",
-		"nvmlDeviceGetComputeRunningProcesses_v2",
-		"nvmlDeviceGetComputeRunningProcesses",
-	}
-	graphicsProcesses = []string{
-		"nvmlDeviceGetGraphicsRunningProcesses_v3",
-		"nvmlDeviceGetGraphicsRunningProcesses_v2",
-		"nvmlDeviceGetGraphicsRunningProcesses",
-	}
+	computeProcesses = []string{"nvmlDeviceGetComputeRunningProcesses_v3",
+		"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"}
+	graphicsProcesses = []string{"nvmlDeviceGetGraphicsRunningProcesses_v3",
+		"nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"}
 )
 
 const processUtilization = "nvmlDeviceGetProcessUtilization"
@@ -63,28 +57,17 @@ func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 		return nil
 	}
 	first := len(b.Processes)
-	err := s.listProcesses(d, r, b, now)
-	if gone(err) {
+	part, err := gpu.PartProcessBusy, s.listProcesses(d, r, b, now)
+	if err == nil {
+		err = s.timeProcesses(r, b, first, now)
+	} else {
+		part, b.Processes = gpu.PartProcesses, slices.Delete(b.Processes, first, len(b.Processes))
+	}
+	if err == nil || gone(codeOf(err)) {
 		return err
 	}
-	if err != nil {
-		b.Processes = slices.Delete(b.Processes, first, len(b.Processes))
-		b.FailPart(r.index, gpu.PartProcesses, err)
-		return nil
-	}
-	if err = s.timeProcesses(r, b, first, now); gone(err) {
-		return err
-	}
-	if err != nil {
-		b.FailPart(r.index, gpu.PartProcessBusy, err)
-	}
+	b.FailPart(r.index, part, err)
 	return nil
-}
-
-// gone reports whether an error means that nothing more can be read from the GPU.
-func gone(err error) bool {
-	e, ok := err.(*driverError)
-	return ok && (gpuGone(e.ret) || driverGone(e.ret))
 }
 
 // listProcesses appends the processes that run on a row, with their memory.
@@ -112,19 +95,16 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 		{graphicsProcesses, gonvml.Device.GetGraphicsRunningProcesses, true},
 	} {
 		if !s.symbols.any(list.symbols) {
-			return p.list.backOff(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now)
+			return p.list.record(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now)
 		}
 		seen := len(b.Processes)
 		for _, handle := range handles {
 			infos, ret := list.get(handle)
-			if gpuGone(ret) || driverGone(ret) {
-				return &driverError{list.symbols[0], ret}
-			}
 			if ret == gonvml.ERROR_NOT_SUPPORTED && len(b.Processes) == seen && list.graphics {
 				continue // a GPU or MIG device without graphics has no graphics processes
 			}
 			if ret != gonvml.SUCCESS {
-				return p.list.backOff(list.symbols[0], ret, now)
+				return p.list.record(list.symbols[0], ret, now)
 			}
 			for i := range infos {
 				addProcess(b, first, seen, r.index, &infos[i], now)
@@ -170,7 +150,7 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return p.busy.err
 	}
 	if !s.symbols.has(processUtilization) {
-		return p.busy.backOff(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now)
+		return p.busy.record(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now)
 	}
 	if now.Sub(p.read) > 3*s.plan.Interval {
 		// The first query would return all samples that the driver remembers.
@@ -185,13 +165,10 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	if ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0 { // another sample was added meanwhile
 		samples, ret = r.target.device.GetProcessUtilization(p.seen)
 	}
-	if gpuGone(ret) || driverGone(ret) {
-		return &driverError{processUtilization, ret}
-	}
 	// If the GPU is idle, the driver returns NOT_FOUND or no sample at all.
 	isIdle := ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) == 0
 	if ret != gonvml.SUCCESS && !isIdle {
-		return p.busy.backOff(processUtilization, ret, now)
+		return p.busy.record(processUtilization, ret, now)
 	}
 	p.busy = backoff{}
 	p.record(samples, mean, now)
@@ -228,12 +205,12 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean deviceMean, err e
 	}
 	kind, samples, ret := r.target.device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, p.seen)
 	switch {
-	case gpuGone(ret) || driverGone(ret):
+	case gone(ret):
 		return mean, &driverError{samplesFunction, ret}
 	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
 		return mean, nil // no new samples, or more were added during the query; the next Read takes them
 	case ret != gonvml.SUCCESS:
-		p.samples.backOff(samplesFunction, ret, now)
+		p.samples.record(samplesFunction, ret, now)
 		return mean, nil
 	}
 	sum := 0.0

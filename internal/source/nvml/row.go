@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -27,7 +28,6 @@ type row struct {
 	values    []valueQuery
 	gpm       gpmRow
 	processes processes
-	alive     query // a call that shows whether the GPU is there; used if no field does
 }
 
 // An output is a field that uses an answer.
@@ -53,8 +53,12 @@ func (b *backoff) never(err error) {
 	b.err, b.until = err, time.Now().AddDate(100, 0, 0)
 }
 
-// backOff records a failure and returns its error. Repeated failures return the same error value.
-func (b *backoff) backOff(function string, ret gonvml.Return, now time.Time) error {
+// record records the result of the query and returns its error. Repeated failures return the same error value.
+func (b *backoff) record(function string, ret gonvml.Return, now time.Time) error {
+	if ret == gonvml.SUCCESS {
+		*b = backoff{}
+		return nil
+	}
 	if prev, ok := b.err.(*driverError); !ok || prev.ret != ret {
 		b.err = &driverError{function, ret}
 	}
@@ -119,8 +123,9 @@ func (s *Session) compile(d *device, r *row) {
 			r.values = append(r.values, valueQuery{field: i, spec: sp})
 		}
 	}
-	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
-		r.alive = query{call: temperature}
+	isLively := func(q query) bool { return !q.call.constant }
+	if r.kind == gpu.KindGPU && len(r.values) == 0 && !slices.ContainsFunc(r.queries, isLively) {
+		r.queries = append(r.queries, query{call: temperature}) // shows whether the GPU is there
 	}
 }
 
@@ -137,23 +142,11 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "this field is undefined for a GPU in MIG mode")
 		return
 	}
-	for i := range r.queries {
-		if r.queries[i].call == c {
-			r.queries[i].outputs = append(r.queries[i].outputs, output{field, sp.at})
-			return
-		}
+	at := slices.IndexFunc(r.queries, func(q query) bool { return q.call == c })
+	if at < 0 {
+		at, r.queries = len(r.queries), append(r.queries, query{call: c})
 	}
-	r.queries = append(r.queries, query{call: c, outputs: []output{{field, sp.at}}})
-}
-
-// lively reports whether reading the row shows that the GPU is lost.
-func (r *row) lively() bool {
-	for i := range r.queries {
-		if !r.queries[i].call.constant {
-			return true
-		}
-	}
-	return false
+	r.queries[at].outputs = append(r.queries[at].outputs, output{field, sp.at})
 }
 
 func (r *row) decline(field int, why string) {
@@ -167,11 +160,6 @@ func (r *row) declineFor(field int, err error) {
 // readRow appends the values of one entity. It returns an error only if the GPU or the driver is gone.
 func (s *Session) readRow(r *row, b *gpu.Batch) error {
 	b.Faults = append(b.Faults, r.declined...)
-	if r.alive.call != nil {
-		if err := s.readCall(r, &r.alive, b); err != nil {
-			return err
-		}
-	}
 	for i := range r.queries {
 		if err := s.readCall(r, &r.queries[i], b); err != nil {
 			return err
@@ -191,28 +179,22 @@ func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 	if err := s.inTime(now); err != nil {
 		return err
 	}
-	if a.backoff.active(now) {
-		for _, w := range a.outputs {
-			b.Fail(r.index, w.field, a.backoff.err)
-		}
-		return nil
-	}
 	got := a.kept
 	if got == nil {
 		got = &s.answer
 		*got = answers{}
-		ret := a.call.read(&r.target, got)
-		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{a.call.symbols[0], ret}
+		if !a.backoff.active(now) {
+			ret := a.call.read(&r.target, got)
+			if a.backoff.record(a.call.symbols[0], ret, now); gone(ret) {
+				return a.backoff.err
+			}
 		}
-		if ret != gonvml.SUCCESS {
-			err := a.backoff.backOff(a.call.symbols[0], ret, now)
+		if a.backoff.err != nil {
 			for _, w := range a.outputs {
-				b.Fail(r.index, w.field, err)
+				b.Fail(r.index, w.field, a.backoff.err)
 			}
 			return nil
 		}
-		a.backoff = backoff{}
 		if a.call.constant {
 			kept := *got
 			a.kept = &kept
@@ -261,26 +243,20 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		values := s.values[v.slot : v.slot+len(v.ids())]
-		ret := valuesReturn(all, values)
-		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{fieldValuesFunction, ret}
+		ret := all // that of the call, or else the first of a value that is not SUCCESS
+		for i := 0; i < len(values) && ret == gonvml.SUCCESS; i++ {
+			ret = gonvml.Return(values[i].NvmlReturn)
 		}
-		if ret != gonvml.SUCCESS {
-			b.Fail(r.index, v.field, v.block.backOff(fieldValuesFunction, ret, now))
-			continue
+		switch err := v.block.record(fieldValuesFunction, ret, now); {
+		case gone(ret):
+			return err
+		case err != nil:
+			b.Fail(r.index, v.field, err)
+		default:
+			b.AddAt(r.index, v.field, v.value(values, now), now.UnixNano())
 		}
-		v.block = backoff{}
-		b.AddAt(r.index, v.field, v.value(values, now), now.UnixNano())
 	}
 	return nil
-}
-
-// valuesReturn returns the first return code that is not SUCCESS: that of the call, or else that of a value.
-func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
-	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
-		all = gonvml.Return(values[i].NvmlReturn)
-	}
-	return all
 }
 
 // value returns the field's value. It is absent if the field values do not determine it.
@@ -302,23 +278,22 @@ func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value 
 // decode returns the number in a value (nvmlValue_t, nvml.h). It is absent if an int64 cannot hold it.
 func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
 	bits := binary.NativeEndian.Uint64(value[:])
+	word := binary.NativeEndian.Uint32(value[:4])
 	switch kind {
 	case gonvml.VALUE_TYPE_DOUBLE:
 		return gpu.Float(math.Float64frombits(bits))
 	case gonvml.VALUE_TYPE_UNSIGNED_INT:
-		return gpu.Int(int64(binary.NativeEndian.Uint32(value[:4])))
+		return gpu.Int(int64(word))
 	case gonvml.VALUE_TYPE_SIGNED_INT:
-		return gpu.Int(int64(int32(binary.NativeEndian.Uint32(value[:4]))))
+		return gpu.Int(int64(int32(word)))
 	case gonvml.VALUE_TYPE_UNSIGNED_SHORT:
 		return gpu.Int(int64(binary.NativeEndian.Uint16(value[:2])))
 	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
 		return gpu.Int(int64(bits))
 	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
-		if bits > math.MaxInt64 {
-			return gpu.Value{}
+		if bits <= math.MaxInt64 {
+			return gpu.Int(int64(bits))
 		}
-		return gpu.Int(int64(bits))
-	default:
-		return gpu.Value{}
 	}
+	return gpu.Value{}
 }

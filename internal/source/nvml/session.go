@@ -107,7 +107,7 @@ func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.B
 			alive++
 			continue
 		}
-		if gone := (*driverError)(nil); errors.As(err, &gone) && driverGone(gone.ret) {
+		if driverGone(codeOf(err)) {
 			return alive, dead, s.failed(err)
 		}
 		dead = err
@@ -141,8 +141,7 @@ func (s *Session) inTime(now time.Time) error {
 
 // failed ends the session if the error means that the driver or all GPUs are lost.
 func (s *Session) failed(err error) error {
-	gone := (*driverError)(nil)
-	if errors.As(err, &gone) && driverGone(gone.ret) && !errors.Is(err, gpu.ErrLost) {
+	if driverGone(codeOf(err)) && !errors.Is(err, gpu.ErrLost) {
 		err = fmt.Errorf("%w: %w", gpu.ErrLost, err) // a driver of another version is lost to this library
 	}
 	if errors.Is(err, gpu.ErrLost) {

@@ -5,7 +5,6 @@ package nvml
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,7 +88,13 @@ func (s *Session) start() error {
 	if s.plan.Placement {
 		s.topology.Pairs = s.pairs()
 	}
-	s.prepareProfiling()
+	for _, d := range s.devices {
+		for _, r := range d.rows {
+			if d.dead == nil {
+				_ = s.readProfiling(r, &gpu.Batch{}) // takes a first sample; the next Read reports the error
+			}
+		}
+	}
 	return nil
 }
 
@@ -110,7 +115,7 @@ func (s *Session) discover(index int) (*device, error) {
 		GPU:    uint32(index), NVMLIndex: uint32(index), Minor: uint32(index),
 	}
 	if err := s.identify(d, &own); err != nil {
-		if ret := (*driverError)(nil); errors.As(err, &ret) && driverGone(ret.ret) {
+		if driverGone(codeOf(err)) {
 			return nil, err
 		}
 		d.dead = fmt.Errorf("GPU %d: %w", index, err)
@@ -261,7 +266,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 	if s.symbols.missing(migSymbols...) == "" {
 		var ret gonvml.Return
 		d.mig, d.slots, ret = readSlots(handle, nil, nil)
-		if gpuGone(ret) || driverGone(ret) {
+		if gone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
 		d.canMIG = !lasting(ret) // other failures may pass, and verify queries it again
@@ -283,7 +288,7 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 	for i := range most {
 		var sl slot
 		if sl.handle, ret = handle.GetMigDeviceHandleByIndex(i); ret != gonvml.SUCCESS {
-			if gpuGone(ret) || driverGone(ret) {
+			if gone(ret) {
 				return true, slots, ret
 			}
 			continue // no MIG device at this index

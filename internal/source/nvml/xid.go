@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +17,7 @@ import (
 // maxDrain is the maximum number of events that one Read takes from a GPU. Further events wait in the driver.
 const maxDrain = 4096
 
-// maxWaiting limits the events kept per GPU until a session reads them. Beyond it, the oldest are dropped.
+// maxWaiting limits the events of a GPU that wait for a session. Beyond it, the oldest are dropped.
 const maxWaiting = 4 * maxDrain
 
 // noInstance is the instance ID of events that name no instance (nvmlEventData_t, nvml.h).
@@ -38,8 +37,7 @@ type queue struct {
 	set      gonvml.EventSet
 	hasGI    bool // the driver reports the instance of an event
 	sessions map[*eventQueue]bool
-	waiting  []gpu.XID // XIDs without a row that some session has not reported yet, oldest first
-	queried  int64     // time of the latest query in Unix nanoseconds
+	queried  int64 // time of the latest query in Unix nanoseconds
 }
 
 // An eventQueue is a session's view of a queue. It is nil if the XIDs of the GPU are not requested.
@@ -48,10 +46,10 @@ type eventQueue struct {
 	device  *device
 	queue   *queue // nil while the driver refuses to register events
 	uuid    string
-	field   int     // index of the XID field in the plan
-	refused backoff // why queue is nil
-	rows    []*row  // rows of the GPU and its instances that have the field
-	number  int64   // number of the latest reported event
+	field   int       // index of the XID field in the plan
+	refused backoff   // why queue is nil
+	rows    []*row    // rows of the GPU and its instances that have the field
+	waiting []gpu.XID // XIDs without a row that the session has not reported yet, oldest first
 }
 
 // listen joins the queue of a GPU if the plan has the XID field.
@@ -99,7 +97,6 @@ func (q *eventQueue) join() {
 		shared.open[q.uuid] = q.queue
 	}
 	q.queue.sessions[q] = true
-	q.number = shared.taken
 }
 
 // subscribe makes the driver queue the XIDs of a GPU. It returns nil and records why if the driver does not.
@@ -107,12 +104,12 @@ func (q *eventQueue) subscribe() gonvml.EventSet {
 	now := time.Now()
 	set, ret := q.session.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		q.refused.backOff("nvmlEventSetCreate", ret, now)
+		q.refused.record("nvmlEventSetCreate", ret, now)
 		return nil
 	}
 	if ret := q.device.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		q.refused.backOff("nvmlDeviceRegisterEvents", ret, now)
+		q.refused.record("nvmlDeviceRegisterEvents", ret, now)
 		return nil
 	}
 	return set
@@ -134,13 +131,15 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	err := shared.fetch(q.queue)
-	for _, x := range q.queue.waiting {
-		if x.ID > q.number {
-			q.number = x.ID
-			q.report(b, x)
+	for _, x := range q.waiting {
+		for _, r := range q.rows {
+			if r.kind == gpu.KindGPU || x.OnInstance && r.gi == int(x.InstanceID) {
+				x.Row = r.index
+				b.XIDs = append(b.XIDs, x)
+			}
 		}
 	}
-	q.queue.trim()
+	q.waiting = q.waiting[:0]
 	if err != nil {
 		q.fail(b, err)
 	}
@@ -154,7 +153,7 @@ func (s *queues) fetch(q *queue) error {
 	for range maxDrain {
 		event, ret := q.set.Wait(0)
 		switch {
-		case ret == gonvml.ERROR_TIMEOUT || gpuGone(ret) || driverGone(ret):
+		case ret == gonvml.ERROR_TIMEOUT || gone(ret):
 			return nil // no more events, or the GPU is lost, which Read reports
 		case ret != gonvml.SUCCESS:
 			return &driverError{"nvmlEventSetWait_v2", ret}
@@ -167,31 +166,14 @@ func (s *queues) fetch(q *queue) error {
 		if q.hasGI && event.GpuInstanceId != noInstance {
 			x.OnInstance, x.InstanceID = true, event.GpuInstanceId
 		}
-		if len(q.waiting) == maxWaiting {
-			q.waiting = slices.Delete(q.waiting, 0, 1)
+		for session := range q.sessions {
+			if len(session.waiting) == maxWaiting {
+				session.waiting = slices.Delete(session.waiting, 0, 1)
+			}
+			session.waiting = append(session.waiting, x)
 		}
-		q.waiting = append(q.waiting, x)
 	}
 	return nil
-}
-
-// trim drops the events that every session has reported.
-func (q *queue) trim() {
-	least := int64(math.MaxInt64)
-	for other := range q.sessions {
-		least = min(least, other.number)
-	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(x gpu.XID) bool { return x.ID <= least })
-}
-
-// report appends an XID for each row that has it.
-func (q *eventQueue) report(b *gpu.Batch, x gpu.XID) {
-	for _, r := range q.rows {
-		if r.kind == gpu.KindGPU || x.OnInstance && r.gi == int(x.InstanceID) {
-			x.Row = r.index
-			b.XIDs = append(b.XIDs, x)
-		}
-	}
 }
 
 // fail appends a fault for the XIDs of the GPU and its instances.
