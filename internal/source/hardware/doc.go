@@ -4,6 +4,6 @@
 // when the driver or its library was replaced, since only a new process can load the new one. NVML adds to a DCGM
 // session what DCGM does not report: the processes of shared GPUs and the positions of GPU instances.
 //
-// hardware.go chooses the driver when a session opens. Run waits for three events: DCGM is back (fallback.go), what was
-// missing is there (missing.go), or a library was replaced (replaced.go).
+// hardware.go chooses the driver when a session opens. Run waits until DCGM is back, what was missing is there, or a
+// library was replaced.
 package hardware

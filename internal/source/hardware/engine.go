@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,19 +71,14 @@ func (s *Source) isListening(ctx context.Context) bool {
 // IsLocal reports whether a host engine runs on this machine, judging by its address and by the names and addresses of
 // the machine.
 func IsLocal(engine hostengine.Address) bool {
-	if engine.IsLocal() {
-		return true
-	}
 	machine, _ := os.Hostname() // without a name, only addresses can match
-	if engine.Transport == hostengine.TCP && strings.EqualFold(engine.Host, machine) {
+	if engine.IsLocal() || engine.Transport == hostengine.TCP && strings.EqualFold(engine.Host, machine) {
 		return true
 	}
 	ip := engine.IP()
 	addresses, _ := net.InterfaceAddrs()
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && ip.IsValid() && n.IP.Equal(ip.AsSlice()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && ip.IsValid() && n.IP.Equal(ip.AsSlice())
+	})
 }

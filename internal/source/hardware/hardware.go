@@ -132,30 +132,38 @@ func (s *Source) openDCGM(ctx context.Context, plan *gpu.Plan) (collector.Sessio
 	return merged, nil
 }
 
+// setFallback records whether NVML is read because DCGM is unavailable, and logs changes.
+func (s *Source) setFallback(active bool, cause error) {
+	before := s.onFallback.Swap(active)
+	switch {
+	case before && !active:
+		s.opt.Metrics.fallback.Set(0)
+		s.opt.Log.Info("DCGM is available again")
+	case !before && active:
+		s.opt.Metrics.fallback.Set(1)
+		s.opt.Log.Warn("DCGM unavailable; using NVML until it returns", "error", cause)
+	}
+}
+
 // openFallback opens NVML. The cause is why DCGM is unavailable.
 func (s *Source) openFallback(ctx context.Context, plan *gpu.Plan, cause error) (collector.Session, error) {
 	session, err := s.openNVML(ctx, plan)
-	switch {
-	case err == nil:
+	if err == nil {
 		s.setFallback(true, cause)
-		return session, nil
-	case errors.Is(err, gpu.ErrUnavailable):
-		return nil, fmt.Errorf("%w; %w", cause, err)
-	default:
-		return nil, err
+	} else if errors.Is(err, gpu.ErrUnavailable) {
+		err = fmt.Errorf("%w; %w", cause, err)
 	}
+	return session, err
 }
 
 func (s *Source) openNVML(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 	session, err := s.nvml.Open(ctx, plan)
-	if err != nil {
-		if s.nvmlOpened.Load() && errors.Is(err, nvml.ErrReplaced) {
-			s.reportReplaced()
-		}
-		return nil, err
+	if err == nil {
+		s.nvmlOpened.Store(true)
+	} else if s.nvmlOpened.Load() && errors.Is(err, nvml.ErrReplaced) {
+		s.reportReplaced()
 	}
-	s.nvmlOpened.Store(true)
-	return session, nil
+	return session, err
 }
 
 // isAbsent reports whether NVML may be read after DCGM failed to open with err. Other errors of DCGM, such as a version

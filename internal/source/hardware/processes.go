@@ -146,15 +146,12 @@ func (s *mergedSession) openNVML(ctx context.Context) error {
 }
 
 func (s *mergedSession) closeNVML() error {
-	if s.nvml == nil {
+	session := s.nvml
+	if s.nvml = nil; session == nil {
 		return nil
 	}
-	session := s.nvml
-	s.nvml = nil
 	return session.Close()
 }
 
 // Close closes both sessions.
-func (s *mergedSession) Close() error {
-	return errors.Join(s.closeNVML(), s.Session.Close())
-}
+func (s *mergedSession) Close() error { return errors.Join(s.closeNVML(), s.Session.Close()) }

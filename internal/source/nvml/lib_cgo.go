@@ -75,22 +75,17 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := src.probe(); err != nil {
 		return nil, fmt.Errorf("nvml: %w", err)
 	}
-	if ret := src.api.Init(); ret != gonvml.SUCCESS {
-		switch {
-		case ret == gonvml.ERROR_DRIVER_NOT_LOADED:
-			return nil, fmt.Errorf("nvml: %w", ErrNoDriver)
-		case ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH && kept:
-			return nil, fmt.Errorf("nvml: %w", ErrReplaced)
-		}
+	switch ret := src.api.Init(); {
+	case ret == gonvml.ERROR_DRIVER_NOT_LOADED:
+		return nil, fmt.Errorf("nvml: %w", ErrNoDriver)
+	case ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH && kept:
+		return nil, fmt.Errorf("nvml: %w", ErrReplaced)
+	case ret != gonvml.SUCCESS:
 		return nil, fmt.Errorf("nvml: %w", &driverError{"nvmlInit_v2", ret})
 	}
 	s := &Session{
-		Lifecycle: gpu.NewLifecycle(),
-
-		api:     src.api,
-		queues:  &src.queues,
+		Lifecycle: gpu.NewLifecycle(), api: src.api, queues: &src.queues, plan: plan,
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
-		plan:    plan,
 	}
 	if err := s.start(); err != nil {
 		_ = s.Close() // err says why there is no session

@@ -21,16 +21,12 @@ const (
 // place returns the place of a GPU. It has no NUMA node if several are near. nvmlDeviceGetNumaNodeId is not used, since
 // it returns the node of the GPU's own memory.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
-	var nodes, cpus []uint
+	var nodes, cpus []uint // zero if a call fails
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
-		if set, ret := handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE); ret == gonvml.SUCCESS {
-			nodes = set
-		}
+		nodes, _ = handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE)
 	}
 	if s.symbols.has("nvmlDeviceGetCpuAffinity") {
-		if set, ret := handle.GetCpuAffinity(maxCPUs); ret == gonvml.SUCCESS {
-			cpus = set
-		}
+		cpus, _ = handle.GetCpuAffinity(maxCPUs)
 	}
 	p := gpu.PlaceOf(words(nodes), words(cpus))
 	return &p
@@ -174,4 +170,23 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 		}
 	}
 	return nil
+}
+
+const linkState = "nvmlDeviceGetNvLinkState"
+
+// readLinks reports whether an NVLink of the GPU is active. The state is unknown if the GPU has no links to query, or
+// if one cannot be read and no other is active. An error means that the GPU or the driver is gone.
+func (s *Session) readLinks(d *device) (up, known bool, err error) {
+	known = len(d.links) > 0 && d.gpuRow() >= 0
+	for _, link := range d.links {
+		switch state, ret := d.handle.GetNvLinkState(link); {
+		case gone(ret):
+			return false, false, &driverError{linkState, ret}
+		case ret != gonvml.SUCCESS:
+			known = false
+		case state == gonvml.FEATURE_ENABLED:
+			return true, d.gpuRow() >= 0, nil
+		}
+	}
+	return false, known, nil
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-const samplesFunction = "nvmlDeviceGetSamples"
-
 // The functions that report processes, each with its versions.
 var (
 	computeProcesses = []string{"nvmlDeviceGetComputeRunningProcesses_v3",
@@ -22,7 +20,10 @@ var (
 		"nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"}
 )
 
-const processUtilization = "nvmlDeviceGetProcessUtilization"
+const (
+	samplesFunction    = "nvmlDeviceGetSamples"
+	processUtilization = "nvmlDeviceGetProcessUtilization"
+)
 
 // stale is how long the latest samples are served. The driver samples every 1/6 to 1 s (nvmlDeviceGetUtilizationRates,
 // nvml.h), so a Read may find no new ones.

@@ -111,8 +111,10 @@ func (s *Session) compile(d *device, r *row) {
 			r.decline(i, "the NVML source does not read this field")
 		case entry.Unit != f.Unit:
 			r.decline(i, fmt.Sprintf("NVML reports this field in %q, not in %q", entry.Unit, f.Unit))
-		case sp.call != nil:
-			s.compileCall(d, r, i, sp)
+		case sp.call != nil && !s.symbols.any(sp.call.symbols):
+			r.decline(i, "this driver has no "+sp.call.symbols[0])
+		case sp.call != nil && (sp.call.instance || r.kind != gpu.KindGPUInstance):
+			r.compileCall(d, i, sp)
 		case sp.metric != 0:
 			r.gpm.metrics = append(r.gpm.metrics, gpmMetric{field: i, metric: sp.metric, unit: f.Unit})
 		case r.kind == gpu.KindGPUInstance:
@@ -129,16 +131,9 @@ func (s *Session) compile(d *device, r *row) {
 	}
 }
 
-func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
+func (r *row) compileCall(d *device, field int, sp spec) {
 	c := sp.call
-	switch {
-	case !s.symbols.any(c.symbols):
-		r.decline(field, "this driver has no "+c.symbols[0])
-		return
-	case r.kind == gpu.KindGPUInstance && !c.instance:
-		r.decline(field, "NVML reports this field only for GPUs, not for instances")
-		return
-	case c.whole && d.mig:
+	if c.whole && d.mig {
 		r.decline(field, "this field is undefined for a GPU in MIG mode")
 		return
 	}
@@ -150,10 +145,7 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 }
 
 func (r *row) decline(field int, why string) {
-	r.declineFor(field, fmt.Errorf("%w: %s", gpu.ErrNotSupported, why))
-}
-
-func (r *row) declineFor(field int, err error) {
+	err := fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)
 	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: err})
 }
 
@@ -296,4 +288,47 @@ func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
 		}
 	}
 	return gpu.Value{}
+}
+
+// A linkRate computes DCGM's NVLink bandwidth from the data counters of the links. The counters hold KiB since the
+// driver was loaded, received and sent separately. DCGM publishes their increase per second, divided by 1,000 and
+// rounded down, and calls it MB/s (ReadAndCacheNvLinkBandwidth, DcgmCacheManager.cpp).
+type linkRate struct {
+	total uint64    // KiB at the previous reading
+	at    time.Time // time of the previous reading; zero before the first
+}
+
+// linkCounters lists the field values of a rate.
+var linkCounters = [...]uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
+
+// value returns the bandwidth since the previous reading. It is absent if the counters went back or no time passed. It
+// is also absent at the first reading, for which DCGM publishes zero.
+func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
+	total, stamp := uint64(0), int64(0)
+	for i := range counters {
+		n, ok := decode(gonvml.ValueType(counters[i].ValueType), counters[i].Value).Int64()
+		if !ok {
+			return gpu.Value{}
+		}
+		total += uint64(n)
+		stamp = max(stamp, counters[i].Timestamp)
+	}
+	at := now
+	if stamp > 0 {
+		at = time.UnixMicro(stamp)
+	}
+	before, since := l.total, l.at
+	l.total, l.at = total, at
+	seconds := at.Sub(since).Seconds()
+	if since.IsZero() || total < before || seconds <= 0 {
+		return gpu.Value{}
+	}
+	return gpu.Int(int64(float64(total-before) / seconds / 1000))
+}
+
+// errorRate unpacks a bit error rate, which is a mantissa and a negative decimal exponent.
+func errorRate(packed int64) gpu.Value {
+	mantissa := packed >> gonvml.NVLINK_BER_MANTISSA_SHIFT & gonvml.NVLINK_BER_MANTISSA_WIDTH
+	places := packed >> gonvml.NVLINK_BER_EXP_SHIFT & gonvml.NVLINK_BER_EXP_WIDTH
+	return gpu.Float(float64(mantissa) * math.Pow10(-int(places)))
 }

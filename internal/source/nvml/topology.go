@@ -55,7 +55,7 @@ func (s *Session) start() error {
 	}
 	s.count = count
 	var dead error
-	alive := 0
+	isDead := true
 	for index := range count {
 		d, err := s.discover(index)
 		if err != nil {
@@ -64,15 +64,13 @@ func (s *Session) start() error {
 		if len(d.rows) == 0 {
 			continue
 		}
-		if dead = cmp.Or(dead, d.dead); d.dead == nil {
-			alive++
-		}
+		dead, isDead = cmp.Or(dead, d.dead), isDead && d.dead != nil
 		s.devices = append(s.devices, d)
 	}
 	switch {
 	case len(s.devices) == 0:
 		return fmt.Errorf("%w: --devices selects none of %d GPUs or their instances", gpu.ErrUnavailable, count)
-	case alive == 0:
+	case isDead:
 		return dead
 	}
 	for i := range s.plan.Fields {
@@ -219,15 +217,12 @@ func (s *Session) startOf(whole gonvml.Device, gi int) *uint32 {
 	if s.symbols.missing("nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo") != "" {
 		return nil
 	}
-	instance, ret := whole.GetGpuInstanceById(gi)
-	if ret != gonvml.SUCCESS {
-		return nil
+	if instance, ret := whole.GetGpuInstanceById(gi); ret == gonvml.SUCCESS {
+		if info, ret := instance.GetInfo(); ret == gonvml.SUCCESS {
+			return &info.Placement.Start
+		}
 	}
-	info, ret := instance.GetInfo()
-	if ret != gonvml.SUCCESS {
-		return nil
-	}
-	return &info.Placement.Start
+	return nil
 }
 
 var (
@@ -298,16 +293,12 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 		}
 		if at := slices.IndexFunc(known, func(k slot) bool { return k.uuid == sl.uuid }); at >= 0 {
 			sl.gi, sl.ci = known[at].gi, known[at].ci
+		} else if sl.gi, ret = sl.handle.GetGpuInstanceId(); ret == gonvml.SUCCESS {
+			sl.ci, ret = sl.handle.GetComputeInstanceId()
+		}
+		if ret == gonvml.SUCCESS {
 			slots = append(slots, sl)
-			continue
 		}
-		if sl.gi, ret = sl.handle.GetGpuInstanceId(); ret != gonvml.SUCCESS {
-			continue
-		}
-		if sl.ci, ret = sl.handle.GetComputeInstanceId(); ret != gonvml.SUCCESS {
-			continue
-		}
-		slots = append(slots, sl)
 	}
 	slices.SortFunc(slots, func(a, b slot) int { return cmp.Or(cmp.Compare(a.gi, b.gi), cmp.Compare(a.ci, b.ci)) })
 	return true, slots, gonvml.SUCCESS
