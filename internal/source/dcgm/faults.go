@@ -49,40 +49,51 @@ func (ws *watchSet) unserved() {
 // mostNamed limits the number of fields and of devices in one log line.
 const mostNamed = 16
 
-// reportFaults logs new faults. Those with the same reason share a line.
+// reportFaults logs new faults. Devices that miss the same fields for the same reason share a line. Otherwise a node
+// with many instances would have a line for each instance and field.
 func (ws *watchSet) reportFaults() {
 	type line struct {
 		reason string
 		level  slog.Level
+		fields string
 	}
-	var fields, devices grouping[line, string]
+	type want struct {
+		line
+		row int
+	}
+	var fields grouping[want, string]
 	for _, fault := range ws.faults[ws.reported:] {
-		l := line{fault.Err.Error(), slog.LevelWarn}
+		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
 		// These faults are expected, so they are only logged at level info. A counters file for a fleet names fields
 		// that this machine lacks, and the engine does not load modules for missing devices, such as Grace CPUs. Fields
 		// that only accounting requested are optional.
 		isUnloaded := fault.Row == gpu.AllRows && hasCode(fault.Err, codeModuleNotLoaded)
 		if isUnloaded || errors.Is(fault.Err, errNoEntity) || !ws.plan.Requests(fault.Field) {
-			l.level = slog.LevelInfo
+			w.level = slog.LevelInfo
 		}
-		fields.add(l, ws.plan.Fields[fault.Field].Name)
-		if fault.Row != gpu.AllRows {
-			devices.add(l, ws.top.Devices[fault.Row].Entity.String())
-		}
+		fields.add(w, ws.plan.Fields[fault.Field].Name)
 	}
 	ws.reported = len(ws.faults)
-	for _, l := range fields.keys {
-		attrs := []any{"fields", list(fields.values[l]), "error", l.reason}
-		if d := devices.values[l]; d != nil {
+	var devices grouping[line, string]
+	for _, w := range fields.keys {
+		w.fields = list(fields.values[w])
+		device := "" // a fault of all rows has no device
+		if w.row != gpu.AllRows {
+			device = ws.top.Devices[w.row].Entity.String()
+		}
+		devices.add(w.line, device)
+	}
+	for _, l := range devices.keys {
+		attrs := []any{"fields", l.fields, "error", l.reason}
+		if d := devices.values[l]; d[0] != "" {
 			attrs = append(attrs, "devices", list(d))
 		}
 		ws.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
 	}
 }
 
-// list joins different words. After mostNamed words it only gives the number of the others.
+// list joins words. After mostNamed words it only gives the number of the others.
 func list(words []string) string {
-	words = sortedSet(words)
 	more := len(words) - mostNamed
 	if more <= 0 {
 		return strings.Join(words, ", ")

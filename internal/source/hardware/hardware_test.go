@@ -168,6 +168,32 @@ func TestReturnsToEmbeddedEngine(t *testing.T) {
 	})
 }
 
+// A replaced library ends Run at once, even while an attempt to return to DCGM hangs.
+func TestReplacedWhileOpenHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
+		s := newSource(Options{Fallback: true}, e, emptySession{})
+		loop := collector.New(collector.Options{
+			Settings: collector.Settings{Source: s, Plan: &gpu.Plan{Interval: 10 * time.Second}},
+			Publish:  func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
+		})
+		_, _ = s.Open(t.Context(), &gpu.Plan{}) // on NVML
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context(), loop) }() // nothing runs the loop, so Reopen does not return
+		time.Sleep(time.Minute)
+		s.reportReplaced()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, ErrReplaced) {
+				t.Errorf("Run: %v, want %v", err, ErrReplaced)
+			}
+		default:
+			t.Fatal("Run has not returned, want ErrReplaced")
+		}
+	})
+}
+
 // A host engine is not opened while nothing listens at its address, and opened at once when something does.
 func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 10 * time.Hour} {

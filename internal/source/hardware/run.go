@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -28,12 +30,29 @@ const (
 // loaded first, so only a new process can load the new one.
 var ErrReplaced = errors.New("the driver or its library was replaced; only a new process can load the new library")
 
-// Run keeps loop on the best driver until ctx is done. It returns ErrReplaced if the driver or its library was
-// replaced.
-//
-// If something was missing, the loop opens a session as soon as that is there; its own attempts may be far apart by
-// then. NVML's session is replaced as soon as DCGM can be opened, and is read until DCGM has been read once.
+// Run keeps loop on the best driver until ctx is done. It returns ErrReplaced as soon as the driver or its library is
+// found to be replaced, even while an attempt to open DCGM hangs.
 func (s *Source) Run(ctx context.Context, loop *collector.Loop) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.replaced:
+			return ErrReplaced
+		}
+	})
+	group.Go(func() error {
+		s.watch(ctx, loop)
+		return nil
+	})
+	return group.Wait()
+}
+
+// watch makes the loop open a session as soon as something that was missing is there; the loop's own attempts may be
+// far apart by then. It replaces NVML's session as soon as DCGM can be opened. NVML is read until DCGM has been read
+// once.
+func (s *Source) watch(ctx context.Context, loop *collector.Loop) {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
 	first := lookInterval // the first pause; an engine that does not open now may take long to start
@@ -44,9 +63,7 @@ func (s *Source) Run(ctx context.Context, loop *collector.Loop) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-s.replaced:
-			return ErrReplaced
+			return
 		case <-ticker.C:
 		}
 		if r := s.missing.Load(); r != nil && r.isMet(ctx, s) && s.missing.CompareAndSwap(r, nil) {

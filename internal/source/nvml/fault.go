@@ -117,11 +117,7 @@ func driverGone(ret gonvml.Return) bool {
 
 // codeOf returns the return code in an error, or SUCCESS if there is none.
 func codeOf(err error) gonvml.Return {
-	if err == nil {
-		return gonvml.SUCCESS
-	}
-	var e *driverError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*driverError](err); ok {
 		return e.ret
 	}
 	return gonvml.SUCCESS
