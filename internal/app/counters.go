@@ -153,6 +153,9 @@ func watched(cfg *config.Config) (files []string) {
 	if len(cfg.Metrics.Fields) == 0 && !usesConfigMap(cfg) {
 		files = append(files, cfg.Metrics.File)
 	}
+	if scenario := cfg.Source.Sim.Scenario; scenario != "" {
+		files = append(files, scenario)
+	}
 	return files
 }
 

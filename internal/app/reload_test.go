@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
 // Series report whether the latest reload succeeded, when the last successful one was, and the hash of the active
@@ -93,3 +95,24 @@ func TestReloadSeries(t *testing.T) {
 }
 
 func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }
+
+// Every file that a reload reads is watched, and no other.
+func TestWatchedFiles(t *testing.T) {
+	read := func(string) ([]byte, error) { return []byte("version: 1\n"), nil }
+	noEnv := func(string) (string, bool) { return "", false }
+	for _, test := range []struct{ args, want []string }{
+		{[]string{"-f", "counters.csv"}, []string{"counters.csv"}},
+		{
+			[]string{"--config-file=c.yaml", "-f", "counters.csv", "--source=sim", "--sim-scenario=faults.yaml"},
+			[]string{"c.yaml", "counters.csv", "faults.yaml"},
+		},
+	} {
+		cfg, err := config.Parse(test.args, noEnv, read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, watched(cfg)); diff != "" {
+			t.Errorf("watched files with %q (-want +got):\n%s", test.args, diff)
+		}
+	}
+}
