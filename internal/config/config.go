@@ -1,6 +1,20 @@
+// Package config turns arguments, environment and the YAML file into one validated Config.
+//
+// settings.yaml declares every setting: its flag, environment variable, YAML key, default and help. Parsing, --help,
+// docs/flags.md and the configuration hash all derive from it. Flags override variables, variables override the file,
+// and the file overrides defaults.
+//
+// Go's flag package parses the command line, as it does in NVIDIA's dcgm-exporter: a POSIX parser would read -rbmn as
+// four flags.
+//
+// A Config is immutable once Parse has returned it. Only package app and above import this package. App copies what
+// another package needs into the options of that package.
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -35,6 +49,28 @@ type Config struct {
 		KeepSamples                                          int
 		GPUIDType                                            string
 	}
+}
+
+// Hash returns the value of dcgm_exporter_config_hash, which is equal on nodes with the same configuration. It covers
+// all settings except those that differ between nodes, and the content of files such as the counters file. It has 48
+// bits, so that a float64 holds it exactly.
+func (c *Config) Hash(files ...[]byte) uint64 {
+	h := sha256.New()
+	for _, o := range table(c) {
+		if !o.PerNode {
+			fmt.Fprintf(h, "%s=%q\n", o.ID(), o.text())
+		}
+	}
+	for _, f := range c.Metrics.Fields {
+		fmt.Fprintf(h, "field %q %q %q\n", f.Name, f.Type, f.Help)
+	}
+	for _, g := range c.Collection.Groups {
+		fmt.Fprintf(h, "group %q %s %q\n", g.Name, g.Interval, g.Patterns)
+	}
+	for _, file := range files {
+		fmt.Fprintf(h, "file %x\n", sha256.Sum256(file))
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
 }
 
 // Values of settings.
@@ -86,6 +122,14 @@ type Metrics struct {
 
 // A ConfigMapName identifies a ConfigMap. The zero value means none.
 type ConfigMapName struct{ Namespace, Name string }
+
+// String returns NAMESPACE:NAME or none.
+func (n ConfigMapName) String() string {
+	if n == (ConfigMapName{}) {
+		return "none"
+	}
+	return n.Namespace + ":" + n.Name
+}
 
 // A Field is an entry of metrics.fields in the YAML file. It has not been checked against the catalog.
 type Field struct {

@@ -68,131 +68,123 @@ func (p *parser) readFile(read func(string) ([]byte, error)) {
 		return
 	}
 	var f file
-	root, err := text.DecodeYAML(p.Path, data, &f)
-	if err != nil {
+	if p.root, err = text.DecodeYAML(p.Path, data, &f); err != nil {
 		p.errs = append(p.errs, err)
 		return
 	}
-	r := reader{p, root}
 	if interval := p.setting("collect-interval"); interval.layer == layerDefault {
 		interval.value = duration(&p.Collection.Interval, 0, "") // a bare number in a file would have no unit
 	}
 	for i := range p.settings {
-		if n := text.NodeAt(root, strings.Split(p.settings[i].Key, ".")...); n != nil {
-			r.give(&p.settings[i], n.Value, n.Line)
+		if n := text.NodeAt(p.root, strings.Split(p.settings[i].Key, ".")...); n != nil {
+			p.give(&p.settings[i], n.Value, n.Line)
 		}
 	}
-	r.fields(f.Metrics.Fields)
+	p.fields(f.Metrics.Fields)
 	if f.Version.Value == "2" {
-		r.rejectKey("collection", 1, "collections")
-		r.collections(&f)
+		p.rejectKey("collection", 1, "collections")
+		p.collections(&f)
 	} else {
-		r.rejectKey("collections", 2, "collection")
-		r.watchGroups(&f)
+		p.rejectKey("collections", 2, "collection")
+		p.watchGroups(&f)
 	}
 	switch v := &f.Version; {
 	case v.IsZero():
-		r.fail(root.Line, "the version is missing: expected version: 1 or 2")
+		p.fail(p.root.Line, "the version is missing: expected version: 1 or 2")
 	case v.Tag != "!!int" || v.Value != "1" && v.Value != "2":
-		r.fail(v.Line, "version %s: expected the number 1 or 2", text.Describe(v))
+		p.fail(v.Line, "version %s: expected the number 1 or 2", text.Describe(v))
 	}
 }
 
-// A reader reads a YAML file.
-type reader struct {
-	*parser
-	root *yaml.Node
+func (p *parser) fail(line int, format string, args ...any) {
+	p.errs = append(p.errs, &text.SyntaxError{File: p.Path, Line: line, Msg: fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) fail(line int, format string, args ...any) {
-	r.errs = append(r.errs, &text.SyntaxError{File: r.Path, Line: line, Msg: fmt.Sprintf(format, args...)})
-}
-
-func (r *reader) give(s *Setting, value string, line int) {
+func (p *parser) give(s *Setting, value string, line int) {
 	if s.layer == layerDefault {
-		s.give(value, layerFile, fmt.Sprintf("%s:%d: %s", r.Path, line, s.Key))
+		s.give(value, layerFile, fmt.Sprintf("%s:%d: %s", p.Path, line, s.Key))
 	}
 }
 
 // rejectKey rejects a key that belongs to the other version.
-func (r *reader) rejectKey(key string, version int, instead string) {
-	if n := text.NodeAt(r.root, key); n != nil {
-		r.fail(n.Line, "%s belongs to version %d: expected %s", key, version, instead)
+func (p *parser) rejectKey(key string, version int, instead string) {
+	if n := text.NodeAt(p.root, key); n != nil {
+		p.fail(n.Line, "%s belongs to version %d: expected %s", key, version, instead)
 	}
 }
 
 // lines returns the lines of the elements of the list at a path. It rejects an empty list.
-func (r *reader) lines(path ...string) []int {
-	if n := text.NodeAt(r.root, path...); n != nil && len(n.Content) == 0 {
-		r.fail(n.Line, "%s is an empty list: expected at least one element", strings.Join(path, "."))
+func (p *parser) lines(path ...string) []int {
+	if n := text.NodeAt(p.root, path...); n != nil && len(n.Content) == 0 {
+		p.fail(n.Line, "%s is an empty list: expected at least one element", strings.Join(path, "."))
 	}
-	return text.Lines(r.root, path...)
+	return text.Lines(p.root, path...)
 }
 
-func (r *reader) fields(fields []Field) {
-	lines := r.lines("metrics", "fields")
-	if file := text.NodeAt(r.root, "metrics", "file"); file != nil && len(lines) > 0 {
-		r.fail(max(file.Line, lines[0]), "metrics.file and metrics.fields cannot be combined: keep one")
+func (p *parser) fields(fields []Field) {
+	lines := p.lines("metrics", "fields")
+	if file := text.NodeAt(p.root, "metrics", "file"); file != nil && len(lines) > 0 {
+		p.fail(max(file.Line, lines[0]), "metrics.file and metrics.fields cannot be combined: keep one")
 	}
 	for i := range fields {
 		f := &fields[i]
 		f.Line = lines[i]
 		if f.Name == "" || f.Type == "" {
-			r.fail(f.Line, "metrics.fields: %q needs a name and a prometheusType", f.Name)
+			p.fail(f.Line, "metrics.fields: %q needs a name and a prometheusType", f.Name)
 		}
 		for _, other := range fields[:i] {
 			if other.Name == f.Name {
-				r.fail(f.Line, "metrics.fields: duplicate field %s, first on line %d", f.Name, other.Line)
+				p.fail(f.Line, "metrics.fields: duplicate field %s, first on line %d", f.Name, other.Line)
 			}
 		}
 	}
-	if !r.isGiven("collectors") && !r.isGiven("configmap-data") {
-		r.Metrics.Fields = fields
+	if !p.isGiven("collectors") && !p.isGiven("configmap-data") {
+		p.Metrics.Fields = fields
 	}
 }
 
 // collections reads the collections of version 2.
-func (r *reader) collections(f *file) {
-	general, lines := 0, r.lines("collections")
+func (p *parser) collections(f *file) {
+	general, lines := 0, p.lines("collections")
 	for i, c := range f.Collections {
 		switch {
 		case !slices.Equal(c.Metrics.Include, []string{"*"}):
 			g := WatchGroup{Line: lines[i], Name: c.Name, Interval: c.Every, Patterns: c.Metrics.Include}
-			r.addGroup(g, "collections", "every", "metrics.include")
+			p.addGroup(g, "collections", "every", "metrics.include")
 		case general > 0:
-			r.fail(lines[i], "collections: a second collection of all fields, first on line %d", general)
+			p.fail(lines[i], "collections: a second collection of all fields, first on line %d", general)
 		case c.Every <= 0:
-			r.fail(lines[i], "collections: %q needs every, a duration above zero", c.Name)
+			p.fail(lines[i], "collections: %q needs every, a duration above zero", c.Name)
 		default:
 			general = lines[i]
-			r.give(r.setting("collect-interval"), c.Every.String(), general)
+			p.give(p.setting("collect-interval"), c.Every.String(), general)
 		}
 	}
 }
 
 // watchGroups reads the watch groups of version 1. It warns of the first retention.
-func (r *reader) watchGroups(f *file) {
-	retention, lines := f.Collection.Retention.Line, r.lines("collection", "watchGroups")
+func (p *parser) watchGroups(f *file) {
+	retention, lines := f.Collection.Retention.Line, p.lines("collection", "watchGroups")
 	for i, g := range f.Collection.WatchGroups {
 		retention = cmp.Or(retention, g.Retention.Line)
 		group := WatchGroup{Line: lines[i], Name: g.Name, Interval: g.Interval, Patterns: g.Fields}
-		r.addGroup(group, "collection.watchGroups", "interval", "fields")
+		p.addGroup(group, "collection.watchGroups", "interval", "fields")
 	}
 	if retention > 0 {
-		r.warn("%s:%d: retention has no effect: the exporter keeps every sample that it needs.", r.Path, retention)
+		p.warn("%s:%d: retention has no effect: the exporter keeps every sample that it needs.", p.Path, retention)
 	}
 }
 
 // addGroup adds a watch group and reports its errors. The argument where is the path of the group; interval and
 // fields are the keys that it uses in messages.
-func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
+func (p *parser) addGroup(g WatchGroup, where, interval, fields string) {
 	fail := func(format string, args ...any) {
-		r.fail(g.Line, "%s: "+format, append([]any{where}, args...)...)
+		p.fail(g.Line, "%s: "+format, append([]any{where}, args...)...)
 	}
 	if g.Name == "" || g.Interval <= 0 || g.Patterns == nil {
 		fail("%q needs a name, %s (a duration above zero) and %s", g.Name, interval, fields)
 	}
-	for _, other := range r.Collection.Groups {
+	for _, other := range p.Collection.Groups {
 		if other.Name == g.Name {
 			fail("the group %q is a duplicate, first on line %d", g.Name, other.Line)
 		}
@@ -207,5 +199,5 @@ func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
 			fail("%q is not a pattern: expected a field name, where * matches any text", pattern)
 		}
 	}
-	r.Collection.Groups = append(r.Collection.Groups, g)
+	p.Collection.Groups = append(p.Collection.Groups, g)
 }

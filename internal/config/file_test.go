@@ -169,7 +169,7 @@ func TestFileHasEveryKey(t *testing.T) {
 	walk(reflect.TypeFor[file](), "")
 	for _, o := range table(&Config{}) {
 		if o.Key != "" && !keys[o.Key] {
-			t.Errorf("type file has no key %s of the option --%s, want one", o.Key, o.Name)
+			t.Errorf("type file has no key %s of the option --%s, want one", o.Key, o.ID())
 		}
 		delete(keys, o.Key)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -48,7 +50,7 @@ func ParseOperands(
 	for i := range p.settings {
 		s := &p.settings[i]
 		_ = s.set(s.Default) // tests ensure that every default is valid
-		for _, name := range s.Variables() {
+		for _, name := range s.Variables {
 			if value, ok := env(name); ok && value != "" && s.layer == layerDefault {
 				s.give(value, layerEnv, name)
 			}
@@ -77,6 +79,7 @@ func ParseOperands(
 type parser struct {
 	*Config
 	settings []Setting
+	root     *yaml.Node // of the YAML file, if there is one
 	errs     []error
 }
 
@@ -117,12 +120,12 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		if s.isBool {
 			declare = flags.BoolFunc
 		}
-		for _, name := range s.names() {
+		for _, name := range s.Names {
 			declare(name, "", func(value string) error {
 				if s.isList && s.layer == layerFlag { // repeating the flag appends to the list
 					value = s.given + "," + value
 				}
-				s.give(value, layerFlag, "--"+s.Name)
+				s.give(value, layerFlag, "--"+s.ID())
 				return nil
 			})
 		}
@@ -147,9 +150,9 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		isBoolWord := strings.EqualFold(rest[0], "true") || strings.EqualFold(rest[0], "false")
 		s := p.setting(strings.TrimLeft(before, "-"))
 		if isBoolWord && strings.HasPrefix(before, "-") && s != nil && s.isBool {
-			s.give(rest[0], layerFlag, "--"+s.Name)
+			s.give(rest[0], layerFlag, "--"+s.ID())
 			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.",
-				before, rest[0], s.Name)
+				before, rest[0], s.ID())
 		} else {
 			operands = append(operands, rest[0])
 		}
@@ -172,7 +175,9 @@ func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	}
 	var known []string
 	for _, s := range p.settings {
-		known = append(known, s.Name)
+		if s.Names != nil {
+			known = append(known, s.ID())
+		}
 	}
 	if near := text.Nearest(name, known); near != "" {
 		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", spelled, near)
@@ -186,7 +191,7 @@ func (p *parser) warn(format string, args ...any) {
 
 // setting returns the setting with the given flag name or alias, or nil.
 func (p *parser) setting(name string) *Setting {
-	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.names(), name) })
+	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.Names, name) })
 	if i < 0 {
 		return nil
 	}
@@ -194,7 +199,7 @@ func (p *parser) setting(name string) *Setting {
 }
 
 // source returns where the setting was given, or its flag if it was not.
-func (s *Setting) source() string { return cmp.Or(s.label, "--"+s.Name) }
+func (s *Setting) source() string { return cmp.Or(s.label, "--"+s.ID()) }
 
 // reportInvalid turns each rejected value into an error or a warning. It runs after all settings are known, since a
 // setting without effect may have any value. An out-of-range number in the YAML file is an error, as in NVIDIA's
@@ -210,8 +215,8 @@ func (p *parser) reportInvalid() {
 		case errors.As(s.err, &why):
 			p.warn("%s %q: %s.", s.label, s.given, string(why))
 			continue
-		case s.unused != "":
-			note = "the setting has no effect: " + s.unused
+		case s.Unused != "":
+			note = "the setting has no effect: " + s.Unused
 		case off != "":
 			note = "the setting has no effect without --" + off
 		case s.layer > layerFile && (s.given == "" || errors.Is(s.err, errRange)):

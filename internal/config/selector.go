@@ -24,8 +24,8 @@ const maxSelected = 1024
 // Without ids, all entities are selected. The default is f.
 func selector(p *gpu.Selector) value {
 	const form = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
-	v := parsed(p, form, parseSelector, formatSelector)
-	v.initial = "f"
+	v := parsed(p, form, parseSelector)
+	v.initial, v.text = "f", func() string { return formatSelector(*p) }
 	return v
 }
 

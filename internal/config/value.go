@@ -18,8 +18,8 @@ import (
 
 // A value reads and writes one setting of a Config.
 type value struct {
-	form           string // the expected form, for messages that end in "expected …"
-	initial        string // the default, unless the row of the table has one
+	form           string // the expected form, for messages that end in "expected …"; by default that of settings.yaml
+	initial        string // the default, unless settings.yaml has one
 	isBool, isList bool
 	// set parses the setting. It returns errForm if the text does not have the form, errRange if a number is out of
 	// range, a warning if the setting got a value nevertheless, and otherwise an error that says why.
@@ -39,9 +39,9 @@ type warning string
 
 func (w warning) Error() string { return string(w) }
 
-// parsed returns the value for p with the given parser and printer.
-func parsed[T any](p *T, form string, parse func(string) (T, error), print func(T) string) value {
-	return value{form: form, text: func() string { return print(*p) }, set: func(s string) error {
+// parsed returns the value for p. parse is the inverse of fmt.Sprint.
+func parsed[T any](p *T, form string, parse func(string) (T, error)) value {
+	return value{form: form, text: func() string { return fmt.Sprint(*p) }, set: func(s string) error {
 		v, err := parse(s)
 		if err == nil {
 			*p = v
@@ -59,18 +59,15 @@ func formed[T any](v T, err error) (T, error) {
 }
 
 func boolean(p *bool) value {
-	parse := func(s string) (bool, error) { return formed(strconv.ParseBool(s)) }
-	v := parsed(p, "true or false", parse, strconv.FormatBool)
+	v := parsed(p, "true or false", func(s string) (bool, error) { return formed(strconv.ParseBool(s)) })
 	v.isBool, v.initial = true, "false"
 	return v
 }
 
 func anyText(s string) (string, error) { return s, nil }
 
-func verbatim[T ~string](s T) string { return string(s) }
-
-// freeText accepts any text.
-func freeText(p *string, form string) value { return parsed(p, form, anyText, verbatim) }
+// freeText accepts any text. settings.yaml describes it.
+func freeText(p *string) value { return parsed(p, "", anyText) }
 
 // filePath accepts any non-empty text.
 func filePath(p *string) value {
@@ -79,23 +76,22 @@ func filePath(p *string) value {
 			return "", errForm
 		}
 		return s, nil
-	}, verbatim)
+	})
 }
 
 // word accepts one of the given words. The first is the default.
 func word[T ~string](p *T, words ...T) value {
-	names := make([]string, len(words))
-	for i, w := range words {
-		names[i] = string(w)
+	form := fmt.Sprint(words[0])
+	for _, w := range words[1 : len(words)-1] {
+		form += ", " + string(w)
 	}
-	last := len(names) - 1
-	v := parsed(p, strings.Join(names[:last], ", ")+" or "+names[last], func(s string) (T, error) {
+	v := parsed(p, form+" or "+string(words[len(words)-1]), func(s string) (T, error) {
 		if !slices.Contains(words, T(s)) {
 			return "", errForm
 		}
 		return T(s), nil
-	}, verbatim)
-	v.initial = names[0]
+	})
+	v.initial = string(words[0])
 	return v
 }
 
@@ -115,12 +111,12 @@ func number(p *int, least int) value {
 			err = errRange
 		}
 		return int(n), err
-	}, strconv.Itoa)
+	})
 }
 
 func seed(p *uint64) value {
 	parse := func(s string) (uint64, error) { return formed(strconv.ParseUint(s, 0, 64)) }
-	return parsed(p, "a number, 0 or more", parse, func(n uint64) string { return strconv.FormatUint(n, 10) })
+	return parsed(p, "a number, 0 or more", parse)
 }
 
 // duration accepts a duration in Go's syntax. If unit is set, it also accepts a number of units, as NVIDIA's flags do.
@@ -167,7 +163,8 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 }
 
 // list accepts elements separated by commas. It trims spaces and skips empty elements and those with an error.
-func list(p *[]string, form string, parse func(string) (string, error)) value {
+// settings.yaml describes it.
+func list(p *[]string, parse func(string) (string, error)) value {
 	set := func(s string) error {
 		var bad []string
 		*p = nil
@@ -186,7 +183,7 @@ func list(p *[]string, form string, parse func(string) (string, error)) value {
 		}
 		return nil
 	}
-	return value{form: form, isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
+	return value{isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
 }
 
 // parseFinding returns the code of a health finding. The error suggests the code that was probably meant.
@@ -217,11 +214,6 @@ func configMap(p *ConfigMapName) value {
 			return ConfigMapName{}, errForm
 		}
 		return ConfigMapName{namespace, name}, nil
-	}, func(n ConfigMapName) string {
-		if n == (ConfigMapName{}) {
-			return "none"
-		}
-		return n.Namespace + ":" + n.Name
 	})
 }
 
@@ -242,15 +234,8 @@ func listen(p *string) value {
 			return "", fmt.Errorf("%q is not a port", port)
 		}
 		return s, nil
-	}, verbatim)
+	})
 }
 
 // engine accepts the address of a host engine.
-func engine(p *hostengine.Address) value {
-	return parsed(p, hostengine.Form, hostengine.Parse, func(a hostengine.Address) string {
-		if a.IsEmbedded() {
-			return ""
-		}
-		return a.String()
-	})
-}
+func engine(p *hostengine.Address) value { return parsed(p, hostengine.Form, hostengine.Parse) }
