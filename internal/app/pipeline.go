@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
@@ -50,8 +49,8 @@ func newPipeline(
 	if cfg.Web.ExporterMetrics {
 		options.Trailer = p.self.append
 	}
+	options.Registerer = registry
 	p.encoder = exposition.NewEncoder(options)
-	registerEncoder(registry, p.encoder)
 	eventOptions := events.Options{
 		Start: start, LastXIDAsStored: like.Strict, OwnersOnInfo: options.OwnersOnInfo,
 		// The log takes 0 for its default. A window of a nanosecond is always empty.
@@ -158,24 +157,5 @@ func CompatOptions(cfg *config.Config) compat.Options {
 		Strict:    cfg.Metrics.Compatibility == config.CompatibilityStrict,
 		JobCopies: cfg.Labels.Owners == config.OwnersOnCopies,
 		Devices:   cfg.Devices.GPUs, VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
-	}
-}
-
-func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
-	metrics := promauto.With(reg)
-	metrics.NewCounterFunc(prometheus.CounterOpts{
-		Name: "dcgm_exporter_duplicate_samples_dropped_total",
-		Help: "Samples dropped because their family already had one with the same labels.",
-	}, func() float64 { return float64(e.DuplicatesDropped()) })
-	metrics.NewCounterFunc(prometheus.CounterOpts{
-		Name: "dcgm_exporter_labels_dropped_total",
-		Help: "Labels dropped because their series already had a label of that name.",
-	}, func() float64 { return float64(e.LabelsDropped()) })
-	for _, step := range []string{exposition.LimitedPodLabels, exposition.LimitedCopies, exposition.LimitedFamilies} {
-		metrics.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "dcgm_exporter_max_series_dropped",
-			Help:        "Pod labels and series that the latest page omits because of --max-series, by kind.",
-			ConstLabels: prometheus.Labels{"reason": step},
-		}, func() float64 { return float64(e.LimitedBy(step)) })
 	}
 }

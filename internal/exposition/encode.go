@@ -1,3 +1,12 @@
+// Package exposition renders a gpu.Snapshot as a page in the Prometheus text format 0.0.4. It does so once per
+// collection cycle, so a scrape only writes bytes.
+//
+// An Encoder belongs to the goroutine of the collector. It renders the labels of an entity only when they change, and
+// otherwise copies them and appends numbers. Pages hands the current Page to any number of readers. A Page does not
+// change until every reader has released it; then the Encoder may write a later page over it.
+//
+// No label can break a page: values are escaped, names are made valid, and if two samples have equal labels, the second
+// one is dropped and counted. The package reads no device. It computes only the families about the collection's health.
 package exposition
 
 import (
@@ -5,7 +14,9 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
-	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -32,11 +43,11 @@ type Options struct {
 	Limit       Limit
 	// Trailer, if not nil, appends more families in the text format to each page. Their names must not occur elsewhere
 	// on the page.
-	Trailer func(dst []byte) []byte
+	Trailer    func(dst []byte) []byte
+	Registerer prometheus.Registerer // for the metrics about pages; may be nil
 }
 
-// An Encoder renders snapshots as pages. Only one goroutine may call Encode; the other methods are safe for concurrent
-// use.
+// An Encoder renders snapshots as pages. Only one goroutine may use it.
 type Encoder struct {
 	opts Options
 	seed maphash.Seed
@@ -46,33 +57,43 @@ type Encoder struct {
 	byName map[string]*family
 
 	// State of the latest page.
-	size      int // in bytes
-	isLimited bool
-	leftOut   []string // names of the families that the limit left out
-	labels    *labels
-	loose     map[*gpu.Label]*block
+	size    int // in bytes
+	labels  *labels
+	loose   map[*gpu.Label]*block
+	limiter limiter
 
-	compressor compressor
-	spare      chan []byte // of released pages, for the next ones
-
-	duplicates, dropped atomic.Uint64
-	limited             atomic.Pointer[map[string]int] // see LimitedBy; nil if the latest page is complete
+	spare               chan []byte // of released pages, for the next ones
+	duplicates, dropped prometheus.Counter
 }
 
 // NewEncoder returns an Encoder with the given options.
 func NewEncoder(opts Options) *Encoder {
-	// Two: one page is served while the next is rendered.
+	if opts.HostLabels == nil {
+		opts.HostLabels = []string{"hostname"}
+	}
+	metrics := promauto.With(opts.Registerer)
+	limited := metrics.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "dcgm_exporter_max_series_dropped",
+		Help: "Pod labels and series that the latest page omits because of --max-series, by kind.",
+	}, []string{"reason"})
 	return &Encoder{
 		opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, byName: map[string]*family{},
-		spare: make(chan []byte, 2),
+		spare: make(chan []byte, 2), // one page is served while the next is rendered
+		limiter: limiter{
+			Limit:  opts.Limit,
+			labels: limited.WithLabelValues("pod_labels"), copies: limited.WithLabelValues("copies"),
+			families: limited.WithLabelValues("families"),
+		},
+		duplicates: metrics.NewCounter(prometheus.CounterOpts{
+			Name: "dcgm_exporter_duplicate_samples_dropped_total",
+			Help: "Samples dropped because their family already had one with the same labels.",
+		}),
+		dropped: metrics.NewCounter(prometheus.CounterOpts{
+			Name: "dcgm_exporter_labels_dropped_total",
+			Help: "Labels dropped because their series already had a label of that name.",
+		}),
 	}
 }
-
-// DuplicatesDropped returns how many samples were dropped because their family already had one with the same labels.
-func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
-
-// LabelsDropped returns how many labels were dropped because their series already had a label of that name.
-func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
 // Encode renders s as a page, which the caller holds.
 //
@@ -80,34 +101,25 @@ func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 // trailer follow. Within a family, samples are in the order of columns and then of rows. Families without samples are
 // left out. If several families have the same name, their samples are merged into the first one.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	e.limited.Store(nil)
-	families := e.families(s)
-	w := e.write(e.buffer(), s, families, false)
-	if e.isLimited = e.exceeds(w.series); e.isLimited {
-		w = e.limit(w, s, families, e.opts.Limit.Series)
-	} else {
-		e.leftOut = nil
+	var page []byte
+	select {
+	case page = <-e.spare:
+	default:
+		page = make([]byte, 0, e.size+e.size/16)
 	}
+	families := e.families(s)
+	w := e.limit(e.write(page[:0], s, families, false), s, families)
+	page = w.page
 	if e.opts.Trailer != nil {
-		w.page = e.opts.Trailer(w.page)
-		if n := len(w.page); n > 0 && w.page[n-1] != '\n' {
-			w.page = append(w.page, '\n')
+		page = e.opts.Trailer(page)
+		if n := len(page); n > 0 && page[n-1] != '\n' {
+			page = append(page, '\n')
 		}
 	}
-	e.size, e.loose = len(w.page), w.loose
-	e.duplicates.Add(uint64(w.duplicateSamples))
-	e.dropped.Add(uint64(w.labels.dropped + w.droppedLabels))
-	return newPage(w.page, &e.compressor, e.spare)
-}
-
-// buffer returns an empty buffer for a page: that of a released page, if there is one.
-func (e *Encoder) buffer() []byte {
-	select {
-	case b := <-e.spare:
-		return b[:0]
-	default:
-		return make([]byte, 0, e.size+e.size/16)
-	}
+	e.size, e.loose = len(page), w.loose
+	e.duplicates.Add(float64(w.duplicateSamples))
+	e.dropped.Add(float64(w.labels.dropped + w.droppedLabels))
+	return (&Page{body: page, spare: e.spare}).Hold()
 }
 
 // write renders the families into an empty buffer. If dropOwners is set, it leaves out the owners' own labels and the
@@ -129,19 +141,15 @@ type family struct {
 	typ        gpu.MetricType
 	columns    []*gpu.Column
 	derived    []*gpu.Family
+	split      bool // derived series split the columns, which hold the device's values, by owner
 	health     func(*writer, *family)
 	series     int // number of series on the latest page
-}
-
-// isSplitByOwner reports whether derived series split the columns, which hold the device's values, by owner.
-func (f *family) isSplitByOwner() bool {
-	return slices.ContainsFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 }
 
 // families returns the families of a snapshot in page order. They are valid until the next call.
 func (e *Encoder) families(s *gpu.Snapshot) []*family {
 	most := len(s.Columns) + len(s.Families) + len(healthFamilies)
-	e.list = slices.Grow(e.list[:0], most)
+	e.list = slices.Grow(e.list[:0], most) // so that pointers to its elements stay valid
 	list := make([]*family, 0, most)
 	clear(e.byName)
 	named := func(name, help string, typ gpu.MetricType) *family {
@@ -167,6 +175,7 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 		if e.opts.Without == nil || !e.opts.Without(d.Name) {
 			f := named(d.Name, d.Help, d.Type)
 			f.derived = append(f.derived, d)
+			f.split = f.split || d.OwnersOnly
 		}
 	}
 	if !e.opts.NoHealth {
@@ -214,51 +223,52 @@ func (w *writer) family(f *family) {
 }
 
 func (w *writer) header(f *family) {
+	write := func(texts ...string) {
+		for _, t := range texts {
+			w.page = append(w.page, t...)
+		}
+	}
 	// Parsers of the text format ignore spaces around a help text.
 	if help := strings.Trim(f.help, " \t"); help != "" || w.encoder.opts.EmptyHelp {
-		w.page = append(w.page, "# HELP "...)
-		w.page = append(w.page, f.name...)
-		w.page = append(w.page, ' ')
-		w.page = appendText(w.page, help, false)
-		w.page = append(w.page, '\n')
+		write("# HELP ", f.name, " ")
+		w.page = appendEscaped(w.page, help, helpEscapes)
+		write("\n")
 	}
-	w.page = append(w.page, "# TYPE "...)
-	w.page = append(w.page, f.name...)
-	w.page = append(w.page, ' ')
-	w.page = append(w.page, f.typ.String()...)
-	w.page = append(w.page, '\n')
+	write("# TYPE ", f.name, " ", f.typ.String(), "\n")
 }
 
 func (w *writer) column(f *family, c *gpu.Column) {
 	// Rows of a column have distinct labels, except when two entities share all labels.
-	dst, differ, isSplit := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0, f.isSplitByOwner()
+	differ := w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0
 	for row := range min(len(c.Values), len(w.labels.rows)) {
 		v := c.Values[row]
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
-		blocks := w.labels.rows[row].blocks(isSplit)
+		blocks := w.labels.rows[row].copies
+		if f.split {
+			blocks = w.labels.rows[row].own
+		}
 		for i := range blocks {
-			if b := &blocks[i]; differ || w.isNew(b.hash) {
-				dst = w.sample(dst, f, b, v)
+			if differ {
+				w.sample(f, &blocks[i], v)
+			} else {
+				w.once(f, &blocks[i], v)
 			}
 		}
 	}
-	w.page = dst
-}
-
-// sample appends a sample with the labels of b.
-func (w *writer) sample(dst []byte, f *family, b *block, v gpu.Value) []byte {
-	dst = append(dst, f.name...)
-	dst = append(dst, b.text...)
-	return w.value(f, dst, v)
 }
 
 // once appends a sample with the labels of b, unless the family already has a sample with the same labels.
 func (w *writer) once(f *family, b *block, v gpu.Value) {
 	if w.isNew(b.hash) {
-		w.page = w.sample(w.page, f, b, v)
+		w.sample(f, b, v)
 	}
+}
+
+// sample appends a sample with the labels of b.
+func (w *writer) sample(f *family, b *block, v gpu.Value) {
+	w.page = w.value(f, append(append(w.page, f.name...), b.text...), v)
 }
 
 // isNew reports whether the family has no sample yet with the given hash of its labels, and records the hash. The hash
@@ -301,8 +311,9 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 		case sr.NoOwner:
 			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.owned(sr), sr.Value)
 		default:
-			for _, b := range w.labels.rows[sr.Row].blocks(false) {
-				w.extended(f, &b, sr.Labels, sr.Value)
+			copies := w.labels.rows[sr.Row].copies
+			for i := range copies {
+				w.extended(f, &copies[i], sr.Labels, sr.Value)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -106,6 +107,24 @@ func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	p := exposition.NewEncoder(opts).Encode(s)
 	parse(t, p.Bytes())
 	return string(p.Bytes())
+}
+
+// counted returns the values of a metric about pages, in the order of its labels.
+func counted(t *testing.T, registry *prometheus.Registry, name string) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []any
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				values = append(values, m.GetGauge().GetValue()+m.GetCounter().GetValue())
+			}
+		}
+	}
+	return strings.TrimSpace(fmt.Sprintln(values...))
 }
 
 // samples returns the sample lines of a page.
@@ -223,7 +242,8 @@ func TestOwnerLabels(t *testing.T) {
 		},
 	}
 	for old, want := range tests {
-		e := exposition.NewEncoder(exposition.Options{OldNamespace: old})
+		registry := prometheus.NewRegistry()
+		e := exposition.NewEncoder(exposition.Options{OldNamespace: old, Registerer: registry})
 		p := e.Encode(&gpu.Snapshot{
 			Topology: topology, Owners: owners,
 			Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
@@ -232,8 +252,8 @@ func TestOwnerLabels(t *testing.T) {
 		if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
 			t.Errorf("old namespace %v (-want +got):\n%s", old, diff)
 		}
-		if got := e.LabelsDropped(); got != 2 {
-			t.Errorf("LabelsDropped = %d, want 2 (a second key and modelName)", got)
+		if got := counted(t, registry, "dcgm_exporter_labels_dropped_total"); got != "2" {
+			t.Errorf("labels dropped = %s, want 2 (a second key and modelName)", got)
 		}
 	}
 }
@@ -307,7 +327,8 @@ func TestEqualEntities(t *testing.T) {
 	twin := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}
 	other := twin
 	other.Entity.ID = 1
-	e := exposition.NewEncoder(exposition.Options{})
+	registry := prometheus.NewRegistry()
+	e := exposition.NewEncoder(exposition.Options{Registerer: registry})
 	s := &gpu.Snapshot{
 		Topology: gpu.NewTopology([]gpu.Device{twin, other}),
 		Columns: []gpu.Column{
@@ -321,7 +342,7 @@ func TestEqualEntities(t *testing.T) {
 		}}},
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
 	}
-	for cycle := uint64(1); cycle <= 2; cycle++ {
+	for cycle := 1; cycle <= 2; cycle++ {
 		p := e.Encode(s)
 		parse(t, p.Bytes())
 		want := []string{
@@ -334,8 +355,9 @@ func TestEqualEntities(t *testing.T) {
 		if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
 			t.Errorf("samples (-want +got):\n%s", diff)
 		}
-		if got := e.DuplicatesDropped(); got != 3*cycle {
-			t.Errorf("DuplicatesDropped = %d after %d cycles, want %d", got, cycle, 3*cycle)
+		const name = "dcgm_exporter_duplicate_samples_dropped_total"
+		if got := counted(t, registry, name); got != fmt.Sprint(3*cycle) {
+			t.Errorf("duplicates dropped = %s after %d cycles, want %d", got, cycle, 3*cycle)
 		}
 	}
 }
@@ -377,7 +399,8 @@ up 1
 
 // The labels of a derived series do not replace labels that identify its entity. They replace all other labels.
 func TestDerivedLabels(t *testing.T) {
-	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
+	registry := prometheus.NewRegistry()
+	e := exposition.NewEncoder(exposition.Options{Hostname: "h", Registerer: registry})
 	own := labelsOf("xid", "62", "gpu", "9", "xid", "63", "DRIVER", "2")
 	p := e.Encode(&gpu.Snapshot{
 		Topology: world(),
@@ -403,8 +426,8 @@ func TestDerivedLabels(t *testing.T) {
 	if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)
 	}
-	if got := e.LabelsDropped(); got != 4 {
-		t.Errorf("LabelsDropped = %d, want 4 (gpu, the second xid, the pod's xid, DRIVER)", got)
+	if got := counted(t, registry, "dcgm_exporter_labels_dropped_total"); got != "4" {
+		t.Errorf("labels dropped = %s, want 4 (gpu, the second xid, the pod's xid, DRIVER)", got)
 	}
 }
 

@@ -21,27 +21,30 @@ var healthFamilies = [...]struct {
 	{catalog.FamilyNamed(catalog.SampleAge), (*writer).sampleAge},
 }
 
-// entityUp writes one series per entity, but none for an NVLink that is read. The reason label exists only while the
-// value is 0, so that the labels of a healthy entity never change.
-func (w *writer) entityUp(f *family) {
+// entities calls write for each entity that has health series.
+func (w *writer) entities(write func(health *block, h gpu.EntityHealth, isLink bool)) {
 	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
-		r := &w.labels.rows[row]
-		switch err := w.s.Health.Entities[row].Err; {
-		case !r.counted:
-		case err != nil:
-			w.extended(f, &r.health, []gpu.Label{{Name: "reason", Value: gpu.Reason(err)}}, gpu.Int(0))
-		case !w.isLink(row):
-			w.once(f, &r.health, gpu.Int(1))
+		if kind := w.s.Topology.Devices[row].Entity.Kind; kind != gpu.KindNode {
+			write(&w.labels.rows[row].health, w.s.Health.Entities[row], kind == gpu.KindNVLink)
 		}
 	}
 }
 
-func (w *writer) isLink(row int) bool { return w.s.Topology.Devices[row].Entity.Kind == gpu.KindNVLink }
+// entityUp writes one series per entity, but none for an NVLink that is read. The reason label exists only while the
+// value is 0, so that the labels of a healthy entity never change.
+func (w *writer) entityUp(f *family) {
+	w.entities(func(b *block, h gpu.EntityHealth, isLink bool) {
+		if h.Err != nil {
+			w.extended(f, b, []gpu.Label{{Name: "reason", Value: gpu.Reason(h.Err)}}, gpu.Int(0))
+		} else if !isLink {
+			w.once(f, b, gpu.Int(1))
+		}
+	})
+}
 
 // fieldUnavailable writes series of entities, and series without entity labels that apply to all entities.
 func (w *writer) fieldUnavailable(f *family) {
-	for i := range w.s.Health.Unavailable {
-		u := &w.s.Health.Unavailable[i]
+	for _, u := range w.s.Health.Unavailable {
 		b := &block{}
 		switch {
 		case u.Row >= len(w.labels.rows):
@@ -55,16 +58,10 @@ func (w *writer) fieldUnavailable(f *family) {
 
 func (w *writer) sampleAge(f *family) {
 	now := w.s.Time.UnixNano()
-	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
-		r := &w.labels.rows[row]
-		oldest := w.s.Health.Entities[row].OldestSample
-		if !r.counted || oldest == 0 {
-			continue
+	w.entities(func(b *block, h gpu.EntityHealth, isLink bool) {
+		age := max(0, now-h.OldestSample) / 1e6 // milliseconds are precise enough
+		if h.OldestSample != 0 && (!isLink || age >= oldLinkSample.Milliseconds()) {
+			w.once(f, b, gpu.Float(float64(age)/1e3))
 		}
-		age := max(0, now-oldest) / 1e6 // milliseconds are precise enough
-		if w.isLink(row) && age < oldLinkSample.Milliseconds() {
-			continue
-		}
-		w.once(f, &r.health, gpu.Float(float64(age)/1e3))
-	}
+	})
 }

@@ -37,19 +37,10 @@ type labelColumn struct {
 
 // A rowLabels holds the rendered labels of one entity.
 type rowLabels struct {
-	block   [1]block // labels of its series
-	copies  []block  // used instead of block if not nil: one block for each copy of the series
-	noOwner block    // block without owner labels
-	health  block    // labels of its health series
-	counted bool     // the entity has health series
-}
-
-// blocks returns the label blocks of the row's series. If device is set, it returns only the device's own block.
-func (r *rowLabels) blocks(device bool) []block {
-	if r.copies == nil || device {
-		return r.block[:]
-	}
-	return r.copies
+	own     []block // the only element has the labels of the device's series
+	copies  []block // one element for each copy of the series; equal to own if there is one series
+	noOwner block   // labels without the owner's
+	health  block   // labels of its health series
 }
 
 // A block is a rendered label set and the space before the value: {name="value",…} and a space, or only a space.
@@ -125,29 +116,29 @@ func (l *labels) render(seed maphash.Seed) {
 	blocks := 0
 	for row := range devices {
 		kind, r := devices[row].Entity.Kind, &l.rows[row]
-		r.counted = kind != gpu.KindNode
-		l.list = l.identity(l.list[:0], row, true)
-		r.health = newBlock(seed, l.list, len(l.list))
+		l.identity(row)
+		isDetail := func(label gpu.Label) bool { return slices.Contains(details, label.Name) }
+		joined := slices.DeleteFunc(slices.Clone(l.list), isDetail)
+		r.health = newBlock(seed, joined, len(joined))
 
-		l.list = l.identity(l.list[:0], row, false)
+		l.list = l.host(l.list)
 		identity := len(l.list)
 		l.counterLabels(row, node)
 		own := len(l.list)
 		if kind == gpu.KindGPU || kind == gpu.KindGPUInstance { // as in NVIDIA's dcgm-exporter
 			for _, owner := range l.owners.CopiesOf(row) {
-				l.list = l.list[:own]
 				l.ownerLabels(owner)
 				r.copies = append(r.copies, newBlock(seed, l.list, identity))
+				l.list = l.list[:own]
 			}
-			l.list = l.list[:own]
 			l.ownerLabels(l.owners.Of(row))
 		}
-		r.block[0] = newBlock(seed, l.list, identity)
-		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
-		if l.dropOwners {
-			r.copies = nil
+		r.own = []block{newBlock(seed, l.list, identity)}
+		r.noOwner = block{text: r.own[0].text, spans: r.own[0].spans[:own:own]}
+		if r.copies == nil || l.dropOwners {
+			r.copies = r.own
 		}
-		for _, b := range r.blocks(false) {
+		for _, b := range r.copies {
 			seen[b.hash] = struct{}{}
 			blocks++
 		}
@@ -155,29 +146,31 @@ func (l *labels) render(seed maphash.Seed) {
 	l.differ = len(seen) == blocks
 }
 
-// identity appends the labels that identify the entity, in NVIDIA's order. For health series, it appends only the few
-// that are needed to join them. Unknown labels are left out.
-func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
+// details lists labels that describe an entity. Health series have only the labels that are needed to join them.
+var details = []string{"pci_bus_id", "device", "modelName", "model_name", "GPU_I_PROFILE", "cpu_serial"}
+
+// identity sets the list to the labels that identify an entity, in NVIDIA's order. Unknown labels are left out.
+func (l *labels) identity(row int) {
 	d := &l.topology.Devices[row]
+	l.list = l.list[:0]
 	add := func(name, value string) {
 		if value != "" {
-			dst = append(dst, gpu.Label{Name: name, Value: value})
-		}
-	}
-	more := func(name, value string) {
-		if !health {
-			add(name, value)
+			l.list = append(l.list, gpu.Label{Name: name, Value: value})
 		}
 	}
 	switch d.Entity.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:
 		add("gpu", number(d.GPU))
 		add(l.opts.name("UUID"), d.UUID)
-		more("pci_bus_id", d.PCIBusID)
-		more("device", "nvidia"+number(d.NVMLIndex))
-		more("modelName", l.model(d.Model))
-		if d.Entity.Kind != gpu.KindGPU {
-			more("GPU_I_PROFILE", d.Profile)
+		add("pci_bus_id", d.PCIBusID)
+		add("device", "nvidia"+number(d.NVMLIndex))
+		model := d.Model // NVIDIA replaces blanks only here, and not in the model_name label of links
+		if l.opts.ReplaceBlanksInModelName {
+			model = strings.Join(strings.Fields(model), "-")
+		}
+		add("modelName", model)
+		if d.Entity.Kind == gpu.KindGPUInstance {
+			add("GPU_I_PROFILE", d.Profile)
 			add(gpu.InstanceLabel, number(d.InstanceID))
 		}
 	case gpu.KindNVLink:
@@ -188,52 +181,35 @@ func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
 		}
 		add("gpu", number(d.GPU))
 		add("gpu_uuid", d.UUID)
-		more("pci_bus_id", d.PCIBusID)
-		more("device", "nvidia"+number(d.NVMLIndex))
-		more("model_name", d.Model)
+		add("pci_bus_id", d.PCIBusID)
+		add("device", "nvidia"+number(d.NVMLIndex))
+		add("model_name", d.Model)
 	case gpu.KindNVSwitch:
 		add("nvswitch", "nvswitch"+number(d.Entity.ID))
 	case gpu.KindCPU:
 		add("cpu", number(d.Entity.ID))
-		more("cpu_serial", d.Serial)
+		add("cpu_serial", d.Serial)
 	case gpu.KindCPUCore:
 		add("cpucore", number(d.Entity.ID))
 		add("cpu", number(d.Entity.Parent))
 	case gpu.KindConnectX:
 		add("connectx", number(d.Entity.ID))
-		more("pci_bus_id", d.PCIBusID)
+		add("pci_bus_id", d.PCIBusID)
 	}
-	if health {
-		return dst
-	}
-	return l.host(dst)
 }
 
-// host appends the host label.
+// host appends the host label, under each of its names.
 func (l *labels) host(dst []gpu.Label) []gpu.Label {
 	host := l.opts.Hostname
 	if l.opts.EngineHost {
 		host = cmp.Or(l.topology.Host, host)
 	}
-	if host == "" {
-		return dst
-	}
-	names := l.opts.HostLabels
-	if names == nil {
-		names = []string{"hostname"}
-	}
-	for _, name := range names {
-		dst = append(dst, gpu.Label{Name: name, Value: host})
+	if host != "" {
+		for _, name := range l.opts.HostLabels {
+			dst = append(dst, gpu.Label{Name: name, Value: host})
+		}
 	}
 	return dst
-}
-
-// model returns the value of the modelName label. NVIDIA never changes the model_name label of links.
-func (l *labels) model(name string) string {
-	if l.opts.ReplaceBlanksInModelName {
-		return strings.Join(strings.Fields(name), "-")
-	}
-	return name
 }
 
 // counterLabels appends the label-typed counters of a row. If a counter has no value in the row, the value of the
@@ -304,8 +280,8 @@ var oldNames = map[string]string{
 
 // name returns the name of a label on the page.
 func (o *Options) name(label string) string {
-	if old := oldNames[label]; old != "" && o.OldNamespace {
-		return old
+	if o.OldNamespace {
+		return cmp.Or(oldNames[label], label)
 	}
 	return label
 }

@@ -3,6 +3,8 @@ package exposition
 import (
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -18,68 +20,58 @@ type Limit struct {
 	Rank   func(family string) int
 }
 
-// The keys of Encoder.LimitedBy: what a page over its limit leaves out.
-const (
-	LimitedPodLabels = "pod_labels" // label names of entities, each counted once
-	LimitedCopies    = "copies"     // series
-	LimitedFamilies  = "families"   // series
-)
-
-// LimitedBy returns how many labels or series the latest page leaves out because of its limit. The key is
-// LimitedPodLabels, LimitedCopies or LimitedFamilies. A Trailer may call it.
-func (e *Encoder) LimitedBy(what string) int {
-	if counts := e.limited.Load(); counts != nil {
-		return (*counts)[what]
-	}
-	return 0
+// A limiter enforces a Limit. What the previous page left out comes back only with a tenth fewer series, so that labels
+// and families do not come and go with every pod.
+type limiter struct {
+	Limit
+	active  bool     // the latest page was over the limit
+	leftOut []string // names of the families that the latest page left out
+	// What the latest page left out: label names of entities, each counted once, and series.
+	labels, copies, families prometheus.Gauge
 }
 
-// exceeds reports whether a page with that many series is over the limit.
-func (e *Encoder) exceeds(series int) bool {
-	most := e.opts.Limit.Series
-	return most > 0 && series > e.bound(most, e.isLimited)
+// exceeded reports whether a number of series is over the limit. wasOut says whether the previous page was.
+func (l *limiter) exceeded(series int, wasOut bool) bool {
+	most := l.Series
+	if wasOut {
+		most -= most / 10
+	}
+	return l.Series > 0 && series > most
 }
 
-// bound returns the number of series above which something is left out. What the previous page left out comes back only
-// with a tenth fewer series, so that labels and families do not come and go with every pod.
-func (e *Encoder) bound(most int, isOut bool) int {
-	if isOut {
-		return most - most/10
-	}
-	return most
-}
-
-// limit renders the page again with at most most series, not counting families of rank 0. It reuses the buffer of the
-// full page.
-func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family, most int) *writer {
-	for _, f := range families {
-		f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
-	}
-	w := e.write(full.page[:0], s, families, true)
-	rank := func(f *family) int {
-		if f.health != nil {
-			return 0
+// limit returns w, the complete page, or renders it again with fewer series if it is over the limit. It then reuses the
+// buffer of w.
+func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family) *writer {
+	l, before := &e.limiter, e.limiter.leftOut
+	l.active, l.leftOut = l.exceeded(full.series, l.active), nil
+	w, rest := full, full.series
+	if l.active {
+		for _, f := range families {
+			f.derived = slices.DeleteFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 		}
-		return e.opts.Limit.Rank(f.name)
-	}
-	ranked := slices.Clone(families)
-	slices.Reverse(ranked)
-	slices.SortStableFunc(ranked, func(a, b *family) int { return rank(b) - rank(a) })
-	rest, before := w.series, e.leftOut
-	e.leftOut = nil
-	for _, f := range ranked {
-		if rest > e.bound(most, slices.Contains(before, f.name)) && rank(f) > 0 {
-			rest -= f.series
-			e.leftOut = append(e.leftOut, f.name)
-			families = slices.DeleteFunc(families, func(g *family) bool { return g == f })
+		w = e.write(full.page[:0], s, families, true)
+		rest = w.series
+		rank := func(f *family) int {
+			if f.health != nil {
+				return 0
+			}
+			return l.Rank(f.name)
+		}
+		ranked := slices.Clone(families)
+		slices.Reverse(ranked)
+		slices.SortStableFunc(ranked, func(a, b *family) int { return rank(b) - rank(a) })
+		for _, f := range ranked {
+			if rank(f) > 0 && l.exceeded(rest, slices.Contains(before, f.name)) {
+				rest -= f.series
+				l.leftOut = append(l.leftOut, f.name)
+			}
 		}
 	}
-	e.limited.Store(&map[string]int{
-		LimitedPodLabels: w.labels.withheld,
-		LimitedCopies:    full.series - w.series,
-		LimitedFamilies:  w.series - rest,
-	})
+	l.labels.Set(float64(w.labels.withheld))
+	l.copies.Set(float64(full.series - w.series))
+	l.families.Set(float64(w.series - rest))
 	if rest < w.series {
+		families = slices.DeleteFunc(families, func(f *family) bool { return slices.Contains(l.leftOut, f.name) })
 		w = e.write(w.page[:0], s, families, true)
 	}
 	return w

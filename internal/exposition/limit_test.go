@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -51,22 +52,23 @@ func TestLimit(t *testing.T) {
 		limit int
 		want  string // number of series by family
 		team  int    // series with the pods' own label
-		lost  string // dropped labels, copies and families
+		lost  string // dropped copies, families and labels
 	}{
 		{0, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
 		{15, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
-		{14, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "4 7 0"},
-		{8, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "4 7 0"},
-		{7, "MORE 2 BASIC 2 MOST 2 share_a 1 dcgm_exporter_entity_up 2", 0, "4 7 1"},
-		{6, "MORE 2 BASIC 2 MOST 2 dcgm_exporter_entity_up 2", 0, "4 7 2"},
-		{5, "MORE 2 BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 4"},
-		{3, "BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 6"},
-		{1, "BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 6"},
+		{14, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "7 0 4"},
+		{8, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "7 0 4"},
+		{7, "MORE 2 BASIC 2 MOST 2 share_a 1 dcgm_exporter_entity_up 2", 0, "7 1 4"},
+		{6, "MORE 2 BASIC 2 MOST 2 dcgm_exporter_entity_up 2", 0, "7 2 4"},
+		{5, "MORE 2 BASIC 2 dcgm_exporter_entity_up 2", 0, "7 4 4"},
+		{3, "BASIC 2 dcgm_exporter_entity_up 2", 0, "7 6 4"},
+		{1, "BASIC 2 dcgm_exporter_entity_up 2", 0, "7 6 4"},
 	} {
 		t.Run(fmt.Sprint(tt.limit), func(t *testing.T) {
 			var lost string
-			var e *exposition.Encoder
-			e = exposition.NewEncoder(exposition.Options{
+			registry := prometheus.NewRegistry()
+			e := exposition.NewEncoder(exposition.Options{
+				Registerer: registry,
 				Limit: exposition.Limit{
 					Series: tt.limit,
 					Own:    func(label string) bool { return label == "team" },
@@ -82,11 +84,7 @@ func TestLimit(t *testing.T) {
 					},
 				},
 				Trailer: func(dst []byte) []byte { // of the same page
-					lost = fmt.Sprint(
-						e.LimitedBy(exposition.LimitedPodLabels),
-						e.LimitedBy(exposition.LimitedCopies),
-						e.LimitedBy(exposition.LimitedFamilies),
-					)
+					lost = counted(t, registry, "dcgm_exporter_max_series_dropped")
 					return dst
 				},
 			})

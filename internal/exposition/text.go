@@ -1,8 +1,10 @@
 package exposition
 
 import (
+	"bytes"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -21,66 +23,38 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 	}
 	// Fast path for numbers below a million with up to six decimals. If such a number parses to f, it is the shortest
 	// form. This takes a quarter of the time of strconv.
-	if a := math.Abs(f); a >= 1e-4 && a < 1e6 {
-		if micro := math.Round(f * 1e6); micro/1e6 == f {
-			return appendMicros(dst, int64(micro))
+	a := math.Abs(f)
+	if micro := math.Round(a * 1e6); a >= 1e-4 && a < 1e6 && micro/1e6 == a {
+		if f < 0 {
+			dst = append(dst, '-')
 		}
+		dst = strconv.AppendInt(dst, int64(micro)/1e6, 10)
+		point := len(dst)
+		dst = strconv.AppendInt(dst, 1e6+int64(micro)%1e6, 10) // the decimals after a 1, which the point replaces
+		dst[point] = '.'
+		return bytes.TrimRight(dst, "0")
 	}
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
-}
-
-// appendMicros appends n millionths without trailing zeros.
-func appendMicros(dst []byte, n int64) []byte {
-	if n < 0 {
-		dst = append(dst, '-')
-		n = -n
-	}
-	dst = strconv.AppendInt(dst, n/1e6, 10)
-	fraction := n % 1e6
-	if fraction == 0 {
-		return dst
-	}
-	dst = append(dst, '.')
-	for unit := int64(1e5); fraction > 0; unit /= 10 {
-		dst = append(dst, byte('0'+fraction/unit))
-		fraction %= unit
-	}
-	return dst
 }
 
 // appendLabel appends name="value". The name must be valid.
 func appendLabel(dst []byte, name, value string) []byte {
 	dst = append(dst, name...)
 	dst = append(dst, '=', '"')
-	dst = appendText(dst, value, true)
+	dst = appendEscaped(dst, value, valueEscapes)
 	return append(dst, '"')
 }
 
-// appendText appends s with backslashes and newlines escaped. In a quoted text (a label value, not a help text), it
-// also escapes double quotes. Invalid UTF-8 becomes U+FFFD.
-func appendText(dst []byte, s string, quoted bool) []byte {
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if c == '\\' || c == '\n' || c == '"' && quoted {
-				dst = append(dst, s[start:i]...)
-				if c == '\n' {
-					c = 'n'
-				}
-				dst = append(dst, '\\', c)
-				start = i + 1
-			}
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && size == 1 {
-			dst = append(dst, s[start:i]...)
-			dst = utf8.AppendRune(dst, utf8.RuneError)
-			start = i + 1
-		}
-		i += size
+// The escapes of help texts and of label values.
+var (
+	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	valueEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
+
+// appendEscaped appends s with escapes. Each byte of invalid UTF-8 becomes U+FFFD.
+func appendEscaped(dst []byte, s string, escapes *strings.Replacer) []byte {
+	if !utf8.ValidString(s) {
+		s = string([]rune(s))
 	}
-	return append(dst, s[start:]...)
+	return append(dst, escapes.Replace(s)...)
 }
