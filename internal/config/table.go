@@ -46,9 +46,7 @@ var declared = sync.OnceValue(func() (all []Setting) {
 			Settings []Setting
 		}
 	}
-	if _, err := text.DecodeYAML("settings.yaml", settingsFile, &file); err != nil {
-		panic(err) // a test would have failed
-	}
+	_, _ = text.DecodeYAML("settings.yaml", settingsFile, &file) // tests ensure that the file is valid
 	for _, section := range file.Sections {
 		for _, s := range section.Settings {
 			s.Section = section.Name
