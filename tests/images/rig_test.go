@@ -44,7 +44,7 @@ var compilers = map[string]string{"amd64": "gcc", "arm64": "aarch64-linux-gnu-gc
 // layouts is the directory of the OCI layouts, and repository the directory of the fake packages.
 var layouts, repository string
 
-func TestMain(m *testing.M) { os.Exit(folder.Run(m, "images", prepare)) }
+func TestMain(m *testing.M) { os.Exit(folder.RunAsRoot(m, "images", prepare)) }
 
 // prepare builds the images with a fake of NVIDIA's package repository.
 func prepare(work string) error {

@@ -35,7 +35,7 @@ const (
 // older and newer are directories with the packages of two releases. debian is the archive of a minimal system.
 var older, newer, debian string
 
-func TestMain(m *testing.M) { os.Exit(folder.Run(m, "packages", prepare)) }
+func TestMain(m *testing.M) { os.Exit(folder.RunAsRoot(m, "packages", prepare)) }
 
 // prepare builds the packages of two releases and the archive of the system on which they are installed.
 func prepare(work string) error {

@@ -3,13 +3,13 @@ package process
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // node returns a script of eight GPUs. The last one has a MIG instance.
@@ -87,10 +87,9 @@ func TestCommandsOverDCGM(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			engine, env := fakedcgm.NewFor(t, node()...)
-			cmd := exec.Command(program, args...)
-			cmd.Env = append(os.Environ(), env...)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
+			r := begin(t, env, args...)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code = %d, want 0", code)
 			}
 			nothingOpen(t, engine)
 		})
@@ -114,18 +113,13 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		engine.Restart()
 		sessions := fmt.Sprintf(`dcgm_exporter_sessions_total{cause="lost"} %d`, i+1)
 		page := r.until(sessions, `DCGM_FI_DEV_GPU_UTIL{gpu="7"`)
-		for key, v := range parse(t, page).series("DCGM_FI_DEV_GPU_UTIL", "gpu") {
+		for key, v := range prom.Parse(t, page).By("DCGM_FI_DEV_GPU_UTIL", "gpu") {
 			if v != 40 {
 				t.Errorf("%s: GPU %s: utilization = %v, want 40", change[1], key, v)
 			}
 		}
 	}
-	warnings := func() int { return strings.Count(r.logged(), "have different versions") }
-	// the log line may follow the page
-	r.wait("two warnings of different versions", func() bool { return warnings() >= 2 })
-	if n := warnings(); n != 2 {
-		t.Errorf("warnings of different versions = %d, want 2", n)
-	}
+	r.logs("have different versions", 2)
 }
 
 // Each XID is counted once, even in a storm of XIDs and reloads. The engine repeats its history to each session, and
@@ -138,7 +132,7 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 		xids, betweenReloads = 2500, 125
 	}
 	counted := func(p page) (sum float64) {
-		for key, n := range p.series("DCGM_EXP_XID_ERRORS_TOTAL", "xid", "gpu") {
+		for key, n := range p.By("DCGM_EXP_XID_ERRORS_TOTAL", "xid", "gpu") {
 			if strings.HasPrefix(key, "62/") {
 				sum += n
 			}
@@ -179,7 +173,7 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 			}
 			// at least: the file watcher may trigger reloads in addition to the signals
 			reloaded := func(p page) bool {
-				return p.series("dcgm_exporter_sessions_total", "cause")["reload"] >= float64(reloads)
+				return p.By("dcgm_exporter_sessions_total", "cause")["reload"] >= float64(reloads)
 			}
 			tick := time.NewTicker(apart)
 			defer tick.Stop()
@@ -192,7 +186,7 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 				}
 			}
 			p := r.sees("every XID and reload", func(p page) bool { return counted(p) >= float64(xids) && reloaded(p) })
-			if n := counted(parse(t, r.scrape())); n != float64(xids) {
+			if n := counted(prom.Parse(t, r.scrape())); n != float64(xids) {
 				t.Errorf("XIDs counted = %v, want %d", n, xids)
 			}
 			t.Logf("%v XIDs counted of %d, over %d reloads", counted(p), xids, reloads)

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net"
@@ -9,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
@@ -29,26 +28,26 @@ func once(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
+// sizes returns the number of samples on a page, and in its largest family.
+func sizes(p page) (total, largest int) {
+	for _, samples := range p {
+		total, largest = total+len(samples), max(largest, len(samples))
+	}
+	return total, largest
+}
+
 // Prometheus can parse the page of every simulated node. Each node is combined with one of the shipped counters files,
 // so that every node and every file is used.
 func TestPagesAreReadByPrometheus(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(root + "/etc/*.csv")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("found counters files %v, want at least 4 (error %v)", files, err)
-	}
-	nodes, err := filepath.Glob(root + "/internal/source/sim/data/nodes/*.yaml")
-	if err != nil || len(nodes) < 8 {
-		t.Fatalf("simulated nodes = %v, want at least 8 (error %v)", nodes, err)
+	files, nodes := folder.Files(t, root, "etc/*.csv"), folder.Files(t, root, "internal/source/sim/data/nodes/*.yaml")
+	if len(files) < 4 || len(nodes) < 8 {
+		t.Fatalf("counters files = %v, want at least 4; simulated nodes = %v, want at least 8", files, nodes)
 	}
 	for i := range max(len(nodes), len(files)) {
 		node, file := strings.TrimSuffix(filepath.Base(nodes[i%len(nodes)]), ".yaml"), files[i%len(files)]
-		page, samples := once(t, node, "-f", file, "--vocabulary=both"), 0
-		for range prom.Samples(t, []byte(page)) {
-			samples++
-		}
-		if samples < 50 {
-			t.Errorf("%s with %s: %d samples, want at least 50", node, file, samples)
+		if n, _ := sizes(prom.Parse(t, once(t, node, "-f", file, "--vocabulary=both"))); n < 50 {
+			t.Errorf("%s with %s: %d samples, want at least 50", node, file, n)
 		}
 	}
 }
@@ -58,18 +57,11 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"default", "health", "fleet"} {
-		total, families := 0, map[string]int{}
-		for line := range strings.Lines(once(t, "h100x8", "-f", root+"/etc/"+file+"-counters.csv")) {
-			if !strings.HasPrefix(line, "#") {
-				family, _, _ := strings.Cut(line, "{")
-				families[family]++
-				total++
-			}
-		}
-		largest := slices.Max(slices.Collect(maps.Values(families)))
-		if total > 2000 || largest > 200 || families["DCGM_FI_DEV_GPU_TEMP"] != 8 {
+		p := prom.Parse(t, once(t, "h100x8", "-f", root+"/etc/"+file+"-counters.csv"))
+		total, largest := sizes(p)
+		if n := len(p["DCGM_FI_DEV_GPU_TEMP"]); total > 2000 || largest > 200 || n != 8 {
 			t.Errorf("%s: series = %d, in the largest family = %d, temperatures = %d; want at most 2000, at most 200, and 8",
-				file, total, largest, families["DCGM_FI_DEV_GPU_TEMP"])
+				file, total, largest, n)
 		}
 	}
 }
@@ -80,14 +72,14 @@ func TestDemoNode(t *testing.T) {
 	t.Parallel()
 	r := simulate(t, "demo", nil, "--hostname-label=both")
 	p := r.collected()
-	if first, _, _ := strings.Cut(r.logged(), "\n"); !strings.Contains(first, "SIMULATED") {
+	if first, _, _ := strings.Cut(r.log.String(), "\n"); !strings.Contains(first, "SIMULATED") {
 		t.Errorf("first log line = %s, want one that says the node is simulated", first)
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key := range p.series("DCGM_FI_DEV_POWER_USAGE", "hostname", "Hostname", "DCGM_FI_DRIVER_VERSION") {
+	for key := range p.By("DCGM_FI_DEV_POWER_USAGE", "hostname", "Hostname", "DCGM_FI_DRIVER_VERSION") {
 		if want := host + "/" + host + "/570.124.06"; key != want {
 			t.Errorf("host and driver labels = %q, want %q", key, want)
 		}
@@ -102,12 +94,12 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	}
 	r := serve(t, nil, "-c", interval)
 	p := r.sees("a failed attempt", func(p page) bool {
-		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
+		return p.By("dcgm_exporter_collect_failures_total", "stage", "reason")["open/unavailable"] > 0
 	})
-	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 0 {
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"]); n != 0 {
 		t.Errorf("temperatures served without a driver = %d, want 0", n)
 	}
-	if code, _, _ := r.get("/-/ready"); code != http.StatusOK {
+	if code, _ := r.get("/-/ready"); code != http.StatusOK {
 		t.Errorf("/-/ready: status %d, want 200", code)
 	}
 	words := []string{"libdcgm.so", "libnvidia-ml.so"}
@@ -115,7 +107,7 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 		words = append(words, "built-in", "/etc/dcgm-exporter/default-counters.csv")
 	}
 	for _, word := range words {
-		if !strings.Contains(r.logged(), word) {
+		if !r.logged(word) {
 			t.Errorf("log does not contain %q", word)
 		}
 	}
@@ -134,31 +126,27 @@ func TestXIDsOfTheKernelsLog(t *testing.T) {
 		`fault: xid, at: 4s, devices: ["2"], xids: [31]`,
 	}, "-f", counters, "--xid-kernel-log=/dev/kmsg")
 	job := ""
-	for key := range r.collected().series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") {
+	for key := range r.collected().By("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") {
 		if gpu, held, _ := strings.Cut(key, "/"); gpu == "3" {
 			job = held
 		}
 	}
 	totals := func(p page) map[string]float64 {
-		seen := p.series("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "hpc_job")
-		for key, n := range seen {
-			if n == 0 {
-				delete(seen, key)
-			}
-		}
+		seen := p.By("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "hpc_job")
+		maps.DeleteFunc(seen, func(_ string, n float64) bool { return n == 0 })
 		return seen
 	}
 	p := r.sees("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
 	for range 5 { // wait for more cycles: an XID that the engine reports late must not be counted again
-		before := p.value(last)
-		p = r.sees("another cycle", func(p page) bool { return p.value(last) > before })
+		before := p.Value(last)
+		p = r.sees("another cycle", func(p page) bool { return p.Value(last) > before })
 	}
 	want := map[string]float64{"0/62/": 1, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
 	if diff := cmp.Diff(want, totals(p)); diff != "" || job == "" {
 		t.Fatalf("job of GPU 3 = %q, want a job; XIDs counted (-want +got):\n%s", job, diff)
 	}
-	if p.value("dcgm_exporter_kernel_log_up") != 1 {
+	if p.Value("dcgm_exporter_kernel_log_up") != 1 {
 		t.Error("dcgm_exporter_kernel_log_up = 0, want 1")
 	}
 }
@@ -211,20 +199,13 @@ func TestExitCodes(t *testing.T) {
 	for _, tt := range rows {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, program, tt.args...)
-			cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+empty)
-			out, err := cmd.CombinedOutput()
-			if cmd.ProcessState == nil {
-				t.Fatal(err)
+			r := begin(t, []string{"LD_LIBRARY_PATH=" + empty}, tt.args...)
+			if code := r.ends(); code != tt.code {
+				t.Errorf("exit code = %d, want %d", code, tt.code)
 			}
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code = %d, want %d:\n%s", code, tt.code, out)
-			}
-			for _, w := range tt.says {
-				if !strings.Contains(string(out), w) {
-					t.Errorf("output does not contain %q:\n%s", w, out)
+			for _, text := range tt.says {
+				if !r.logged(text) {
+					t.Errorf("output does not contain %q", text)
 				}
 			}
 		})
@@ -235,11 +216,7 @@ func TestExitCodes(t *testing.T) {
 // build".
 func TestFirstSimulatedNode(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(root + "/docs/simulator.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(text), "```\nmake build\n")
+	_, block, _ := strings.Cut(folder.Read(t, root, "docs/simulator.md"), "```\nmake build\n")
 	script, _, found := strings.Cut(block, "\n```")
 	if !found {
 		t.Fatal("docs/simulator.md has no block that begins with make build")
@@ -257,9 +234,5 @@ func TestFirstSimulatedNode(t *testing.T) {
 	}
 	cmd := exec.Command("sh", "-e", "-c", strings.Replace(script, "bin/dcgm-exporter", "exec bin/dcgm-exporter", 1))
 	cmd.Dir, cmd.Env = clone, append(os.Environ(), "DCGM_EXPORTER_LISTEN=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=")
-	r := &running{t: t, cmd: cmd}
-	cmd.Stderr = r
-	r.start()
-	r.listens()
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
+	launch(t, cmd).listens().until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
 }

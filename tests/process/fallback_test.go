@@ -14,6 +14,7 @@ import (
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // both starts a fake engine. It returns the engine, and the environment in which the program finds DCGM and NVML. more
@@ -72,12 +73,12 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	if took := time.Since(died); took > 3*time.Second {
 		t.Errorf("fallback to NVML took %v, want at most 3s", took)
 	}
-	r.logsOnce("DCGM unavailable; using NVML")
+	r.logs("DCGM unavailable; using NVML", 1)
 	revived := time.Now()
 	engine.Remove("down")
 	engine.Remove("connects")
 	revives()
-	lost := func(p page) float64 { return p.series("dcgm_exporter_sessions_total", "cause")["lost"] }
+	lost := func(p page) float64 { return p.By("dcgm_exporter_sessions_total", "cause")["lost"] }
 	before := lost(r.collected())
 	r.wait("DCGM again", func() bool {
 		text := r.scrape()
@@ -89,10 +90,10 @@ func testReturnToDCGM(t *testing.T, engine *fakedcgm.Engine, env, args []string,
 	if took := time.Since(revived); took > 30*time.Second {
 		t.Errorf("switching back to DCGM took %v, want at most 30s", took)
 	}
-	if n := lost(parse(t, r.last)); n != before {
+	if n := lost(prom.Parse(t, r.last)); n != before {
 		t.Errorf("sessions lost while switching back = %v, want 0", n-before)
 	}
-	r.logsOnce("DCGM is available again\"")
+	r.logs("DCGM is available again\"", 1)
 	// a second fallback works too
 	die()
 	r.until(`source="nvml"} 1`, fallenBack)
@@ -130,7 +131,7 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, fallenBack) {
 				t.Errorf("page without the fallback has GPU series or %s, want neither:\n%s", fallenBack, page)
 			}
-			r.logsOnce("--fallback=nvml")
+			r.logs("--fallback=nvml", 1)
 		})
 	}
 }

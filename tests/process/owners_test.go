@@ -19,13 +19,14 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // owned returns the values of labels on memory series, joined with slashes. The keys are "GPU" or "GPU.instance".
 // Series without the labels are left out.
 func owned(p page, labels ...string) map[string]string {
 	got := map[string]string{}
-	for key := range p.series("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
+	for key := range p.By("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
 		part := strings.SplitN(key, "/", 3)
 		if strings.Trim(part[2], "/") != "" {
 			got[strings.TrimSuffix(part[0]+"."+part[1], ".")] = part[2]
@@ -46,7 +47,7 @@ func (r *running) untilOwned(want map[string]string, labels ...string) page {
 func uuids(t *testing.T, node string) map[string]string {
 	t.Helper()
 	id := map[string]string{}
-	for key := range parse(t, once(t, node)).series("DCGM_FI_DEV_GPU_TEMP", "gpu", "UUID") {
+	for key := range prom.Parse(t, once(t, node)).By("DCGM_FI_DEV_GPU_TEMP", "gpu", "UUID") {
 		gpu, uuid, _ := strings.Cut(key, "/")
 		id[gpu] = uuid
 	}
@@ -72,7 +73,7 @@ func TestPodsFollowKubelet(t *testing.T) {
 	if d := cmp.Diff(want, owned(p, pod...)); d != "" {
 		t.Errorf("owners (-want +got):\n%s", d)
 	}
-	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 {
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"]); n != 8 {
 		t.Errorf("temperature series = %d, want 8", n)
 	}
 	next := kubelet.Lists(kubelet.Pod("ml/train-1", kubelet.Container("main", "nvidia.com/gpu", id["0"])))
@@ -80,11 +81,11 @@ func TestPodsFollowKubelet(t *testing.T) {
 	r.untilOwned(m{"0": "ml/train-1/main"}, pod...)
 	k.Script(kubelet.Hangs())
 	p = r.untilOwned(m{}, pod...)
-	success := p.series("dcgm_exporter_attribution_success", "attributor")["kubernetes"]
-	if n := len(p["DCGM_FI_DEV_GPU_TEMP"].GetMetric()); n != 8 || success != 0 {
+	success := p.By("dcgm_exporter_attribution_success", "attributor")["kubernetes"]
+	if n := len(p["DCGM_FI_DEV_GPU_TEMP"]); n != 8 || success != 0 {
 		t.Errorf("while the kubelet hangs: temperature series = %d, attribution success = %v; want 8 and 0", n, success)
 	}
-	if got := p.series("dcgm_exporter_collect_failures_total", "stage", "reason"); got["attribute/timeout"] == 0 {
+	if got := p.By("dcgm_exporter_collect_failures_total", "stage", "reason"); got["attribute/timeout"] == 0 {
 		t.Errorf("failures by stage and reason = %v, want attribute/timeout", got)
 	}
 	k.Script(next)
@@ -150,9 +151,9 @@ func TestOwnerLabelsInfo(t *testing.T) {
 	xid := []string{`fault: xid, at: 3s, devices: ["2"], xids: [31]`}
 	r := simulate(t, "a100-mig", xid, "--hpc-job-mapping-dir="+dir, "--owner-labels=info")
 	p := r.sees("the XID's job", func(p page) bool {
-		return p.series("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "gpu", "xid", job)["2/31/4711"] > 0
+		return p.By("dcgm_pod_gpu_xid_last_seen_timestamp_seconds", "gpu", "xid", job)["2/31/4711"] > 0
 	})
-	if p.series("dcgm_pod_gpu_info", "gpu", job)["2/4711"] != 1 {
+	if p.By("dcgm_pod_gpu_info", "gpu", job)["2/4711"] != 1 {
 		t.Errorf("dcgm_pod_gpu_info = %v, want a series for GPU 2 and job 4711", p["dcgm_pod_gpu_info"])
 	}
 	if named := owned(p, job, "pod", "namespace", "container"); len(named) != 0 {
@@ -190,7 +191,7 @@ func TestMIGMadeForAPod(t *testing.T) {
 	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+config),
 		"--kubernetes", "--kubernetes-enable-dra", "--pod-resources-kubelet-socket", k.Socket())
 	r.sees("the pod", func(p page) bool {
-		return p.series("DCGM_FI_DEV_FB_USED", "GPU_I_ID", "pod", "dra_mig_profile")["9/a/1g.10gb"] > 0
+		return p.By("DCGM_FI_DEV_FB_USED", "GPU_I_ID", "pod", "dra_mig_profile")["9/a/1g.10gb"] > 0
 	})
 	r.stops()
 	nothingOpen(t, engine)
@@ -204,14 +205,14 @@ func TestJobs(t *testing.T) {
 	const job, whole, part, odd = "hpc_job", "2", "0.11", `job "x" \ 7` // no pod holds GPU 2, or instance 11 of GPU 0
 	dir := filepath.Join(t.TempDir(), "jobs")
 	r := simulate(t, "a100-mig", nil, "--hpc-job-mapping-dir="+dir)
-	missing := func(p page) bool { return p.series("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
+	missing := func(p page) bool { return p.By("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
 	p := r.sees("the missing folder", func(p page) bool {
-		return p.value("dcgm_exporter_collect_success") == 1 && missing(p)
+		return p.Value("dcgm_exporter_collect_success") == 1 && missing(p)
 	})
-	if n := len(p["DCGM_FI_DEV_FB_USED"].GetMetric()); n == 0 || len(owned(p, job)) != 0 {
+	if n := len(p["DCGM_FI_DEV_FB_USED"]); n == 0 || len(owned(p, job)) != 0 {
 		t.Fatalf("without the job folder: memory series = %d, owners = %v; want series and no owners", n, owned(p, job))
 	}
-	samples := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric())
+	samples := len(p["DCGM_FI_DEV_POWER_USAGE"])
 
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -224,12 +225,12 @@ func TestJobs(t *testing.T) {
 	// if several jobs share a device, its own series are not repeated, and each job has an allocation series
 	writes(whole, "4712\n4713\n")
 	p = r.sees("two jobs", func(p page) bool {
-		jobs := p.series("dcgm_pod_gpu_allocated_seconds_total", "gpu", job)
+		jobs := p.By("dcgm_pod_gpu_allocated_seconds_total", "gpu", job)
 		_, a := jobs[whole+"/4712"]
 		_, b := jobs[whole+"/4713"]
 		return a && b && cmp.Equal(m{part: odd}, owned(p, job))
 	})
-	if n := len(p["DCGM_FI_DEV_POWER_USAGE"].GetMetric()); n != samples {
+	if n := len(p["DCGM_FI_DEV_POWER_USAGE"]); n != samples {
 		t.Errorf("power series = %d with two jobs on a GPU, want %d as with one job", n, samples)
 	}
 
@@ -298,7 +299,7 @@ func TestContainers(t *testing.T) {
 	r := simulate(t, "a100-mig", nil,
 		"--container-labels", "--container-runtime-socket="+socket, "--container-label-allowlist-regex=compose")
 	p := r.collected()
-	if n := p.series("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
+	if n := p.By("dcgm_exporter_attribution_success", "attributor")["containers"]; n != 0 {
 		t.Errorf("attribution success without a container runtime = %v, want 0", n)
 	}
 	listener, err := net.Listen("unix", socket)

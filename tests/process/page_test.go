@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -19,45 +18,63 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/net/html"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // An element is an HTML element of the page after its scripts have run.
-type element struct {
-	name     string
-	attrs    map[string]string
-	text     string // including the text of its children
-	children []*element
-}
+type element struct{ *html.Node }
 
-// all returns e and the elements below it for which match returns true.
-func (e *element) all(match func(*element) bool) []*element {
-	var found []*element
-	if match(e) {
-		found = append(found, e)
-	}
-	for _, c := range e.children {
-		found = append(found, c.all(match)...)
+// all returns the elements below e with one of the names.
+func (e element) all(names ...string) (found []element) {
+	for n := range e.Descendants() {
+		if n.Type == html.ElementNode && slices.Contains(names, n.Data) {
+			found = append(found, element{n})
+		}
 	}
 	return found
 }
 
-func (e *element) byID(t *testing.T, id string) *element {
-	t.Helper()
-	found := e.all(func(e *element) bool { return e.attrs["id"] == id })
-	if len(found) != 1 {
-		t.Fatalf("%d elements with id %q, want 1", len(found), id)
+// attr returns the value of an attribute, or "".
+func (e element) attr(name string) string {
+	for _, a := range e.Attr {
+		if a.Key == name {
+			return a.Val
+		}
 	}
-	return found[0]
+	return ""
+}
+
+// text returns the text of e and its children.
+func (e element) text() string {
+	var b strings.Builder
+	for n := range e.Descendants() {
+		if n.Type == html.TextNode {
+			b.WriteString(strings.ReplaceAll(n.Data, "\u00a0", " "))
+		}
+	}
+	return b.String()
+}
+
+// byID returns the element below e with an id. The test ends if there is none.
+func (e element) byID(t *testing.T, id string) element {
+	t.Helper()
+	for n := range e.Descendants() {
+		if n.Type == html.ElementNode && (element{n}).attr("id") == id {
+			return element{n}
+		}
+	}
+	t.Fatalf("no element with id %q", id)
+	return element{}
 }
 
 // browse opens a page in Chromium with additional arguments. It waits for some seconds of the page's virtual time, and
 // returns the document.
-func browse(t *testing.T, url string, seconds int, args ...string) *element {
+func browse(t *testing.T, url string, seconds int, args ...string) element {
 	t.Helper()
 	var program string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -77,67 +94,35 @@ func browse(t *testing.T, url string, seconds int, args ...string) *element {
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, complaints.Bytes())
+		t.Fatalf("%v: %s", err, &complaints)
 	}
-	decoder := xml.NewDecoder(bytes.NewReader(out))
-	decoder.Strict, decoder.AutoClose, decoder.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
-	open := []*element{{}}
-	for {
-		token, err := decoder.Token()
-		if err == io.EOF {
-			return open[0]
-		} else if err != nil {
-			t.Fatalf("%v in %s", err, out)
-		}
-		switch token := token.(type) {
-		case xml.StartElement:
-			e := &element{name: token.Name.Local, attrs: map[string]string{}}
-			for _, a := range token.Attr {
-				e.attrs[a.Name.Local] = a.Value
-			}
-			last := open[len(open)-1]
-			last.children = append(last.children, e)
-			open = append(open, e)
-		case xml.EndElement:
-			open = open[:len(open)-1]
-		case xml.CharData:
-			for _, e := range open {
-				e.text += strings.ReplaceAll(string(token), "\u00a0", " ")
-			}
-		}
+	document, err := html.Parse(bytes.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return element{document}
 }
 
 // rowsOf returns the cells of the table, by device and column heading.
-func rowsOf(t *testing.T, document *element) map[string]map[string]string {
+func rowsOf(t *testing.T, document element) map[string]map[string]string {
 	t.Helper()
 	rows := map[string]map[string]string{}
-	for _, tr := range document.byID(t, "rows").children {
+	for _, tr := range document.byID(t, "rows").all("tr") {
 		row := map[string]string{}
-		for _, td := range tr.children {
-			row[td.attrs["data-label"]] = td.text
+		for _, td := range tr.all("td") {
+			row[td.attr("data-label")] = td.text()
 		}
-		// the first line of the heading is the name of the device
-		heading := tr.children[0]
-		rows[strings.TrimSuffix(heading.text, heading.children[0].text)] = row
+		rows[tr.all("th")[0].FirstChild.Data] = row // the first line of the heading is the name of the device
 	}
 	return rows
 }
 
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
+// nameOf returns the name of a sample's device on the page.
+func nameOf(s prom.Sample) string {
+	if i := s.Labels.Get("GPU_I_ID"); i != "" {
+		return "GPU " + s.Labels.Get("gpu") + " / instance " + i
 	}
-	return ""
-}
-
-func nameOf(m *dto.Metric) string {
-	if i := label(m, "GPU_I_ID"); i != "" {
-		return "GPU " + label(m, "gpu") + " / instance " + i
-	}
-	return "GPU " + label(m, "gpu")
+	return "GPU " + s.Labels.Get("gpu")
 }
 
 // vocabulary maps columns of the table to families. The factor converts the family's value to the displayed one.
@@ -151,12 +136,14 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, columns := range map[string]vocabulary{
 		"classic": {
-			"Busy": {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", 100}, "Memory": {"DCGM_FI_DEV_FB_USED", 1. / 1024}, "Power": {"DCGM_FI_DEV_POWER_USAGE", 1},
-			"Temperature": {"DCGM_FI_DEV_GPU_TEMP", 1}, "SM clock": {"DCGM_FI_DEV_SM_CLOCK", 1},
+			"Busy": {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", 100}, "Memory": {"DCGM_FI_DEV_FB_USED", 1. / 1024},
+			"Power": {"DCGM_FI_DEV_POWER_USAGE", 1}, "Temperature": {"DCGM_FI_DEV_GPU_TEMP", 1},
+			"SM clock": {"DCGM_FI_DEV_SM_CLOCK", 1},
 		},
 		"current": {
-			"Busy": {"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 100}, "Memory": {"DCGM_FI_DEV_FB_USED_BYTES", 1. / (1 << 30)}, "Power": {"DCGM_FI_DEV_BOARD_POWER_WATTS", 1},
-			"Temperature": {"DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1}, "SM clock": {"DCGM_FI_DEV_SM_CLOCK_HERTZ", 1e-6},
+			"Busy": {"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 100}, "Memory": {"DCGM_FI_DEV_FB_USED_BYTES", 1. / (1 << 30)},
+			"Power": {"DCGM_FI_DEV_BOARD_POWER_WATTS", 1}, "Temperature": {"DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1},
+			"SM clock": {"DCGM_FI_DEV_SM_CLOCK_HERTZ", 1e-6},
 		},
 	} {
 		t.Run(name, func(t *testing.T) { testNode(t, name, columns) })
@@ -169,43 +156,46 @@ func TestPage(t *testing.T) {
 // testNode compares the page with /metrics, for a simulated node that has shared GPUs and MIG. The collection interval
 // is so long that both show the values of the same read.
 func testNode(t *testing.T, vocabulary string, columns vocabulary) {
-	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary, "-f", root+"/etc/fleet-counters.csv")
+	r := serve(t, nil, "--source=sim", "--sim-node=shared", "-c=600000", "--vocabulary="+vocabulary,
+		"-f", root+"/etc/fleet-counters.csv")
 	document := browse(t, r.url+"/", 5)
-	shown, truth := rowsOf(t, document), parse(t, r.scrape())
+	shown, truth := rowsOf(t, document), prom.Parse(t, r.scrape())
 	up := 0
-	for _, m := range truth["dcgm_exporter_entity_up"].GetMetric() {
-		if label(m, "gpu") == "" || label(m, "nvlink") != "" {
+	for _, s := range truth["dcgm_exporter_entity_up"] {
+		if s.Labels.Get("gpu") == "" || s.Labels.Has("nvlink") {
 			continue
 		}
 		up++
-		if state := shown[nameOf(m)]["State"]; !strings.HasPrefix(state, "up") && !strings.HasPrefix(state, "throttled") {
-			t.Errorf("%s: state = %q, want up or throttled", nameOf(m), state)
+		if state := shown[nameOf(s)]["State"]; !strings.HasPrefix(state, "up") && !strings.HasPrefix(state, "throttled") {
+			t.Errorf("%s: state = %q, want up or throttled", nameOf(s), state)
 		}
 	}
 	if up == 0 || up != len(shown) {
 		t.Errorf("table rows = %d, want one for each of %d devices", len(shown), up)
 	}
 	for column, of := range columns {
-		if len(truth[of.family].GetMetric()) == 0 {
+		if len(truth[of.family]) == 0 {
 			t.Errorf("/metrics has no %s", of.family)
 		}
-		for _, m := range truth[of.family].GetMetric() {
+		for _, s := range truth[of.family] {
 			var got float64
-			text := strings.ReplaceAll(shown[nameOf(m)][column], ",", "")
-			if _, err := fmt.Sscan(text, &got); err != nil || math.Abs(got-m.GetGauge().GetValue()*of.factor) > 0.51 {
-				t.Errorf("%s: column %s = %q, want %v", nameOf(m), column, text, m.GetGauge().GetValue()*of.factor)
+			text := strings.ReplaceAll(shown[nameOf(s)][column], ",", "")
+			if _, err := fmt.Sscan(text, &got); err != nil || math.Abs(got-s.Value*of.factor) > 0.51 {
+				t.Errorf("%s: column %s = %q, want %v", nameOf(s), column, text, s.Value*of.factor)
 			}
 		}
 	}
-	if len(truth["dcgm_pod_gpu_info"].GetMetric()) == 0 {
+	if len(truth["dcgm_pod_gpu_info"]) == 0 {
 		t.Error("/metrics has no owners")
 	}
-	for _, m := range truth["dcgm_pod_gpu_info"].GetMetric() {
-		if owners, want := shown[nameOf(m)]["Owners"], label(m, "namespace")+"/"+label(m, "pod"); !strings.Contains(owners, want) {
-			t.Errorf("%s: owners = %q, want %q in them", nameOf(m), owners, want)
+	for _, s := range truth["dcgm_pod_gpu_info"] {
+		want := s.Labels.Get("namespace") + "/" + s.Labels.Get("pod")
+		if owners := shown[nameOf(s)]["Owners"]; !strings.Contains(owners, want) {
+			t.Errorf("%s: owners = %q, want %q in them", nameOf(s), owners, want)
 		}
 	}
-	if banners := document.byID(t, "banners").text; !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
+	banners := document.byID(t, "banners").text()
+	if !strings.Contains(banners, "Simulated node") || strings.Contains(banners, "not read") {
 		t.Errorf("banners = %q, want one that says Simulated node, and none that says not read", banners)
 	}
 }
@@ -248,13 +238,13 @@ DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
 DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
 `
 
-// landing returns the handler of a server that serves text at /metrics, and the landing page at /.
-func landing(t *testing.T, text string) http.Handler {
+// landing returns the handler of a server that serves the landing page at /, and the text of current at /metrics.
+func landing(t *testing.T, interval time.Duration, current func() string) http.Handler {
 	t.Helper()
 	s, err := server.New(server.Options{
-		Address: "127.0.0.1:0", LandingPage: true, Interval: time.Minute,
+		Address: "127.0.0.1:0", LandingPage: true, Interval: interval,
 		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Current: func() *exposition.Page { return exposition.NewPage([]byte(text)) },
+		Current: func() *exposition.Page { return exposition.NewPage([]byte(current())) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -264,12 +254,13 @@ func landing(t *testing.T, text string) http.Handler {
 
 // The page lists broken GPUs first, and does not warn about a GPU that is only busy.
 func testTrouble(t *testing.T) {
-	h := httptest.NewServer(landing(t, trouble))
+	h := httptest.NewServer(landing(t, time.Minute, func() string { return trouble }))
 	defer h.Close()
 	document := browse(t, h.URL+"/", 3)
 
-	const remap, lost = "replace: No spare row is left for a faulty one", "drain: The GPU has fallen off the bus, or does not answer"
-	if got, want := document.byID(t, "banners").text, "GPU 1: "+remap+".GPU 3: "+lost+"."; got != want {
+	const remap, lost = "replace: No spare row is left for a faulty one",
+		"drain: The GPU has fallen off the bus, or does not answer"
+	if got, want := document.byID(t, "banners").text(), "GPU 1: "+remap+".GPU 3: "+lost+"."; got != want {
 		t.Errorf("banners = %q, want %q", got, want)
 	}
 	rows := rowsOf(t, document)
@@ -283,12 +274,6 @@ func testTrouble(t *testing.T) {
 			t.Errorf("state of %s = %q, want %q", device, got, want)
 		}
 	}
-	styled := func(id, class string) (texts []string) {
-		for _, e := range document.byID(t, id).all(func(e *element) bool { return e.attrs["class"] == class }) {
-			texts = append(texts, e.text)
-		}
-		return texts
-	}
 	for _, tt := range []struct {
 		id, class string
 		want      []string
@@ -299,28 +284,33 @@ func testTrouble(t *testing.T) {
 		{"xid-list", "warned", []string{"warning: "}},
 		{"other-list", "down", []string{"NVLink 0 / GPU 2: error"}},
 	} {
-		got := styled(tt.id, tt.class)
-		for i := range got {
-			got[i] = strings.ReplaceAll(got[i], "GPU 2 / NVLink 0", "NVLink 0 / GPU 2")
+		var got []string
+		for n := range document.byID(t, tt.id).Descendants() {
+			if e := (element{n}); e.attr("class") == tt.class {
+				got = append(got, strings.ReplaceAll(e.text(), "GPU 2 / NVLink 0", "NVLink 0 / GPU 2"))
+			}
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("elements of #%s with the style %s = %q, want %q", tt.id, tt.class, got, tt.want)
 		}
 	}
-	list := document.byID(t, "xid-list").children
+	list := document.byID(t, "xid-list").all("li")
 	for i, want := range []string{
-		"critical: GPU 1: XID 48, Double Bit ECC Error", "warning: GPU 1: XID 63, ", "info: GPU 0: XID 13, Graphics Engine Exception",
+		"critical: GPU 1: XID 48, Double Bit ECC Error", "warning: GPU 1: XID 63, ",
+		"info: GPU 0: XID 13, Graphics Engine Exception",
 	} {
-		if i >= len(list) || !strings.HasPrefix(list[i].text, want) {
-			t.Errorf("XID list = %q, want entry %d to begin with %q", document.byID(t, "xid-list").text, i, want)
+		if i >= len(list) || !strings.HasPrefix(list[i].text(), want) {
+			t.Errorf("XID list = %q, want entry %d to begin with %q", document.byID(t, "xid-list").text(), i, want)
 		}
 	}
-	if others := document.byID(t, "other-list").text; !strings.Contains(others, "NVLink: 2 of GPU 3, which is not read") {
-		t.Errorf("other devices = %q, want the links of the lost GPU in one line", others)
+	if got := document.byID(t, "other-list").text(); !strings.Contains(got, "NVLink: 2 of GPU 3, which is not read") {
+		t.Errorf("other devices = %q, want the links of the lost GPU in one line", got)
 	}
-	for _, td := range document.byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
-		if empty := td.text == "–" || td.text == "none" || td.text == "none known"; empty != (td.attrs["class"] == "empty") {
-			t.Errorf("cell %s with the text %q has the class %q; want the class empty only if the cell has no value", td.attrs["data-label"], td.text, td.attrs["class"])
+	for _, td := range document.byID(t, "rows").all("td") {
+		empty := slices.Contains([]string{"–", "none", "none known"}, td.text())
+		if class := td.attr("class"); empty != (class == "empty") {
+			t.Errorf("cell %s with the text %q has the class %q; want the class empty only if the cell has no value",
+				td.attr("data-label"), td.text(), class)
 		}
 	}
 }
@@ -333,7 +323,7 @@ const measure = `setInterval(() => {
 // On a narrow screen, empty cells are hidden. On a wide screen every cell is shown, because the columns would shift
 // otherwise.
 func testPhone(t *testing.T) {
-	page := landing(t, trouble)
+	page := landing(t, time.Minute, func() string { return trouble })
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/measure.js" {
 			w.Header().Set("Content-Type", "text/javascript")
@@ -347,32 +337,26 @@ func testPhone(t *testing.T) {
 	}))
 	defer h.Close()
 	for size, hidden := range map[string]bool{"500,900": true, "1280,900": false} {
-		cells := 0
-		for _, td := range browse(t, h.URL+"/", 3, "--window-size="+size).byID(t, "rows").all(func(e *element) bool { return e.name == "td" }) {
-			cells++
-			want := fmt.Sprint(!hidden || td.attrs["class"] != "empty")
-			if got := td.attrs["data-shown"]; got != want {
-				t.Errorf("window %s: cell %s %q: shown = %s, want %s", size, td.attrs["data-label"], td.text, got, want)
+		cells := browse(t, h.URL+"/", 3, "--window-size="+size).byID(t, "rows").all("td")
+		for _, td := range cells {
+			want := fmt.Sprint(!hidden || td.attr("class") != "empty")
+			if got := td.attr("data-shown"); got != want {
+				t.Errorf("window %s: cell %s %q: shown = %s, want %s", size, td.attr("data-label"), td.text(), got, want)
 			}
 		}
-		if cells != 4*8 {
-			t.Errorf("window %s: cells = %d, want 32", size, cells)
+		if len(cells) != 4*8 {
+			t.Errorf("window %s: cells = %d, want 32", size, len(cells))
 		}
 	}
 }
 
 func testHostile(t *testing.T) {
-	const interval, seconds = time.Second, 10
+	const seconds = 10
 	var requests atomic.Int64
 	begin := time.Now().Unix()
-	s, err := server.New(server.Options{
-		Address: "127.0.0.1:0", LandingPage: true, Interval: interval, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-		Current: func() *exposition.Page { return exposition.NewPage(fmt.Appendf(nil, hostile, begin+requests.Add(1))) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(s.Handler())
+	h := httptest.NewServer(landing(t, time.Second, func() string {
+		return fmt.Sprintf(hostile, begin+requests.Add(1))
+	}))
 	defer h.Close()
 	document := browse(t, h.URL+"/", seconds)
 
@@ -385,7 +369,7 @@ func testHostile(t *testing.T) {
 		"xid-list":     "GPU 0: XID 79, <script>document.title='struck'</script>, 3 times",
 		"missing-rows": "<b>F</b>constructor",
 	} {
-		if text := document.byID(t, id).text; !strings.Contains(text, want) {
+		if text := document.byID(t, id).text(); !strings.Contains(text, want) {
 			t.Errorf("#%s = %q, want %q in it", id, text, want)
 		}
 	}
@@ -396,14 +380,14 @@ func testHostile(t *testing.T) {
 	if row["Busy"] != "25 %" || row["Temperature"] != "–" {
 		t.Errorf("busy = %q, temperature = %q, want 25 %% and –", row["Busy"], row["Temperature"])
 	}
-	if n := len(document.all(func(e *element) bool { return e.name == "img" || e.name == "b" })); n > 0 {
+	if n := len(document.all("img", "b")); n > 0 {
 		t.Errorf("elements created from label values = %d, want 0", n)
 	}
-	if title := document.all(func(e *element) bool { return e.name == "title" }); len(title) != 1 || strings.Contains(title[0].text, "struck") {
+	if title := document.all("title"); len(title) != 1 || strings.Contains(title[0].text(), "struck") {
 		t.Errorf("title elements = %d, want 1, unchanged by the script in a label value", len(title))
 	}
-	lines := document.all(func(e *element) bool { return e.name == "polyline" })
-	if len(lines) != 1 || len(strings.Fields(lines[0].attrs["points"])) < 3 {
+	lines := document.all("polyline")
+	if len(lines) != 1 || len(strings.Fields(lines[0].attr("points"))) < 3 {
 		t.Errorf("sparklines = %d, want 1 with at least 3 points: %v", len(lines), lines)
 	}
 }

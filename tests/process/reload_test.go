@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 
 const accepted = "dcgm_exporter_config_last_reload_successful"
 
-func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
+func hasPower(p page) bool { return len(p.By("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
 // A broken file changes nothing, and a valid one takes effect. Every page has the temperatures, which both valid files
 // select.
@@ -28,7 +29,7 @@ func TestReload(t *testing.T) {
 	for name, reload := range map[string]func(r *running) (refused bool){
 		"SIGHUP": func(r *running) bool { r.signal(syscall.SIGHUP); return false },
 		"POST": func(r *running) bool {
-			code, _, _ := r.do(http.MethodPost, "/-/reload")
+			code, _ := r.do(http.MethodPost, "/-/reload")
 			return code != http.StatusOK
 		},
 		"file change": func(*running) bool { return false },
@@ -38,11 +39,11 @@ func TestReload(t *testing.T) {
 			file := write(t, "counters.csv", temperatureOnly)
 			// On a busy machine, samples of a shorter interval would be stale.
 			r := simulate(t, "h100x8", nil, "-f", file, "--web-enable-lifecycle", "-c", "500")
-			hash := r.collected().value("dcgm_exporter_config_hash")
+			hash := r.collected().Value("dcgm_exporter_config_hash")
 			sees := func(what string, wanted func(page) bool) page {
 				t.Helper()
 				return r.sees(what, func(p page) bool {
-					if len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
+					if len(p.By("DCGM_FI_DEV_GPU_TEMP")) == 0 {
 						t.Error("page without temperatures during a reload, want them on every page")
 					}
 					return wanted(p)
@@ -52,8 +53,8 @@ func TestReload(t *testing.T) {
 			if refused := reload(r); name == "POST" && !refused {
 				t.Error("broken file was accepted, want it rejected")
 			}
-			p := sees("the refused file", func(p page) bool { return p.value(accepted) == 0 })
-			if got := p.value("dcgm_exporter_config_hash"); hasPower(p) || got != hash {
+			p := sees("the refused file", func(p page) bool { return p.Value(accepted) == 0 })
+			if got := p.Value("dcgm_exporter_config_hash"); hasPower(p) || got != hash {
 				t.Errorf("rejected file: power series: %t, hash = %v; want false and %v", hasPower(p), got, hash)
 			}
 			replace(t, file, withPower)
@@ -61,13 +62,13 @@ func TestReload(t *testing.T) {
 				t.Error("valid file was rejected, want it accepted")
 			}
 			sees("the reload", func(p page) bool {
-				return hasPower(p) && p.value(accepted) == 1 && p.value("dcgm_exporter_config_hash") != hash
+				return hasPower(p) && p.Value(accepted) == 1 && p.Value("dcgm_exporter_config_hash") != hash
 			})
 
 			// after a reload without changes, the log says what needs a restart
 			r.signal(syscall.SIGHUP)
 			r.wait("a log line that nothing changed", func() bool {
-				return strings.Contains(r.logged(), "Restart to apply changed flags or environment variables")
+				return r.logged("Restart to apply changed flags or environment variables")
 			})
 		})
 	}
@@ -109,12 +110,9 @@ func TestConfigMapSwap(t *testing.T) {
 func TestCountersFromAPipe(t *testing.T) {
 	t.Parallel()
 	const args = ` --address=127.0.0.1:0 --source=sim --web-enable-lifecycle -c 500 -f <(printf '`
-	r := &running{t: t, cmd: exec.Command("bash", "-c", "exec "+program+args+withPower+"')")}
-	r.cmd.Stderr = r
-	r.start()
-	r.listens()
+	r := launch(t, exec.Command("bash", "-c", "exec "+program+args+withPower+"')")).listens()
 	r.sees("power", hasPower)
-	if r.reloads(); !hasPower(parse(t, r.scrape())) {
+	if r.reloads(); !hasPower(prom.Parse(t, r.scrape())) {
 		t.Error("page after a reload has no power series")
 	}
 }
@@ -132,7 +130,7 @@ func TestFIFODoesNotBlockReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("dcgm_exporter_config_last_reload_successful 0", "DCGM_FI_DEV_GPU_TEMP{")
-	if !strings.Contains(r.logged(), "not a regular file") {
+	if !r.logged("not a regular file") {
 		t.Error("log does not contain \"not a regular file\" after a pipe replaced the counters file")
 	}
 	replace(t, file, withPower)
@@ -154,7 +152,7 @@ func TestReloadIsAtomic(t *testing.T) {
 	r.until("dcgm_exporter_config_last_reload_successful 0", everyGPU)
 	engine.Remove("fail dcgmWatchFields -7")
 	r.wait("the password to be required", func() bool {
-		code, _, _ := r.get("/metrics")
+		code, _ := r.get("/metrics")
 		return code == http.StatusUnauthorized
 	})
 }
@@ -167,11 +165,11 @@ func TestInvalidReloadIsNotRetried(t *testing.T) {
 	r.collected()
 	request("NO_SUCH_FIELD")
 	r.until(accepted + " 0")
-	before := strings.Count(r.logged(), "NO_SUCH_FIELD")
+	before := strings.Count(r.log.String(), "NO_SUCH_FIELD")
 	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
-	first := r.collected().value(last)
-	r.sees("cycles for three seconds", func(p page) bool { return p.value(last) > first+3 })
-	if n := strings.Count(r.logged(), "NO_SUCH_FIELD"); n != before {
+	first := r.collected().Value(last)
+	r.sees("cycles for three seconds", func(p page) bool { return p.Value(last) > first+3 })
+	if n := strings.Count(r.log.String(), "NO_SUCH_FIELD"); n != before {
 		t.Errorf("invalid file was read %d more times, want 0", n-before)
 	}
 }

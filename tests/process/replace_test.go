@@ -1,12 +1,11 @@
 package process
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
@@ -14,11 +13,11 @@ import (
 // library.
 func TestDriverUpgradeExits(t *testing.T) {
 	t.Parallel()
-	folder, next := libNVML(t, "nvmlDeviceGetEnforcedPowerLimit"), libNVML(t)
+	loaded, next := libNVML(t, "nvmlDeviceGetEnforcedPowerLimit"), libNVML(t)
 	world := fakenvml.NewFor(t, "gpus 1")
-	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+folder))
+	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+loaded))
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
-	copyLibraries(t, next, folder)
+	copyLibraries(t, next, loaded)
 	world.Play(t, "gpus 1", "driver 18") // the loaded library no longer matches the driver
 	r.wasReplaced()
 	if n := world.OpenHandles(t); n != 0 {
@@ -29,23 +28,15 @@ func TestDriverUpgradeExits(t *testing.T) {
 // copyLibraries copies the libraries of the folder from to the folder to, where it replaces files of the same name.
 func copyLibraries(t *testing.T, from, to string) {
 	t.Helper()
-	libraries, err := filepath.Glob(filepath.Join(from, "lib*"))
-	if err != nil || len(libraries) == 0 {
-		t.Fatal(from, err)
-	}
-	for _, library := range libraries {
-		content, err := os.ReadFile(library)
-		if err != nil {
-			t.Fatal(err)
-		}
-		replace(t, filepath.Join(to, filepath.Base(library)), string(content))
+	for _, library := range folder.Files(t, from, "lib*") {
+		replace(t, filepath.Join(to, filepath.Base(library)), folder.Read(t, library))
 	}
 }
 
 // wasReplaced waits until the program exits because a library was replaced.
 func (r *running) wasReplaced() {
 	r.t.Helper()
-	if code := r.ends(); code != 5 || !strings.Contains(r.logged(), "was replaced") {
+	if code := r.ends(); code != 5 || !r.logged("was replaced") {
 		r.t.Errorf("exit code = %d, want 5 and a log line that contains \"was replaced\"", code)
 	}
 }
@@ -65,10 +56,10 @@ func TestDCGMUpgradeExits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			folder := t.TempDir()
-			copyLibraries(t, built, folder)
+			loaded := t.TempDir()
+			copyLibraries(t, built, loaded)
 			engine, env := fakedcgm.NewFor(t, node()...)
-			r := start(t, append(env, "LD_LIBRARY_PATH="+folder), c.args...)
+			r := start(t, append(env, "LD_LIBRARY_PATH="+loaded), c.args...)
 			r.until(`source="dcgm"} 1`, everyGPU)
 
 			// a failure alone, or a new file alone, is no reason to exit
@@ -77,7 +68,7 @@ func TestDCGMUpgradeExits(t *testing.T) {
 			r.until("dcgm_exporter_collect_success 0", `stage="open"`)
 			engine.Remove(c.fail)
 			r.until("dcgm_exporter_collect_success 1")
-			copyLibraries(t, built, folder)
+			copyLibraries(t, built, loaded)
 			engine.Restart()
 			r.until(`dcgm_exporter_sessions_total{cause="lost"} 2`, "dcgm_exporter_collect_success 1")
 
@@ -95,7 +86,7 @@ func TestLibraryMismatchFromStart(t *testing.T) {
 	world := fakenvml.NewFor(t, "gpus 1", "driver 18")
 	r, _ := overNVML(t, world, libNVML(t))
 	r.until(`dcgm_exporter_collect_failures_total{reason="version",stage="open"} 3`)
-	if strings.Contains(r.logged(), "was replaced") {
+	if r.logged("was replaced") {
 		t.Error("log contains \"was replaced\", but the driver and the library did not match from the start")
 	}
 	world.Play(t, "gpus 1")

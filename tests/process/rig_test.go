@@ -12,16 +12,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 const (
@@ -40,26 +38,18 @@ const (
 
 var program string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallelTests); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		panic(err)
 	}
-	dir, err := os.MkdirTemp("", "dcgm-exporter")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "dcgm-exporter")
-	build := exec.Command("go", "build", "-o", program, fmt.Sprint("-race=", raced()), root+"/cmd/dcgm-exporter")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	os.Exit(folder.Run(m, "process", func(dir string) error {
+		program = filepath.Join(dir, "dcgm-exporter")
+		build := exec.Command("go", "build", "-o", program, fmt.Sprint("-race=", raced()), root+"/cmd/dcgm-exporter")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return nil
+	}))
 }
 
 // raced reports whether the race detector is enabled in this test and the program.
@@ -76,84 +66,74 @@ func timed(t *testing.T) {
 	}
 }
 
-// running is a started program. log is what it has written to standard error.
+// running is a started program.
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	url   string
+	log   exporter.Log  // output so far
 	ended chan struct{} // closed when the program exits
-
-	mu   sync.Mutex
-	log  strings.Builder
-	last string // last page scraped
+	last  string        // last page scraped
 }
 
-func (r *running) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(p)
+// launch starts a program. If it still runs at the end of the test, it is killed. Its output is logged unless cmd has
+// another standard error.
+func launch(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{t: t, cmd: cmd, ended: make(chan struct{})}
+	if cmd.Stderr == nil {
+		cmd.Stdout, cmd.Stderr = &r.log, &r.log
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.ended)
+		_ = cmd.Wait() // ProcessState has the details
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-r.ended
+		if r.logged("WARNING: DATA RACE") {
+			t.Error("data race reported")
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s\nlast page:\n%s", &r.log, r.last)
+		}
+	})
+	return r
 }
 
-func (r *running) logged() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.String()
-}
+// logged reports whether the program has logged a text.
+func (r *running) logged(text string) bool { return strings.Contains(r.log.String(), text) }
 
-// begin starts the program without KUBERNETES_SERVICE_HOST, as outside a pod. If the program still runs at the end of
-// the test, it is killed.
+// begin launches the exporter without KUBERNETES_SERVICE_HOST, as outside a pod.
 func begin(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env = slices.Concat(os.Environ(), []string{"KUBERNETES_SERVICE_HOST="}, env)
-	r := &running{t: t, cmd: cmd}
-	cmd.Stderr = r
-	r.start()
-	return r
-}
-
-func (r *running) start() {
-	r.t.Helper()
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.ended = make(chan struct{})
-	go func() {
-		defer close(r.ended)
-		_ = r.cmd.Wait() // ProcessState has the details
-	}()
-	r.t.Cleanup(func() {
-		_ = r.cmd.Process.Kill()
-		<-r.ended
-		if strings.Contains(r.logged(), "WARNING: DATA RACE") {
-			r.t.Error("data race reported")
-		}
-		if r.t.Failed() {
-			r.t.Logf("log:\n%s\nlast page:\n%s", r.logged(), r.last)
-		}
-	})
+	return launch(t, cmd)
 }
 
 var listening = regexp.MustCompile(`msg=Listening address=(\S+)`)
 
-// serve runs the program and waits until it listens.
-func serve(t *testing.T, env []string, args ...string) *running {
-	t.Helper()
-	r := begin(t, env, append([]string{"--address=127.0.0.1:0"}, args...)...)
-	r.listens()
-	return r
-}
-
-// listens waits until the program listens, and sets the URL.
-func (r *running) listens() {
+// listens waits until the program listens, sets the URL and returns r.
+func (r *running) listens() *running {
 	r.t.Helper()
 	r.wait("a log line with the address", func() bool {
-		m := listening.FindStringSubmatch(r.logged())
+		m := listening.FindStringSubmatch(r.log.String())
 		if m != nil {
 			r.url = "http://" + strings.Replace(m[1], "[::]", "127.0.0.1", 1)
 		}
 		return m != nil
 	})
+	return r
+}
+
+// serve runs the exporter and waits until it listens.
+func serve(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	return begin(t, env, append([]string{"--address=127.0.0.1:0"}, args...)...).listens()
 }
 
 // start is like serve, with the default counters file and a short interval.
@@ -176,11 +156,7 @@ func simulate(t *testing.T, node string, faults []string, args ...string) *runni
 // write creates a file in a temporary folder and returns its path.
 func write(t *testing.T, name, content string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filepath.Join(folder.Of(t, map[string]string{name: content}), name)
 }
 
 // replace replaces the content of a file atomically.
@@ -225,13 +201,13 @@ func (r *running) wait(what string, is func() bool) {
 	}
 }
 
-// get returns the status, headers and body of a path.
-func (r *running) get(path string) (int, http.Header, string) {
+// get returns the status and the body of a path.
+func (r *running) get(path string) (int, string) {
 	r.t.Helper()
 	return r.do(http.MethodGet, path)
 }
 
-func (r *running) do(method, path string) (int, http.Header, string) {
+func (r *running) do(method, path string) (int, string) {
 	r.t.Helper()
 	request, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, nil)
 	if err != nil {
@@ -247,12 +223,12 @@ func (r *running) do(method, path string) (int, http.Header, string) {
 	if err != nil {
 		r.t.Fatalf("%s: %v", path, err)
 	}
-	return resp.StatusCode, resp.Header, string(body)
+	return resp.StatusCode, string(body)
 }
 
 func (r *running) scrape() string {
 	r.t.Helper()
-	code, _, text := r.get("/metrics")
+	code, text := r.get("/metrics")
 	if r.last = text; code != http.StatusOK {
 		r.t.Fatalf("GET /metrics: status %d, want 200", code)
 	}
@@ -262,21 +238,23 @@ func (r *running) scrape() string {
 // until scrapes until the page contains all of the texts, and returns the page.
 func (r *running) until(wanted ...string) string {
 	r.t.Helper()
-	r.wait(strings.Join(wanted, " and "), func() bool {
-		page := r.scrape()
-		return !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(page, w) })
-	})
-	return r.last
+	return r.shows(wanted, strings.Contains)
 }
 
 // matching scrapes until each pattern matches a line of the page, and returns the page.
 func (r *running) matching(patterns ...string) string {
 	r.t.Helper()
-	r.wait(strings.Join(patterns, " and "), func() bool {
+	return r.shows(patterns, func(page, pattern string) bool {
+		return regexp.MustCompile("(?m)^" + pattern + "$").MatchString(page)
+	})
+}
+
+// shows scrapes until has returns true for the page and each of the wanted texts, and returns the page.
+func (r *running) shows(wanted []string, has func(page, text string) bool) string {
+	r.t.Helper()
+	r.wait(strings.Join(wanted, " and "), func() bool {
 		page := r.scrape()
-		return !slices.ContainsFunc(patterns, func(p string) bool {
-			return !regexp.MustCompile("(?m)^" + p + "$").MatchString(page)
-		})
+		return !slices.ContainsFunc(wanted, func(text string) bool { return !has(page, text) })
 	})
 	return r.last
 }
@@ -286,7 +264,7 @@ func (r *running) sees(what string, wanted func(page) bool) page {
 	r.t.Helper()
 	var p page
 	r.wait(what, func() bool {
-		p = parse(r.t, r.scrape())
+		p = prom.Parse(r.t, r.scrape())
 		return wanted(p)
 	})
 	return p
@@ -295,7 +273,7 @@ func (r *running) sees(what string, wanted func(page) bool) page {
 // collected waits for the first page with data.
 func (r *running) collected() page {
 	r.t.Helper()
-	return r.sees("a first cycle", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 })
+	return r.sees("a first cycle", func(p page) bool { return p.Value("dcgm_exporter_collect_success") == 1 })
 }
 
 func (r *running) signal(s os.Signal) {
@@ -329,54 +307,19 @@ func (r *running) stops() {
 // reloads requests a reload over HTTP, which must succeed.
 func (r *running) reloads() {
 	r.t.Helper()
-	if code, _, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
+	if code, body := r.do(http.MethodPost, "/-/reload"); code != http.StatusOK {
 		r.t.Errorf("POST /-/reload: status %d, want 200; body: %s", code, body)
 	}
 }
 
-// logsOnce waits for a log line with a text, and checks that there is only one.
-func (r *running) logsOnce(text string) {
+// logs waits until a text is logged n times, and checks that it is not logged more often.
+func (r *running) logs(text string, n int) {
 	r.t.Helper()
-	r.wait("a log line with "+text, func() bool { return strings.Contains(r.logged(), text) })
-	if n := strings.Count(r.logged(), text); n != 1 {
-		r.t.Errorf("log lines with %q = %d, want 1", text, n)
+	count := func() int { return strings.Count(r.log.String(), text) }
+	r.wait(fmt.Sprintf("%d log lines with %s", n, text), func() bool { return count() >= n })
+	if got := count(); got != n {
+		r.t.Errorf("log lines with %q = %d, want %d", text, got, n)
 	}
 }
 
-// A page is a parsed scrape.
-type page map[string]*dto.MetricFamily
-
-func parse(t *testing.T, text string) page {
-	t.Helper()
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatalf("cannot parse the page: %v\n%s", err, text)
-	}
-	return families
-}
-
-// series returns the values of a family. The keys are the values of the labels, joined with slashes.
-func (p page) series(family string, labels ...string) map[string]float64 {
-	out := map[string]float64{}
-	for _, m := range p[family].GetMetric() {
-		key := make([]string, len(labels))
-		for i, name := range labels {
-			for _, l := range m.Label {
-				if l.GetName() == name {
-					key[i] = l.GetValue()
-				}
-			}
-		}
-		out[strings.Join(key, "/")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
-	}
-	return out
-}
-
-// value returns the value of a family that has one series, or -1 if it has none.
-func (p page) value(family string) float64 {
-	for _, v := range p.series(family) {
-		return v
-	}
-	return -1
-}
+type page = prom.Page

@@ -113,13 +113,13 @@ func TestOddSettingsServe(t *testing.T) {
 		},
 		"a switch followed by its value": {
 			args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true",
-			want: func(p page) bool { return p.series("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0 },
+			want: func(p page) bool { return p.By("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0 },
 		},
 		"pod labels without the node's name": {
 			args: []string{"-k", "--kubernetes-enable-pod-labels", "--kubernetes-enable-dra"},
 			says: "NODE_NAME is not set",
 			want: func(p page) bool {
-				missing := p.series("dcgm_exporter_kubernetes_api_success", "resource")
+				missing := p.By("dcgm_exporter_kubernetes_api_success", "resource")
 				return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
 			},
 		},
@@ -132,9 +132,9 @@ func TestOddSettingsServe(t *testing.T) {
 			t.Parallel()
 			r := simulate(t, "h100x8", nil, tt.args...)
 			r.sees("temperatures, and a series about what is missing", func(p page) bool {
-				return len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
+				return len(p.By("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
 			})
-			if lines := strings.Split(r.logged(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
+			if lines := strings.Split(r.log.String(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
 				return strings.Contains(line, "level=WARN") && strings.Contains(line, tt.says)
 			}) {
 				t.Errorf("log does not contain the warning %q", tt.says)

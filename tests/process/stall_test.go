@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // endLimit is the time in which the program must exit after SIGTERM, even if something blocks: five seconds, and one
@@ -69,7 +70,7 @@ func (r *running) withholds(reason string, health int) {
 	begin := time.Now()
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="`+reason+`"} 1`)
 	r.wait(fmt.Sprintf("GET /health: status %d", health), func() bool {
-		code, _, _ := r.get("/health")
+		code, _ := r.get("/health")
 		return code == health
 	})
 	if took := time.Since(begin); took > 7*time.Second { // a limit of 5 s, and 2 s for a busy machine
@@ -96,15 +97,14 @@ func TestStalledStandardError(t *testing.T) {
 			defer read.Close()
 			defer stderr.Close()
 			address := freeAddress(t)
-			r := &running{t: t, url: "http://" + address}
 			scenario := write(t, "scenario.yaml", "faults: [{fault: engine-down, at: 5s, for: 1s}]\n")
-			r.cmd = exec.Command(program,
-				"--address="+address, "--source=sim", "-c", interval, "--sim-scenario="+scenario)
-			r.cmd.Stderr = stderr
+			cmd := exec.Command(program, "--address="+address, "--source=sim", "-c", interval, "--sim-scenario="+scenario)
+			cmd.Stderr = stderr
 			if !later {
 				fill(t, stderr)
 			}
-			r.start()
+			r := launch(t, cmd)
+			r.url = "http://" + address
 			r.wait("an answer over HTTP", func() bool {
 				resp, err := http.Get(r.url + "/-/healthy")
 				if err == nil {
@@ -146,12 +146,12 @@ func TestStalledDriver(t *testing.T) {
 				request("DCGM_FI_DEV_POWER_USAGE")
 				r.signal(syscall.SIGHUP)
 				r.wait("a call that hangs", func() bool { return engine.Blocked() > 0 })
-				if code, _, _ := r.get("/-/healthy"); code != http.StatusOK {
+				if code, _ := r.get("/-/healthy"); code != http.StatusOK {
 					t.Errorf("/-/healthy: status %d, want 200", code)
 				}
 			}
 			const blocked = "Driver call still blocked at shutdown"
-			if code := r.endsSoon(); code != 0 || !strings.Contains(r.logged(), blocked) {
+			if code := r.endsSoon(); code != 0 || !r.logged(blocked) {
 				t.Errorf("exit code = %d on SIGTERM, want 0 and the log line %q", code, blocked)
 			}
 		})
@@ -174,13 +174,11 @@ func TestSlowGPU(t *testing.T) {
 			t.Fatalf("temperatures of %d GPUs, want 8", n)
 		}
 		if engine.Held() > 0 {
-			reads[parse(t, page).value("dcgm_exporter_collect_last_success_timestamp_seconds")] = true
+			reads[prom.Parse(t, page).Value("dcgm_exporter_collect_last_success_timestamp_seconds")] = true
 		}
 		return len(reads) >= 4
 	})
-	if n := strings.Count(r.logged(), "Driver read timed out"); n != 1 {
-		t.Errorf("log lines about a read timeout = %d, want 1", n)
-	}
+	r.logs("Driver read timed out", 1)
 	engine.Replace(slow, tooSlow)
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="timeout"} 1`)
 	engine.Replace(tooSlow, healthy)
@@ -206,7 +204,7 @@ func TestFrozenEngineEndsTheProcess(t *testing.T) {
 	r.collected()
 	engine.Add("block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus")
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="timeout",stage="read"}`)
-	if code := r.ends(); code != 3 || !strings.Contains(r.logged(), "driver call does not return") {
+	if code := r.ends(); code != 3 || !r.logged("driver call does not return") {
 		t.Errorf("exit code = %d, want 3 and a log line that contains \"driver call does not return\"", code)
 	}
 }

@@ -51,29 +51,28 @@ func Files(t testing.TB, pattern ...string) []string {
 	return files
 }
 
-// Run calls build with a new folder, runs the tests and removes the folder. It returns the exit code, which is 1 if the
-// user is not root or build fails. name is the package's name in messages.
+// RunAsRoot is like Run. It returns 1 if the user is not root.
+func RunAsRoot(m *testing.M, name string, build func(folder string) error) int {
+	return Run(m, name, func(folder string) error {
+		if os.Getuid() != 0 {
+			return errors.New("these tests need root: they build, install and run programs")
+		}
+		return build(folder)
+	})
+}
+
+// Run calls build with a new folder, runs the tests and removes the folder. It returns the exit code, which is 1 if
+// build fails. name is the package's name in messages.
 func Run(m *testing.M, name string, build func(folder string) error) int {
 	flag.Parse()
-	code, err := run(m, name, build)
+	folder, err := os.MkdirTemp("", "dcgm-exporter-"+name+"-")
+	if err == nil {
+		defer os.RemoveAll(folder)
+		err = build(folder)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		return 1
 	}
-	return code
-}
-
-func run(m *testing.M, name string, build func(string) error) (int, error) {
-	if os.Getuid() != 0 {
-		return 0, errors.New("these tests need root: they build, install and run programs")
-	}
-	folder, err := os.MkdirTemp("", "dcgm-exporter-"+name+"-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(folder)
-	if err := build(folder); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	return m.Run()
 }

@@ -2,12 +2,19 @@ package prom
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 // A Sample is a sample line of a page.
@@ -37,4 +44,77 @@ func Samples(t testing.TB, page []byte) iter.Seq[Sample] {
 			t.Fatalf("Prometheus cannot parse the page: %v\n%s", err, page)
 		}
 	}
+}
+
+// A Page has the samples of a page by family.
+type Page map[string][]Sample
+
+// Parse parses a page. The test ends if Prometheus cannot parse it, or if it has a series twice.
+func Parse(t testing.TB, text string) Page {
+	t.Helper()
+	p, seen := Page{}, map[string]bool{}
+	for s := range Samples(t, []byte(text)) {
+		if seen[string(s.Series)] {
+			t.Fatalf("duplicate series: %s", s.Series)
+		}
+		seen[string(s.Series)] = true
+		name := s.Labels.Get(model.MetricNameLabel)
+		p[name] = append(p[name], s)
+	}
+	return p
+}
+
+// By returns the values of a family. The keys are the values of the labels, joined with slashes.
+func (p Page) By(family string, labels ...string) map[string]float64 {
+	out := map[string]float64{}
+	for _, s := range p[family] {
+		key := make([]string, len(labels))
+		for i, name := range labels {
+			key[i] = s.Labels.Get(name)
+		}
+		out[strings.Join(key, "/")] = s.Value
+	}
+	return out
+}
+
+// Value returns the value of the first series of a family, or -1 if it has none.
+func (p Page) Value(family string) float64 {
+	for _, s := range p[family] {
+		return s.Value
+	}
+	return -1
+}
+
+// Scrape returns the page at a URL.
+func Scrape(url string) (string, error) {
+	client := http.Client{Timeout: time.Minute}
+	response, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	return string(text), err
+}
+
+// Await scrapes a URL until, for each prefix, a line of the page starts with it. It returns the page. After patience,
+// the test ends.
+func Await(t testing.TB, patience time.Duration, url string, prefixes ...string) (page string) {
+	t.Helper()
+	err := wait.Until(patience, func() (err error) {
+		page, err = Scrape(url)
+		for _, prefix := range prefixes {
+			if err == nil && !strings.Contains("\n"+page, "\n"+prefix) {
+				err = fmt.Errorf("series %s not found", prefix)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v on the page:\n%s", err, page)
+	}
+	return page
 }
