@@ -18,23 +18,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/queries"
 )
 
-const checkUsage = `Usage: dcgm-exporter check [flags] [FILE...]
-
-Prints for each line of a counters file (CSV) or configuration file (YAML)
-whether it would be collected and, if not, why. Without FILE it checks the files
-that the flags and variables name. FILE - is a counters file on standard input.
-
-For Prometheus rules (YAML) and Grafana dashboards (JSON) it names the queries
-that can have no result with the counters file of -f (experimental).
-
-With --source it also collects from that source for a few seconds, and prints
-how many values each metric has on this machine. The other flags are those of
-the exporter itself (dcgm-exporter --help).
-
-Exit code: 0 every line and query can be used; 1 a line or a query cannot, or
-the source does not open; 2 the check could not be done.
-`
-
 // Profiling fields have no value before their second sample, so check reads a few times. The intervals are short
 // because a person is waiting.
 const (

@@ -4,8 +4,10 @@ package command
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -41,39 +43,25 @@ type Process struct {
 	Root string
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	self subcommand
+	name string // of the subcommand
 }
 
-type subcommand struct {
-	name, summary, usage string
-	run                  func(context.Context, *Process) int // nil for the command that main itself runs
-}
-
-func subcommands() []subcommand {
-	return []subcommand{
-		{"check", "show what a counters file would collect, line by line", checkUsage, check},
-		{"counters", "print a built-in counters file, as a start for your own", countersUsage, builtIn},
-		{"doctor", "show what works on this machine, and how to fix the rest", doctorUsage, doctor},
-		{"fields", "search the catalog of fields", fieldsUsage, fields},
-		{"help", "print this list, or the help of a subcommand", "Usage: dcgm-exporter help [SUBCOMMAND]\n", help},
-		{"once", "collect once and print the page", onceUsage, once},
-		{"probe", "check a running exporter, for images without a shell", probeUsage, probe},
-		{"topo", "print how the GPUs are connected, as a matrix", topoUsage, topo},
-		{"verdict", "print which GPUs are unfit for work, for node-problem-detector", verdictUsage, judgment},
-		{"version", "print the version", "Usage: dcgm-exporter version\n", nil},
+func subcommands() map[string]func(context.Context, *Process) int {
+	return map[string]func(context.Context, *Process) int{
+		"check": check, "counters": builtIn, "doctor": doctor, "fields": fields, "help": help, "once": once,
+		"probe": probe, "topo": topo, "verdict": judgment, "version": nil, // main itself runs version
 	}
 }
 
 // Run runs the named subcommand and returns its exit code. For an unknown name it suggests the nearest one.
 func Run(ctx context.Context, name string, p Process) int {
-	all := subcommands()
-	i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == name && s.run != nil })
-	if i < 0 {
+	run := subcommands()[name]
+	if run == nil {
 		return p.unknown(name)
 	}
-	p.self = all[i]
+	p.name = name
 	if name != "help" && slices.ContainsFunc(p.Args, isHelp) {
-		return p.print(p.self.usage)
+		return p.print(usage(name))
 	}
 	if p.Open == nil {
 		p.Open = app.NewBackend
@@ -87,52 +75,40 @@ func Run(ctx context.Context, name string, p Process) int {
 	if p.Dial == nil {
 		p.Dial = new(net.Dialer).DialContext
 	}
-	return p.self.run(ctx, &p)
+	return run(ctx, &p)
 }
 
 func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
 func (p *Process) unknown(word string) int {
-	var names []string
-	for _, s := range subcommands() {
-		names = append(names, s.name)
-	}
-	fmt.Fprintf(p.Err, "dcgm-exporter: %q is not a subcommand: %s\n", word, text.Suggest(word, names))
+	known := slices.Collect(maps.Keys(subcommands()))
+	fmt.Fprintf(p.Err, "dcgm-exporter: %q is not a subcommand: %s\n", word, text.Suggest(word, known))
 	return Unable
 }
+
+// usages has a file for each subcommand, and one for the program.
+//
+//go:embed usage
+var usages embed.FS
+
+// usage returns the usage of a subcommand, or "" if there is none.
+func usage(name string) string {
+	content, _ := usages.ReadFile("usage/" + name + ".txt")
+	return string(content)
+}
+
+// Usage returns the beginning of --help: the subcommands, one line each, and examples.
+func Usage() string { return usage("dcgm-exporter") }
 
 // help prints the list of subcommands, or the usage of one.
 func help(_ context.Context, p *Process) int {
 	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
 		return p.print(Usage() + "\n\"dcgm-exporter --help\" lists the flags too.\n")
 	}
-	all := subcommands()
-	if i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == p.Args[0] }); i >= 0 {
-		return p.print(all[i].usage)
+	if _, ok := subcommands()[p.Args[0]]; !ok {
+		return p.unknown(p.Args[0])
 	}
-	return p.unknown(p.Args[0])
-}
-
-// Usage returns the beginning of --help: the subcommands, one line each, and examples.
-func Usage() string {
-	var b strings.Builder
-	b.WriteString(`Usage: dcgm-exporter [flags]                       serve metrics of NVIDIA GPUs for Prometheus
-       dcgm-exporter SUBCOMMAND [flags] [arguments]
-
-Subcommands ("dcgm-exporter help SUBCOMMAND" shows more):
-`)
-	for _, s := range subcommands() {
-		fmt.Fprintf(&b, "  %-16s%s\n", s.name, s.summary)
-	}
-	b.WriteString(`
-Examples:
-  dcgm-exporter                                    GPUs of this machine, on http://localhost:9400
-  dcgm-exporter --source=sim                       a simulated node, without a GPU
-  dcgm-exporter -f my-counters.csv -c 10000        own counters, every 10 seconds
-  dcgm-exporter check my-counters.csv              before they are used
-  dcgm-exporter doctor                             when something is missing
-`)
-	return b.String()
+	return p.print(usage(p.Args[0]))
 }
 
 // print prints a result and returns the exit code.
@@ -154,7 +130,7 @@ func (p *Process) table(rows [][]string) {
 
 // fail prints an error and returns its exit code.
 func (p *Process) fail(code int, err error) int {
-	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", p.self.name, err)
+	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", p.name, err)
 	return code
 }
 
@@ -165,7 +141,7 @@ func (p *Process) config() (cfg *config.Config, operands []string, code int) {
 	case err != nil:
 		return nil, nil, p.fail(Unable, err)
 	case cfg.Show != config.ShowNothing: // --version
-		return nil, nil, p.print(p.self.usage)
+		return nil, nil, p.print(usage(p.name))
 	}
 	return cfg, operands, OK
 }
@@ -204,18 +180,6 @@ func kinds(set gpu.Kinds) string {
 	}
 	return strings.Join(words, ", ")
 }
-
-const onceUsage = `Usage: dcgm-exporter once [flags]
-
-Collects once and prints the page that a scrape would return, without metrics of
-the Go runtime and without the kernel log. If the counters file has profiling
-fields (DCGM_FI_PROF_*), it reads once per second until they have values, for at
-most five seconds. The flags are those of the exporter itself
-(dcgm-exporter --help).
-
-Exit code: 0 the page has data; 1 it has none, and its health series and the
-message say why; 2 an invalid setting, or a file that cannot be read.
-`
 
 // once runs one real cycle and prints its page, even if it has no data.
 func once(ctx context.Context, p *Process) int {

@@ -96,7 +96,10 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s %q: stdout = %q, stderr = %q; want %q and %q", tt.name, tt.args, out, err, tt.out, tt.err)
 		}
 	}
-	for _, name := range []string{"check", "doctor", "fields", "once", "probe", "topo"} {
+	for _, name := range []string{"check", "counters", "doctor", "fields", "once", "probe", "topo", "verdict"} {
+		if !strings.Contains(command.Usage(), "\n  "+name+" ") {
+			t.Errorf("usage does not list %s", name)
+		}
 		for _, flag := range []string{"-h", "--help", "-help"} {
 			var w world
 			if code := command.Run(t.Context(), name, w.process(flag)); code != 0 || !strings.HasPrefix(w.Out.String(), "Usage: dcgm-exporter "+name) || w.Err.Len() > 0 {

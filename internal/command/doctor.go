@@ -22,16 +22,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/hardware"
 )
 
-const doctorUsage = `Usage: dcgm-exporter doctor [flags]
-
-Checks the driver, libraries, permissions, sockets and files that the exporter
-would use. It prints what works, what does not, and how to fix it. The flags are
-those of the exporter itself (dcgm-exporter --help). Run it with the same flags
-and in the same place as the exporter.
-
-Exit code: 0 no check fails; 1 a check fails; 2 an invalid setting.
-`
-
 const (
 	dialLimit = 3 * time.Second  // for a connection attempt
 	podsLimit = 10 * time.Second // for the kubelet and the API server

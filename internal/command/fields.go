@@ -13,15 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-const fieldsUsage = `Usage: dcgm-exporter fields [WORD...]
-
-Lists the fields that have every WORD in a name, in the description, in the unit
-or as the id. Case does not matter. Without WORD it lists every field. CURRENT
-is the name in 4.9 if that differs; a counters file can use either.
-
-Exit code: 0 a field was found; 1 none was found; 2 an unknown flag.
-`
-
 // fields searches the catalog, for authors of counters files. It does not access hardware.
 func fields(_ context.Context, p *Process) int {
 	if i := slices.IndexFunc(p.Args, func(arg string) bool { return strings.HasPrefix(arg, "-") }); i >= 0 {
@@ -70,19 +61,6 @@ func similar(words []string) string {
 	}
 	return "; did you mean " + strings.Join(better, " ") + "?"
 }
-
-const countersUsage = `Usage: dcgm-exporter counters [default|health|fleet]
-
-Prints a built-in counters file, as a start for your own. Your file can also
-begin with the line "# include: default" (or health, or fleet) and add lines. A
-line replaces the included line of the same name.
-
-  default   the fields of NVIDIA's default file
-  health    default, and the fields that this project's alerts need
-  fleet     every field that is useful for a fleet
-
-Exit code: 0; 2 an unknown name or flag.
-`
 
 // builtIn prints a counters file that is built in, for images without a shell.
 func builtIn(_ context.Context, p *Process) int {

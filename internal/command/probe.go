@@ -18,21 +18,6 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-const probeUsage = `Usage: dcgm-exporter probe ` +
-	`[--wait DURATION] [--ca-file FILE] [--insecure] [--credentials FOLDER] URL
-
-Scrapes the page of a running exporter and reports what it serves. URL is the
-address of the page, such as http://127.0.0.1:9400/metrics.
-
-  --wait DURATION       how long to retry until there is data (default 0s: once)
-  --ca-file FILE        the CA of the server's certificate, in PEM
-  --insecure            accept any certificate
-  --credentials FOLDER  a folder with the files username and password
-
-Exit code: 0 the last collection succeeded and the page has data; 1 it has none,
-or there is no page; 2 an invalid flag, or a file that cannot be read.
-`
-
 // localPage is the URL of a local exporter: the default of verdict, and the example in messages.
 const localPage = "http://127.0.0.1:9400/metrics"
 
@@ -88,7 +73,7 @@ func (p *Process) endpoint(flags *flag.FlagSet, otherwise string) (client *http.
 		user, password := read(path.Join(*credentials, "username")), read(path.Join(*credentials, "password"))
 		options.BasicAuth = &promconfig.BasicAuth{Username: user, Password: promconfig.Secret(password)}
 	}
-	client, err := promconfig.NewClientFromConfig(options, p.self.name)
+	client, err := promconfig.NewClientFromConfig(options, p.name)
 	if err = errors.Join(failed, err); err != nil {
 		return nil, "", p.fail(Unable, err)
 	}

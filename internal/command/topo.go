@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,29 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-const topoUsage = `Usage: dcgm-exporter topo [flags]
-
-Prints how the GPUs are connected, and the CPUs and the NUMA node nearest to each
-GPU, like "nvidia-smi topo -m". The flags are those of the exporter itself
-(dcgm-exporter --help).
-
-Exit code: 0 the matrix was printed; 1 the source has no GPU, and the message
-says why; 2 an invalid setting.
-`
-
-const topoLegend = `
-Legend:
-
-  X    The GPU itself
-  SYS  Over PCIe and the link between NUMA nodes
-  NODE Over PCIe and the link between host bridges of one NUMA node
-  PHB  Over PCIe and a host bridge
-  PXB  Over several PCIe switches, without a host bridge
-  PIX  Over at most one PCIe switch
-  PSB  On one board
-  NV#  Over # NVLinks
-  N/A  Not reported by the source
-`
+//go:embed topo_legend.txt
+var topoLegend string
 
 // topo prints the topology of one session. Facts that the source does not report are N/A.
 func topo(ctx context.Context, p *Process) int {

@@ -15,26 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
-const verdictUsage = `Usage: dcgm-exporter verdict ` +
-	`[--from VERDICT] [--ca-file FILE] [--insecure] [--credentials FOLDER] [URL]
-
-Prints a running exporter's verdicts on GPUs that are not ok, the most severe
-first (experimental; docs/verdict.md has the rules). It only reads the page at
-URL (default http://127.0.0.1:9400/metrics). The exporter's counters file needs
-the line dcgm_exporter_gpu_verdict.
-
-  --from VERDICT        the mildest verdict to report: watch (default), drain or
-                        replace; unknown is always reported
-  --ca-file FILE        the CA of the server's certificate, in PEM
-  --insecure            accept any certificate
-  --credentials FOLDER  a folder with the files username and password
-
-Exit codes, as for plugins of node-problem-detector: 0 no GPU has such a
-verdict; 1 a GPU has one; 2 unknown: the verdict on a GPU is unknown and no
-other is worse, there is no page or no verdict, a flag is invalid, or a file
-cannot be read.
-`
-
 type gpuVerdict struct{ gpu, uuid, verdict, reason string }
 
 // judgment prints the verdicts of a running exporter that are at least as severe as --from, and unknown ones. A known
