@@ -3,14 +3,12 @@
 package nvml_test
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
-	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // BenchmarkRead reads every field of the shipped counters files through go-nvml, with and without profiling fields. The
@@ -33,73 +31,56 @@ func BenchmarkRead(b *testing.B) {
 		{"gpus=8/instances=56/profiling", instances, true},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			path := library(b)
-			world := fakenvml.NewWorld(b, append([]string{"gpus 8", "static"}, bench.script...)...)
-			plan := planOf(b)
-			for _, id := range shippedFields(b) {
-				if f := planOf(b, id).Fields[0]; bench.profiling || !f.Profiling {
-					plan.Fields = append(plan.Fields, f)
-				}
-			}
-			s := open(b, nvml.New(path), plan)
+			plan := planOf(shippedFields(b)...)
+			plan.Fields = slices.DeleteFunc(plan.Fields, func(f gpu.Field) bool { return f.Profiling && !bench.profiling })
+			r := start(b, plan, append([]string{"gpus 8", "static"}, bench.script...)...)
 			var batch gpu.Batch
-			read := func() {
+			r.bench(b, func() {
 				batch.Reset()
-				if err := s.Read(context.Background(), gpu.ReadRequest{}, &batch); err != nil {
+				r.Age()
+				if err := r.Read(b.Context(), gpu.ReadRequest{}, &batch); err != nil {
 					b.Fatal(err)
 				}
-			}
-			read() // reads constants, and finds unsupported fields
-			before := calls(world.Ledger(b))
-			s.Age()
-			read()
-			each := calls(world.Ledger(b)) - before
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Age()
-				read()
-			}
+			})
 			b.ReportMetric(float64(len(batch.Samples)), "samples")
-			b.ReportMetric(float64(each), "calls")
 		})
 	}
 }
 
-// calls returns the total number of calls of library functions.
-func calls(ledger map[string]uint64) uint64 {
-	total := uint64(0)
-	for name, n := range ledger {
-		if strings.HasPrefix(name, "nvml") {
-			total += n
+// bench measures read after its first run, which reads constants and finds unsupported fields.
+func (r *rig) bench(b *testing.B, read func()) {
+	calls := func() (total uint64) {
+		for name, n := range r.world.Ledger(b) {
+			if strings.HasPrefix(name, "nvml") {
+				total += n
+			}
 		}
-	}
-	return total
-}
-
-// BenchmarkProcesses reads 330 processes on eight shared GPUs, up to 42 on one GPU.
-func BenchmarkProcesses(b *testing.B) {
-	path := library(b)
-	script := []string{"gpus 8"}
-	for i := range 330 {
-		script = append(script, fmt.Sprintf("process %d pid %d memory 100", i%8, 1000+i))
-	}
-	world := fakenvml.NewWorld(b, append(script, "static")...)
-	s := open(b, nvml.New(path), planOf(b, 150))
-	var batch gpu.Batch
-	req := gpu.ReadRequest{Processes: []bool{true, true, true, true, true, true, true, true}}
-	read := func() {
-		batch.Reset()
-		if err := s.Read(context.Background(), req, &batch); err != nil || len(batch.Processes) != 330 {
-			b.Fatalf("processes = %d, error %v; want 330", len(batch.Processes), err)
-		}
+		return total
 	}
 	read()
-	before := calls(world.Ledger(b))
+	before := calls()
 	read()
-	each := calls(world.Ledger(b)) - before
+	each := calls() - before
 	b.ReportAllocs()
 	for b.Loop() {
 		read()
 	}
 	b.ReportMetric(float64(each), "calls")
+}
+
+// BenchmarkProcesses reads 330 processes on eight shared GPUs, up to 42 on one GPU.
+func BenchmarkProcesses(b *testing.B) {
+	script := []string{"gpus 8", "static"}
+	for i := range 330 {
+		script = append(script, fmt.Sprintf("process %d pid %d memory 100", i%8, 1000+i))
+	}
+	r := start(b, planOf(150), script...)
+	var batch gpu.Batch
+	req := gpu.ReadRequest{Processes: []bool{true, true, true, true, true, true, true, true}}
+	r.bench(b, func() {
+		batch.Reset()
+		if err := r.Read(b.Context(), req, &batch); err != nil || len(batch.Processes) != 330 {
+			b.Fatalf("processes = %d, error %v; want 330", len(batch.Processes), err)
+		}
+	})
 }

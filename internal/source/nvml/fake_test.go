@@ -3,18 +3,19 @@
 package nvml_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -26,64 +27,81 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // of the library run this binary again.
 const childEnv = "NVML_TEST_LIBRARY"
 
+var buildLibrary func() (path string, err error)
+
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		os.Exit(child(path))
+		child(path)
+		return
 	}
-	code := m.Run()
-	if dir, err := libraryDir(); err == nil {
-		_ = os.RemoveAll(dir)
+	dir, err := os.MkdirTemp("", "fakenvml")
+	if err != nil {
+		panic(err)
 	}
-	os.Exit(code)
+	defer os.RemoveAll(dir)
+	buildLibrary = sync.OnceValues(func() (string, error) { return fakenvml.Build(dir) })
+	m.Run()
 }
 
 var (
-	libraryDir   = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "fakenvml") })
-	buildLibrary = sync.OnceValues(func() (string, error) {
-		dir, err := libraryDir()
-		if err != nil {
-			return "", err
-		}
-		return fakenvml.Build(dir)
-	})
+	onGPU       = gpu.KindsOf(gpu.KindGPU)
+	onInstances = gpu.KindsOf(gpu.KindGPUInstance)
+	onLinks     = gpu.KindsOf(gpu.KindNVLink)
 )
 
-func library(t testing.TB) string {
-	t.Helper()
-	path, err := buildLibrary()
-	fakenvml.Need(t, err)
-	return path
+// cut is a script of three GPUs. The second one has MIG instances.
+var cut = []string{
+	"gpus 3",
+	"gpu 1 instance 9 0 1g.10gb 9984",
+	"gpu 1 instance 2 0 1c.3g.40gb 40448",
+	"gpu 1 instance 2 1 1c.3g.40gb 40448",
 }
 
 // source returns a source with a library that runs the script.
 func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
 	t.Helper()
-	path := library(t)
+	path, err := buildLibrary()
+	fakenvml.Need(t, err)
 	world := fakenvml.NewWorld(t, script...)
 	return nvml.New(path), world
 }
 
 // planOf returns a plan of catalog fields for all GPUs and instances.
-func planOf(t testing.TB, ids ...gpu.FieldID) *gpu.Plan {
-	t.Helper()
+func planOf(ids ...gpu.FieldID) *gpu.Plan {
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
 		entry, ok := catalog.ByID(id)
 		if !ok {
-			t.Fatalf("field %d is not in the catalog", id)
+			panic(fmt.Sprintf("field %d is not in the catalog", id))
 		}
 		f := entry.Field()
 		if f.Levels.Has(gpu.KindNode) {
-			f.Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+			f.Levels = onGPU | onInstances
 		}
 		plan.Fields = append(plan.Fields, f)
 	}
 	return plan
 }
 
+// A rig is an open session of a library that runs a script.
+type rig struct {
+	*nvml.Session
+	t      testing.TB
+	world  *fakenvml.World
+	plan   *gpu.Plan
+	script []string
+}
+
+// start opens a session of a library that runs the script, and closes it at the end of the test.
+func start(t testing.TB, plan *gpu.Plan, script ...string) *rig {
+	t.Helper()
+	src, world := source(t, script...)
+	return &rig{open(t, src, plan), t, world, plan, script}
+}
+
 func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
 	t.Helper()
-	s, err := src.Open(context.Background(), plan)
+	s, err := src.Open(t.Context(), plan)
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -95,16 +113,39 @@ func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
 	return s
 }
 
-// read reads once and returns the result of each entity's fields: the value, or "fault:" and the reason.
-func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
-	t.Helper()
+// play replaces the script.
+func (r *rig) play(script ...string) { r.world.Play(r.t, script...) }
+
+// with runs the first script with additional lines.
+func (r *rig) with(lines ...string) { r.play(slices.Concat(r.script, lines)...) }
+
+// read reads once and returns the results.
+func (r *rig) read() map[string]string {
+	r.t.Helper()
 	var b gpu.Batch
-	if err := s.Read(context.Background(), gpu.ReadRequest{}, &b); err != nil {
-		t.Fatalf("Read: %v", err)
+	if err := r.Read(r.t.Context(), gpu.ReadRequest{}, &b); err != nil {
+		r.t.Fatalf("Read: %v", err)
 	}
-	return results(s.Topology(), plan, &b)
+	return results(r.Topology(), r.plan, &b)
 }
 
+// want reads once and compares the results with lines of an entity, a short field name, and a value or "fault:" and the
+// reason.
+func (r *rig) want(when string, want ...string) {
+	r.t.Helper()
+	short := strings.NewReplacer("DCGM_FI_DEV_", "", "DCGM_FI_PROF_", "", "DCGM_FI_", "")
+	var got []string
+	for key, value := range r.read() {
+		got = append(got, short.Replace(key)+" "+value)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+// results returns the result of each entity's fields: the value, or "fault:" and the reason.
 func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string {
 	found := map[string]string{}
 	for _, x := range b.Samples {
@@ -139,40 +180,23 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 	return found
 }
 
-// only returns the results of one entity by field.
-func only(all map[string]string, entity string) map[string]string {
-	some := map[string]string{}
-	for key, value := range all {
-		if name, ok := strings.CutPrefix(key, entity+" DCGM"); ok {
-			some["DCGM"+name] = value
-		}
-	}
-	return some
-}
-
 // shippedFields returns the IDs of all fields in the CSV files of etc, including commented-out ones, in the order of
 // their first occurrence.
-func shippedFields(t testing.TB) []gpu.FieldID {
+func shippedFields(t testing.TB) (ids []gpu.FieldID) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "etc", "*.csv"))
-	if err != nil || len(files) < 3 {
-		t.Fatalf("counters files in etc = %v, %v; want at least 3", files, err)
+	files, err := filepath.Glob("../../../etc/*.csv")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var ids []gpu.FieldID
-	seen := map[gpu.FieldID]bool{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
-			name, _, ok := strings.Cut(strings.TrimLeft(line, "# "), ",")
-			if !ok {
-				continue
-			}
+			name, _, _ := strings.Cut(strings.TrimLeft(line, "# "), ",")
 			named, ok := catalog.Lookup(strings.TrimSpace(name))
-			if ok && !seen[named.Entry.ID] {
-				seen[named.Entry.ID] = true
+			if ok && !slices.Contains(ids, named.Entry.ID) {
 				ids = append(ids, named.Entry.ID)
 			}
 		}
@@ -181,18 +205,4 @@ func shippedFields(t testing.TB) []gpu.FieldID {
 		t.Fatalf("fields = %d in %v, want at least 50", len(ids), files)
 	}
 	return ids
-}
-
-func asSource(src *nvml.Source) collector.Source { return collector.SourceOf(src.Open) }
-
-func render(found map[string]string, entities []string) string {
-	var out strings.Builder
-	for _, entity := range entities {
-		fields := only(found, entity)
-		fmt.Fprintf(&out, "[%s]\n", entity)
-		for _, name := range sortedKeys(fields) {
-			fmt.Fprintf(&out, "%s %s\n", name, fields[name])
-		}
-	}
-	return out.String()
 }

@@ -56,35 +56,26 @@ func TestSpecsAgreeWithCatalog(t *testing.T) {
 
 // Each field of a range has its own NVML ID.
 func TestRanges(t *testing.T) {
-	tests := []struct {
-		name string
-		want spec
-	}{
-		{"DCGM_FI_DEV_RELIABILITY_VIOLATION", spec{value: gonvml.FI_DEV_PERF_POLICY_RELIABILITY}},
-		{"DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION", spec{value: gonvml.FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS}},
-		{"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", spec{value: gonvml.FI_DEV_ECC_DBE_AGG_TOTAL}},
-		{"DCGM_FI_DEV_ECC_DBE_VOL_DEV", spec{value: gonvml.FI_DEV_ECC_DBE_VOL_DEV}},
-		{"DCGM_FI_DEV_ECC_DBE_VOL_TEX", spec{value: gonvml.FI_DEV_ECC_DBE_VOL_TEX}},
-		{"DCGM_FI_DEV_ECC_SBE_AGG_L1", spec{value: gonvml.FI_DEV_ECC_SBE_AGG_L1}},
-		{"DCGM_FI_DEV_ECC_DBE_AGG_TEX", spec{value: gonvml.FI_DEV_ECC_DBE_AGG_TEX}},
-		{"DCGM_FI_DEV_RETIRED_PENDING", spec{value: gonvml.FI_DEV_RETIRED_PENDING}},
-		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L5", spec{link: true, scope: 5}},
-		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L11", spec{link: true, scope: 11}},
-		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L14", spec{link: true, scope: 14}},
-		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L17", spec{link: true, scope: 17}},
-		{"DCGM_FI_PROF_NVDEC7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVDEC_7_UTIL}},
-		{"DCGM_FI_PROF_NVJPG7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVJPG_7_UTIL}},
-		{"DCGM_FI_PROF_NVOFA1_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVOFA_1_UTIL}},
-	}
-	for _, test := range tests {
-		named, ok := catalog.Lookup(test.name)
-		if !ok {
-			t.Errorf("%s is not in the catalog", test.name)
-			continue
-		}
-		got, ok := specOf(named.Entry.ID)
-		if !ok || got != test.want {
-			t.Errorf("%s (%d): spec = %+v, want %+v", test.name, named.Entry.ID, got, test.want)
+	for name, want := range map[string]spec{
+		"DCGM_FI_DEV_RELIABILITY_VIOLATION":       {value: gonvml.FI_DEV_PERF_POLICY_RELIABILITY},
+		"DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION": {value: gonvml.FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS},
+		"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL":           {value: gonvml.FI_DEV_ECC_DBE_AGG_TOTAL},
+		"DCGM_FI_DEV_ECC_DBE_VOL_DEV":             {value: gonvml.FI_DEV_ECC_DBE_VOL_DEV},
+		"DCGM_FI_DEV_ECC_DBE_VOL_TEX":             {value: gonvml.FI_DEV_ECC_DBE_VOL_TEX},
+		"DCGM_FI_DEV_ECC_SBE_AGG_L1":              {value: gonvml.FI_DEV_ECC_SBE_AGG_L1},
+		"DCGM_FI_DEV_ECC_DBE_AGG_TEX":             {value: gonvml.FI_DEV_ECC_DBE_AGG_TEX},
+		"DCGM_FI_DEV_RETIRED_PENDING":             {value: gonvml.FI_DEV_RETIRED_PENDING},
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L5":         {link: true, scope: 5},
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L11":        {link: true, scope: 11},
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L14":        {link: true, scope: 14},
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_L17":        {link: true, scope: 17},
+		"DCGM_FI_PROF_NVDEC7_ACTIVE":              {metric: gonvml.GPM_METRIC_NVDEC_7_UTIL},
+		"DCGM_FI_PROF_NVJPG7_ACTIVE":              {metric: gonvml.GPM_METRIC_NVJPG_7_UTIL},
+		"DCGM_FI_PROF_NVOFA1_ACTIVE":              {metric: gonvml.GPM_METRIC_NVOFA_1_UTIL},
+	} {
+		named, _ := catalog.Lookup(name)
+		if got, ok := specOf(named.Entry.ID); !ok || got != want {
+			t.Errorf("%s (%d): spec = %+v, want %+v", name, named.Entry.ID, got, want)
 		}
 	}
 	for _, id := range []gpu.FieldID{200, 201, 248, 450, 490, 497, 878, 898, 1035, 1039, 1080, 1084, 1100, 1603} {
@@ -100,28 +91,26 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint64(math.MaxUint64))
 	f.Add(math.Float64bits(-0.5))
 	f.Fuzz(func(t *testing.T, bits uint64) {
-		is := func(kind gonvml.ValueType, want gpu.Value) {
-			t.Helper()
-			var value [8]byte
-			binary.NativeEndian.PutUint64(value[:], bits)
-			if got := decode(kind, value); got != want {
-				t.Errorf("type %d, bits %#x: value = %v, want %v", kind, bits, got, want)
-			}
-		}
-		low := make([]byte, 8)
-		binary.NativeEndian.PutUint64(low, bits)
-		word := binary.NativeEndian.Uint32(low)
-		is(gonvml.VALUE_TYPE_UNSIGNED_INT, gpu.Int(int64(word)))
-		is(gonvml.VALUE_TYPE_SIGNED_INT, gpu.Int(int64(int32(word))))
-		is(gonvml.VALUE_TYPE_UNSIGNED_SHORT, gpu.Int(int64(binary.NativeEndian.Uint16(low))))
-		is(gonvml.VALUE_TYPE_SIGNED_LONG_LONG, gpu.Int(int64(bits)))
-		is(gonvml.VALUE_TYPE_DOUBLE, gpu.Float(math.Float64frombits(bits)))
+		var value [8]byte
+		binary.NativeEndian.PutUint64(value[:], bits)
+		word := binary.NativeEndian.Uint32(value[:])
 		unsigned := gpu.Value{}
 		if bits <= math.MaxInt64 {
 			unsigned = gpu.Int(int64(bits))
 		}
-		is(gonvml.VALUE_TYPE_UNSIGNED_LONG, unsigned)
-		is(gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG, unsigned)
-		is(gonvml.VALUE_TYPE_COUNT, gpu.Value{})
+		for kind, want := range map[gonvml.ValueType]gpu.Value{
+			gonvml.VALUE_TYPE_UNSIGNED_INT:       gpu.Int(int64(word)),
+			gonvml.VALUE_TYPE_SIGNED_INT:         gpu.Int(int64(int32(word))),
+			gonvml.VALUE_TYPE_UNSIGNED_SHORT:     gpu.Int(int64(binary.NativeEndian.Uint16(value[:]))),
+			gonvml.VALUE_TYPE_SIGNED_LONG_LONG:   gpu.Int(int64(bits)),
+			gonvml.VALUE_TYPE_DOUBLE:             gpu.Float(math.Float64frombits(bits)),
+			gonvml.VALUE_TYPE_UNSIGNED_LONG:      unsigned,
+			gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG: unsigned,
+			gonvml.VALUE_TYPE_COUNT:              {},
+		} {
+			if got := decode(kind, value); got != want {
+				t.Errorf("type %d, bits %#x: value = %v, want %v", kind, bits, got, want)
+			}
+		}
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -21,29 +19,25 @@ func TestLinkRate(t *testing.T) {
 			fmt.Sprintf("gpu 0 set field.139.7 %d", rx/2), fmt.Sprintf("gpu 0 set field.138.7 %d", tx/2),
 		}
 	}
-	src, world := source(t, at(0, 1_000_000, 2_000_000)...)
-	plan := planOf(t, 449, 476)
-	s := open(t, src, plan)
-	tests := []struct {
+	first := at(0, 1_000_000, 2_000_000)
+	r := start(t, planOf(449, 476), first...)
+	for _, tt := range []struct {
 		name       string
 		script     []string
 		total, one string
 	}{
-		{"first reading", nil, "", ""},
+		{"first reading", first, "", ""},
 		{"two seconds later", at(2, 5_000_000, 8_000_000), "5000", "2500"},
 		{"idle", at(3, 5_000_000, 8_000_000), "0", "0"},
 		{"no time passed", at(3, 6_000_000, 8_000_000), "", ""},
 		{"counters went back", at(4, 10, 10), "", ""},
 		{"and continues after that", at(5, 10, 2_000_010), "2000", "1000"},
-	}
-	for _, test := range tests {
-		if test.script != nil {
-			world.Play(t, test.script...)
-		}
-		got := read(t, s, plan)
+	} {
+		r.play(tt.script...)
+		got := r.read()
 		const rate = "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_"
-		if got[rate+"TOTAL"] != test.total || got[rate+"L7"] != test.one {
-			t.Errorf("%s: rates = %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
+		if got[rate+"TOTAL"] != tt.total || got[rate+"L7"] != tt.one {
+			t.Errorf("%s: rates = %v, want %q over all links and %q for link 7", tt.name, got, tt.total, tt.one)
 		}
 	}
 }
@@ -51,43 +45,34 @@ func TestLinkRate(t *testing.T) {
 // NVLink 5 counters have a field ID for each link, and one for the total. A link that is down has a row. A link that
 // does not exist has none.
 func TestCountersByLink(t *testing.T) {
+	plan := planOf(1212, 1212, 1218)
+	for i := 1; i < 3; i++ {
+		plan.Fields[i].Name, plan.Fields[i].Levels = fmt.Sprint("link ", plan.Fields[i].ID), onLinks
+	}
 	// mantissa 3 and exponent 12, packed as by NVML (nvml.h, NVML_NVLINK_BER_*)
-	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
+	r := start(t, plan, "gpus 1", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.2 down",
 		"gpu 0 set field.214.all 7", "gpu 0 set field.214.0 0", "gpu 0 set field.214.1 7", "gpu 0 set field.214.2 -",
 		fmt.Sprintf("gpu 0 set field.220.1 %d", 3<<8|12))
-	plan := planOf(t, 1212, 1212, 1218)
-	for i := 1; i < 3; i++ {
-		plan.Fields[i].Name, plan.Fields[i].Levels = fmt.Sprint("link ", plan.Fields[i].ID), gpu.KindsOf(gpu.KindNVLink)
-	}
-	s := open(t, src, plan)
-	want := map[string]string{
-		"GPU 0 DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": "7",
-		"NVLink 0 of GPU 0 link 1212":                                "0",
-		"NVLink 0 of GPU 0 link 1218":                                "fault:not_supported",
-		"NVLink 1 of GPU 0 link 1212":                                "7",
-		"NVLink 1 of GPU 0 link 1218":                                "3e-12",
-		"NVLink 2 of GPU 0 link 1212":                                "fault:not_supported",
-		"NVLink 2 of GPU 0 link 1218":                                "fault:not_supported",
-	}
-	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
-	world.Play(t, "gpus 1", "gpu 0 lost")
-	if err := s.Read(t.Context(), gpu.ReadRequest{}, &gpu.Batch{}); err == nil {
+	r.want("three links", "GPU 0 NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS 7",
+		"NVLink 0 of GPU 0 link 1212 0", "NVLink 0 of GPU 0 link 1218 fault:not_supported",
+		"NVLink 1 of GPU 0 link 1212 7", "NVLink 1 of GPU 0 link 1218 3e-12",
+		"NVLink 2 of GPU 0 link 1212 fault:not_supported", "NVLink 2 of GPU 0 link 1218 fault:not_supported")
+	r.play("gpus 1", "gpu 0 lost")
+	if err := r.Read(t.Context(), gpu.ReadRequest{}, &gpu.Batch{}); err == nil {
 		t.Error("Read after the only GPU was lost succeeded, want an error")
 	}
 }
 
 // If no GPU has a field, there is a single fault and no row.
 func TestFieldsOfLinksAndSwitches(t *testing.T) {
-	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 2")
-	plan := planOf(t, 1508, 780, 858)
-	s := open(t, src, plan)
-	want := map[string]string{}
+	plan := planOf(1508, 780, 858)
+	r := start(t, plan, "gpus 2", "gpu 0 set nvlinks 2")
+	var want []string
 	for _, f := range plan.Fields {
-		want["all "+f.Name] = "fault:not_supported"
+		want = append(want, "all "+f.Name[len("DCGM_FI_DEV_"):]+" fault:not_supported")
 	}
-	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" || len(s.Topology().Devices) != 2 {
-		t.Errorf("%d rows; faults (-want +got):\n%s", len(s.Topology().Devices), diff)
+	r.want("fields without a GPU", want...)
+	if n := len(r.Topology().Devices); n != 2 {
+		t.Errorf("rows = %d, want 2", n)
 	}
 }

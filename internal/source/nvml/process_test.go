@@ -3,7 +3,6 @@
 package nvml_test
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -15,21 +14,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 // processes reads once and returns the processes on the wanted rows, and faults about them.
-func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
-	t.Helper()
-	var b gpu.Batch
-	req := gpu.ReadRequest{Processes: make([]bool, len(s.Topology().Devices))}
+func (r *rig) processes(rows ...int) (list []string) {
+	r.t.Helper()
+	req := gpu.ReadRequest{Processes: make([]bool, len(r.Topology().Devices))}
 	for _, row := range rows {
 		req.Processes[row] = true
 	}
-	if err := s.Read(context.Background(), req, &b); err != nil {
-		t.Fatalf("Read: %v", err)
+	var b gpu.Batch
+	if err := r.Read(r.t.Context(), req, &b); err != nil {
+		r.t.Fatalf("Read: %v", err)
 	}
-	var list []string
 	for _, p := range b.Processes {
 		memory := p.Memory.String()
 		if n, ok := p.Memory.Int64(); ok {
@@ -40,15 +37,21 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	for _, u := range b.Utilizations {
 		list = append(list, fmt.Sprintf("%d: device %s", u.Row, u.Busy))
 	}
+	parts := map[gpu.Part]string{gpu.PartProcesses: "processes", gpu.PartProcessBusy: "busy"}
 	for _, f := range b.Faults {
-		switch f.Part {
-		case gpu.PartProcesses:
-			list = append(list, fmt.Sprintf("%d: processes %s", f.Row, gpu.Reason(f.Err)))
-		case gpu.PartProcessBusy:
-			list = append(list, fmt.Sprintf("%d: busy %s", f.Row, gpu.Reason(f.Err)))
+		if part := parts[f.Part]; part != "" {
+			list = append(list, fmt.Sprintf("%d: %s %s", f.Row, part, gpu.Reason(f.Err)))
 		}
 	}
 	return list
+}
+
+// wantProcesses reads once and compares the processes on rows.
+func (r *rig) wantProcesses(when string, rows []int, want ...string) {
+	r.t.Helper()
+	if diff := cmp.Diff(want, r.processes(rows...)); diff != "" {
+		r.t.Errorf("%s: processes (-want +got):\n%s", when, diff)
+	}
 }
 
 // at replaces times in the lines of a script. "@1.5" stands for 1.5 seconds after start.
@@ -67,8 +70,8 @@ var stamp = regexp.MustCompile(`@-?[0-9.]+`)
 
 func TestProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		first := at(start, "gpus 2",
+		begin := time.Now()
+		first := at(begin, "gpus 2",
 			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500",
 			"process 0 pid 72 memory - busy 5 at @0.9",
 			"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
@@ -77,8 +80,7 @@ func TestProcesses(t *testing.T) {
 			"process 0 pid 74 memory 1 busy 4000 at @0.5", // invalid
 			"process 1 pid 90 memory 7 busy 50 at @0.5",   // not requested
 		)
-		src, world := source(t, first...)
-		s := open(t, src, planOf(t, 150))
+		r := start(t, planOf(150), first...)
 		for _, step := range []struct {
 			name  string
 			world []string
@@ -89,7 +91,7 @@ func TestProcesses(t *testing.T) {
 				"0: pid 74 memory 1 busy 0",
 				"0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2",
 			}},
-			{"no sample is reported twice", at(start,
+			{"no sample is reported twice", at(begin,
 				"gpus 2", "process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 72 memory 30 busy 60 at @1.9",
 			), []string{"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6"}},
 			{"nothing runs", []string{"gpus 2"}, nil},
@@ -98,7 +100,7 @@ func TestProcesses(t *testing.T) {
 				[]string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
 				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"},
 			},
-			{"utilization is not queried again", at(start, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
+			{"utilization is not queried again", at(begin, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
 				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
 			{
 				"no permission",
@@ -107,14 +109,10 @@ func TestProcesses(t *testing.T) {
 			},
 		} {
 			time.Sleep(time.Second)
-			world.Play(t, step.world...)
-			if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", step.name, diff)
-			}
+			r.play(step.world...)
+			r.wantProcesses(step.name, []int{0}, step.want...)
 		}
-		if got := processes(t, s); got != nil {
-			t.Errorf("without a request: processes = %q, want none", got)
-		}
+		r.wantProcesses("without a request", nil)
 	})
 }
 
@@ -154,13 +152,10 @@ func TestProcessesAndDeviceShareInterval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src, world := source(t, "gpus 1")
-				s := open(t, src, planOf(t, 150))
-				world.Play(t, append([]string{"gpus 1"}, at(time.Now(), step.world...)...)...)
+				r := start(t, planOf(150), "gpus 1")
+				r.with(at(time.Now(), step.world...)...)
 				time.Sleep(time.Second)
-				if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
-					t.Errorf("processes (-want +got):\n%s", diff)
-				}
+				r.wantProcesses("after a second", []int{0}, step.want...)
 			})
 		})
 	}
@@ -170,18 +165,16 @@ func TestProcessesAndDeviceShareInterval(t *testing.T) {
 // did not pause.
 func TestProcessesBetweenSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, world := source(t, "gpus 1")
-		s := open(t, src, planOf(t, 150))
-		world.Play(t, at(time.Now(),
-			"gpus 1", "gpu 0 set samples.1 @0.1:50", "process 0 pid 70 memory 1 busy 50 at @0.1")...)
+		r := start(t, planOf(150), "gpus 1")
+		r.with(at(time.Now(), "gpu 0 set samples.1 @0.1:50", "process 0 pid 70 memory 1 busy 50 at @0.1")...)
 		for i := range 40 {
 			time.Sleep(100 * time.Millisecond)
 			want := []string{"0: pid 70 memory 1 busy 0.5", "0: device 0.5"}
 			if i > 20 {
 				want = []string{"0: pid 70 memory 1 busy 0"}
 			}
-			if diff := cmp.Diff(want, processes(t, s, 0)); diff != "" && i != 20 {
-				t.Fatalf("Read %d (-want +got):\n%s", i, diff)
+			if got := r.processes(0); !slices.Equal(got, want) && i != 20 {
+				t.Fatalf("Read %d: processes = %q, want %q", i, got, want)
 			}
 		}
 	})
@@ -189,29 +182,18 @@ func TestProcessesBetweenSamples(t *testing.T) {
 
 // In MIG mode, the memory of processes on instances is known, but not their utilization.
 func TestProcessesUnderMIG(t *testing.T) {
-	src, _ := source(t, append(append([]string{}, cut...),
+	r := start(t, planOf(150, 252), slices.Concat(cut, []string{
 		"process 1/2/0 pid 70 memory 100", "process 1/2/1 pid 70 memory 50", "process 1/2/1 pid 71 memory 5",
 		"process 1/9/0 pid 72 memory 9",
-	)...)
-	s := open(t, src, planOf(t, 150, 252))
-	want := []string{
+	})...)
+	r.wantProcesses("instances", []int{1, 2, 3},
 		"2: pid 70 memory 150 busy ", "2: pid 71 memory 5 busy ", "3: pid 72 memory 9 busy ",
-		"1: processes not_supported", "2: busy not_supported", "3: busy not_supported",
-	}
-	if diff := cmp.Diff(want, processes(t, s, 1, 2, 3)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+		"1: processes not_supported", "2: busy not_supported", "3: busy not_supported")
 }
 
 // If a GPU falls off the bus while its processes are listed, they are not reported.
 func TestProcessesOfLostGPU(t *testing.T) {
-	src, world := source(t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3")
-	s := open(t, src, planOf(t, 150))
-	world.Play(
-		t, "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3",
-		"fail nvmlDeviceGetProcessUtilization 15 0",
-	)
-	if diff := cmp.Diff([]string{"1: pid 71 memory 3 busy 0"}, processes(t, s, 0, 1)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	r := start(t, planOf(150), "gpus 2", "process 0 pid 70 memory 1000", "process 1 pid 71 memory 3")
+	r.with("fail nvmlDeviceGetProcessUtilization 15 0")
+	r.wantProcesses("GPU 0 is lost", []int{0, 1}, "1: pid 71 memory 3 busy 0")
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -30,33 +28,25 @@ func TestTransientErrorAtStart(t *testing.T) {
 		"GPM: a sample": {"fail nvmlGpmSampleGet 999", 1001, "fault:error", "0.01"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src, world := source(t, "gpus 1", tt.fail)
-			plan := planOf(t, tt.field)
-			s := open(t, src, plan)
-			key := "GPU 0 " + plan.Fields[0].Name
+			r := start(t, planOf(tt.field), "gpus 1", tt.fail)
+			key := "GPU 0 " + r.plan.Fields[0].Name
 			for range 2 {
-				if diff := cmp.Diff(map[string]string{key: tt.without}, read(t, s, plan)); diff != "" {
-					t.Errorf("while the call fails (-want +got):\n%s", diff)
+				if got := r.read(); len(got) != 1 || got[key] != tt.without {
+					t.Errorf("while the call fails: results = %v, want only %q", got, tt.without)
 				}
 			}
-			world.Play(t, "gpus 1")
-			read(t, s, plan)
-			world.Play(t, "gpus 1", "xid 0 31")
-			var seen []string
-			for end := time.Now().Add(20 * time.Second); !slices.Contains(seen, tt.want); {
+			r.play("gpus 1")
+			r.read()
+			r.play("gpus 1", "xid 0 31")
+			var found map[string]string
+			for end := time.Now().Add(20 * time.Second); found[key] != tt.want && found["GPU 0 XID"] != tt.want; {
 				if time.Now().After(end) {
-					t.Fatalf("value was not served within 20s; served: %v", seen)
+					t.Fatalf("value was not served within 20s; latest results: %v", found)
 				}
-				found := read(t, s, plan)
-				if v, ok := found[key]; ok {
-					seen = append(seen, v)
-				}
-				if v, ok := found["GPU 0 XID"]; ok {
-					seen = append(seen, v)
-				}
+				found = r.read()
 			}
-			if s.Err() != nil {
-				t.Errorf("session ended: %v", s.Err())
+			if r.Err() != nil {
+				t.Errorf("session ended: %v", r.Err())
 			}
 		})
 	}
@@ -64,16 +54,14 @@ func TestTransientErrorAtStart(t *testing.T) {
 
 // If the MIG mode could not be read when the session opened, it is read again.
 func TestLateMIGMode(t *testing.T) {
-	src, world := source(t, append(slices.Clone(cut), "fail nvmlDeviceGetMigMode 999")...)
-	plan := planOf(t, 155)
-	s := open(t, src, plan)
-	read(t, s, plan)
-	if s.Err() != nil {
-		t.Fatalf("session ended: %v", s.Err())
+	r := start(t, planOf(155), slices.Concat(cut, []string{"fail nvmlDeviceGetMigMode 999"})...)
+	r.read()
+	if r.Err() != nil {
+		t.Fatalf("session ended: %v", r.Err())
 	}
-	world.Play(t, cut...)
-	read(t, s, plan)
-	if !errors.Is(s.Err(), gpu.ErrTopology) {
-		t.Errorf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
+	r.play(cut...)
+	r.read()
+	if !errors.Is(r.Err(), gpu.ErrTopology) {
+		t.Errorf("Err = %v, want %v", r.Err(), gpu.ErrTopology)
 	}
 }
