@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -158,7 +159,7 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 
 // Derive implements snapshot.Deriver. It divides a reading among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
-	if c.Kind != snapshot.Served || !s.inputs.present {
+	if c.Final {
 		return list
 	}
 	at := c.Now
@@ -226,7 +227,7 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	if e.root < 0 {
 		return 0, false
 	}
-	total, _ := c.Value(s.inputs.slices, e.root).Number()
+	total, _ := c.Value(catalog.MIGMaxSlices, e.root).Number()
 	used := s.entities[s.at[e.root]].slices
 	if total < max(used, 1) { // also if used is unknown
 		return 0, false
@@ -243,7 +244,7 @@ func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
 	m := &e.totals.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
 	m.before, m.seen = m.seen, at
-	millijoules, known := s.value(c, s.inputs.energy, e.row)
+	millijoules, known := s.value(c, catalog.TotalEnergyConsumption, e.row)
 	if m.known = known; !known {
 		return
 	}

@@ -58,7 +58,7 @@ func dense(tb testing.TB) (cycle func()) {
 				})
 			}
 		}
-		s := builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &b, Owners: owners, Begin: now, Now: now})
+		s := builder.Build(snapshot.Reading{Batch: &b, Owners: owners, Begin: now, Now: now})
 		known = 0
 		for i := range s.Families[0].Series {
 			if !s.Families[0].Series[i].Value.IsAbsent() {

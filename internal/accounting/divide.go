@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -106,7 +107,7 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 		return
 	}
 	e.device = s.utilization(c, e)
-	mib, known := s.value(c, s.inputs.memory, e.row)
+	mib, known := s.value(c, catalog.FBUsed, e.row)
 	var used gpu.Value
 	if known {
 		used = numberOf(mib * bytesPerMiB)
@@ -142,18 +143,18 @@ func (e *sharedDevice) setRest(m measure, device gpu.Value) {
 // utilization returns the entity's own utilization, 0 to 1. It is absent if the entity was not read.
 func (s *session) utilization(c *snapshot.Cycle, e *sharedDevice) gpu.Value {
 	if !e.instance {
-		if n, ok := s.value(c, s.inputs.util, e.row); ok {
+		if n, ok := s.value(c, catalog.GPUUtil, e.row); ok {
 			return gpu.Float(min(n/100, 1))
 		}
 	}
-	if n, ok := s.value(c, s.inputs.engine, e.row); ok {
+	if n, ok := s.value(c, catalog.ProfGREngineActive, e.row); ok {
 		return gpu.Float(min(n, 1))
 	}
 	return gpu.Value{}
 }
 
 // value returns the value of an input in a row, if the row was read.
-func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
+func (s *session) value(c *snapshot.Cycle, input gpu.FieldID, row int) (float64, bool) {
 	if c.Down(row) != nil {
 		return 0, false
 	}
@@ -163,9 +164,9 @@ func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
 // whyMissing returns why an entity has no utilization.
 func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	if e.instance {
-		return c.Missing(s.inputs.engine, e.row)
+		return c.Missing(catalog.ProfGREngineActive, e.row)
 	}
-	return c.Missing(s.inputs.util, e.row)
+	return c.Missing(catalog.GPUUtil, e.row)
 }
 
 // divideShared divides the usage of a shared entity among its owners, in proportion to the work of their processes.

@@ -42,7 +42,6 @@ type reading struct {
 // session is the state for one topology and plan. Bind replaces all of it.
 type session struct {
 	podOf  PodOf
-	inputs inputs
 	maxGap time.Duration // the longest time between two cycles that is accounted for
 
 	entities []sharedDevice
@@ -57,7 +56,7 @@ type session struct {
 // newSession returns the session of a topology.
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	s := session{
-		podOf: podOf, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
+		podOf: podOf, maxGap: snapshot.MaxAgeIntervals * plan.Interval,
 		at: map[int]int{}, missing: map[unavailable]bool{},
 	}
 	for row := range t.Devices {

@@ -7,25 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// inputs holds the plan indexes of the fields that attribution needs.
-type inputs struct {
-	slices, energy, util, memory, engine int
-	present                              bool
-}
-
 func indexOf(plan *gpu.Plan, id gpu.FieldID) int {
 	return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
-}
-
-// inputsOf finds the inputs of a plan that Extend returned. In other plans they are absent.
-func inputsOf(plan *gpu.Plan) inputs {
-	in := inputs{
-		slices: indexOf(plan, catalog.MIGMaxSlices), energy: indexOf(plan, catalog.TotalEnergyConsumption),
-		util: indexOf(plan, catalog.GPUUtil), memory: indexOf(plan, catalog.FBUsed),
-		engine: indexOf(plan, catalog.ProfGREngineActive),
-	}
-	in.present = min(in.slices, in.energy, in.util, in.memory, in.engine) >= 0
-	return in
 }
 
 // Extend returns plan with the fields that accounting needs. Fields that were not requested are read, but no counter

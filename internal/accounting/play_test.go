@@ -162,7 +162,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		case i == 0 || owners == nil || !same(m.uses, p.moments[i-1].uses):
 			owners = &gpu.Owners{Uses: m.uses}
 		}
-		reading := snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}
+		reading := snapshot.Reading{Batch: &batch, Owners: owners, Begin: now, Now: now}
 		see(i, builder.Build(reading))
 	}
 	return reg

@@ -3,6 +3,7 @@ package accounting
 import (
 	"slices"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -12,17 +13,18 @@ import (
 func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
+		field := c.Plan.Fields[counter.Field].ID
 		m, unit := utilization, 100.0 // the field is in percent
-		if counter.Field == s.inputs.memory {
+		if field == catalog.FBUsed {
 			m, unit = memory, 1.0/bytesPerMiB
 		}
-		if counter.Type == gpu.MetricLabel || counter.Field != s.inputs.util && m == utilization {
+		if counter.Type == gpu.MetricLabel || field != catalog.GPUUtil && m == utilization {
 			continue
 		}
 		f := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OwnersOnly: true}
 		for j := range s.entities {
 			e := &s.entities[j]
-			if c.Value(counter.Field, e.row).IsAbsent() {
+			if c.Value(field, e.row).IsAbsent() {
 				continue
 			}
 			use := s.owners.UseOf(e.row)

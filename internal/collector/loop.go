@@ -306,16 +306,16 @@ func (l *Loop) publishBatch(ctx context.Context, start, readAt time.Time) {
 
 // buildAndPublish builds a snapshot of the batch with its owners, and publishes it.
 func (l *Loop) buildAndPublish(ctx context.Context, start, readAt time.Time) {
-	r := l.reading(snapshot.Served, readAt)
+	r := l.reading(readAt)
 	r.Owners = l.attributions.owners(ctx, l.session.Topology())
 	snap := l.builder.Build(r)
 	l.request.Contradicted = l.builder.Contradicted
 	l.reportValues(noValues(snap, l.opt.Plan))
 	l.devices.note(snap)
 	l.metrics.duration.Set(time.Since(start).Seconds())
-	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
-	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
-	l.metrics.dropped.WithLabelValues(snapshot.DroppedContradicted).Add(float64(l.builder.InDoubt))
+	for reason, n := range l.builder.Dropped {
+		l.metrics.dropped.WithLabelValues(reason).Add(float64(n))
+	}
 	l.publish(snap)
 	l.hadData, l.served = true, time.Now()
 	l.ready.Store(true)
@@ -346,14 +346,14 @@ func (l *Loop) reportValues(err error) {
 
 // countEvents counts the events of the batch without serving its samples.
 func (l *Loop) countEvents(readAt time.Time) {
-	l.builder.Build(l.reading(snapshot.Final, readAt))
+	r := l.reading(readAt)
+	r.Final = true
+	l.builder.Build(r)
 }
 
 // reading returns the result of a Read that started at readAt.
-func (l *Loop) reading(kind snapshot.Kind, readAt time.Time) snapshot.Reading {
-	return snapshot.Reading{
-		Kind: kind, Batch: &l.batch, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
-	}
+func (l *Loop) reading(readAt time.Time) snapshot.Reading {
+	return snapshot.Reading{Batch: &l.batch, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
 }
 
 // finalRead reads once more before the session is closed, for events that no later session reports.

@@ -88,12 +88,12 @@ func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
 
 // Derive implements snapshot.Deriver.
 func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
-	if c.Kind == snapshot.Served {
+	if !c.Final {
 		l.xids.assign(c.Owners, c.Begin.UnixNano())
 	}
 	l.xids.count(c)
 	l.countReasons(c)
-	if c.Kind != snapshot.Served {
+	if c.Final {
 		return list
 	}
 	return l.families(list, c)

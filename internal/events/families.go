@@ -77,9 +77,9 @@ func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs b
 // source says that it had none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
-	field := l.xids.field
+	field := &c.Plan.Fields[l.xids.field]
 	for row, e := range l.xids.rows {
-		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
+		if !c.Topology.Serves(field, row) || c.Missing(catalog.XIDErrors, row) != "" || c.Down(row) != nil {
 			continue
 		}
 		if !l.lastXIDAsStored {

@@ -211,7 +211,7 @@ func (x *xidCounter) count(c *snapshot.Cycle) {
 	s.extend(x.now)
 	x.opened, x.repeated = true, false
 	for row := range x.rows {
-		x.unreported[row] = x.log == nil && c.Missing(x.field, row) != ""
+		x.unreported[row] = x.log == nil && c.Missing(catalog.XIDErrors, row) != ""
 	}
 }
 

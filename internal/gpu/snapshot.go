@@ -9,6 +9,17 @@ import (
 // A Label is a name and an unescaped UTF-8 value.
 type Label struct{ Name, Value string }
 
+// Labels returns labels from alternating names and values. It omits labels with an empty value.
+func Labels(pairs ...string) []Label {
+	labels := make([]Label, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			labels = append(labels, Label{Name: pairs[i], Value: pairs[i+1]})
+		}
+	}
+	return labels
+}
+
 // Sharing is how the owners of an entity share it.
 type Sharing uint8
 

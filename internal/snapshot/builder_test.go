@@ -58,9 +58,9 @@ func TestAgeOfSamples(t *testing.T) {
 		batch := &gpu.Batch{}
 		batch.Add(0, 0, gpu.Int(40), now.Add(-tt.age))
 		v := build(b, batch).Columns[0].Values[0]
-		if v.IsAbsent() != tt.stale || (b.Stale > 0) != tt.stale {
+		if v.IsAbsent() != tt.stale || (b.Dropped["stale"] > 0) != tt.stale {
 			t.Errorf("interval %v, age %v: value = %q, stale samples = %d, want it stale: %t",
-				tt.interval, tt.age, v, b.Stale, tt.stale)
+				tt.interval, tt.age, v, b.Dropped["stale"], tt.stale)
 		}
 	}
 }

@@ -19,17 +19,10 @@ const (
 
 // doubts tracks the profiling fields of GPUs that report utilization. Partitioned GPUs do not.
 type doubts struct {
-	utilization int     // index in the plan
-	rows        []int   // rows of the GPUs
-	proofs      []proof // fields that prove work
-	others      []int   // other profiling fields
-	of          []doubt // by row, then by proof
-}
-
-// A proof is a field of the plan that is above 0 whenever the GPU works.
-type proof struct {
-	field  int
-	window int64 // period that a sample covers, in nanoseconds
+	rows   []int // of the GPUs
+	proofs []int // plan indexes of the profiling fields that are above 0 whenever the GPU works
+	others []int // plan indexes of the other profiling fields
+	of     map[*cell]doubt
 }
 
 // A doubt tracks one field of one GPU.
@@ -39,27 +32,26 @@ type doubt struct {
 }
 
 func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
-	d := doubts{utilization: -1}
+	d := doubts{of: map[*cell]doubt{}}
+	var rows []int
 	for i := range plan.Fields {
 		switch f := &plan.Fields[i]; {
 		case f.ID == catalog.GPUUtil:
-			d.utilization = i
+			for row := range t.Devices {
+				if t.Serves(f, row) {
+					rows = append(rows, row)
+				}
+			}
 		case !f.Profiling:
 		case catalog.ImpliesActivity(f.ID) && plan.IntervalOf(i) >= max(plan.Interval, lookback):
-			d.proofs = append(d.proofs, proof{i, int64(plan.IntervalOf(i))})
+			d.proofs = append(d.proofs, i)
 		default:
 			d.others = append(d.others, i)
 		}
 	}
-	if plan.KeepContradicted || d.utilization < 0 || len(d.proofs) == 0 {
-		return doubts{}
+	if !plan.KeepContradicted && len(d.proofs) > 0 {
+		d.rows = rows
 	}
-	for row := range t.Devices {
-		if t.Serves(&plan.Fields[d.utilization], row) {
-			d.rows = append(d.rows, row)
-		}
-	}
-	d.of = make([]doubt, len(d.rows)*len(d.proofs))
 	return d
 }
 
@@ -68,33 +60,32 @@ func newDoubts(t *gpu.Topology, plan *gpu.Plan) doubts {
 func (b *Builder) contradict() {
 	d := &b.doubts
 	b.Contradicted = nil
-	for i, row := range d.rows {
-		use := b.cell(d.utilization, row)
+	for _, row := range d.rows {
+		use := b.cycle.cell(catalog.GPUUtil, row)
 		percent, ok := use.value.Number()
 		busy, refuted := ok && percent >= busyPercent, 0
-		for j, p := range d.proofs {
-			x, c := &d.of[i*len(d.proofs)+j], b.cell(p.field, row)
-			switch n, read := c.value.Number(); {
-			case !busy || read && n != 0:
-				*x = doubt{}
-			case read:
-				x.note(c.at, use.at, p.window)
+		for _, field := range d.proofs {
+			c := b.cell(field, row)
+			x := d.of[c]
+			if n, read := c.value.Number(); !busy || read && n != 0 {
+				x = doubt{}
+			} else if read {
+				x.note(c.at, use.at, int64(b.cycle.Plan.IntervalOf(field)))
 			}
-			if x.times >= contradictions {
-				refuted++
-				b.refute(c)
-				c.missing = DroppedContradicted // also while there is no sample, for example after a new watch
+			if d.of[c] = x; x.times < contradictions {
+				continue
 			}
+			refuted++
+			b.refute(c)
+			c.missing = DroppedContradicted // also while there is no sample, for example after a new watch
 		}
-		if refuted == 0 {
-			continue
-		}
-		b.Contradicted = append(b.Contradicted, row)
-		if refuted < len(d.proofs) {
-			continue
+		if refuted > 0 {
+			b.Contradicted = append(b.Contradicted, row)
 		}
 		for _, field := range d.others {
-			b.refute(b.cell(field, row))
+			if refuted == len(d.proofs) {
+				b.refute(b.cell(field, row))
+			}
 		}
 	}
 }
@@ -114,7 +105,7 @@ func (x *doubt) note(at, busyAt, window int64) {
 // refute drops the value of a cell if it is 0.
 func (b *Builder) refute(c *cell) {
 	if n, ok := c.value.Number(); ok && n == 0 {
-		c.value, c.missing = gpu.Value{}, DroppedContradicted
-		b.InDoubt++
+		c.value = gpu.Value{}
+		b.drop(c, DroppedContradicted)
 	}
 }

@@ -134,9 +134,9 @@ func TestContradictedProfiling(t *testing.T) {
 				if diff := gocmp.Diff(l.contradicted, contradicted(s)); diff != "" {
 					t.Errorf("read %d (-want +got):\n%s", i, diff)
 				}
-				if b.InDoubt != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
+				if b.Dropped[snapshot.DroppedContradicted] != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
 					t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v, want some: %t",
-						i, b.InDoubt, zeros, b.Contradicted, l.contradicted != nil)
+						i, b.Dropped[snapshot.DroppedContradicted], zeros, b.Contradicted, l.contradicted != nil)
 				}
 				for f, c := range s.Columns {
 					if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
@@ -242,7 +242,7 @@ func TestWorkloadsAreNotContradicted(t *testing.T) {
 				}
 			}
 			b.Build(snapshot.Reading{Batch: batch, Begin: date(at), Now: date(at)})
-			if b.InDoubt > 0 || b.Contradicted != nil {
+			if b.Dropped[snapshot.DroppedContradicted] > 0 || b.Contradicted != nil {
 				t.Fatalf("history %d at %v: contradicted rows = %v, want none; workload %+v",
 					history, at, b.Contradicted, work)
 			}

@@ -1,3 +1,11 @@
+// Package snapshot turns a reading into the data of a page.
+//
+// A Builder stores each sample of a gpu.Batch in its cell if it is fresh and plausible. It decides which entities are
+// up and why a requested field has no value, and fills the columns of a gpu.Snapshot. Derivers add the other families:
+// Facts is in this package; events, accounting and verdict have their own.
+//
+// A Builder belongs to one session. Its next snapshot reuses the memory of the latest. The package calls no driver and
+// reads no clock.
 package snapshot
 
 import (
@@ -6,18 +14,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Kind says what a reading is used for.
-type Kind uint8
-
-// The kinds of readings.
-const (
-	Served Kind = iota // it becomes a page
-	Final              // only its events are used: the reading failed or is the last of its session
-)
-
 // A Reading is the input of a Builder.
 type Reading struct {
-	Kind   Kind
+	// Final means that only the events are used: the reading failed or is the last of its session.
+	Final  bool
 	Batch  *gpu.Batch
 	Owners *gpu.Owners // nil without attribution
 	// Begin is when the Read began. Now is the time against which the age of samples is measured, by the clock that
@@ -37,11 +37,19 @@ type Cycle struct {
 	builder *Builder
 }
 
-// Value returns the value of a field in a row, absent if there is none.
-func (c *Cycle) Value(field, row int) gpu.Value { return c.builder.cell(field, row).value }
+func (c *Cycle) cell(id gpu.FieldID, row int) cell {
+	if field, ok := c.builder.fields[id]; ok {
+		return *c.builder.cell(field, row)
+	}
+	return cell{}
+}
+
+// Value returns the value of a field in a row, absent if there is none or if the plan lacks the field. If several
+// fields of the plan have the ID, it is that of the first.
+func (c *Cycle) Value(id gpu.FieldID, row int) gpu.Value { return c.cell(id, row).value }
 
 // Missing returns why the field has no value in the row, or "" if no reason was reported.
-func (c *Cycle) Missing(field, row int) string { return c.builder.cell(field, row).missing }
+func (c *Cycle) Missing(id gpu.FieldID, row int) string { return c.cell(id, row).missing }
 
 // Down returns why the entity of the row is not read, or nil if it is read.
 func (c *Cycle) Down(row int) error { return c.builder.snap.Health.Entities[row].Err }
@@ -50,14 +58,15 @@ func (c *Cycle) Down(row int) error { return c.builder.snap.Health.Entities[row]
 // old events count.
 func (c *Cycle) Plausible(s *gpu.Sample) bool {
 	field := &c.Plan.Fields[s.Field]
-	return c.Topology.Serves(field, s.Row) && inRange(field, s.Value)
+	n, isNumber := s.Value.Number()
+	return c.Topology.Serves(field, s.Row) && (!isNumber || field.Range.Contains(n))
 }
 
 // A Deriver adds the families that are not columns. All methods are called on one goroutine.
 type Deriver interface {
 	// Bind is called when a session starts, with its topology and plan. Later cycles belong to that session.
 	Bind(*gpu.Topology, *gpu.Plan)
-	// Derive appends the families of a cycle. Unless the cycle is Served, only its events are used.
+	// Derive appends the families of a cycle. If the reading is Final, only its events are used.
 	Derive([]gpu.Family, *Cycle) []gpu.Family
 	// Unavailable appends the requested families of this Deriver that are missing, with the reason. It is called after
 	// Derive.

@@ -1,17 +1,12 @@
 package snapshot
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-// rackModels are part of the names of boards whose NVLink domain spans nodes. On other boards, such as an HGX, an
-// all-zero cluster and clique are correct.
-var rackModels = []string{"GB200", "GB300"}
 
 // A maskPart is a condition within the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*). The value 0 and values
 // above last are unknown.
@@ -37,39 +32,31 @@ var maskParts = [...]maskPart{
 	{"manager_disconnected", 14, 2, 2, 2},
 }
 
-// isOfRack reports whether a board is one of rackModels.
+// isOfRack reports whether the NVLink domain of a board spans nodes. On other boards, such as an HGX, an all-zero
+// cluster and clique are correct.
 func isOfRack(d *gpu.Device) bool {
-	return slices.ContainsFunc(rackModels, func(name string) bool { return strings.Contains(d.Model, name) })
+	return strings.Contains(d.Model, "GB200") || strings.Contains(d.Model, "GB300")
 }
 
-// A linkCondition is whether a GPU has no active NVLink although another GPU of the machine has one.
-type linkCondition uint8
-
-const (
-	linksUnknown linkCondition = iota
-	linksFine
-	linksDown
-)
-
-// linkConditions returns the condition of each row. A GPU of a model that needs a bridge may have none: its links count
-// as down only if they were active before, or if it is the only such GPU, since a bridge joins at least two.
-func (l *Facts) linkConditions(c *Cycle) []linkCondition {
-	conditions := make([]linkCondition, len(l.topology.Devices))
-	anyUp, down := false, 0
+// downLinks returns, by row, whether a GPU has no active NVLink although another GPU of the machine has one. It omits
+// GPUs for which this is unknown. A GPU of a model that needs a bridge may have none: its links count as down only if
+// they were active before, or if it is the only such GPU, since a bridge joins at least two.
+func (l *Facts) downLinks(c *Cycle) map[int]bool {
+	down := map[int]bool{}
+	downs := 0
 	for _, s := range c.Batch.Links {
-		conditions[s.Row] = linksFine
+		down[s.Row] = false
 		if s.Up {
-			anyUp = true
 			l.linked[l.topology.Devices[s.Row].UUID] = true
 		} else {
-			down++
+			downs++
 		}
 	}
 	for _, s := range c.Batch.Links {
 		d := &l.topology.Devices[s.Row]
-		if anyUp && !s.Up && (down == 1 || l.linked[d.UUID] || !bridged.MatchString(d.Model)) {
-			conditions[s.Row] = linksDown
-			l.linksDown[d.UUID] = true
+		anyUp := downs < len(c.Batch.Links)
+		if anyUp && !s.Up && (downs == 1 || l.linked[d.UUID] || !bridged.MatchString(d.Model)) {
+			down[s.Row], l.linksDown[d.UUID] = true, true
 		}
 	}
 	// NVML may have reported the condition during a fallback. A passing watch of DCGM ends it.
@@ -77,32 +64,31 @@ func (l *Facts) linkConditions(c *Cycle) []linkCondition {
 		h := &c.Batch.Health[i]
 		d := &l.topology.Devices[h.Row]
 		if d.Entity.Kind == gpu.KindGPU && h.Watch == "NVLINK" && h.Code == passed && l.linksDown[d.UUID] {
-			conditions[h.Row] = linksFine
+			down[h.Row] = false
 		}
 	}
-	return conditions
+	return down
 }
 
 // fabricStates returns one series per GPU and known condition: 1 if it holds.
 func (l *Facts) fabricStates(x *fact, c *Cycle) (series []gpu.Series) {
-	links := l.linkConditions(c)
+	down := l.downLinks(c)
 	for _, row := range l.gpus {
 		add := func(condition string, holds bool) {
-			value := gpu.Int(0)
-			if holds {
-				value = gpu.Int(1)
+			s := info(row, "condition", condition)
+			if !holds {
+				s.Value = gpu.Int(0)
 			}
-			labels := []gpu.Label{{Name: "condition", Value: condition}}
-			series = append(series, gpu.Series{Row: row, Labels: labels, Value: value})
+			series = append(series, s)
 		}
-		if links[row] != linksUnknown {
-			add("links_down", links[row] == linksDown)
+		if isDown, known := down[row]; known {
+			add("links_down", isDown)
 		}
-		rack := isOfRack(&c.Topology.Devices[row])
-		state, known := c.Value(l.fields.fabricState, row).Int64()
+		rack := isOfRack(&l.topology.Devices[row])
+		state, known := c.Value(catalog.FabricManagerStatus, row).Int64()
 		switch {
 		case !known:
-			x.faults[row] = c.Missing(l.fields.fabricState, row)
+			x.faults[row] = c.Missing(catalog.FabricManagerStatus, row)
 		case state == catalog.FabricTooOld:
 			x.faults[row] = gpu.Reason(gpu.ErrVersion)
 		case state == catalog.FabricNotStarted, state == catalog.FabricInProgress,
@@ -111,16 +97,15 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) (series []gpu.Series) {
 		case state == catalog.FabricSuccess, state == catalog.FabricFailure:
 			add("not_completed", false)
 			add("failed", state == catalog.FabricFailure)
-			if id := c.Value(l.fields.cluster, row); rack && id.IsText() {
+			if id := c.Value(catalog.FabricClusterUUID, row); rack && id.IsText() {
 				add("no_cluster", isZeroUUID(id.String()))
 			}
-			if id, ok := c.Value(l.fields.clique, row).Int64(); rack && ok {
+			if id, ok := c.Value(catalog.FabricCliqueID, row).Int64(); rack && ok {
 				add("no_clique", id == 0)
 			}
 		}
-		mask, known := c.Value(l.fields.mask, row).Int64()
-		for i := range maskParts {
-			p := &maskParts[i]
+		mask, known := c.Value(catalog.FabricHealthMask, row).Int64()
+		for _, p := range maskParts {
 			if part := mask >> p.shift & (1<<p.bits - 1); known && part > 0 && part <= p.last {
 				add(p.condition, part == p.holds)
 			}
@@ -132,13 +117,12 @@ func (l *Facts) fabricStates(x *fact, c *Cycle) (series []gpu.Series) {
 // fabricInfo returns one series for each GPU with a cluster.
 func (l *Facts) fabricInfo(x *fact, c *Cycle) (series []gpu.Series) {
 	for _, row := range l.gpus {
-		cluster, clique := c.Value(l.fields.cluster, row), c.Value(l.fields.clique, row)
+		cluster := c.Value(catalog.FabricClusterUUID, row)
 		if !cluster.IsText() {
-			x.faults[row] = c.Missing(l.fields.cluster, row)
-		} else if id, ok := clique.Int64(); ok && !isZeroUUID(cluster.String()) {
-			series = append(series, info(row, []gpu.Label{
-				{Name: "cluster_uuid", Value: cluster.String()}, {Name: "clique_id", Value: strconv.FormatInt(id, 10)},
-			}))
+			x.faults[row] = c.Missing(catalog.FabricClusterUUID, row)
+		} else if id, ok := c.Value(catalog.FabricCliqueID, row).Int64(); ok && !isZeroUUID(cluster.String()) {
+			clique := strconv.FormatInt(id, 10)
+			series = append(series, info(row, "cluster_uuid", cluster.String(), "clique_id", clique))
 		}
 	}
 	return series

@@ -23,28 +23,12 @@ type Facts struct {
 	Booted time.Time
 
 	topology  *gpu.Topology
-	plan      *gpu.Plan
-	families  []*fact         // by family of the plan; nil for families made elsewhere
+	families  []*fact
 	gpus      []int           // rows of the GPUs
-	fields    places          // indexes in the plan
 	planned   map[string]bool // the planned fields and families that supersede health findings
 	linked    map[string]bool // by UUID: whether a link of the GPU has been up in any session
 	linksDown map[string]bool // by UUID: whether all links of the GPU have been reported as down in any session
 	hasIMEX   bool            // whether the IMEX daemon has been ready in any session
-}
-
-// places holds the plan indexes of the fields that health and the fabric need, or -1 if the plan has no such field.
-type places struct{ fabricState, cluster, clique, mask, mig, imexDaemon, imexDomain int }
-
-func placesIn(plan *gpu.Plan) places {
-	at := func(id gpu.FieldID) int {
-		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
-	}
-	return places{
-		fabricState: at(catalog.FabricManagerStatus), cluster: at(catalog.FabricClusterUUID),
-		clique: at(catalog.FabricCliqueID), mask: at(catalog.FabricHealthMask), mig: at(catalog.MIGMode),
-		imexDaemon: at(catalog.IMEXDaemonStatus), imexDomain: at(catalog.IMEXDomainStatus),
-	}
 }
 
 // A derivation makes the series of a family: fixed once for a session, derive in each cycle.
@@ -70,46 +54,60 @@ var derivations = map[string]derivation{
 // A fact is one derived family of the plan.
 type fact struct {
 	derivation
+	gpu.Family
 	kinds  gpu.Kinds // of the entities that have series
 	rows   []int     // their rows
-	series []gpu.Series
-	fault  string   // why there is no series
-	faults []string // by row: why it has no series
+	fault  string    // why there is no series
+	faults []string  // by row: why it has no series
 }
 
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	l.topology, l.plan, l.families = t, plan, make([]*fact, len(plan.Derived))
-	l.gpus, l.fields, l.planned = t.RowsOf(gpu.KindsOf(gpu.KindGPU)), placesIn(plan), plannedOf(plan)
+	l.topology, l.families, l.gpus, l.planned = t, nil, t.RowsOf(gpu.KindsOf(gpu.KindGPU)), plannedOf(plan)
 	if l.linked == nil {
 		l.linked, l.linksDown = map[string]bool{}, map[string]bool{}
 	}
 	for i := range plan.Derived {
-		name := plan.Derived[i].Name
-		d, ok := derivations[name]
+		p := &plan.Derived[i]
+		d, ok := derivations[p.Name]
 		if !ok {
 			continue
 		}
-		x := &fact{derivation: d, kinds: gpu.KindsOf(gpu.KindGPU), faults: make([]string, len(t.Devices))}
-		if kinds := catalog.FamilyNamed(name).Health; kinds != 0 {
-			x.kinds = kinds
+		x := &fact{
+			derivation: d, faults: make([]string, len(t.Devices)),
+			Family: gpu.Family{Name: p.Name, Type: p.Type, Help: p.Help},
+			kinds:  cmp.Or(catalog.FamilyNamed(p.Name).Health, gpu.KindsOf(gpu.KindGPU)),
 		}
 		x.rows = t.RowsOf(x.kinds)
 		if d.fixed != nil {
-			x.series = d.fixed(t)
+			x.Series = d.fixed(t)
 		}
-		l.families[i] = x
+		l.families = append(l.families, x)
 	}
 }
 
-// addFault records why a row has no health or peer state.
-func (l *Facts) addFault(f *gpu.Fault) {
-	if f.Part != gpu.PartHealthChecks && f.Part != gpu.PartPeerStates {
-		return
+// Derive implements Deriver.
+func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
+	if c.Final {
+		return list
 	}
 	for _, x := range l.families {
-		switch {
-		case x == nil || x.part != f.Part:
+		x.noteFaults(c.Batch.Faults)
+		if x.derive != nil {
+			x.Series = x.derive(l, x, c)
+		}
+		list = append(list, x.Family)
+	}
+	return list
+}
+
+// noteFaults records why rows have no series.
+func (x *fact) noteFaults(faults []gpu.Fault) {
+	x.fault = ""
+	clear(x.faults)
+	for i := range faults {
+		switch f := &faults[i]; {
+		case x.part == gpu.PartField || f.Part != x.part:
 		case f.Row == gpu.AllRows:
 			x.fault = gpu.Reason(f.Err)
 		default:
@@ -118,31 +116,32 @@ func (l *Facts) addFault(f *gpu.Fault) {
 	}
 }
 
-// Derive implements Deriver.
-func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
-	if c.Kind != Served {
-		return list
-	}
+// Unavailable implements Deriver, as Builder.unavailable does for counters.
+func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
 	for _, x := range l.families {
-		if x != nil {
-			x.fault = ""
-			clear(x.faults)
-		}
-	}
-	for i := range c.Batch.Faults {
-		l.addFault(&c.Batch.Faults[i])
-	}
-	for i, x := range l.families {
-		if x == nil {
+		if len(x.rows) == 0 || x.pairs && len(x.rows) == 1 {
+			reason := cmp.Or(x.fault, ReasonNoEntity)
+			list = append(list, gpu.FieldHealth{Field: x.Name, Row: gpu.AllRows, Reason: reason})
 			continue
 		}
-		if x.derive != nil {
-			x.series = x.derive(l, x, c)
+		start := len(list)
+		for _, row := range x.rows {
+			if c.Down(row) == nil && !x.isAbout(row, l.topology) {
+				reason := cmp.Or(x.faults[row], x.fault, gpu.Reason(gpu.ErrNotSupported))
+				list = append(list, gpu.FieldHealth{Field: x.Name, Row: row, Reason: reason})
+			}
 		}
-		d := &l.plan.Derived[i]
-		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})
+		if len(x.Series) == 0 {
+			list = onceIfEqual(list, start)
+		}
 	}
 	return list
+}
+
+// isAbout reports whether a series is about a row. A pair of the topology is listed once and is about both GPUs.
+func (x *fact) isAbout(row int, t *gpu.Topology) bool {
+	return slices.ContainsFunc(x.Series, func(s gpu.Series) bool { return s.Row == row }) ||
+		x.fixed != nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
 }
 
 // peerStates returns one series for each ordered pair of GPUs.
@@ -150,43 +149,45 @@ func (l *Facts) peerStates(_ *fact, c *Cycle) []gpu.Series {
 	series := make([]gpu.Series, len(c.Batch.Peers))
 	for i := range c.Batch.Peers {
 		p := &c.Batch.Peers[i]
-		other := strconv.FormatUint(uint64(l.topology.Devices[p.Peer].GPU), 10)
-		labels := []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
+		labels := gpu.Labels("peer_gpu", indexOf(l.topology, p.Peer), "link_status", p.Status)
 		series[i] = gpu.Series{Row: p.Row, Labels: labels, Value: gpu.Int(p.Number())}
 	}
 	return series
 }
 
-// Unavailable implements Deriver, as Builder.unavailable does for counters.
-func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
-	for i, x := range l.families {
-		if x != nil {
-			list = l.missing(list, x, l.plan.Derived[i].Name, c)
-		}
+// pairSeries returns one series for each pair of connected GPUs, on the row of the first.
+func pairSeries(t *gpu.Topology) (series []gpu.Series) {
+	for _, p := range t.Pairs {
+		series = append(series, info(p.A, "peer_gpu", indexOf(t, p.B), "peer_uuid", t.Devices[p.B].UUID,
+			"path", p.Path.String(), "nvlinks", strconv.Itoa(p.NVLinks)))
 	}
-	return list
+	return series
 }
 
-func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) []gpu.FieldHealth {
-	if len(x.rows) == 0 || x.pairs && len(x.rows) == 1 {
-		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: cmp.Or(x.fault, ReasonNoEntity)})
-	}
-	start := len(list)
-	for _, row := range x.rows {
-		if c.Down(row) != nil || x.isAbout(row, l.topology) {
+// affinitySeries returns one series for each GPU whose location is known.
+func affinitySeries(t *gpu.Topology) (series []gpu.Series) {
+	for row := range t.Devices {
+		place := t.Devices[row].Place
+		if place == nil {
 			continue
 		}
-		reason := cmp.Or(x.faults[row], x.fault, gpu.Reason(gpu.ErrNotSupported))
-		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
+		node := ""
+		if place.NUMANode >= 0 {
+			node = strconv.Itoa(place.NUMANode)
+		}
+		if s := info(row, "numa_node", node, "cpu_affinity", place.CPUs); len(s.Labels) > 0 {
+			series = append(series, s)
+		}
 	}
-	if len(x.series) == 0 {
-		list = onceIfEqual(list, start)
-	}
-	return list
+	return series
 }
 
-// isAbout reports whether a series is about a row. A pair of the topology is listed once and is about both GPUs.
-func (x *fact) isAbout(row int, t *gpu.Topology) bool {
-	return slices.ContainsFunc(x.series, func(s gpu.Series) bool { return s.Row == row }) ||
-		x.fixed != nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
+// indexOf returns the gpu label of a row.
+func indexOf(t *gpu.Topology, row int) string {
+	return strconv.FormatUint(uint64(t.Devices[row].GPU), 10)
+}
+
+// info returns a series that carries only labels.
+func info(row int, labels ...string) gpu.Series {
+	return gpu.Series{Row: row, Labels: gpu.Labels(labels...), Value: gpu.Int(1)}
 }

@@ -10,23 +10,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// allWatches is DCGM's watch of the GPU as a whole. passed is the code of a watch without findings.
 const (
-	allWatches = "ALL"
+	allWatches = "ALL" // DCGM's watch of the GPU as a whole
 	passed     = "DCGM_FR_OK"
-)
 
-// Findings that DCGM also reports when nothing is wrong.
-const (
+	// Findings that DCGM also reports when nothing is wrong.
 	linkDown      = "DCGM_FR_NVLINK_DOWN"
 	imexUnhealthy = "DCGM_FR_IMEX_UNHEALTHY"
+
+	bootGrace = 5 * time.Minute // how long links may be down after the machine starts, while they are trained
+	imexReady = 5               // state of a working IMEX daemon (DCGM_FI_IMEX_DAEMON_STATUS)
 )
-
-// bootGrace is how long links may be down after the machine starts, while they are trained.
-const bootGrace = 5 * time.Minute
-
-// imexReady is the state of a working IMEX daemon (DCGM_FI_IMEX_DAEMON_STATUS).
-const imexReady = 5
 
 // bridged matches models whose NVLinks need an optional bridge between two boards. Without it the links have no peer.
 var bridged = regexp.MustCompile(`(?i)pcie|\bNVL$|\b(A30X?|A40|A100X|Quadro|RTX)\b`)
@@ -41,61 +35,59 @@ type result struct {
 
 // health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that
 // passes. The value is DCGM's result, or 0 if the finding is corrected.
-func (l *Facts) health(x *fact, c *Cycle) []gpu.Series {
-	var series []gpu.Series
-	checks := c.Batch.Health
-	for len(checks) > 0 {
-		n := slices.IndexFunc(checks, func(h gpu.HealthCheck) bool { return h.Row != checks[0].Row })
-		if n < 0 {
-			n = len(checks)
+func (l *Facts) health(x *fact, c *Cycle) (series []gpu.Series) {
+	var results []result // of the latest entity
+	for i := range c.Batch.Health {
+		h := &c.Batch.Health[i]
+		if !x.kinds.Has(l.topology.Devices[h.Row].Entity.Kind) {
+			continue
 		}
-		if x.kinds.Has(l.topology.Devices[checks[0].Row].Entity.Kind) {
-			results := l.healthResults(c, checks[:n])
-			if !l.AsReported {
-				addWorst(results)
-			}
-			for i := range results {
-				r := &results[i]
-				series = append(series, gpu.Series{Row: r.Row, Labels: l.healthLabels(r), Value: gpu.Int(r.Result)})
-			}
+		results = l.addResult(results, c, h)
+		if i+1 < len(c.Batch.Health) && c.Batch.Health[i+1].Row == h.Row {
+			continue
 		}
-		checks = checks[n:]
+		l.showWorst(results)
+		for k := range results {
+			r := &results[k]
+			labels := gpu.Labels("health_watch", r.Watch, "health_error_code", r.Code,
+				"health_error_severity", r.severity, "health_error_category", r.category,
+				"corrected", r.corrected, catalog.TreatmentLabel, r.treatment)
+			series = append(series, gpu.Series{Row: r.Row, Labels: labels, Value: gpu.Int(r.Result)})
+		}
+		results = results[:0]
 	}
 	return series
 }
 
-// healthResults returns the corrected results of the checks of one entity. Each code of a watch occurs once, with its
+// addResult appends the corrected result of a check to those of its entity. Each code of a watch occurs once, with its
 // worst result.
-func (l *Facts) healthResults(c *Cycle, checks []gpu.HealthCheck) []result {
-	results := make([]result, 0, len(checks))
-	for _, h := range checks {
-		finding := catalog.FindingOf(h.Code)
-		r := result{
-			HealthCheck: h, severity: string(finding.Severity), category: finding.Category,
-			corrected: l.correction(c, &h), treatment: l.treatment(&finding, h.Watch),
-		}
-		if r.corrected != "" {
-			r.Result = 0
-		}
-		r.Code = finding.Code
-		if l.AsReported && !strings.HasPrefix(r.Code, "DCGM_FR_") {
-			r.Code = "DCGM_FR_UNRECOGNIZED"
-		}
-		same := func(o result) bool { return o.Watch == r.Watch && o.Code == r.Code }
-		if i := slices.IndexFunc(results, same); i >= 0 {
-			results[i].Result = max(results[i].Result, r.Result)
-			continue
-		}
-		results = append(results, r)
+func (l *Facts) addResult(results []result, c *Cycle, h *gpu.HealthCheck) []result {
+	finding := catalog.FindingOf(h.Code)
+	r := result{
+		HealthCheck: *h, severity: string(finding.Severity), category: finding.Category,
+		corrected: l.correction(c, h), treatment: l.treatment(&finding, h.Watch),
 	}
-	return results
+	if r.corrected != "" {
+		r.Result = 0
+	}
+	r.Code = finding.Code
+	if l.AsReported && !strings.HasPrefix(r.Code, "DCGM_FR_") {
+		r.Code = "DCGM_FR_UNRECOGNIZED"
+	}
+	for i := range results {
+		if o := &results[i]; o.Watch == r.Watch && o.Code == r.Code {
+			o.Result = max(o.Result, r.Result)
+			return results
+		}
+	}
+	return append(results, r)
 }
 
-// addWorst sets a passing watch ALL to the worst result of the entity's other watches. In DCGM, ALL fails only if the
-// GPU as a whole does. If results are equal, one that alerts use is preferred.
-func addWorst(results []result) {
+// showWorst sets a passing watch ALL to the worst result of the entity's other watches, unless findings are shown as
+// reported. In DCGM, ALL fails only if the GPU as a whole does. If results are equal, one that alerts use is preferred.
+func (l *Facts) showWorst(results []result) {
 	i := slices.IndexFunc(results, func(r result) bool { return r.Watch == allWatches && r.Code == passed })
-	if i < 0 {
+	if i < 0 || l.AsReported {
 		return
 	}
 	worst := &results[i]
@@ -118,9 +110,7 @@ func (l *Facts) treatment(f *catalog.Finding, watch string) string {
 		return ""
 	case slices.Contains(l.IgnoredHealth, f.Code):
 		return catalog.Informational.Label()
-	case f.Watch != "" && f.Watch != watch:
-		return ""
-	case f.By != "" && !l.planned[f.By]:
+	case f.Watch != "" && f.Watch != watch, f.By != "" && !l.planned[f.By]:
 		return ""
 	default:
 		return f.Treatment.Label()
@@ -136,21 +126,6 @@ func plannedOf(plan *gpu.Plan) map[string]bool {
 			isField && slices.ContainsFunc(plan.Fields, func(p gpu.Field) bool { return p.ID == field.Entry.ID })
 	}
 	return planned
-}
-
-// healthLabels returns the labels of a result. Findings as DCGM reports them have only the first four.
-func (l *Facts) healthLabels(r *result) []gpu.Label {
-	labels := []gpu.Label{
-		{Name: "health_watch", Value: r.Watch}, {Name: "health_error_code", Value: r.Code},
-		{Name: "health_error_severity", Value: r.severity}, {Name: "health_error_category", Value: r.category},
-	}
-	if r.corrected != "" {
-		labels = append(labels, gpu.Label{Name: "corrected", Value: r.corrected})
-	}
-	if r.treatment != "" {
-		labels = append(labels, gpu.Label{Name: catalog.TreatmentLabel, Value: r.treatment})
-	}
-	return labels
 }
 
 // correction returns why a finding must be wrong, or "" if it can be right. It also remembers which GPUs have had a
@@ -170,7 +145,7 @@ func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	case d.Entity.Kind != gpu.KindGPU || h.Code != linkDown && (h.Watch != "NVLINK" || h.Result > 0):
 		return ""
 	}
-	mig, _ := c.Value(l.fields.mig, h.Row).Int64()
+	mig, _ := c.Value(catalog.MIGMode, h.Row).Int64()
 	switch {
 	case mig == 1 && h.Result > 0: // under MIG, NVML reports links as down
 		return "mig"
@@ -190,11 +165,11 @@ func (l *Facts) withoutIMEX(c *Cycle) string {
 		if c.Down(row) != nil {
 			continue
 		}
-		clique, ok := c.Value(l.fields.clique, row).Int64()
-		unknown := !ok && c.Missing(l.fields.clique, row) != gpu.Reason(gpu.ErrNotSupported)
+		clique, ok := c.Value(catalog.FabricCliqueID, row).Int64()
+		unknown := !ok && c.Missing(catalog.FabricCliqueID, row) != gpu.Reason(gpu.ErrNotSupported)
 		seen, expected = true, expected || clique != 0 || unknown || isOfRack(&l.topology.Devices[row])
-		daemon, _ := c.Value(l.fields.imexDaemon, row).Int64()
-		domain := c.Value(l.fields.imexDomain, row).String()
+		daemon, _ := c.Value(catalog.IMEXDaemonStatus, row).Int64()
+		domain := c.Value(catalog.IMEXDomainStatus, row).String()
 		l.hasIMEX = l.hasIMEX || daemon == imexReady
 		stopped = stopped || daemon < 0 && domain != "DOWN" && domain != "DEGRADED"
 	}

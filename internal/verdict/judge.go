@@ -1,7 +1,12 @@
+// Package verdict says whether each GPU is fit for work: ok, watch, unknown, drain or replace. One table has the rules,
+// and docs/verdict.md prints it. The package looks at the values of a cycle and at the families that earlier derivers
+// made. It only reports.
 package verdict
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,35 +19,31 @@ import (
 const NoCounters = "no_counters"
 
 const (
-	// forgetAfter is how long a GPU must be absent before its state is dropped. It exceeds the memory of every
-	// rule.
+	// forgetAfter is how long a GPU must be absent before its state is dropped. It exceeds the memory of every rule.
 	forgetAfter = 48 * time.Hour
 	// maxGPUs is the maximum number of GPUs whose state is kept, whatever UUIDs an engine reports.
 	maxGPUs = 256
 )
 
-// A Judge is a snapshot.Deriver that computes verdicts. It must be the last Deriver of a cycle. The states of
-// GPUs outlive sessions and reloads. The zero value is ready to use.
+// A Judge is a snapshot.Deriver that computes verdicts. It must be the last Deriver of a cycle. The states of GPUs
+// outlive sessions and reloads. The zero value is ready to use.
 type Judge struct {
 	topology *gpu.Topology
-	derived  *gpu.Derived // nil if the family is not requested
-	lacking  bool         // the plan lacks a family that the table needs
-	gpus     []int        // rows
-	root     []int        // by row: the row of its GPU; its own row if it has none
-	fields   [len(table)][]int
-	count    [len(table)]int  // by rule: index of the field that must be at least 1; -1 if there is none
+	derived  *gpu.Derived     // nil if the family is not requested
+	lacking  bool             // the plan lacks a family that the table needs
+	gpus     []int            // rows
+	root     []int            // by row: the row of its GPU; its own row if it has none
 	past     map[string]*past // by UUID
-	bound    int              // number of sessions
+	numbers  map[key]float64  // of one rule and GPU; reused
 }
 
 // A past holds what the Judge remembers about one GPU.
 type past struct {
 	rules  [len(table)]state
 	levels map[key]float64 // latest values of growing counters
-	seen   map[key]event   // XIDs
+	events map[key]event   // XIDs
 	read   bool            // whether there was a previous reading
 	at     time.Duration   // Elapsed of the latest cycle with the GPU
-	bound  int             // number of the latest session with the GPU
 }
 
 // A state holds what the Judge remembers about one rule. Times are values of Reading.Elapsed.
@@ -50,14 +51,13 @@ type state struct {
 	holds  bool          // the latest number satisfies the signal
 	active bool          // the signal has held for as long as the rule requires
 	since  time.Duration // when the signal started to hold
-	known  bool          // whether last is set
-	last   time.Duration // when the rule was last active
+	until  time.Duration // when the rule's memory of the latest cycle in which it was active ends
 }
 
-// A key names a series of a GPU.
+// A key names a number of a GPU.
 type key struct {
 	rule   int
-	field  int // index in the rule's fields; -1 for a series of the family
+	field  gpu.FieldID // 0 for a series of the family
 	entity gpu.Entity
 	value  string // value of the signal's label
 }
@@ -68,22 +68,8 @@ type event struct {
 	at   time.Duration
 }
 
-// An answer says whether a reading satisfies a signal.
-type answer uint8
-
-const (
-	missing answer = iota // there is no number, so the state of the rule does not change
-	no
-	yes
-)
-
-// A reading is the input of all rules in one cycle.
-type reading struct {
-	*snapshot.Cycle
-	families map[string]*gpu.Family
-}
-
-// Bind implements snapshot.Deriver.
+// Bind implements snapshot.Deriver. It creates the past of each GPU of the session. If there are too many, it drops
+// those of GPUs that have been absent longest.
 func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	j.topology, j.derived, j.gpus = t, nil, t.RowsOf(gpu.KindsOf(gpu.KindGPU))
 	requested := map[string]bool{}
@@ -101,77 +87,44 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 			j.root[row] = j.root[p] // parents precede their children
 		}
 	}
-	indexOf := func(id gpu.FieldID) int {
-		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
-	}
-	for i := range table {
-		j.fields[i], j.count[i] = nil, -1
-		for _, id := range table[i].signal.fields {
-			j.fields[i] = append(j.fields[i], indexOf(id))
-		}
-		if id := table[i].signal.count; id != 0 {
-			j.count[i] = indexOf(id)
-		}
-	}
-	j.remember()
-}
-
-// remember creates the past of each GPU of the session. If there are too many, it drops those of GPUs that have
-// been absent longest.
-func (j *Judge) remember() {
 	if j.past == nil {
-		j.past = map[string]*past{}
+		j.past, j.numbers = map[string]*past{}, map[key]float64{}
 	}
-	j.bound++
+	absent := maps.Clone(j.past)
 	for _, row := range j.gpus {
-		j.pastOf(row).bound = j.bound
+		j.pastOf(row)
+		delete(absent, t.Devices[row].UUID)
 	}
-	for len(j.past) > maxGPUs {
-		oldest, bound := "", j.bound
-		for id, p := range j.past {
-			if p.bound < bound {
-				oldest, bound = id, p.bound
-			}
+	longestFirst := func(a, b string) int { return cmp.Compare(absent[a].at, absent[b].at) }
+	for _, id := range slices.SortedFunc(maps.Keys(absent), longestFirst) {
+		if len(j.past) > maxGPUs {
+			delete(j.past, id)
 		}
-		if bound == j.bound {
-			return
-		}
-		delete(j.past, oldest)
 	}
 }
 
 // pastOf returns the past of the GPU in a row. It creates an empty one for a new GPU.
 func (j *Judge) pastOf(row int) *past {
 	id := j.topology.Devices[row].UUID
-	p := j.past[id]
-	if p == nil {
-		p = &past{levels: map[key]float64{}, seen: map[key]event{}}
-		j.past[id] = p
+	if j.past[id] == nil {
+		j.past[id] = &past{levels: map[key]float64{}, events: map[key]event{}}
 	}
-	return p
+	return j.past[id]
 }
 
-// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and reason. The reason is
-// empty for OK.
+// Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and reason. The reason is empty
+// for OK.
 func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
-	if c.Kind != snapshot.Served || j.derived == nil {
+	if c.Final || j.derived == nil {
 		return list
-	}
-	r := reading{c, make(map[string]*gpu.Family, len(list))}
-	for i := range list {
-		r.families[list[i].Name] = &list[i]
 	}
 	f := gpu.Family{Name: j.derived.Name, Type: j.derived.Type, Help: j.derived.Help}
 	for _, row := range j.gpus {
-		verdict, reason := j.judge(&r, row)
+		verdict, reason := j.judge(&reading{c, list, row, j.pastOf(row)})
 		labels := []gpu.Label{{Name: "verdict", Value: verdict}, {Name: "reason", Value: reason}}
 		f.Series = append(f.Series, gpu.Series{Row: row, NoOwner: true, Labels: labels, Value: gpu.Int(1)})
 	}
-	for id, p := range j.past {
-		if p.bound < j.bound && c.Elapsed-p.at > forgetAfter {
-			delete(j.past, id)
-		}
-	}
+	maps.DeleteFunc(j.past, func(_ string, p *past) bool { return c.Elapsed-p.at > forgetAfter })
 	return append(list, f)
 }
 
@@ -183,19 +136,27 @@ func (j *Judge) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.Fie
 	return list
 }
 
+// A reading is the input of all rules about one GPU in one cycle.
+type reading struct {
+	*snapshot.Cycle
+	families []gpu.Family
+	row      int
+	past     *past
+}
+
 // judge returns the verdict on a GPU and its reason. The reason is empty for OK.
-func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
-	p := j.pastOf(row)
+func (j *Judge) judge(r *reading) (verdict, reason string) {
 	verdict = OK
 	for i := range table {
 		rule := &table[i]
-		active := p.rules[i].update(rule, j.answer(r, i, row, p), r.Elapsed, p.read)
-		if active && Severity(rule.verdict) > Severity(verdict) {
-			verdict, reason = rule.verdict, rule.reason
+		holds, known := j.holds(r, i)
+		active := r.past.rules[i].update(rule, holds, known, r.Elapsed, r.past.read)
+		if active && Severity(rule.Verdict) > Severity(verdict) {
+			verdict, reason = rule.Verdict, rule.Reason
 		}
 	}
-	down := r.Down(row)
-	p.at, p.read = r.Elapsed, p.read || down == nil
+	down := r.Down(r.row)
+	r.past.at, r.past.read = r.Elapsed, r.past.read || down == nil
 	switch {
 	case Severity(verdict) > Severity(Unknown):
 		return verdict, reason
@@ -208,175 +169,115 @@ func (j *Judge) judge(r *reading, row int) (verdict, reason string) {
 	}
 }
 
-// update records the answer of a reading and reports whether the rule is in effect. A missing answer changes
-// nothing: an active rule stays active.
-func (h *state) update(rule *rule, a answer, now time.Duration, readBefore bool) bool {
-	switch a {
-	case no:
-		h.holds, h.active = false, false
-	case yes:
-		if !h.holds {
-			h.holds, h.since = true, now
+// update records whether the signal holds and reports whether the rule is in effect. If the signal is not known,
+// nothing changes: an active rule stays active.
+func (h *state) update(rule *Rule, holds, known bool, now time.Duration, readBefore bool) bool {
+	if known {
+		if holds && !h.holds {
+			h.since = now
 		}
-		h.active = h.active || now-h.since >= rule.after || rule.signal.kept && !readBefore
+		h.holds = holds
+		h.active = holds && (h.active || now-h.since >= rule.After || rule.Signal.Kept && !readBefore)
 	}
 	if h.active {
-		h.known, h.last = true, now
-		return true
+		h.until = now + rule.Memory
 	}
-	return h.known && rule.signal.test != recent && now-h.last < rule.memory
+	return h.active || rule.Signal.Test != Recent && now < h.until
 }
 
-// answer reports whether the reading of a GPU satisfies the signal of a rule.
-func (j *Judge) answer(r *reading, i, row int, p *past) answer {
-	s := &table[i].signal
-	switch {
-	case s.lost:
-		return lostAnswer(r.Down(row))
-	case s.count != 0:
-		n, ok := j.value(r, j.count[i], row)
-		if !ok {
-			return missing
-		} else if n < 1 {
-			return no
+// holds reports whether a reading satisfies the signal of a rule. Known is false if there is no number.
+func (j *Judge) holds(r *reading, i int) (holds, known bool) {
+	s, memory := &table[i].Signal, table[i].Memory
+	if s.Test == Lost {
+		down := r.Down(r.row)
+		holds = errors.Is(down, gpu.ErrLost)
+		return holds, holds || down == nil
+	}
+	if s.Count != 0 {
+		if n, ok := r.Value(s.Count, r.row).Number(); !ok || n < 1 {
+			return false, ok
 		}
 	}
-	switch s.test {
-	case recent:
-		return j.recent(r, i, row, p)
-	case grows:
-		return j.grows(r, i, row, p)
-	default:
-		return j.within(r, i, row)
-	}
-}
-
-// lostAnswer reports whether an entity is lost. If it cannot be read for another reason, the answer is missing.
-func lostAnswer(down error) answer {
-	switch {
-	case down == nil:
-		return no
-	case errors.Is(down, gpu.ErrLost):
-		return yes
-	default:
-		return missing
-	}
-}
-
-func (j *Judge) value(r *reading, field, row int) (float64, bool) {
-	if field < 0 {
-		return 0, false
-	}
-	return r.Value(field, row).Number()
-}
-
-// within compares the sum of the fields, or the highest value of the family, with the bounds of the signal. If
-// a field is missing, the sum can be too low. It can then satisfy a lower bound, but it cannot fail one.
-func (j *Judge) within(r *reading, i, row int) answer {
-	s, n, found, partial := &table[i].signal, 0.0, false, false
-	for _, f := range j.fields[i] {
-		v, ok := j.value(r, f, row)
-		n, found, partial = n+v, found || ok, partial || !ok
-	}
-	j.eachSeries(r, i, row, func(_ key, v float64) {
-		n, found = max(n, v), true
-	})
-	switch {
-	case !found:
-		return missing
-	case n >= s.least && n <= s.most:
-		return yes
-	case partial:
-		return missing
-	default:
-		return no
-	}
-}
-
-// grows compares each counter with its previous value.
-func (j *Judge) grows(r *reading, i, row int, p *past) answer {
-	result := missing
-	compare := func(k key, n float64) {
-		before, known := p.levels[k]
-		p.levels[k] = n
-		if known && n > before {
-			result = yes
-		}
-		result = max(result, no)
-	}
-	for at, f := range j.fields[i] {
-		if n, ok := j.value(r, f, row); ok {
-			compare(key{rule: i, field: at}, n)
+	partial, highest := j.collect(r, i), 0.0
+	for k, n := range j.numbers {
+		known, highest = true, max(highest, n)
+		switch s.Test {
+		case Grows:
+			before, seen := r.past.levels[k]
+			r.past.levels[k] = n
+			holds = holds || seen && n > before
+		case Recent:
+			age := r.Elapsed - r.timeOf(k, n, memory)
+			holds = holds || age < memory
 		}
 	}
-	j.eachSeries(r, i, row, compare)
-	return result
-}
-
-// recent reports whether the family has an event within the memory of the rule. The time of an event is
-// converted to Elapsed when it is first seen, so later steps of the wall clock have no effect.
-func (j *Judge) recent(r *reading, i, row int, p *past) answer {
-	result, memory := missing, table[i].memory
-	j.eachSeries(r, i, row, func(k key, n float64) {
-		e, known := p.seen[k]
-		if !known || e.wall != n {
-			age := r.Now.Sub(time.Unix(0, int64(n*1e9)))
-			if age < -memory { // the event was dated by a clock far ahead, so its age is unknown
-				age = memory
-			}
-			e = event{n, r.Elapsed - max(age, 0)}
-			p.seen[k] = e
-		}
-		if r.Elapsed-e.at < memory {
-			result = yes
-		}
-		result = max(result, no)
-	})
-	return result
-}
-
-// eachSeries calls f for each series of the signal's family that is about a GPU. If several series have the
-// same key, f gets the highest value.
-func (j *Judge) eachSeries(r *reading, i, row int, f func(key, float64)) {
-	s := &table[i].signal
-	family := r.families[s.family]
-	if family == nil {
-		return
+	if s.Test == Within {
+		holds = known && highest >= s.Least && (!s.Exact || highest == s.Least)
+		known = known && (holds || !partial) // a partial sum can satisfy the lower bound, but it cannot fail it
 	}
-	highest := map[key]float64{}
-	for at := range family.Series {
-		x := &family.Series[at]
-		if x.Row < 0 || j.root[x.Row] != row || !s.selects(x.Labels) {
+	return holds, known
+}
+
+// timeOf returns when an event happened, as a value of Elapsed. Its time is converted when it is first seen, so later
+// steps of the wall clock have no effect.
+func (r *reading) timeOf(k key, wall float64, memory time.Duration) time.Duration {
+	e, known := r.past.events[k]
+	if !known || e.wall != wall {
+		age := r.Now.Sub(time.Unix(0, int64(wall*1e9)))
+		if age < -memory { // the event was dated by a clock far ahead, so its age is unknown
+			age = memory
+		}
+		e = event{wall, r.Elapsed - max(age, 0)}
+		r.past.events[k] = e
+	}
+	return e.at
+}
+
+// collect sets the numbers that a rule tests: the fields of the GPU or their sum, and the series of the family that are
+// about the GPU. If several series have the same key, the highest counts. It reports whether a field is missing.
+func (j *Judge) collect(r *reading, i int) (partial bool) {
+	s := &table[i].Signal
+	clear(j.numbers)
+	for _, id := range s.Fields {
+		n, ok := r.Value(id, r.row).Number()
+		k := key{rule: i, field: id}
+		if s.Test == Within {
+			k.field = s.Fields[0]
+		}
+		if ok {
+			j.numbers[k] += n
+		}
+		partial = partial || !ok
+	}
+	at := slices.IndexFunc(r.families, func(f gpu.Family) bool { return f.Name == s.Family })
+	if at < 0 {
+		return partial
+	}
+	for _, x := range r.families[at].Series {
+		if x.Row < 0 || j.root[x.Row] != r.row {
 			continue
 		}
-		if n, ok := x.Value.Number(); ok {
-			k := key{rule: i, field: -1, entity: j.topology.Devices[x.Row].Entity, value: s.valueIn(x.Labels)}
-			if before, twice := highest[k]; !twice || n > before {
-				highest[k] = n
+		value, selected := s.selects(x.Labels)
+		if n, ok := x.Value.Number(); ok && selected {
+			k := key{rule: i, entity: j.topology.Devices[x.Row].Entity, value: value}
+			if before, twice := j.numbers[k]; !twice || n > before {
+				j.numbers[k] = n
 			}
 		}
 	}
-	for k, n := range highest {
-		f(k, n)
-	}
+	return partial
 }
 
-// selects reports whether the signal uses a series with these labels.
-func (s *signal) selects(labels []gpu.Label) bool {
-	if s.active && slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == catalog.TreatmentLabel }) {
-		return false
-	}
-	return s.label == "" || slices.ContainsFunc(labels, func(l gpu.Label) bool {
-		return l.Name == s.label && slices.Contains(s.values, l.Value) != s.except
-	})
-}
-
-// valueIn returns the value of the signal's label.
-func (s *signal) valueIn(labels []gpu.Label) string {
+// selects reports whether the signal uses a series with these labels, and returns the value of the signal's label.
+func (s *Signal) selects(labels []gpu.Label) (value string, selected bool) {
+	selected = s.Label == ""
 	for _, l := range labels {
-		if l.Name == s.label {
-			return l.Value
+		if s.Untreated && l.Name == catalog.TreatmentLabel {
+			return "", false
+		}
+		if s.Label != "" && l.Name == s.Label {
+			value, selected = l.Value, slices.Contains(s.Values, l.Value) != s.Except
 		}
 	}
-	return ""
+	return value, selected
 }

@@ -96,42 +96,42 @@ func (r *rig) at(d time.Duration) (said [2]string) {
 }
 
 // signals reads once per minute with the signal of a rule on or off, and returns the last verdict.
-func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
+func (r *rig) signals(s *Signal, on bool, from, to int) (said string) {
 	r.Helper()
 	for minute := from; minute <= to; minute++ {
 		at := time.Duration(minute) * time.Minute
 		switch {
-		case s.lost:
+		case s.Test == Lost:
 			if r.down = nil; on {
 				r.down = gpu.ErrLost
 			}
-		case s.test == recent && on:
+		case s.Test == Recent && on:
 			r.number = float64(begin.Add(at).Unix())
-		case s.test == grows && on:
+		case s.Test == Grows && on:
 			r.number++
-		case s.test == within && (s.least > 0) == on:
-			r.number = max(s.least, 1)
-		case s.test == within:
+		case s.Test == Within && (s.Least > 0) == on:
+			r.number = max(s.Least, 1)
+		case s.Test == Within:
 			r.number = 0
 		}
-		if s.count != 0 {
-			r.values[s.count] = 1
+		if s.Count != 0 {
+			r.values[s.Count] = 1
 		}
-		for i, id := range s.fields {
+		for i, id := range s.Fields {
 			r.values[id] = map[bool]float64{true: r.number}[i == 0]
 		}
-		if s.family != "" {
+		if s.Family != "" {
 			x := gpu.Series{Row: 0, Value: gpu.Float(r.number)}
 			other := gpu.Series{Row: gpu.AllRows, Value: gpu.Int(77)}
-			if s.label != "" {
-				selected, another := s.values[len(s.values)-1], "another"
-				if s.except {
+			if s.Label != "" {
+				selected, another := s.Values[len(s.Values)-1], "another"
+				if s.Except {
 					selected, another = another, selected
 				}
-				x.Labels = []gpu.Label{{Name: s.label, Value: selected}}
-				other.Row, other.Labels = 0, []gpu.Label{{Name: s.label, Value: another}}
+				x.Labels = []gpu.Label{{Name: s.Label, Value: selected}}
+				other.Row, other.Labels = 0, []gpu.Label{{Name: s.Label, Value: another}}
 			}
-			r.families = []gpu.Family{{Name: s.family, Series: []gpu.Series{other, x}}}
+			r.families = []gpu.Family{{Name: s.Family, Series: []gpu.Series{other, x}}}
 		}
 		both := r.at(at)
 		if said = both[0]; both[1] != "ok " {
@@ -145,34 +145,34 @@ func (r *rig) signals(s *signal, on bool, from, to int) (said string) {
 func TestRules(t *testing.T) {
 	for i := range table {
 		x := &table[i]
-		if x.signal.lost {
+		if x.Signal.Test == Lost {
 			continue // covered by TestStates
 		}
-		t.Run(x.reason, func(t *testing.T) {
+		t.Run(x.Reason, func(t *testing.T) {
 			r := newRig(t)
-			after, memory, bad := int(x.after/time.Minute), int(x.memory/time.Minute), x.verdict+" "+x.reason
+			after, memory, bad := int(x.After/time.Minute), int(x.Memory/time.Minute), x.Verdict+" "+x.Reason
 			expect := func(when, got, want string) {
 				t.Helper()
 				if got != want {
 					t.Errorf("%s: verdict = %q, want %q", when, got, want)
 				}
 			}
-			expect("before", r.signals(&x.signal, false, 0, 0), "ok ")
+			expect("before", r.signals(&x.Signal, false, 0, 0), "ok ")
 			end := 0
 			if after > 0 {
-				expect("too short", r.signals(&x.signal, true, 1, after), "ok ")
-				expect("interrupted", r.signals(&x.signal, false, after+1, after+1), "ok ")
-				expect("again too short", r.signals(&x.signal, true, after+2, 2*after+1), "ok ")
+				expect("too short", r.signals(&x.Signal, true, 1, after), "ok ")
+				expect("interrupted", r.signals(&x.Signal, false, after+1, after+1), "ok ")
+				expect("again too short", r.signals(&x.Signal, true, after+2, 2*after+1), "ok ")
 				end = 2*after + 1
 			}
 			end++
-			expect("at last", r.signals(&x.signal, true, end, end), bad)
+			expect("at last", r.signals(&x.Signal, true, end, end), bad)
 			r.open() // a reload, or a new topology
-			expect("in a new session", r.signals(&x.signal, true, end, end), bad)
+			expect("in a new session", r.signals(&x.Signal, true, end, end), bad)
 			if memory > 0 {
-				expect("remembered", r.signals(&x.signal, false, end+memory-1, end+memory-1), bad)
+				expect("remembered", r.signals(&x.Signal, false, end+memory-1, end+memory-1), bad)
 			}
-			expect("past", r.signals(&x.signal, false, end+max(memory, 1), end+max(memory, 1)), "ok ")
+			expect("past", r.signals(&x.Signal, false, end+max(memory, 1), end+max(memory, 1)), "ok ")
 		})
 	}
 }
@@ -216,17 +216,17 @@ func TestTable(t *testing.T) {
 	read, reasons := catalog.FamilyNamed(catalog.GPUVerdict).Values, map[string]bool{}
 	for i := range table {
 		x := &table[i]
-		if reasons[x.reason] {
-			t.Errorf("reason %s is used twice", x.reason)
+		if reasons[x.Reason] {
+			t.Errorf("reason %s is used twice", x.Reason)
 		}
-		reasons[x.reason] = true
-		for _, id := range append(slices.Clone(x.signal.fields), x.signal.count) {
+		reasons[x.Reason] = true
+		for _, id := range append(slices.Clone(x.Signal.Fields), x.Signal.Count) {
 			if id != 0 && !slices.Contains(read, id) {
-				t.Errorf("%s: field %d is not read for the verdict", x.reason, id)
+				t.Errorf("%s: field %d is not read for the verdict", x.Reason, id)
 			}
 		}
-		if x.signal.family != "" && catalog.FamilyNamed(x.signal.family) == nil {
-			t.Errorf("%s: family %s does not exist", x.reason, x.signal.family)
+		if x.Signal.Family != "" && catalog.FamilyNamed(x.Signal.Family) == nil {
+			t.Errorf("%s: family %s does not exist", x.Reason, x.Signal.Family)
 		}
 	}
 }

@@ -28,117 +28,105 @@ func Severity(verdict string) int {
 	return len(verdicts) - 1
 }
 
-// A rule is a line of the table. The most severe rule in effect sets the verdict; ties go to the first one.
-type rule struct {
-	reason  string
-	verdict string
-	signal  signal
-	after   time.Duration // how long the signal must hold before the rule becomes active
-	memory  time.Duration // how long the rule stays in effect after the signal clears
-	what    string
+// A Rule is a line of the table. The most severe rule in effect sets the verdict; ties go to the first one.
+type Rule struct {
+	Reason  string
+	Verdict string
+	Signal  Signal
+	After   time.Duration // how long the signal must hold before the rule becomes active
+	Memory  time.Duration // how long the rule stays in effect after the signal clears
+	Meaning string
 }
 
-// A signal is a condition on one GPU.
-type signal struct {
-	lost   bool          // the signal is that the entity is lost
-	fields []gpu.FieldID // fields to test: within tests their sum, grows tests each field
-	count  gpu.FieldID   // a field that must be at least 1; 0 for none
-	family string        // family whose series are compared
-	label  string        // label of the family that selects series; "" for all series
-	values []string      // values of the label that are selected
-	except bool          // select all values except these
-	active bool          // ignore series with a treatment label
-	kept   bool          // the driver or board keeps the state, so it may be old at the first reading
+// A Signal is a condition on one GPU.
+type Signal struct {
+	Test   Test
+	Fields []gpu.FieldID // fields to test: Within tests their sum, Grows tests each field
+	Count  gpu.FieldID   // a field that must be at least 1; 0 for none
 
-	test        test
-	least, most float64 // bounds of the test within
+	Family    string   // family whose series are tested
+	Label     string   // label of the family that selects series; "" for all series
+	Values    []string // values of the label that are selected
+	Except    bool     // select all values except these
+	Untreated bool     // ignore series with a treatment label
+
+	Least float64 // lower bound of the test Within
+	Exact bool    // Least is the upper bound too
+	Kept  bool    // the driver or board keeps the state, so that at the first reading the rule is active at once
 }
 
-// A test says when a signal holds.
-type test uint8
+// A Test says when a signal holds.
+type Test uint8
 
+// The tests.
 const (
-	within test = iota // the number lies between least and most, both included
-	grows              // a counter is above its previous value
-	recent             // a time is within the rule's memory
+	Within Test = iota // the number lies within the bounds
+	Grows              // a counter is above its previous value
+	Recent             // a time is within the rule's memory
+	Lost               // the GPU is lost
 )
 
-func atLeast(least float64, fields ...gpu.FieldID) signal {
-	return signal{fields: fields, least: least, most: 1e300}
+func kept(least float64, fields ...gpu.FieldID) Signal {
+	return Signal{Fields: fields, Least: least, Kept: true}
 }
 
-// kept marks a signal whose state the driver or board keeps. At the first reading of a GPU, its rule is active
-// at once.
-func kept(s signal) signal {
-	s.kept = true
-	return s
+func growing(fields ...gpu.FieldID) Signal { return Signal{Fields: fields, Test: Grows} }
+
+func fabric(conditions ...string) Signal {
+	return Signal{Family: catalog.FabricState, Label: "condition", Values: conditions, Least: 1, Exact: true}
 }
 
-func growing(fields ...gpu.FieldID) signal { return signal{fields: fields, test: grows} }
+func health(result float64) Signal {
+	return Signal{Family: catalog.GPUHealthStatus, Untreated: true, Least: result, Exact: true}
+}
 
 // xids returns a rule for some classes of XIDs. The classes must share a severity and a memory.
-func xids(reason, what string, classes ...catalog.XIDClass) rule {
-	s := signal{family: catalog.XIDLastSeen, label: "xid", test: recent}
+func xids(reason, meaning string, classes ...catalog.XIDClass) Rule {
+	s := Signal{Family: catalog.XIDLastSeen, Label: "xid", Test: Recent}
 	for _, code := range catalog.XIDsOf(classes...) {
-		s.values = append(s.values, strconv.FormatInt(code, 10))
+		s.Values = append(s.Values, strconv.FormatInt(code, 10))
 	}
-	return rule{reason: reason, verdict: OfXID(classes[0]), signal: s, memory: classes[0].Memory(), what: what}
+	return Rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory(), meaning}
 }
 
-// unclassifiedXIDs returns the rule for all XIDs without a class, including codes that the catalog does not
-// list.
-func unclassifiedXIDs(reason, what string) rule {
-	r := xids(reason, what, catalog.XIDUnclassified)
+// unclassifiedXIDs returns the rule for all XIDs without a class, including codes that the catalog does not list.
+func unclassifiedXIDs(reason, meaning string) Rule {
+	r := xids(reason, meaning, catalog.XIDUnclassified)
 	isUnclassified := func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified }
-	classes := slices.DeleteFunc(catalog.XIDClasses(), isUnclassified)
-	r.signal.values, r.signal.except = xids("", "", classes...).signal.values, true
+	r.Signal.Values = xids("", "", slices.DeleteFunc(catalog.XIDClasses(), isUnclassified)...).Signal.Values
+	r.Signal.Except = true
 	return r
 }
 
 // OfXID returns the verdict on a GPU after an XID of a class. It returns OK if the table has no rule for the
 // class. XIDAction has none because the recovery action itself has a rule.
 func OfXID(c catalog.XIDClass) string {
-	switch {
+	switch severity := c.Severity(); {
 	case c == catalog.XIDAction:
 		return OK
-	case c.Severity() == catalog.AlertCritical:
+	case severity == catalog.AlertCritical:
 		return Drain
-	case c.Severity() == catalog.AlertWarning:
+	case severity == catalog.AlertWarning:
 		return Watch
 	default:
 		return OK
 	}
 }
 
-func fabric(conditions ...string) signal {
-	return signal{family: catalog.FabricState, label: "condition", values: conditions, least: 1, most: 1}
-}
+const day = 24 * time.Hour
 
-func health(result float64) signal {
-	return signal{family: catalog.GPUHealthStatus, active: true, least: result, most: result}
-}
-
-func slowed(events ...string) signal {
-	return signal{family: catalog.ClockEventSeconds, label: "clock_event", values: events, test: grows}
-}
-
-const (
-	hour = time.Hour
-	day  = 24 * time.Hour
-)
-
-// table lists all rules. A false drain costs the work of a node, while alerts still cover a missed one. So
-// errors that the driver repairs, and errors that one process may have caused, lead only to Watch.
-var table = [...]rule{
-	{"row_remap_failed", Replace, kept(atLeast(1, catalog.RowRemapFailure)), time.Minute, 0,
+// table lists all rules. A false drain costs the work of a node, while alerts still cover a missed one. So errors that
+// the driver repairs, and errors that one process may have caused, lead only to Watch.
+var table = [...]Rule{
+	{"row_remap_failed", Replace, kept(1, catalog.RowRemapFailure), time.Minute, 0,
 		"No spare row is left for a faulty one"},
-	{"retired_pages", Replace, kept(atLeast(60, catalog.RetiredSBE, catalog.RetiredDBE)), 5 * time.Minute, 0,
+	{"retired_pages", Replace, kept(60, catalog.RetiredSBE, catalog.RetiredDBE), 5 * time.Minute, 0,
 		"Nearly all of the 64 pages that can be retired are used up"},
-	{"lost", Drain, signal{lost: true}, time.Minute, hour,
+	{"lost", Drain, Signal{Test: Lost}, time.Minute, time.Hour,
 		"The GPU has fallen off the bus, or does not answer"},
-	{"was_lost", Watch, signal{lost: true}, 0, hour,
+	{"was_lost", Watch, Signal{Test: Lost}, 0, time.Hour,
 		"The GPU was briefly lost"},
-	{"recovery_action", Drain, kept(atLeast(1, catalog.GetGPURecoveryAction)), 5 * time.Minute, 0,
+	{"recovery_action", Drain, kept(1, catalog.GetGPURecoveryAction), 5 * time.Minute, 0,
 		"The driver requests a reset, a reboot or a drain"},
 	xids("xid_hardware", "NVIDIA's catalog asks for a reset or a restart of the node",
 		catalog.XIDHardware, catalog.XIDMemory),
@@ -148,16 +136,17 @@ var table = [...]rule{
 		"A health watch of DCGM fails with an active finding"},
 	{"fabric_failed", Drain, fabric("failed", "route_unhealthy"), 5 * time.Minute, 0,
 		"The GPU is not in the NVLink fabric, or has no route there"},
-	{"c2c_down", Drain,
-		signal{fields: []gpu.FieldID{catalog.C2CLinkStatus}, count: catalog.C2CLinkCount}, 5 * time.Minute, 0,
+	{"c2c_down", Drain, Signal{
+		Fields: []gpu.FieldID{catalog.C2CLinkStatus}, Count: catalog.C2CLinkCount, Exact: true,
+	}, 5 * time.Minute, 0,
 		"The CPU and the GPU of a superchip do not share memory"},
 	{"ecc_uncorrected", Watch, growing(catalog.ECCDBEVolTotal), 0, day,
 		"A process lost its data; the driver repairs the memory"},
 	{"rows_remapped", Watch, growing(catalog.UncorrectableRemappedRows), 0, day,
 		"A row was remapped after an uncorrected error"},
-	{"row_remap_pending", Watch, kept(atLeast(1, catalog.RowRemapPending)), 15 * time.Minute, 0,
+	{"row_remap_pending", Watch, kept(1, catalog.RowRemapPending), 15 * time.Minute, 0,
 		"The next reset remaps a row"},
-	{"page_pending", Watch, kept(atLeast(1, catalog.RetiredPending)), 15 * time.Minute, 0,
+	{"page_pending", Watch, kept(1, catalog.RetiredPending), 15 * time.Minute, 0,
 		"The next reset retires a page"},
 	xids("xid_memory", "An error was contained, or the memory is being repaired", catalog.XIDContained),
 	xids("xid_nvlink", "An NVLink or C2C error", catalog.XIDLink, catalog.XIDC2C),
@@ -176,18 +165,32 @@ var table = [...]rule{
 		"All NVLinks of the GPU are down while another GPU has an active one"},
 	{"nvlink_recovery", Watch, growing(catalog.NVLinkRecoveryErrorCountTotal), 0, day,
 		"An NVLink recovered from errors"},
-	{"nvlink5_recovery", Watch, growing(
-		catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents,
-	), 0, day,
+	{"nvlink5_recovery", Watch,
+		growing(catalog.NVLinkCountLinkRecoveryFailedEvents, catalog.NVLinkCountLinkRecoverySuccessfulEvents), 0, day,
 		"An NVLink 5 link recovered from errors, or failed to recover"},
-	{"slowed", Watch, slowed("hw_thermal", "hw_power_brake", "hw_slowdown"), 10 * time.Minute, 0,
+	{"slowed", Watch, Signal{
+		Family: catalog.ClockEventSeconds, Label: "clock_event", Test: Grows,
+		Values: []string{"hw_thermal", "hw_power_brake", "hw_slowdown"},
+	}, 10 * time.Minute, 0,
 		"Heat or power reduces the clocks in every interval"},
+}
+
+// Rules returns the rules in the order of the table. They must not be changed.
+func Rules() []Rule { return table[:] }
+
+// Reasons returns the meaning of each reason of a verdict other than ok.
+func Reasons() map[string]string {
+	all := map[string]string{NoCounters: "the counters file lacks lines that the verdict needs"}
+	for i := range table {
+		all[table[i].Reason] = table[i].Meaning
+	}
+	return all
 }
 
 // Families returns the names of the families that the rules need, without duplicates.
 func Families() (names []string) {
 	for i := range table {
-		if name := table[i].signal.family; name != "" && !slices.Contains(names, name) {
+		if name := table[i].Signal.Family; name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -104,7 +104,7 @@ func (r *xidRig) read() {
 	r.t.Helper()
 	begin, batch := time.Now(), &gpu.Batch{}
 	if err := r.session.Read(r.t.Context(), gpu.ReadRequest{}, batch); err == nil {
-		r.collect(r.builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: batch, Begin: begin, Now: time.Now()}))
+		r.collect(r.builder.Build(snapshot.Reading{Batch: batch, Begin: begin, Now: time.Now()}))
 	} else if r.session.Err() == nil {
 		r.t.Fatal(err)
 	}

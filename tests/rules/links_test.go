@@ -143,7 +143,7 @@ func linkPages(t *testing.T, library string, script, later []string, minutes int
 		for i := range batch.Samples {
 			batch.Samples[i].Time = now.UnixNano()
 		}
-		reading := snapshot.Reading{Kind: snapshot.Served, Batch: batch, Begin: now, Now: now, Elapsed: elapsed}
+		reading := snapshot.Reading{Batch: batch, Begin: now, Now: now, Elapsed: elapsed}
 		f(minute, encoder.Encode(builder.Build(reading)).Bytes())
 	}
 }

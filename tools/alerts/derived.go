@@ -33,12 +33,12 @@ func derived() ([]part, error) {
 		},
 		{
 			path.Join("docs", "verdict.md"),
-			"<!-- rules: written by make generate -->\n", "<!-- end of rules -->\n", "\n" + verdict.Table() + "\n",
+			"<!-- rules: written by make generate -->\n", "<!-- end of rules -->\n", "\n" + verdictTable() + "\n",
 		},
 		{
 			path.Join("docs", "verdict.md"),
 			"<!-- findings: written by make generate -->\n", "<!-- end of findings -->\n",
-			"\n" + verdict.FindingsTable() + "\n",
+			"\n" + findingsTable() + "\n",
 		},
 		{
 			path.Join("gpuop", "explain", "words.txt"),
@@ -133,7 +133,7 @@ func xidTable() string {
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", code, catalog.XIDMessage(code),
 			x.Class,
-			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), verdict.Span(x.Class.Memory()), x.First,
+			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), span(x.Class.Memory()), x.First,
 			cmp.Or(x.Then, "–"), name, x.Source)
 		if x.Why != "" {
 			if codesOf[x.Why] == nil {
