@@ -9,26 +9,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// minValidity is the minimum time for which the last known owners are used while an attributor fails. A kubelet restart
-// takes about ten seconds.
-const minValidity = 30 * time.Second
-
-// attributeTimeout is how long an attributor may take. Only the first page of a topology waits that long.
-const attributeTimeout = 2 * time.Second
-
-// maxDelay bounds how long a cycle waits for an attributor that usually answers faster.
-const maxDelay = 100 * time.Millisecond
+const (
+	// minValidity is the minimum time for which the last known owners are used while an attributor fails. A kubelet
+	// restart takes about ten seconds.
+	minValidity = 30 * time.Second
+	// attributeTimeout is how long an attributor may take. Only the first page of a topology waits that long.
+	attributeTimeout = 2 * time.Second
+	// maxDelay bounds how long a cycle waits for an attributor that usually answers faster.
+	maxDelay = 100 * time.Millisecond
+)
 
 // attribution holds the latest answer of one Attributor. Each request runs on its own goroutine, at most one at a time,
 // so a hanging attributor delays no cycle.
 type attribution struct {
-	attributor Attributor
-	opt        *Options
-	metrics    *metrics
+	Attributor
+	loop *Loop
 
-	running chan attributed // the pending request; nil if there is none
-	since   time.Time       // when the pending request began
-	about   *gpu.Topology   // the topology of the pending request
+	pending chan attributed // receives the answer to the latest request; nil once that was accepted
+	since   time.Time       // when the latest request began
+	about   *gpu.Topology   // the topology of the latest request
 	first   *gpu.Topology   // the latest topology whose first page waited for owners
 	until   time.Time       // when the cycle stops waiting for an answer
 	took    time.Duration   // how long the latest answer took
@@ -45,43 +44,18 @@ type attributed struct {
 	took   time.Duration
 }
 
-// attributions holds the attributors in use, and merges their answers.
-type attributions struct {
-	opt     *Options
-	metrics *metrics
-	list    []*attribution
-	merger  merger
-	answers []*gpu.Owners // reused between cycles
-}
-
-// use switches to the given attributors. Attributors that were already in use keep their request and owners.
-func (as *attributions) use(attributors []Attributor) {
-	before := as.list
-	as.list = nil
-	for _, a := range attributors {
-		i := slices.IndexFunc(before, func(b *attribution) bool { return b.attributor == a })
-		if i >= 0 {
-			as.list = append(as.list, before[i])
-			continue
+// use makes s the current settings. Attributors that were already in use keep their request and owners.
+func (l *Loop) use(s Settings) {
+	l.opt.Settings = s
+	before := l.attributions
+	l.attributions = nil
+	for _, attributor := range s.Attributors {
+		a := &attribution{Attributor: attributor, loop: l}
+		if i := slices.IndexFunc(before, func(b *attribution) bool { return b.Attributor == attributor }); i >= 0 {
+			a = before[i]
 		}
-		as.list = append(as.list, &attribution{attributor: a, opt: as.opt, metrics: as.metrics})
+		l.attributions = append(l.attributions, a)
 	}
-}
-
-// request requests the owners of t from every attributor.
-func (as *attributions) request(ctx context.Context, t *gpu.Topology) {
-	for _, a := range as.list {
-		a.request(ctx, t)
-	}
-}
-
-// owners returns the merged owners of t.
-func (as *attributions) owners(ctx context.Context, t *gpu.Topology) *gpu.Owners {
-	as.answers = as.answers[:0]
-	for _, a := range as.list {
-		as.answers = append(as.answers, a.answer(ctx, t))
-	}
-	return as.merger.merge(as.answers)
 }
 
 // request requests the owners of t, unless a request is already pending.
@@ -92,26 +66,25 @@ func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
 	switch {
 	case a.first != t: // without an answer, the page would have no owners at all
 		a.first, a.until = t, now.Add(attributeTimeout)
-	case a.running == nil && a.took <= maxDelay:
-		a.until = now.Add(min(maxDelay, a.opt.Plan.Interval/10))
+	case a.pending == nil && a.took <= maxDelay:
+		a.until = now.Add(min(maxDelay, a.loop.opt.Plan.Interval/10))
 	}
-	if a.running == nil {
+	if a.pending == nil {
 		a.begin(ctx, t)
 	}
 }
 
 // begin starts a request for the owners of t.
 func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
-	a.since, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
-	a.running = answer
+	a.pending, a.since, a.about = answer, time.Now(), t
 	ctx, cancel := context.WithTimeout(ctx, attributeTimeout)
 	go func() {
 		defer cancel()
 		begin := time.Now()
 		var got attributed
 		got.err = recovered(func() (err error) {
-			got.owners, err = a.attributor.Attribute(ctx, t)
+			got.owners, err = a.Attribute(ctx, t)
 			return err
 		})
 		got.took = time.Since(begin)
@@ -122,11 +95,11 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 // answer returns the latest owners of t, or nil if they have expired. It waits briefly if an answer is likely to arrive
 // soon. If the answer is about the previous topology, it requests the owners of t in the remaining time.
 func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
-	if a.running != nil && a.accept(t, a.until) && a.about != t {
+	if a.accept(t, a.until) && a.about != t {
 		a.begin(ctx, t)
 		a.accept(t, a.until)
 	}
-	if a.running != nil && time.Since(a.since) >= attributeTimeout {
+	if a.pending != nil && time.Since(a.since) >= attributeTimeout {
 		a.note(gpu.ErrTimeout)
 	}
 	if a.topology != t || time.Since(a.at) > a.validity() {
@@ -135,28 +108,26 @@ func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 	return a.owners
 }
 
-func (a *attribution) validity() time.Duration { return max(2*a.opt.Plan.Interval, minValidity) }
+func (a *attribution) validity() time.Duration { return max(2*a.loop.opt.Plan.Interval, minValidity) }
 
-// accept stores an answer that arrives before the deadline and reports whether there was one. Owners of a topology
-// other than t are discarded.
+// accept stores the answer to a pending request if it arrives before the deadline. It reports whether it did. Owners of
+// a topology other than t are discarded.
 func (a *attribution) accept(t *gpu.Topology, until time.Time) bool {
+	if a.pending == nil {
+		return false
+	}
 	var got attributed
 	select {
-	case got = <-a.running: // a nil channel blocks forever: nothing is pending
+	case got = <-a.pending:
 	default:
-		if !time.Now().Before(until) {
-			return false
-		}
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
 		select {
-		case got = <-a.running:
-		case <-timer.C:
+		case got = <-a.pending:
+		case <-time.After(time.Until(until)):
 			return false
 		}
 	}
-	a.running, a.took = nil, got.took
-	a.metrics.attributeFor.WithLabelValues(a.attributor.Name()).Set(got.took.Seconds())
+	a.pending, a.took = nil, got.took
+	a.loop.metrics.attributeFor.WithLabelValues(a.Name()).Set(got.took.Seconds())
 	a.note(got.err)
 	if got.err == nil && a.about == t {
 		a.owners, a.topology, a.at = got.owners, t, a.since
@@ -166,67 +137,66 @@ func (a *attribution) accept(t *gpu.Topology, until time.Time) bool {
 
 // note records the result of a request.
 func (a *attribution) note(err error) {
-	name := a.attributor.Name()
+	success, metrics := 1.0, a.loop.metrics
 	switch {
 	case err != nil:
-		a.metrics.attribution.WithLabelValues(name).Set(0)
-		a.metrics.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
+		success = 0
+		metrics.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
 		if !a.failing {
-			a.opt.Log.Warn("Attribution failed; keeping the last known owners for a limited time",
-				append([]any{"attributor", name, "keep", a.validity()}, withStack(err)...)...)
+			a.loop.opt.Log.Warn("Attribution failed; keeping the last known owners for a limited time",
+				append(withStack(err), "attributor", a.Name(), "keep", a.validity())...)
 		}
-	default:
-		a.metrics.attribution.WithLabelValues(name).Set(1)
-		if a.failing {
-			a.opt.Log.Info("Attribution recovered", "attributor", name)
-		}
+	case a.failing:
+		a.loop.opt.Log.Info("Attribution recovered", "attributor", a.Name())
 	}
+	metrics.attribution.WithLabelValues(a.Name()).Set(success)
 	a.failing = err != nil
 }
 
-// merger merges the owners that several attributors report. Equal inputs yield the same pointer.
+// A merger merges the owners that several attributors report. Equal inputs yield the same pointer.
 type merger struct {
-	inputs []*gpu.Owners
-	merged *gpu.Owners
+	answers, inputs []*gpu.Owners // of this cycle, and those that were merged
+	merged          *gpu.Owners
 }
 
-func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
-	if slices.Equal(inputs, m.inputs) {
+// currentOwners returns the merged owners of t.
+func (l *Loop) currentOwners(ctx context.Context, t *gpu.Topology) *gpu.Owners {
+	m := &l.owners
+	m.answers = m.answers[:0]
+	for _, a := range l.attributions {
+		m.answers = append(m.answers, a.answer(ctx, t))
+	}
+	if slices.Equal(m.answers, m.inputs) {
 		return m.merged
 	}
-	m.inputs = append(m.inputs[:0], inputs...)
-	m.merged = nil
-	for _, in := range inputs {
+	m.answers, m.inputs, m.merged = m.inputs, m.answers, nil
+	for _, in := range m.inputs {
 		if in == nil {
 			continue
 		}
 		if m.merged == nil {
-			m.merged = &gpu.Owners{Incomplete: slices.Contains(inputs, nil)}
+			m.merged = &gpu.Owners{Incomplete: slices.Contains(m.inputs, nil)}
 		}
-		m.addLabels(in.Labels)
-		m.addUses(in.Uses)
+		add(m.merged, in)
 	}
 	return m.merged
 }
 
-// addLabels and addUses add the report of one attributor. They never modify its slices.
-func (m *merger) addLabels(rows [][]gpu.Label) {
-	for row, labels := range rows {
+// add adds the report of one attributor to merged. It never modifies the slices of the report.
+func add(merged, report *gpu.Owners) {
+	for row, labels := range report.Labels {
 		if len(labels) > 0 {
-			m.merged.Labels = upTo(m.merged.Labels, row)
-			m.merged.Labels[row] = slices.Concat(m.merged.Labels[row], labels)
+			merged.Labels = upTo(merged.Labels, row)
+			merged.Labels[row] = slices.Concat(merged.Labels[row], labels)
 		}
 	}
-}
-
-func (m *merger) addUses(uses []gpu.Use) {
-	for row := range uses {
-		use := &uses[row]
+	for row := range report.Uses {
+		use := &report.Uses[row]
 		if len(use.Owners) == 0 && !use.Incomplete {
 			continue
 		}
-		m.merged.Uses = upTo(m.merged.Uses, row)
-		into := &m.merged.Uses[row]
+		merged.Uses = upTo(merged.Uses, row)
+		into := &merged.Uses[row]
 		into.Sharing = cmp.Or(into.Sharing, use.Sharing)
 		into.Replicas = max(into.Replicas, use.Replicas)
 		// Pods take precedence: an incomplete list of jobs does not make a pod's ownership incomplete.

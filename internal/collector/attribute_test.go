@@ -23,7 +23,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			o.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
 			r.Wait(interval)
 			r.Has("UTIL{0} 50 pod=a") // an error keeps the last known owners of the same topology
-			r.fake.session.end(gpu.ErrTopology)
+			r.fake.session.End(gpu.ErrTopology)
 			synctest.Wait()
 			r.Has("UTIL{0} 50")
 			r.Stop()
@@ -43,7 +43,7 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 			})
 			r.Wait(interval + interval/2) // the request hangs while cycles continue
 			before := o.calls
-			r.fake.session.end(gpu.ErrTopology)
+			r.fake.session.End(gpu.ErrTopology)
 			synctest.Wait()
 			if o.calls != before {
 				t.Errorf("new requests while one was pending = %d, want 0", o.calls-before)

@@ -2,7 +2,9 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -11,16 +13,19 @@ import (
 // call calls the driver and returns its error. A late answer is accepted for up to three intervals, and the latest page
 // with data is served for as long. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
-	first := max(l.opt.readTimeout(), time.Until(l.served.Add(l.opt.maxAge())))
-	return l.callFor(ctx, max(l.opt.readTimeout(), l.opt.maxAge()), first, l.publishTimeout, do)
+	timeout, maxAge := l.opt.readTimeout(), l.opt.maxAge()
+	first := max(timeout, time.Until(l.served.Add(maxAge)))
+	return l.callFor(ctx, max(timeout, maxAge), first, func(since time.Duration) {
+		l.fail(stageRead, fmt.Errorf("%w: no answer from the driver for %v", gpu.ErrTimeout, since))
+	}, do)
 }
 
 // callFor runs do with a context that ends after timeout and waits until do returns. Once ctx is done, it waits only
 // for the close timeout. A cgo call cannot be canceled, so do runs on its own goroutine. callFor calls late after
-// firstLate, then once per interval. Past the hang limit it abandons the call and returns gpu.ErrWedged; no further
-// call may be started.
+// firstLate, then once per interval, with the duration so far. Past the hang limit it abandons the call and returns
+// gpu.ErrWedged; no further call may be started.
 func (l *Loop) callFor(
-	ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error,
+	ctx context.Context, timeout, firstLate time.Duration, late func(time.Duration), do func(context.Context) error,
 ) error {
 	begin := time.Now()
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
@@ -40,35 +45,24 @@ func (l *Loop) callFor(
 			return err
 		case <-next.C:
 			if ctx.Err() == nil {
-				late(begin)
+				late(time.Since(begin).Round(time.Millisecond))
 			}
 			next.Reset(max(l.opt.Plan.ReadInterval(), l.opt.readTimeout()))
 		case <-wedged.C:
-			return l.wedge(fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit))
+			l.wedged.Store(true)
+			return fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit)
 		case <-stop:
 			stop, closing = nil, time.After(closeTimeout)
 		case <-closing:
-			return l.wedge(fmt.Errorf("%w: it was still blocked when the time for shutdown ended", gpu.ErrWedged))
+			l.wedged.Store(true)
+			return fmt.Errorf("%w: it was still blocked when the time for shutdown ended", gpu.ErrWedged)
 		}
 	}
 }
 
-// wedge records that a driver call was abandoned.
-func (l *Loop) wedge(err error) error {
-	l.wedged.Store(true)
-	return err
-}
-
-// publishTimeout publishes that the driver does not answer.
-func (l *Loop) publishTimeout(begin time.Time) {
-	since := time.Since(begin).Round(time.Millisecond)
-	l.fail(stageRead, fmt.Errorf("%w: no answer from the driver for %v", gpu.ErrTimeout, since))
-}
-
 // publishOpening publishes that a session is being opened. During a reload, the page of the previous session is served
 // while its samples are fresh.
-func (l *Loop) publishOpening(begin time.Time) {
-	since := time.Since(begin).Round(time.Millisecond)
+func (l *Loop) publishOpening(since time.Duration) {
 	if l.session != nil && since < l.opt.maxAge() {
 		return
 	}
@@ -78,4 +72,31 @@ func (l *Loop) publishOpening(begin time.Time) {
 		l.failure = err
 	}
 	l.publishEmpty(err)
+}
+
+// panicError is the error of a function that panicked. It wraps gpu.ErrPanic.
+type panicError struct {
+	error
+	stack []byte
+}
+
+func (p panicError) Unwrap() error { return p.error }
+
+// recovered calls f and returns its error, or a panicError if it panics.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicError{fmt.Errorf("%w: %v", gpu.ErrPanic, v), debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// withStack returns log attributes for an error, with the stack if it was a panic.
+func withStack(err error) []any {
+	attrs := []any{"error", err}
+	if p, ok := errors.AsType[panicError](err); ok {
+		attrs = append(attrs, "stack", string(p.stack))
+	}
+	return attrs
 }

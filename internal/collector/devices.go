@@ -1,8 +1,8 @@
 package collector
 
 import (
+	"cmp"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -11,25 +11,15 @@ import (
 // deviceLogPause is the minimum time between two log lines about a GPU. It keeps a flapping GPU from flooding the log.
 const deviceLogPause = 10 * time.Second
 
-// deviceLog logs when a GPU becomes unreadable and when it recovers. It spans all sessions.
-type deviceLog struct {
-	log    *slog.Logger
-	states map[string]deviceState // keyed by GPU UUID, or by entity if the UUID is unknown
-}
-
 // deviceState is the logged state of a GPU.
 type deviceState struct {
 	down   bool
 	logged time.Time // when the latest line was logged; zero if never
 }
 
-// note logs the differences between a snapshot and the logged states. A GPU that is unreadable when first seen is
-// logged by its source.
-func (d *deviceLog) note(s *gpu.Snapshot) {
-	if d.states == nil {
-		d.states = map[string]deviceState{}
-	}
-	now := time.Now()
+// logDevices logs when a GPU becomes unreadable and when it recovers, across sessions. A GPU that is unreadable when
+// first seen is logged by its source.
+func (l *Loop) logDevices(s *gpu.Snapshot) {
 	for row := range s.Topology.Devices {
 		device := &s.Topology.Devices[row]
 		if device.Entity.Kind != gpu.KindGPU {
@@ -40,48 +30,45 @@ func (d *deviceLog) note(s *gpu.Snapshot) {
 			key = device.Entity.String()
 		}
 		err := s.Health.Entities[row].Err
-		state, known := d.states[key]
-		switch {
-		case !known:
-			d.states[key] = deviceState{down: err != nil}
-			continue
-		case state.down == (err != nil) || !state.logged.IsZero() && now.Sub(state.logged) < deviceLogPause:
+		state, known := l.devices[key]
+		if !known {
+			l.devices[key] = deviceState{down: err != nil}
 			continue
 		}
-		d.states[key] = deviceState{err != nil, now}
+		if state.down == (err != nil) || time.Since(state.logged) < deviceLogPause {
+			continue
+		}
+		l.devices[key] = deviceState{err != nil, time.Now()}
+		log := l.opt.Log.With("gpu", device.GPU, "uuid", device.UUID)
 		if err == nil {
-			d.log.Info("GPU recovered", "gpu", device.GPU, "uuid", device.UUID)
-			continue
+			log.Info("GPU recovered")
+		} else {
+			log.Warn("GPU cannot be read; other GPUs are still served", "reason", gpu.Reason(err), "error", err)
 		}
-		d.log.Warn("GPU cannot be read; other GPUs are still served", "gpu", device.GPU, "uuid", device.UUID,
-			"reason", gpu.Reason(err), "error", err)
 	}
 }
 
 // noValues returns an error if GPU values were requested but no GPU or GPU instance has any.
 func noValues(s *gpu.Snapshot, plan *gpu.Plan) error {
 	kinds := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
-	rows := s.Topology.RowsOf(kinds)
-	requested := false
-	for i := range s.Columns {
-		c := s.Columns[i].Counter
-		if c.Type == gpu.MetricLabel || plan.Fields[c.Field].Text || plan.Fields[c.Field].Levels&kinds == 0 {
+	requested, err := false, error(nil)
+	for row := range s.Topology.Devices {
+		if !kinds.Has(s.Topology.Devices[row].Entity.Kind) {
 			continue
 		}
-		requested = true
-		for _, row := range rows {
-			if row < len(s.Columns[i].Values) && !s.Columns[i].Values[row].IsAbsent() {
+		for i := range s.Columns {
+			c := s.Columns[i].Counter
+			if c.Type == gpu.MetricLabel || plan.Fields[c.Field].Text || plan.Fields[c.Field].Levels&kinds == 0 {
+				continue
+			}
+			if !s.Columns[i].Values[row].IsAbsent() {
 				return nil
 			}
+			requested, err = true, cmp.Or(err, s.Health.Entities[row].Err)
 		}
 	}
-	if !requested || len(rows) == 0 {
+	if !requested {
 		return nil
 	}
-	for _, row := range rows {
-		if err := s.Health.Entities[row].Err; err != nil {
-			return fmt.Errorf("no GPU has a value: %w", err)
-		}
-	}
-	return fmt.Errorf("%w: no GPU has a value", gpu.ErrUnavailable)
+	return fmt.Errorf("no GPU has a value: %w", cmp.Or(err, gpu.ErrUnavailable))
 }

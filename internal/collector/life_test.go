@@ -68,7 +68,7 @@ func TestPausesBetweenAttemptsDouble(t *testing.T) {
 					f.open = attempt
 					fails(f, true)
 				})
-				f.session.end(gpu.ErrLost)
+				f.session.End(gpu.ErrLost)
 				r.Wait(16 * time.Second)
 				if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
 					t.Errorf("attempts after a success (-want +got):\n%s", diff)
@@ -222,7 +222,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 			name: "open",
 			begin: func(w *world) {
 				w.fake.open = func(context.Context) error { panic("a mistake") }
-				w.fake.session.end(gpu.ErrLost)
+				w.fake.session.End(gpu.ErrLost)
 			},
 			end: func(w *world) { w.fake.open = nil }, stage: "open",
 		},
@@ -231,7 +231,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 			begin: func(w *world) {
 				w.fake.close = func() { panic("a mistake") }
 				w.fake.open = func(context.Context) error { return gpu.ErrUnavailable }
-				w.fake.session.end(gpu.ErrLost)
+				w.fake.session.End(gpu.ErrLost)
 			},
 			end: func(w *world) { w.fake.close, w.fake.open = nil, nil },
 		},

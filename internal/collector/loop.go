@@ -1,3 +1,10 @@
+// Package collector runs the collection cycle and owns the driver.
+//
+// Its Loop opens a Session of a Source and reads it on every tick, while the Attributors find the owners of the GPUs.
+// It builds a gpu.Snapshot from both and publishes it. After a reload, a hotplug, a MIG repartition or the loss of an
+// engine, it closes the Session and opens another.
+//
+// The Loop calls the driver from one goroutine at a time. It does not render pages or serve requests.
 package collector
 
 import (
@@ -12,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -50,17 +58,8 @@ type Options struct {
 const (
 	minBackoff   = time.Second     // the first pause between attempts to open a session
 	closeTimeout = 4 * time.Second // how long Run waits for the driver when it ends
+	minValid     = 5 * time.Second // minimum validity of a page: a busy machine is no stalled collection
 )
-
-func (o Options) withDefaults() Options {
-	o.HangLimit = cmp.Or(o.HangLimit, 2*time.Minute)
-	o.MaxBackoff = cmp.Or(o.MaxBackoff, 30*time.Second)
-	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o
-}
 
 // readTimeout returns ReadTimeout, or its default.
 func (o *Options) readTimeout() time.Duration {
@@ -69,6 +68,9 @@ func (o *Options) readTimeout() time.Duration {
 	}
 	return min(max(o.Plan.ReadInterval(), time.Second), 10*time.Second)
 }
+
+// maxAge returns how old a page may get while the driver does not answer.
+func (o *Options) maxAge() time.Duration { return snapshot.MaxAgeIntervals * o.Plan.ReadInterval() }
 
 // Loop opens, reads and closes sessions, one driver call at a time, and publishes a snapshot per cycle. Create one with
 // New and call Run once. The other methods are safe for concurrent use.
@@ -79,18 +81,20 @@ type Loop struct {
 	retries chan struct{}
 
 	// The fields below are used only by Run's goroutine.
-	session      Session // nil if none is open
-	builder      *snapshot.Builder
-	request      gpu.ReadRequest
-	batch        gpu.Batch
-	attributions attributions
-	hadData      bool      // a page with data was published since the latest attempt to open a session
-	failure      error     // why the latest page has no data; nil if it has data, or before the first failure
-	served       time.Time // when the latest page was published; zero if it has no data
-	valid        time.Time // when the latest page expires
-	late         bool      // the latest Read exceeded its timeout
-	empty        int       // number of consecutive cycles in which no GPU had a value
-	devices      deviceLog
+	session       Session // nil if none is open
+	builder       *snapshot.Builder
+	request       gpu.ReadRequest
+	batch         gpu.Batch // of the latest Read
+	start, readAt time.Time // when it began: by the monotonic clock, and by Options.Now
+	attributions  []*attribution
+	owners        merger
+	hadData       bool      // a page with data was published since the latest attempt to open a session
+	failure       error     // why the latest page has no data; nil if it has data, or before the first failure
+	served        time.Time // when the latest page was published; zero if it has no data
+	valid         time.Time // when the latest page expires
+	late          bool      // the latest Read exceeded its timeout
+	empty         int       // number of consecutive cycles in which no GPU had a value
+	devices       map[string]deviceState
 
 	started time.Time
 	ready   atomic.Bool
@@ -99,13 +103,17 @@ type Loop struct {
 
 // New returns a Loop and publishes a page that says that it is starting. It does not call the driver.
 func New(opt Options) *Loop {
-	opt = opt.withDefaults()
+	opt.HangLimit = cmp.Or(opt.HangLimit, 2*time.Minute)
+	opt.MaxBackoff = cmp.Or(opt.MaxBackoff, 30*time.Second)
+	opt.Log = cmp.Or(opt.Log, slog.New(slog.DiscardHandler))
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
 	l := &Loop{
 		opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), retries: make(chan struct{}, 1),
-		devices: deviceLog{log: opt.Log}, started: time.Now(),
+		devices: map[string]deviceState{}, started: time.Now(),
 	}
-	l.attributions = attributions{opt: &l.opt, metrics: l.metrics}
-	l.attributions.use(opt.Attributors)
+	l.use(opt.Settings)
 	l.publishEmpty(ErrStarting)
 	return l
 }
@@ -131,7 +139,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		session, err := l.open(ctx, l.opt.Source, l.opt.Plan)
 		if err == nil {
 			l.adopt(session, cause)
-			cause, err = l.readUntilEnd(ctx)
+			cause, err = l.endSession(ctx, l.readUntilEnd(ctx))
 		} else if !isFinal(ctx, err) {
 			l.fail(stageOpen, err)
 		}
@@ -157,30 +165,6 @@ func isFinal(ctx context.Context, err error) bool {
 	return errors.Is(err, gpu.ErrWedged) || ctx.Err() != nil
 }
 
-// adopt makes session the current one.
-func (l *Loop) adopt(session Session, cause string) {
-	l.session = session
-	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
-	l.request = readRequest(session, l.opt.Plan)
-	l.metrics.sessions.WithLabelValues(cause).Inc()
-	t := session.Topology()
-	l.metrics.describe(t)
-	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
-		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
-	for _, e := range l.opt.Plan.Missing(t.Devices) {
-		l.opt.Log.Warn("Selected device does not exist",
-			"error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
-	}
-}
-
-// readRequest returns the request for the first read of a session.
-func readRequest(s Session, plan *gpu.Plan) (r gpu.ReadRequest) {
-	if plan.Processes {
-		r.Processes = s.Topology().ProcessRows()
-	}
-	return r
-}
-
 // open opens a session. Engines and drivers take far longer to start than to answer a read. The context ends shortly
 // before the hang limit, so that an open that heeds its context is retried.
 func (l *Loop) open(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
@@ -196,26 +180,49 @@ func (l *Loop) open(ctx context.Context, source Source, plan *gpu.Plan) (Session
 	return session, nil
 }
 
-// readUntilEnd reads the session on every tick until it ends. It returns why the next session is opened, or an error if
-// Run ends.
-func (l *Loop) readUntilEnd(ctx context.Context) (cause string, err error) {
+// adopt makes session the current one.
+func (l *Loop) adopt(session Session, cause string) {
+	t := session.Topology()
+	l.session = session
+	l.builder = snapshot.NewBuilder(t, l.opt.Plan, l.opt.Derivers)
+	l.request = *firstRequest(t, l.opt.Plan)
+	l.metrics.sessions.WithLabelValues(cause).Inc()
+	l.metrics.source.Set(gauge.Series{Value: 1, Labels: []string{t.Source, t.Driver, t.Library}})
+	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
+		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
+	for _, e := range l.opt.Plan.Missing(t.Devices) {
+		l.opt.Log.Warn("Selected device does not exist",
+			"error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
+	}
+}
+
+// firstRequest returns the request for the first read of a session.
+func firstRequest(t *gpu.Topology, plan *gpu.Plan) *gpu.ReadRequest {
+	r := &gpu.ReadRequest{}
+	if plan.Processes {
+		r.Processes = t.ProcessRows()
+	}
+	return r
+}
+
+// readUntilEnd reads the session on every tick until it ends. It returns why it ended, or an error that ends Run.
+func (l *Loop) readUntilEnd(ctx context.Context) error {
 	ticker := time.NewTicker(l.opt.Plan.ReadInterval())
 	defer ticker.Stop()
 	var phase phase
-	for err == nil && ctx.Err() == nil {
-		start, readAt := time.Now(), l.opt.Now()
-		if err = l.cycle(ctx); err == nil {
-			interval := l.opt.Plan.ReadInterval()
-			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, readAt)); next < interval {
-				ticker.Reset(max(next-time.Since(start), time.Millisecond))
-			}
-			err = l.awaitCycle(ctx, ticker)
+	for ctx.Err() == nil {
+		if err := l.cycle(ctx); err != nil {
+			return err
+		}
+		interval := l.opt.Plan.ReadInterval()
+		if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, l.readAt)); next < interval {
+			ticker.Reset(max(next-time.Since(l.start), time.Millisecond))
+		}
+		if err := l.awaitCycle(ctx, ticker); err != nil {
+			return err
 		}
 	}
-	if isFinal(ctx, err) {
-		return "", err
-	}
-	return l.endSession(ctx, err)
+	return ctx.Err()
 }
 
 // awaitCycle waits until the next cycle is due and applies reloads meanwhile. An error ends the session, or Run.
@@ -229,8 +236,10 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 		case <-l.session.Done():
 			return l.session.Err()
 		case r := <-l.reloads:
-			if err := l.reload(ctx, r); err != nil {
-				return err
+			err := l.swap(ctx, r)
+			r.reply <- err
+			if isFinal(ctx, err) {
+				return cmp.Or(err, ctx.Err())
 			}
 			if interval != l.opt.Plan.ReadInterval() {
 				interval = l.opt.Plan.ReadInterval()
@@ -244,8 +253,11 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 
 // endSession closes a session that is over and returns the cause of the next one. The next session opens only after
 // that, because the driver must be released. After a topology change, the page is kept until the next one. After a
-// loss, it is replaced at once.
+// loss, it is replaced at once. A reason that ends Run is returned as err.
 func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err error) {
+	if isFinal(ctx, reason) {
+		return "", reason
+	}
 	l.opt.Log.Warn("Session ended", "error", reason)
 	cause = causeTopology
 	if !errors.Is(reason, gpu.ErrTopology) {
@@ -257,71 +269,70 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 
 // cycle reads once and publishes the result. An error ends the session, or Run.
 func (l *Loop) cycle(ctx context.Context) error {
-	start, readAt := time.Now(), l.opt.Now()
-	l.attributions.request(ctx, l.session.Topology())
-	l.batch.Reset()
-	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, l.request, &l.batch) })
-	if errors.Is(readErr, gpu.ErrWedged) {
-		return readErr
+	for _, a := range l.attributions {
+		a.request(ctx, l.session.Topology())
 	}
-	select {
-	case <-l.session.Done():
-		l.countEvents(readAt) // count the last events of a lost GPU
-		return l.session.Err()
-	default:
+	err := l.read(ctx, l.session, &l.request)
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
 	}
-	if took := time.Since(start); took < l.opt.readTimeout() {
+	if over := l.session.Err(); over != nil {
+		l.build(nil, true) // count the last events of a lost GPU
+		return over
+	}
+	if took := time.Since(l.start); took < l.opt.readTimeout() {
 		l.late = false
 	} else if !l.late {
 		l.late = true
 		l.opt.Log.Warn("Driver read timed out", "after", took.Round(time.Millisecond))
 	}
-	switch {
-	case readErr == nil:
-		l.publishBatch(ctx, start, readAt)
-		return nil
-	case errors.Is(readErr, gpu.ErrLost):
-		l.countEvents(readAt)
-		return readErr
-	default:
-		l.countEvents(readAt)
-		l.fail(stageRead, readErr)
+	if err == nil {
+		l.publishBatch(ctx)
 		return nil
 	}
+	l.build(nil, true)
+	if errors.Is(err, gpu.ErrLost) {
+		return err
+	}
+	l.fail(stageRead, err)
+	return nil
 }
 
-// publishBatch publishes the batch. A panic fails only this cycle.
-//
-// Both times are the start of the cycle. start is from time.Now, for its duration. readAt is from Options.Now, for the
-// ages of samples and the times of events.
-func (l *Loop) publishBatch(ctx context.Context, start, readAt time.Time) {
+// read reads a session into the batch.
+func (l *Loop) read(ctx context.Context, s Session, request *gpu.ReadRequest) error {
+	l.batch.Reset()
+	l.start, l.readAt = time.Now(), l.opt.Now()
+	return l.call(ctx, func(ctx context.Context) error { return s.Read(ctx, *request, &l.batch) })
+}
+
+// build builds a snapshot of the batch. If it is final, only its events are counted.
+func (l *Loop) build(owners *gpu.Owners, final bool) *gpu.Snapshot {
+	return l.builder.Build(snapshot.Reading{
+		Batch: &l.batch, Owners: owners, Final: final, Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
+	})
+}
+
+// publishBatch publishes a snapshot of the batch with its owners. A panic fails only this cycle.
+func (l *Loop) publishBatch(ctx context.Context) {
 	err := recovered(func() error {
-		l.buildAndPublish(ctx, start, readAt)
+		snap := l.build(l.currentOwners(ctx, l.session.Topology()), false)
+		l.request.Contradicted = l.builder.Contradicted
+		l.reportValues(noValues(snap, l.opt.Plan))
+		l.logDevices(snap)
+		l.metrics.duration.Set(time.Since(l.start).Seconds())
+		for reason, n := range l.builder.Dropped {
+			l.metrics.dropped.WithLabelValues(reason).Add(float64(n))
+		}
+		l.publish(snap)
+		l.hadData, l.served = true, time.Now()
+		if l.failure != nil {
+			l.opt.Log.Info("Collection recovered")
+			l.failure = nil
+		}
 		return nil
 	})
 	if err != nil {
 		l.fail(stagePublish, err)
-	}
-}
-
-// buildAndPublish builds a snapshot of the batch with its owners, and publishes it.
-func (l *Loop) buildAndPublish(ctx context.Context, start, readAt time.Time) {
-	r := l.reading(readAt)
-	r.Owners = l.attributions.owners(ctx, l.session.Topology())
-	snap := l.builder.Build(r)
-	l.request.Contradicted = l.builder.Contradicted
-	l.reportValues(noValues(snap, l.opt.Plan))
-	l.devices.note(snap)
-	l.metrics.duration.Set(time.Since(start).Seconds())
-	for reason, n := range l.builder.Dropped {
-		l.metrics.dropped.WithLabelValues(reason).Add(float64(n))
-	}
-	l.publish(snap)
-	l.hadData, l.served = true, time.Now()
-	l.ready.Store(true)
-	if l.failure != nil {
-		l.opt.Log.Info("Collection recovered")
-		l.failure = nil
 	}
 }
 
@@ -344,54 +355,39 @@ func (l *Loop) reportValues(err error) {
 	}
 }
 
-// countEvents counts the events of the batch without serving its samples.
-func (l *Loop) countEvents(readAt time.Time) {
-	r := l.reading(readAt)
-	r.Final = true
-	l.builder.Build(r)
-}
-
-// reading returns the result of a Read that started at readAt.
-func (l *Loop) reading(readAt time.Time) snapshot.Reading {
-	return snapshot.Reading{Batch: &l.batch, Begin: readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
-}
-
-// finalRead reads once more before the session is closed, for events that no later session reports.
-func (l *Loop) finalRead(ctx context.Context) error {
-	l.batch.Reset()
-	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.HasField }) {
-		return nil // no family counts events
+// fail counts a failure and publishes a page without data that gives the reason.
+func (l *Loop) fail(stage string, err error) {
+	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
+	changed := gpu.Reason(l.failure) != gpu.Reason(err)
+	l.failure = err
+	l.publishEmpty(err)
+	if changed {
+		about := append([]any{"stage", stage, "reason", gpu.Reason(err)}, withStack(err)...)
+		l.opt.Log.Warn("No data collected", about...)
 	}
-	readAt := l.opt.Now()
-	// Once ctx is done, the read gets half of the time that Run still waits. The close gets the other half.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
-	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		half := time.NewTimer(closeTimeout / 2)
-		defer half.Stop()
-		select {
-		case <-half.C:
-			cancel()
-		case <-last.Done():
-		}
-	})()
-	err := l.call(ctx, func(context.Context) error {
-		_ = l.session.Read(last, l.request, &l.batch) // ignore the error: the session is closed anyway
-		return nil
-	})
-	if errors.Is(err, gpu.ErrWedged) {
-		return err
-	}
-	l.countEvents(readAt)
-	return nil
 }
 
-// Retry ends the pause before the next attempt to open a session, because a missing engine or driver may be available
-// now. The next pauses start from the minimum.
-func (l *Loop) Retry() {
-	select {
-	case l.retries <- struct{}{}:
-	default:
+// publishEmpty publishes a page without data that gives the reason.
+func (l *Loop) publishEmpty(err error) {
+	l.served = time.Time{}
+	l.metrics.fails(gpu.Reason(err))
+	l.publish(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}})
+}
+
+// publish publishes a snapshot. It counts a failure if the previous page had already expired. The Loop publishes on
+// every interval, or reports a failure one read timeout later.
+func (l *Loop) publish(s *gpu.Snapshot) {
+	s.ValidFor = max(minValid, l.opt.maxAge()+2*l.opt.readTimeout())
+	l.opt.Publish(s)
+	now := time.Now()
+	if beyond := now.Sub(l.valid); !l.valid.IsZero() && beyond > 0 {
+		l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
+		l.opt.Log.Error("Collection stalled: the page expired before the next one was published",
+			"expired_for", beyond.Round(time.Millisecond))
+	}
+	l.valid = now.Add(s.ValidFor)
+	if !errors.Is(s.Health.Err, gpu.ErrOpening) {
+		l.ready.Store(true)
 	}
 }
 
@@ -420,6 +416,28 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next s
 			return cause, false
 		}
 	}
+}
+
+// finalRead reads once more before the session is closed, for events that no later session reports.
+func (l *Loop) finalRead(ctx context.Context) error {
+	l.batch.Reset()
+	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.HasField }) {
+		return nil // no family counts events
+	}
+	l.readAt = l.opt.Now()
+	// Once ctx is done, the read gets half of the time that Run still waits. The close gets the other half.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout/2, cancel) })()
+	err := l.call(ctx, func(context.Context) error {
+		_ = l.session.Read(last, l.request, &l.batch) // ignore the error: the session is closed anyway
+		return nil
+	})
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
+	}
+	l.build(nil, true)
+	return nil
 }
 
 // close reads the session once more for its last events, and closes it. Without a session it does nothing.

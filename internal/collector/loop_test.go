@@ -86,7 +86,7 @@ func (f *fake) Open(ctx context.Context, _ *gpu.Plan) (*fakeSession, error) {
 	if topology == nil {
 		topology = gpu.NewTopology(devices)
 	}
-	f.session = &fakeSession{source: f, topology: topology, done: make(chan struct{})}
+	f.session = &fakeSession{Lifecycle: gpu.NewLifecycle(), source: f, topology: topology}
 	return f.session, nil
 }
 
@@ -115,16 +115,12 @@ func (f *fake) counts() [2]int {
 }
 
 type fakeSession struct {
+	gpu.Lifecycle
 	source   *fake
 	topology *gpu.Topology
-	done     chan struct{}
-	err      error
 }
 
 func (s *fakeSession) Topology() *gpu.Topology { return s.topology }
-func (s *fakeSession) Done() <-chan struct{}   { return s.done }
-func (s *fakeSession) Err() error              { return s.err }
-func (s *fakeSession) end(err error)           { s.err = err; close(s.done) }
 
 func (s *fakeSession) Close() error {
 	s.source.mu.Lock()
@@ -393,7 +389,7 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 				f := &fake{gpus: 1}
 				r := start(t, f, nil)
 				f.set(func() { f.gpus = 2 })
-				f.session.end(c.err)
+				f.session.End(c.err)
 				synctest.Wait()
 				r.Has("UTIL{1} 50")
 				r.Metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))

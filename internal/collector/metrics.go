@@ -2,6 +2,7 @@ package collector
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -28,14 +29,10 @@ const (
 // the entities' labels.
 type metrics struct {
 	outcome
-	duration     prometheus.Gauge
-	lastSuccess  prometheus.Gauge
-	failures     *prometheus.CounterVec
-	sessions     *prometheus.CounterVec
-	dropped      *prometheus.CounterVec
-	attribution  *prometheus.GaugeVec
-	attributeFor *prometheus.GaugeVec
-	source       *gauge.State
+	duration, lastSuccess       prometheus.Gauge
+	failures, sessions, dropped *prometheus.CounterVec
+	attribution, attributeFor   *prometheus.GaugeVec
+	source                      *gauge.State
 }
 
 // outcome says whether the latest cycle had data to serve, and why not.
@@ -46,14 +43,14 @@ type outcome struct {
 
 func newOutcome(reg prometheus.Registerer) outcome {
 	o := outcome{
-		success: prometheus.NewGauge(prometheus.GaugeOpts{
+		success: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_success",
 			Help: "Whether the latest collection cycle had data to serve.",
 		}),
 		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
 			"Reason why the latest collection cycle had no data to serve; absent if it had data.", "reason"),
 	}
-	reg.MustRegister(o.success, o.unavailable)
+	reg.MustRegister(o.unavailable)
 	return o
 }
 
@@ -76,34 +73,35 @@ func RegisterStalled(reg prometheus.Registerer) {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	m := &metrics{
 		outcome: newOutcome(reg),
-		duration: prometheus.NewGauge(prometheus.GaugeOpts{
+		duration: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
 			Help: "Duration of the latest collection cycle.",
 		}),
-		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
+		lastSuccess: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_last_success_timestamp_seconds",
 			Help: "Unix time of the latest successful collection cycle.",
 		}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_collect_failures_total",
 			Help: "Failures in collection cycles, by stage and reason.",
 		}, []string{"stage", "reason"}),
-		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sessions: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_sessions_total",
 			Help: "Sessions opened, by cause.",
 		}, []string{"cause"}),
-		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+		dropped: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_samples_dropped_total",
 			Help: "Samples not served: older than three intervals, outside the field's plausible range, " +
 				"or contradicted by another field.",
 		}, []string{"reason"}),
-		attribution: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		attribution: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_success",
 			Help: "Whether the attributor answered in the latest cycle.",
 		}, []string{"attributor"}),
-		attributeFor: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		attributeFor: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_duration_seconds",
 			Help: "Duration of the attributor's latest answer.",
 		}, []string{"attributor"}),
@@ -111,8 +109,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Where the data comes from: the source, and the versions of the driver and of its library.",
 			"source", "driver", "library"),
 	}
-	reg.MustRegister(m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source)
+	reg.MustRegister(m.source)
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
 		m.sessions.WithLabelValues(cause)
 	}
@@ -120,9 +117,4 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.dropped.WithLabelValues(reason)
 	}
 	return m
-}
-
-// describe sets the info series of the session's source.
-func (m *metrics) describe(t *gpu.Topology) {
-	m.source.Set(gauge.Series{Value: 1, Labels: []string{t.Source, t.Driver, t.Library}})
 }

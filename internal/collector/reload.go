@@ -1,11 +1,9 @@
 package collector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -46,41 +44,31 @@ func (l *Loop) submit(ctx context.Context, r reload) error {
 	}
 }
 
-// reload applies a request while a session is open. An error ends Run.
-func (l *Loop) reload(ctx context.Context, r reload) error {
-	from := r.settings.Source
+// Retry ends the pause before the next attempt to open a session, because a missing engine or driver may be available
+// now. The next pauses start from the minimum.
+func (l *Loop) Retry() {
+	select {
+	case l.retries <- struct{}{}:
+	default:
+	}
+}
+
+// swap applies a reload while a session is open: it opens and reads a new session, publishes its page, and closes the
+// old session after a last read. If the new session cannot be opened or read, the old one stays in use. Derivers count
+// events once, even if both sessions report them.
+func (l *Loop) swap(ctx context.Context, r reload) error {
+	s := r.settings
 	if r.reopen {
-		r.settings = l.opt.Settings
+		s = l.opt.Settings
 	}
-	err := l.swap(ctx, from, r.settings)
-	r.reply <- err
-	if isFinal(ctx, err) {
-		return cmp.Or(err, ctx.Err())
-	}
-	return nil
-}
-
-// use makes s the current settings.
-func (l *Loop) use(s Settings) {
-	l.opt.Settings = s
-	l.attributions.use(s.Attributors)
-}
-
-// swap opens and reads a new session, publishes its page, and closes the old session after a last read. If the new
-// session cannot be opened or read, the old one stays in use.
-// Derivers count events once, even if both sessions report them.
-func (l *Loop) swap(ctx context.Context, from Source, s Settings) error {
-	next, err := l.open(ctx, from, s.Plan)
+	next, err := l.open(ctx, r.settings.Source, s.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
 	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
-	start, readAt := time.Now(), l.opt.Now()
-	l.batch.Reset()
-	request := readRequest(next, s.Plan)
-	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, request, &l.batch) })
+	err = l.read(ctx, next, firstRequest(next.Topology(), s.Plan))
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
@@ -90,14 +78,14 @@ func (l *Loop) swap(ctx context.Context, from Source, s Settings) error {
 	old := l.session
 	l.use(s)
 	l.adopt(next, causeReload)
-	l.attributions.request(ctx, l.session.Topology())
-	l.publishBatch(ctx, start, readAt)
+	for _, a := range l.attributions {
+		a.request(ctx, next.Topology())
+	}
+	l.publishBatch(ctx)
 	err = l.closeSession(ctx, old)
-	if isFinal(ctx, err) {
-		return err
-	}
-	if err != nil {
+	if err != nil && !isFinal(ctx, err) {
 		l.opt.Log.Warn("Old session did not close cleanly after the reload", "error", err)
+		return nil
 	}
-	return nil
+	return err
 }
