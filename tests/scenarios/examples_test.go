@@ -1,8 +1,8 @@
 package scenarios
 
 import (
+	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,288 +10,187 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// document returns the content of docs/simulator.md.
-func document(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/simulator.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
+const document = "../../docs/simulator.md"
 
-// An example holds the pages before, during and after a fault.
-type example struct{ before, within, after page }
+// A check is a query, and its results before, during and after a fault. A result lists the series: their label values
+// in the order of the label names, joined with slashes, and the value.
+type check struct{ query, before, within, after string }
 
-// A check checks the pages of an example.
-type check func(*testing.T, example)
+// always returns a check whose result does not change.
+func always(query, result string) check { return check{query, result, result, result} }
 
-// is makes a check. On the pages before, during and after the fault, the function say must return the given values.
-func is[T any](say func(page) T, before, within, after T) check {
-	return func(t *testing.T, p example) {
-		t.Helper()
-		want := [3]T{before, within, after}
-		if diff := cmp.Diff(want, [3]T{say(p.before), say(p.within), say(p.after)}); diff != "" {
-			t.Errorf("before, within, after (-want +got):\n%s", diff)
-		}
-	}
-}
-
-// passes makes a check. The function say must return true before and after the fault, and false during it.
-func passes(say func(page) bool) check { return is(say, true, false, true) }
-
-// counts makes a check. The function say must return no values before the fault, and those of then during and after it.
-func counts(say func(page) map[string]float64, then map[string]float64) check {
-	return is(say, none, then, then)
-}
-
-// value returns the value of the series of a family with the given label, or -1 if there is none.
-func value(family, label, value string) func(page) float64 {
-	return func(p page) float64 {
-		if v, ok := p.by(family, label)[value]; ok {
-			return v
-		}
-		return -1
-	}
-}
-
-// grown reports whether the counter of a GPU has reached a value.
-func grown(family, gpu string, least float64) func(page) bool {
-	return func(p page) bool { return value(family, "gpu", gpu)(p) >= least }
-}
-
-// has reports whether a family has a series with the given label.
-func has(family, label, of string) func(page) bool {
-	return func(p page) bool { return value(family, label, of)(p) >= 0 }
-}
-
-// profiled reports whether the page has profiling fields.
-func profiled(p page) bool { return len(p.series[dram]) > 0 }
-
-// positive returns the non-zero values of a family.
-func positive(family string, names ...string) func(page) map[string]float64 {
-	return func(p page) map[string]float64 {
-		out := p.by(family, names...)
-		maps.DeleteFunc(out, func(_ string, n float64) bool { return n == 0 })
-		return out
-	}
-}
-
-// zero returns the label values of all series of a family whose value is 0.
-func zero(family string, names ...string) func(page) []string {
-	return func(p page) []string {
-		out := p.by(family, names...)
-		maps.DeleteFunc(out, func(_ string, n float64) bool { return n != 0 })
-		return slices.Sorted(maps.Keys(out))
-	}
-}
-
-// unavailable returns "GPU/reason" for each GPU for which a field is not served. GPU is empty if that applies to all.
-func unavailable(field string) func(page) []string {
-	return func(p page) []string {
-		var reasons []string
-		for key := range p.by("dcgm_exporter_field_unavailable", "field", "gpu", "reason") {
-			if rest, of := strings.CutPrefix(key, field+"/"); of {
-				reasons = append(reasons, rest)
-			}
-		}
-		return reasons
-	}
-}
-
-// instances returns the profiles of a GPU's instances, according to their memory series.
-func instances(gpu string) func(page) []string {
-	return func(p page) []string {
-		var list []string
-		for _, s := range p.series["DCGM_FI_DEV_FB_USED"] {
-			if s.labels.Get("gpu") == gpu && s.labels.Has("GPU_I_ID") {
-				list = append(list, s.labels.Get("GPU_I_PROFILE"))
-			}
-		}
-		slices.Sort(list)
-		return list
-	}
-}
-
-// left returns the families with series of a GPU. Counts of XIDs and clock events are left out, because they may be
-// kept after the GPU is gone.
-func left(gpu string) func(page) []string {
-	return func(p page) []string {
-		families := map[string]bool{}
-		for name, list := range p.series {
-			for _, s := range list {
-				if s.labels.Get("gpu") == gpu || s.labels.Get("peer_gpu") == gpu {
-					families[name] = true
-				}
-			}
-		}
-		maps.DeleteFunc(families, func(name string, _ bool) bool {
-			return strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "dcgm_gpu_xid_") ||
-				strings.HasPrefix(name, "DCGM_EXP_CLOCK_")
-		})
-		return slices.Sorted(maps.Keys(families))
-	}
-}
-
-var (
-	eight    = []string{"0", "1", "2", "3", "4", "5", "6", "7"}
-	without3 = []string{"0", "1", "2", "4", "5", "6", "7"}
-	halves   = []string{"1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"}
-	none     = map[string]float64{}
-	down     = zero("dcgm_exporter_entity_up", "gpu", "reason")
-)
-
+// Queries that several examples share: the number of GPUs with a temperature, and entities that are down.
 const (
-	dram  = "DCGM_FI_PROF_DRAM_ACTIVE"
-	power = "DCGM_FI_DEV_POWER_USAGE"
+	gpus = `count(DCGM_FI_DEV_GPU_TEMP) or vector(0)`
+	down = `sum by (gpu, reason) (dcgm_exporter_entity_up == 0)`
+	dram = `count(DCGM_FI_PROF_DRAM_ACTIVE) or vector(0)`
+	xids = `sum by (gpu, xid) (DCGM_EXP_XID_ERRORS_TOTAL) > 0`
 )
+
+// unavailable returns a query of the GPUs for which a field is not served, and the reason. There is no GPU if that
+// applies to all.
+func unavailable(field string) string {
+	return fmt.Sprintf(`sum by (gpu, reason) (dcgm_exporter_field_unavailable{field=%q})`, field)
+}
 
 // shown maps each documented example to its checks.
 var shown = map[string][]check{
 	"Two XIDs within one interval": {
-		counts(
-			positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod"),
-			map[string]float64{"0/62/llm-pretrain-0": 2, "0/45/llm-pretrain-0": 1},
-		),
-		func(t *testing.T, p example) {
-			if last := value("DCGM_FI_DEV_XID_ERRORS", "gpu", "0")(p.within); last != 62 {
-				t.Errorf("DCGM_FI_DEV_XID_ERRORS = %v, want 62", last)
-			}
-		},
+		{`sum by (gpu, xid, pod) (DCGM_EXP_XID_ERRORS_TOTAL) > 0`,
+			"", "0/llm-pretrain-0/45 1, 0/llm-pretrain-0/62 2", "0/llm-pretrain-0/45 1, 0/llm-pretrain-0/62 2"},
+		{`max(DCGM_FI_DEV_XID_ERRORS{gpu="0"})`, "0", "62", "62"},
 	},
-	"An XID that only the kernel reports": {
-		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"3/79": 1, "0/31": 1}),
-	},
+	"An XID that only the kernel reports": {{xids, "", "0/31 1, 3/79 1", "0/31 1, 3/79 1"}},
 	"Errors of NVLink 5, and of an NVSwitch": {
-		counts(positive("DCGM_EXP_XID_DETAILS_TOTAL", "gpu", "xid", "unit", "subcode", "link", "severity", "action"),
-			map[string]float64{"0/149/NETIR_LINK_EVT/4/8/fatal/": 1, "0/154/////gpu_reset": 1}),
-		counts(positive("DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL", "nvswitch", "sxid", "severity", "link"),
-			map[string]float64{"nvswitch1/20034/fatal/3": 1}),
-		counts(positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid"), map[string]float64{"0/149": 1, "0/154": 1}),
-		is(has("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "xid", "149"), false, true, true),
+		{`sum by (gpu, xid, unit, subcode, link, severity) (DCGM_EXP_XID_DETAILS_TOTAL{xid="149"}) > 0`,
+			"", "0/8/fatal/4/NETIR_LINK_EVT/149 1", "0/8/fatal/4/NETIR_LINK_EVT/149 1"},
+		{`sum by (gpu, xid, unit, action) (DCGM_EXP_XID_DETAILS_TOTAL{xid!="149"}) > 0`,
+			"", "gpu_reset/0/154 1", "gpu_reset/0/154 1"},
+		{`sum by (nvswitch, sxid, severity, link) (DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL) > 0`,
+			"", "3/nvswitch1/fatal/20034 1", "3/nvswitch1/fatal/20034 1"},
+		{xids, "", "0/149 1, 0/154 1", "0/149 1, 0/154 1"},
+		{`count(DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{xid="149"})`, "", "1", "1"},
 	},
 	"Throttling": {
-		is(value("DCGM_EXP_CLOCK_EVENTS_TOTAL", "clock_event", "hw_thermal"), 0, 1, 1),
-		func(t *testing.T, p example) {
-			held := value("DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL", "clock_event", "hw_thermal")
-			if held(p.before) != 0 || held(p.within) < 20 || held(p.within) > 30 || held(p.after) != 60 {
-				t.Errorf("throttled time before, during and after the fault = %v, %v and %v s, want 0, 20 to 30 and 60",
-					held(p.before), held(p.within), held(p.after))
-			}
-			clock := value("DCGM_FI_DEV_SM_CLOCK", "gpu", "0")
-			if clock(p.within) > 0.6*clock(p.before) || clock(p.after) < 0.8*clock(p.before) {
-				t.Errorf("clock = %v MHz, during the fault %v, after it %v; want at most 60 %%, then at least 80 %%",
-					clock(p.before), clock(p.within), clock(p.after))
-			}
-		},
+		{`max(DCGM_EXP_CLOCK_EVENTS_TOTAL{clock_event="hw_thermal"})`, "0", "1", "1"},
+		{`max(DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL{clock_event="hw_thermal"})`, "0", "30", "60"},
+		{`max(DCGM_FI_DEV_SM_CLOCK) <= bool 0.6 * max(max_over_time(DCGM_FI_DEV_SM_CLOCK[2m]))`, "0", "1", "0"},
+		{`max(DCGM_FI_DEV_SM_CLOCK) >= bool 0.8 * max(max_over_time(DCGM_FI_DEV_SM_CLOCK[2m]))`, "1", "0", "1"},
 	},
 	"A health watch finds something": {
-		is(findings, none, map[string]float64{
-			"2/ALL/DCGM_FR_NVLINK_DOWN/": 20, "2/NVLINK/DCGM_FR_NVLINK_DOWN/": 20,
-			"2/MEM/DCGM_FR_VOLATILE_DBE_DETECTED/superseded": 10,
-		}, none),
+		{`sum by (gpu, health_watch, health_error_code, treatment)
+			(DCGM_EXP_GPU_HEALTH_STATUS{treatment!="informational"}) > 0`, "",
+			"2/DCGM_FR_NVLINK_DOWN/ALL 20, 2/DCGM_FR_NVLINK_DOWN/NVLINK 20, " +
+				"2/DCGM_FR_VOLATILE_DBE_DETECTED/MEM/superseded 10", ""},
 	},
 	"Rows to remap and pages to retire": {
-		is(value("DCGM_FI_DEV_ROW_REMAP_PENDING", "gpu", "1"), 0, 1, 0),
-		is(value("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "gpu", "1"), 0, 1, 0),
+		{`max(DCGM_FI_DEV_ROW_REMAP_PENDING{gpu="1"})`, "0", "1", "0"},
+		{`max(DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION{gpu="1"})`, "0", "1", "0"},
 		// the simulated H100 has no value for this field; only the fault gives it one
-		is(value("DCGM_FI_DEV_RETIRED_PENDING", "gpu", "1"), -1, 1, -1),
+		{`max(DCGM_FI_DEV_RETIRED_PENDING{gpu="1"})`, "", "1", ""},
 	},
-	"A GPU lost and back": {is(page.gpus, eight, without3, eight), is(down, nil, []string{"3/lost"}, nil)},
+	"A GPU lost and back": {
+		{gpus, "8", "7", "8"}, {`count(DCGM_FI_DEV_GPU_TEMP{gpu="3"})`, "1", "", "1"}, {down, "", "3/lost 0", ""},
+	},
 	"A GPU unbound and bound": {
-		is(page.gpus, eight, without3, eight), is(down, nil, nil, nil),
-		func(t *testing.T, p example) {
-			if families := left("3")(p.within); families != nil {
-				t.Errorf("families of the unbound GPU = %v, want none", families)
-			}
-		},
+		{gpus, "8", "7", "8"}, always(down, ""),
+		// counts of XIDs and clock events may be kept after the GPU is gone
+		{`count({gpu="3", __name__!~"(DCGM_EXP|dcgm_gpu)_(XID|xid|CLOCK)_.*"} or {peer_gpu="3"}) > bool 0`,
+			"1", "", "1"},
 	},
 	"MIG repartitioned under load": {
-		is(instances("6"), halves, []string{"3g.40gb", "4g.40gb"}, halves), is(page.gpus, eight, eight, eight),
+		{`count by (GPU_I_PROFILE) (DCGM_FI_DEV_FB_USED{gpu="6", GPU_I_ID!=""})`,
+			"1g.10gb 2, 2g.20gb 1, 3g.40gb 1", "3g.40gb 1, 4g.40gb 1", "1g.10gb 2, 2g.20gb 1, 3g.40gb 1"},
+		always(gpus, "8"),
 	},
 	"MIG mode without an instance": {
-		is(instances("0"), nil, nil, nil), is(page.gpus, eight, eight, eight),
-		passes(has("DCGM_FI_DEV_GPU_UTIL", "gpu", "0")),
+		always(`count(DCGM_FI_DEV_FB_USED{gpu="0", GPU_I_ID!=""})`, ""), always(gpus, "8"),
+		{`count(DCGM_FI_DEV_GPU_UTIL{gpu="0"})`, "1", "", "1"},
 	},
 	"Another profiler": {
-		is(unavailable(dram), nil, []string{"/unavailable"}, nil), is(page.gpus, eight, eight, eight), passes(profiled),
+		{unavailable("DCGM_FI_PROF_DRAM_ACTIVE"), "", "unavailable 1", ""}, always(gpus, "8"), {dram, "15", "0", "15"},
 	},
-	"Profiling that stops advancing": {passes(profiled), is(unavailable(dram), nil, []string{"/stale"}, nil)},
+	"Profiling that stops advancing": {
+		{dram, "15", "0", "15"}, {unavailable("DCGM_FI_PROF_DRAM_ACTIVE"), "", "stale 1", ""},
+	},
 	"A field that stops advancing": {
-		passes(has(power, "gpu", "5")), is(unavailable(power), nil, []string{"5/stale"}, nil),
-		is(has(power, "gpu", "4"), true, true, true),
+		{`count(DCGM_FI_DEV_POWER_USAGE{gpu="5"})`, "1", "", "1"},
+		{unavailable("DCGM_FI_DEV_POWER_USAGE"), "", "5/stale 1", ""},
+		always(`count(DCGM_FI_DEV_POWER_USAGE{gpu="4"})`, "1"),
 	},
 	"An implausible value": {
-		passes(has("DCGM_FI_DEV_GPU_UTIL", "gpu", "5")),
-		is(func(p page) bool { return strings.Contains(p.text, "08334905") }, false, false, false),
+		{`count(DCGM_FI_DEV_GPU_UTIL{gpu="5"})`, "1", "", "1"},
+		always(`count({gpu="5"} > 8.08e8 < 8.09e8) or count({gpu="5"} > 8.08e6 < 8.09e6)`, ""),
 	},
 	"The engine restarts": {
-		is(page.gpus, eight, nil, eight),
-		is(positive("dcgm_exporter_sessions_total", "cause"),
-			map[string]float64{"start": 1}, map[string]float64{"start": 1}, map[string]float64{"start": 1, "lost": 1}),
+		{gpus, "8", "0", "8"},
+		{`sum by (cause) (dcgm_exporter_sessions_total) > 0`, "start 1", "start 1", "lost 1, start 1"},
 	},
 	"A driver that hangs": {
-		is(page.gpus, eight, nil, eight),
-		func(t *testing.T, p example) {
-			if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
-				t.Error("failures of stage read with the reason timeout = 0, want at least 1")
-			}
-		},
+		{gpus, "8", "0", "8"},
+		{`max(dcgm_exporter_collect_failures_total{stage="read", reason="timeout"}) > bool 0`, "", "1", "1"},
 	},
 	"The fabric fails": {
-		is(value("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "gpu", "4"), 3, 4, 3),
-		is(value("DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE", "gpu", "4"), 0, 26, 0),
-		is(value("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "gpu", "4"), 1, 2, 1),
-		is(value("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "gpu", "3"), 3, 3, 3),
-		is(positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"4/failed": 1}, none),
+		{`max(DCGM_FI_DEV_FABRIC_MANAGER_STATUS{gpu="4"})`, "3", "4", "3"},
+		{`max(DCGM_FI_DEV_FABRIC_MANAGER_ERROR_CODE{gpu="4"})`, "0", "26", "0"},
+		{`max(DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY{gpu="4"})`, "1", "2", "1"},
+		always(`max(DCGM_FI_DEV_FABRIC_MANAGER_STATUS{gpu="3"})`, "3"),
+		{`sum by (gpu, condition) (DCGM_EXP_FABRIC_STATE) > 0`, "", "failed/4 1", ""},
 	},
 	"A tray that disagrees with its rack": {
-		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "32766"), 1, -1, 1),
-		is(value("DCGM_EXP_FABRIC_INFO", "clique_id", "12"), -1, 1, -1),
-		is(
-			positive("DCGM_EXP_FABRIC_STATE", "gpu", "condition"), none, map[string]float64{"2/route_unhealthy": 1},
-			none,
-		),
+		{`max by (clique_id) (DCGM_EXP_FABRIC_INFO)`, "32766 1", "12 1", "32766 1"},
+		{`sum by (gpu, condition) (DCGM_EXP_FABRIC_STATE) > 0`, "", "route_unhealthy/2 1", ""},
 	},
-	"The license of a vGPU": {is(value("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2"), 0, 1, 0)},
+	"The license of a vGPU": {{`max(DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="2"})`, "0", "1", "0"}},
 	"A link flaps": {
-		is(
-			zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "nvlink", "nvswitch", "gpu"), nil,
-			[]string{"3/nvswitch1/", "4//0"}, nil,
-		),
+		{`sum by (gpu, nvswitch, nvlink) (DCGM_FI_DEV_NVSWITCH_LINK_STATUS == 0)`, "", "0/4 0, 3/nvswitch1 0", ""},
 	},
 	"A bad NVLink 4 link": {
-		is(grown("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "3", 300), false, true, false),
-		is(grown("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "3", 1), false, true, false),
-		is(has("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
+		{`max(DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{gpu="3"}) >= bool 300`, "0", "1", "0"},
+		{`max(DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL{gpu="3"}) >= bool 1`, "0", "1", "0"},
+		always(`count(DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL{gpu="3"})`, ""),
 	},
 	"A bad NVLink 5 link": {
-		is(grown("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "3", 1), false, true, false),
-		is(grown("DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS", "3", 300), false, true, false),
-		is(value("DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT", "gpu", "3"), 1.5e-254, 4e-13, 1.5e-254),
-		is(has("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "gpu", "3"), false, false, false),
+		{`max(DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS{gpu="3"}) >= bool 1`, "0", "1", "0"},
+		{`max(DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS{gpu="3"}) >= bool 300`, "0", "1", "0"},
+		{`max(DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT{gpu="3"})`, "1.5e-254", "4e-13", "1.5e-254"},
+		always(`count(DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{gpu="3"})`, ""),
 	},
 	"A rack NVLink that does not recover": {
-		is(value("DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "gpu", "2"), 0, 1, 0),
-		is(zero("DCGM_FI_DEV_NVSWITCH_LINK_STATUS", "gpu", "nvlink"), nil, []string{"2/7"}, nil),
+		{`max(DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS{gpu="2"})`, "0", "1", "0"},
+		{`sum by (gpu, nvlink) (DCGM_FI_DEV_NVSWITCH_LINK_STATUS == 0)`, "", "2/7 0", ""},
 	},
 	"A network card and a CPU": {
-		is(value("DCGM_FI_DEV_CONNECTX_HEALTH", "connectx", "1"), 1, 0, 1),
-		is(value("DCGM_FI_DEV_CONNECTX_HEALTH", "connectx", "0"), 1, 1, 1),
-		is(func(p page) int { return len(p.by("DCGM_FI_DEV_CPU_TEMP_CURRENT", "cpu")) }, 3, 2, 3),
+		{`max by (connectx) (DCGM_FI_DEV_CONNECTX_HEALTH{connectx=~"0|1"})`, "0 1, 1 1", "0 1, 1 0", "0 1, 1 1"},
+		{`count(count by (cpu) (DCGM_FI_DEV_CPU_TEMP_CURRENT))`, "3", "2", "3"},
 	},
 }
 
-var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\n(.*?)^```$")
+// examine plays faults on a node, and compares the results of the queries before, during and after them.
+func examine(t *testing.T, node, faults string, checks []check) {
+	t.Helper()
+	after := []time.Duration{59 * time.Second, 95 * time.Second, 145 * time.Second}
+	data := prom.NewStorage()
+	for i, page := range perform(t, node, faults, after...) {
+		at := time.Unix(0, 0).Add(after[i])
+		for _, samples := range prom.Parse(t, page) {
+			for _, s := range samples {
+				data.Append(string(s.Series), s.Labels.Copy, at, s.Value)
+			}
+		}
+		data.Stale(at, func(labels.Labels) bool { return true })
+	}
+	for _, c := range checks {
+		got := make([]string, len(after))
+		for i := range after {
+			var series []string
+			for _, x := range data.Vector(t, c.query, time.Unix(0, 0).Add(after[i])) {
+				var values []string
+				x.Metric.Range(func(l labels.Label) { values = append(values, l.Value) })
+				series = append(series, strings.TrimSpace(fmt.Sprint(strings.Join(values, "/"), " ", x.F)))
+			}
+			slices.Sort(series)
+			got[i] = strings.Join(series, ", ")
+		}
+		if diff := cmp.Diff([]string{c.before, c.within, c.after}, got); diff != "" {
+			t.Errorf("%s before, within, after (-want +got):\n%s", c.query, diff)
+		}
+	}
+}
+
+var exampleForm = regexp.MustCompile("(?ms)^### ([^\n]+)\n\n`([a-z0-9-]+)`.*?^```yaml\nfaults:(.*?)^```$")
 
 // TestExamples plays each example of docs/simulator.md, and runs its checks on pages before, during and after the
 // fault. Each example must have checks, and all checks must have an example.
 func TestExamples(t *testing.T) {
-	text := document(t)
+	text := folder.Read(t, document)
 	unseen := maps.Clone(shown)
 	for _, m := range exampleForm.FindAllStringSubmatch(text, -1) {
 		title, node, faults := m[1], m[2], m[3]
@@ -301,14 +200,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal("documented example has no check in the variable shown")
 			}
 			delete(unseen, title)
-			perform(t, node, faults, func(s *stage) {
-				p := example{before: s.at(59 * time.Second)}
-				p.within = s.at(95 * time.Second)
-				p.after = s.at(145 * time.Second)
-				for _, check := range checks {
-					check(s.t, p)
-				}
-			})
+			examine(t, node, faults, checks)
 		})
 	}
 	if headings := strings.Count(text, "\n### "); len(unseen) > 0 || headings != len(shown) {
@@ -320,25 +212,21 @@ func TestExamples(t *testing.T) {
 // A GPU that shares the machine's memory has no memory values, and the page gives the reason. The utilization and the
 // power are served.
 func TestUnifiedMemory(t *testing.T) {
-	perform(t, "gb10", "faults: []", func(s *stage) {
-		p := s.at(35 * time.Second)
-		for _, field := range []string{"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"} {
-			diff := cmp.Diff([]string{"/not_supported"}, unavailable(field)(p))
-			if diff != "" || len(p.series[field]) > 0 {
-				t.Errorf("%s has %d series, want none; reasons (-want +got):\n%s", field, len(p.series[field]), diff)
-			}
-		}
-		busy, powered := has("DCGM_FI_DEV_GPU_UTIL", "pod", "finetune-0")(p), has(power, "gpu", "0")(p)
-		if !busy || !powered {
-			t.Errorf("GPU has utilization with its pod: %t, power: %t; want both", busy, powered)
-		}
-	})
+	checks := []check{
+		always(`count({__name__=~"DCGM_FI_DEV_FB_(FREE|USED|RESERVED)"})`, ""),
+		always(`count(DCGM_FI_DEV_GPU_UTIL{pod="finetune-0"})`, "1"),
+		always(`count(DCGM_FI_DEV_POWER_USAGE{gpu="0"})`, "1"),
+	}
+	for _, field := range []string{"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED"} {
+		checks = append(checks, always(unavailable(field), "not_supported 1"))
+	}
+	examine(t, "gb10", "[]", checks)
 }
 
 // TestEveryFaultIsDocumented checks that docs/simulator.md has a table row for each fault and names each simulated
 // node.
 func TestEveryFaultIsDocumented(t *testing.T) {
-	text := document(t)
+	text := folder.Read(t, document)
 	_, err := sim.ParseScenario([]byte("faults: [{fault: zzzzzzzzzzzzzzzzzzzz}]"), "x")
 	_, list, ok := strings.Cut(err.Error(), "expected one of ")
 	if !ok {
@@ -354,11 +242,4 @@ func TestEveryFaultIsDocumented(t *testing.T) {
 			t.Errorf("docs/simulator.md does not list node %s", node)
 		}
 	}
-}
-
-// findings returns the results of health watches that do not pass, except informational ones.
-func findings(p page) map[string]float64 {
-	found := positive("DCGM_EXP_GPU_HEALTH_STATUS", "gpu", "health_watch", "health_error_code", "treatment")(p)
-	maps.DeleteFunc(found, func(key string, _ float64) bool { return strings.HasSuffix(key, "/informational") })
-	return found
 }
