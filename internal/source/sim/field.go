@@ -2,13 +2,12 @@ package sim
 
 import (
 	"cmp"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -16,19 +15,59 @@ import (
 
 // A view holds what the values of a row depend on.
 type view struct {
+	world *world
 	dev   *gpu.Device
-	node  *Node
 	board *board
 	gpu   *worldGPU // GPU of the row; nil for switches and CPUs
 	slot  *slot     // where the pods of the row run; nil if the row has no pods of its own
 	cpu   *cpuSpec
 	card  *cardSpec
-	track *track // track of the row's GPU or instance
-	part  float64
-	world *world
+	track *track  // track of the row's GPU or instance
+	part  float64 // of the track that a link or switch carries
 	key   uint64
 	// total and reserved are the entity's memory in MiB.
 	total, reserved int64
+}
+
+// view returns the view of a device of the topology.
+func (w *world) view(d *gpu.Device) view {
+	v := view{dev: d, world: w, part: 1}
+	e := d.Entity
+	switch {
+	case e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU:
+		g := &w.gpus[d.GPU]
+		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
+		v.total, v.reserved = v.board.Memory, v.board.Reserved
+		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: d.GPU, sub: d.InstanceID})
+		switch s := v.slot; e.Kind {
+		case gpu.KindGPUInstance:
+			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved
+		case gpu.KindNVLink:
+			v.part, v.key = 1/float64(v.board.NVLink.Links), mix(g.key^uint64(d.Link+1)<<40)
+		}
+	case e.Kind == gpu.KindNVSwitch || e.ParentKind == gpu.KindNVSwitch:
+		id := e.ID
+		v.track, v.part = &w.fabric, 1/float64(len(w.node.Switches))
+		if e.Kind == gpu.KindNVLink {
+			id = e.Parent
+			v.part /= float64(w.node.Switches[id].Links)
+		}
+		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
+	case e.Kind == gpu.KindCPU || e.Kind == gpu.KindCPUCore:
+		id := e.ID
+		if e.Kind == gpu.KindCPUCore {
+			id = e.Parent
+		}
+		v.cpu = &w.node.CPUs[id]
+		// The upper half is the key of the CPU, the lower half that of the core.
+		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
+	case e.Kind == gpu.KindConnectX:
+		v.card = &w.node.ConnectX[e.ID]
+		v.key = keyOf(w.seed, fmt.Sprint("connectx ", e.ID))
+	default:
+		v.key = keyOf(w.seed, w.node.Name)
+	}
+	return v
 }
 
 // A generator computes the value of a row, a number or a string.
@@ -65,28 +104,11 @@ type rule struct {
 	gen         generator          // no generator if no board has the field; n is that of the first field
 }
 
-// rules returns the rules of data/fields.csv.
-var rules = sync.OnceValues(func() ([]rule, error) {
-	r := csv.NewReader(strings.NewReader(fieldTable))
-	r.Comment = '#'
-	lines, err := r.ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	list := make([]rule, len(lines)-1)
-	for i, line := range lines[1:] {
-		if list[i], err = parseRule(line); err != nil {
-			return nil, fmt.Errorf("fields.csv: %s: %w", strings.Join(line, ","), err)
-		}
-	}
-	return list, nil
-})
-
 // ruleFor returns the rule for a field and a kind of entity, or nil if there is none.
 func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
-	list, _ := rules() // New reports an error in the file
-	for i := range list {
-		if r := &list[i]; id >= r.first && id <= r.last && r.on.Has(kind) {
+	p, _ := loadParts() // New reports an error in the file
+	for i := range p.rules {
+		if r := &p.rules[i]; id >= r.first && id <= r.last && r.on.Has(kind) {
 			return r
 		}
 	}
@@ -104,10 +126,11 @@ func parseRule(line []string) (r rule, err error) {
 		r.last = r.first
 	}
 	for _, name := range strings.FieldsFunc(line[3], func(c rune) bool { return c == '+' }) {
-		if ruleNeeds[name] == nil {
-			return r, fmt.Errorf("unknown need %q", name)
+		need := ruleNeeds[name]
+		if need == nil {
+			need = func(v input) bool { return v.board.has(name) }
 		}
-		r.needs = append(r.needs, ruleNeeds[name])
+		r.needs = append(r.needs, need)
 	}
 	word, rest, _ := strings.Cut(line[5], " ")
 	r.gen = generator{number: numbers[word], text: texts[word], args: args{text: rest}}
@@ -137,22 +160,16 @@ var ruleKinds = map[string]gpu.Kinds{
 	"node":         1<<gpu.KindNode | 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
 }
 
-// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field.
+// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field. Other names are those that a
+// board has.
 var ruleNeeds = map[string]func(input) bool{
 	// Utilization is undefined for partitioned GPUs.
 	"whole":       func(v input) bool { return !v.gpu.partitioned },
-	"energy":      func(v input) bool { return v.board.Energy },
-	"ecc":         func(v input) bool { return v.board.ECC },
-	"remap":       func(v input) bool { return v.board.Remap },
-	"retire":      func(v input) bool { return v.board.ECC && !v.board.Remap },
-	"profiling":   func(v input) bool { return v.board.Profiling },
 	"link":        func(v input) bool { return int64(v.n) < v.board.NVLink.Links },
 	"nvlink-3":    func(v input) bool { return v.board.NVLink.Generation <= 3 }, // and earlier
 	"nvlink-4":    func(v input) bool { return v.board.NVLink.Generation <= 4 },
 	"nvlink-5":    func(v input) bool { return v.board != nil && v.board.NVLink.Generation >= 5 }, // and later
-	"own-memory":  func(v input) bool { return !v.board.Unified },
 	"memory-temp": func(v input) bool { return v.board.Temperature.MemoryOffset != 0 },
-	"fan":         func(v input) bool { return v.board.Fan },
 	"c2c":         func(v input) bool { return v.board.C2C != 0 },
 	"mig":         func(v input) bool { return v.board.MIG != nil },
 	"fabric":      func(v input) bool { return v.inFabric() },
@@ -194,7 +211,7 @@ var (
 		// The fraction of time for which a CPU or core is busy.
 		"cpu-busy":            func(v input) float64 { return v.cpuBusy() * v.x },
 		"device-count":        func(v input) float64 { return v.world.present() },
-		"cuda-driver-version": func(v input) float64 { return float64(v.node.CUDA) },
+		"cuda-driver-version": func(v input) float64 { return float64(v.world.node.CUDA) },
 		"nvml-index":          func(v input) float64 { return float64(v.dev.NVMLIndex) },
 		"minor-number":        func(v input) float64 { return float64(v.dev.Minor) },
 		"mig-mode":            func(v input) float64 { return truth(v.gpu.partitioned) },
@@ -248,8 +265,8 @@ var (
 		"switch-temperature": func(v input) float64 { return 38 + 12*v.busyness() + 3*uniform(v.key, 1) },
 		"fabric-state":       func(v input) float64 { return catalog.FabricSuccess * truth(v.inFabric()) },
 		"fabric-summary":     func(v input) float64 { return fabricHealthy * truth(v.inFabric()) },
-		"fabric-clique":      func(v input) float64 { return rackClique * truth(v.node.Rack > 0) },
-		"fabric-mask":        func(v input) float64 { return fabricUnharmed * truth(v.node.Rack > 0) },
+		"fabric-clique":      func(v input) float64 { return rackClique * truth(v.world.node.Rack > 0) },
+		"fabric-mask":        func(v input) float64 { return fabricUnharmed * truth(v.world.node.Rack > 0) },
 		"c2c-links":          func(v input) float64 { return float64(v.board.C2C) },
 		"c2c-bandwidth":      func(v input) float64 { return float64(v.board.C2C) * 90e9 },
 		"card-width":         func(v input) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
@@ -265,8 +282,8 @@ var (
 	}
 	texts = map[string]func(input) string{
 		"text":           func(v input) string { return v.text },
-		"driver-version": func(v input) string { return v.node.Driver },
-		"nvml-version":   func(v input) string { return "12." + v.node.Driver },
+		"driver-version": func(v input) string { return v.world.node.Driver },
+		"nvml-version":   func(v input) string { return "12." + v.world.node.Driver },
 		"device-name":    func(v input) string { return v.board.Model },
 		"device-brand":   func(v input) string { return v.board.Brand },
 		"device-serial":  func(v input) string { return v.board.Serial + strconv.FormatUint(1e6+v.key%9e6, 10) },
@@ -275,10 +292,10 @@ var (
 		"inforom-image":  func(v input) string { return "G" + v.board.Serial[3:] + ".0200.00.01" },
 		"vbios-version":  func(v input) string { return v.board.VBIOS },
 		"fabric-uuid": func(v input) string {
-			if v.node.Rack == 0 {
+			if v.world.node.Rack == 0 {
 				return "00000000-0000-0000-0000-000000000000"
 			}
-			return uuid("", keyOf(v.world.seed/v.node.Rack, "fabric "+v.node.Name))
+			return uuid("", keyOf(v.world.seed/v.world.node.Rack, "fabric "+v.world.node.Name))
 		},
 	}
 )
@@ -292,7 +309,7 @@ const (
 // inFabric reports whether the GPU registers with a fabric. GPUs since Hopper do, unless they are only connected to a
 // CPU.
 func (v *view) inFabric() bool {
-	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.node.Rack > 0)
+	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.world.node.Rack > 0)
 }
 
 // sum returns the sum of the levels.
@@ -376,4 +393,25 @@ func fallback(f *gpu.Field) generator {
 		least = math.Ceil(f.Range.Min)
 	}
 	return generator{number: numbers["fixed"], args: args{x: least}}
+}
+
+// Reads reports whether simulated nodes can have every field of a plan. Whether a particular node has a field depends
+// on its hardware.
+func Reads(p *gpu.Plan) bool {
+	for i := range p.Fields {
+		f := &p.Fields[i]
+		if !slices.ContainsFunc(f.Levels.List(), func(kind gpu.Kind) bool { return plays(f.ID, kind) }) {
+			return false
+		}
+	}
+	return true // health, peers and placement are simulated too
+}
+
+// plays reports whether entities of a kind can have a field.
+func plays(id gpu.FieldID, kind gpu.Kind) bool {
+	entry, known := catalog.ByID(id)
+	if r := ruleFor(cmp.Or(entry.BaseOf, id), kind); r != nil {
+		return !r.gen.none()
+	}
+	return known && entry.Exportable()
 }

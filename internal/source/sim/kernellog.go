@@ -35,53 +35,48 @@ type kernelRecord struct {
 // the driver's own line and the XIDs and SXIDs of the scenario, except those that only the engine reports. An XID names
 // the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
-	l := &KernelLog{
-		src: s, records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
-	}
+	w := s.world
+	l := &KernelLog{src: s}
 	l.closed, l.close = context.WithCancel(context.Background())
-	write := func(kind string, line func(*fault, deviceRef, int64) string) {
-		for f := range s.faults(kind) {
-			for _, ref := range f.devices {
-				for i, code := range f.XIDs {
-					if f.seenBy("kernel") {
-						l.records = append(l.records, kernelRecord{f.occurs(i), line(f, ref, code)})
-					}
+	l.records = []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + w.node.Driver}}
+	for i := range w.faults {
+		f := &w.faults[i]
+		for _, ref := range f.devices {
+			for i, code := range f.XIDs {
+				if f.seenBy("kernel") {
+					at := time.Duration(f.occurs(i) - w.start)
+					l.records = append(l.records, kernelRecord{at, w.errorLine(f, ref, code)})
 				}
 			}
 		}
 	}
-	write(faultXID, s.xidLine)
-	write(faultSXID, sxidLine)
 	slices.SortStableFunc(l.records, func(a, b kernelRecord) int { return cmp.Compare(a.at, b.at) })
 	return l
 }
 
-// xidLine returns the driver's line about an XID.
-func (s *Source) xidLine(f *fault, ref deviceRef, xid int64) string {
-	pid, name := "'<unknown>'", "<unknown>"
-	for i := range s.node.Pods {
-		p := &s.node.Pods[i]
-		if slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == ref.id }) {
-			pid, name = strconv.Itoa(firstPID+i), cmp.Or(p.Container, p.Pod)
-			break
+// errorLine returns the driver's line about an XID, or an error of an NVSwitch or one of its links.
+func (w *world) errorLine(f *fault, ref deviceRef, code int64) string {
+	if f.Kind == faultSXID {
+		severity, link, bus := "Fatal", ",", strings.ToLower(busID(0xc1, ref.id)[len("0000"):])
+		if f.Result == "warn" {
+			severity = "Non-fatal"
 		}
+		if ref.kind == gpu.KindNVLink {
+			link = fmt.Sprintf(", Link %02d", ref.sub)
+		}
+		return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario",
+			ref.id, bus, code, severity, link)
+	}
+	pid, name := "'<unknown>'", "<unknown>"
+	isOn := func(p podSpec) bool {
+		return slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == ref.id })
+	}
+	if i := slices.IndexFunc(w.node.Pods, isOn); i >= 0 {
+		pid, name = strconv.Itoa(firstPID+i), cmp.Or(w.node.Pods[i].Container, w.node.Pods[i].Pod)
 	}
 	bus, _, _ := strings.Cut(strings.ToLower(busID(0x1b, ref.id)[len("0000"):]), ".")
-	text := cmp.Or(f.Text, "of the scenario")
-	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, %s", bus, xid, pid, name, text)
-}
-
-// sxidLine returns the driver's line about an error of an NVSwitch, or of one of its links.
-func sxidLine(f *fault, ref deviceRef, sxid int64) string {
-	severity, link, bus := "Fatal", ",", strings.ToLower(busID(0xc1, ref.id)[len("0000"):])
-	if f.Result == "warn" {
-		severity = "Non-fatal"
-	}
-	if ref.kind == gpu.KindNVLink {
-		link = fmt.Sprintf(", Link %02d", ref.sub)
-	}
-	return fmt.Sprintf("nvidia-nvswitch%d: SXid (PCI:%s): %05d, %s%s of the scenario",
-		ref.id, bus, sxid, severity, link)
+	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, %s",
+		bus, code, pid, name, cmp.Or(f.Text, "of the scenario"))
 }
 
 // Read returns the next record once it is written, or fs.ErrClosed after Close.
@@ -123,7 +118,7 @@ func (l *KernelLog) take(b []byte) (int, error) {
 }
 
 // Uptime returns the time since the boot of the simulated machine.
-func (l *KernelLog) Uptime() time.Duration { return l.src.elapsed(l.src.now().UnixNano()) }
+func (l *KernelLog) Uptime() time.Duration { return time.Duration(l.src.now() - l.src.world.start) }
 
 // Close makes every Read return.
 func (l *KernelLog) Close() error {

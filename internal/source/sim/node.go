@@ -3,11 +3,17 @@ package sim
 import (
 	"cmp"
 	"embed"
+	"encoding/csv"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -15,9 +21,6 @@ import (
 
 //go:embed data
 var data embed.FS
-
-//go:embed data/fields.csv
-var fieldTable string
 
 // A Node is a simulated machine: boards with their MIG layout, switches, CPUs, network cards, and the pods that use
 // them. It is immutable.
@@ -42,7 +45,7 @@ type gpuSpec struct {
 	Replicas int    // for time-slicing and mps
 
 	board   *board
-	layout  []instance // MIG layout
+	layout  []instance // nil if MIG is off
 	sharing gpu.Sharing
 }
 
@@ -76,28 +79,176 @@ type podSpec struct {
 	devices  []deviceRef
 }
 
-// parts holds the boards and workloads that nodes consist of.
-type parts struct {
-	Boards    []board
-	Workloads []workload
+// A board is a product with GPUs, defined in data/boards.yaml. Memory is in MiB, clocks in MHz, power in watts, and
+// temperatures in °C.
+type board struct {
+	Name, Model, Brand string
+	Memory, Reserved   int64
+	// Has lists needs of data/fields.csv that the board meets.
+	Has []string
+	// Lacks lists patterns of fields that the driver does not have for the board, in addition to those that its kind
+	// lacks.
+	Lacks  []string
+	Power  struct{ Idle, Limit, Min, Max float64 }
+	Clocks struct {
+		SM, Memory, Video float64
+		SMIdle            float64 `yaml:"sm-idle"`
+		MemoryIdle        float64 `yaml:"memory-idle"`
+	}
+	Temperature struct {
+		Ambient, Load, Operating, Slowdown, Shutdown float64 // Load is that at the power limit, settled
+
+		MemoryOffset    float64 `yaml:"memory-offset"` // above the GPU temperature; 0 if there is no sensor
+		MemoryOperating float64 `yaml:"memory-operating"`
+	}
+	PCIe   struct{ Generation, Width int64 }
+	NVLink struct {
+		Generation int
+		Links      int64
+		Rate       float64 // bytes per second, per link and direction
+		Bridge     bool    // the links join two neighbors; otherwise they lead to switches
+	}
+	C2C           int64        // number of chip-to-chip links
+	IdleState     int64        `yaml:"pstate-idle"`
+	VBIOS, Serial string       // Serial has the first digits of serial numbers
+	MIG           []migProfile // empty for a board without MIG
+
+	lacking map[gpu.FieldID]bool // fields that match Lacks
 }
 
-func loadParts() (*parts, error) {
-	var p parts
-	for _, file := range []string{"data/boards.yaml", "data/workloads.yaml"} {
-		content, err := data.ReadFile(file)
+func (b *board) has(need string) bool { return slices.Contains(b.Has, need) }
+
+// pcieRate returns the bytes per second that the board's PCIe link carries in one direction.
+func (b *board) pcieRate() float64 {
+	return float64(int64(1)<<b.PCIe.Generation) * 0.123e9 * float64(b.PCIe.Width)
+}
+
+// The slices into which MIG divides a GPU, on every board.
+const (
+	memorySlices  = 8
+	computeSlices = 7
+)
+
+type migProfile struct {
+	Name    string
+	Compute int   // number of compute slices
+	Memory  int64 // in MiB
+	Most    int   // maximum number on a GPU; 0 means as many as fit
+	Size    int   // number of memory slices
+	Starts  []int // first memory slice of each possible position
+}
+
+// An instance is a GPU instance: its profile and its first memory slice.
+type instance struct {
+	*migProfile
+	start int
+}
+
+// id returns NVML's GPU instance ID. IDs number the nodes of a binary tree: 0 is the whole GPU, 1 and 2 its halves, 3
+// to 6 its quarters.
+func (i instance) id() uint32 { return uint32(memorySlices/i.Size - 1 + i.start/i.Size) }
+
+// place finds positions for the named profiles on a board, in the given order if possible.
+func (b *board) place(names []string) ([]instance, error) {
+	if b.MIG == nil {
+		return nil, fmt.Errorf("%s has no MIG", b.Name)
+	}
+	layout := make([]instance, 0, len(names))
+	counts := map[string]int{}
+	for _, name := range names {
+		p, err := find(b.MIG, func(p *migProfile) string { return p.Name }, b.Name+" has no MIG profile", name)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := text.DecodeYAML(file, content, &p); err != nil {
-			return nil, err
+		if counts[name]++; p.Most > 0 && counts[name] > p.Most {
+			return nil, fmt.Errorf("%s has room for %d of profile %s, not %d", b.Name, p.Most, name, counts[name])
+		}
+		layout = append(layout, instance{migProfile: p})
+	}
+	if !fit(layout, 0) {
+		return nil, fmt.Errorf("the MIG profiles %s do not fit together on one %s", strings.Join(names, ", "), b.Name)
+	}
+	return layout, nil
+}
+
+// fit places the instances on the memory slices that are free.
+func fit(layout []instance, taken uint) bool {
+	if len(layout) == 0 {
+		return true
+	}
+	for _, start := range layout[0].Starts {
+		mask := uint(1<<layout[0].Size-1) << start
+		if layout[0].start = start; taken&mask == 0 && fit(layout[1:], taken|mask) {
+			return true
+		}
+	}
+	return false
+}
+
+// A workload is what a pod does on its devices. It is defined in data/workloads.yaml.
+type workload struct {
+	Name, Shape             string // Shape is steady, diurnal, burst or idle
+	Low, High, Duty, Jitter float64
+	Period, Pause           time.Duration
+	Peak                    float64 // hour of the day, UTC
+
+	Ratios yaml.Node                      // maps names of levels in data/fields.csv to their values at activity 1
+	Memory struct{ Base, Active float64 } // fraction of the memory that is not reserved
+	PCIe   struct{ Tx, Rx float64 }       // bytes per second
+	NVLink float64                        // bytes per second and direction, whole GPU
+
+	ratios [ratioCount]float64
+}
+
+// activity returns the utilization of the workload's devices at a time in Unix nanoseconds, 0 to 1. All devices of a
+// pod share its key, so they are busy at the same times.
+func (w *workload) activity(key uint64, at int64) float64 {
+	t := float64(at) / 1e9
+	period := w.Period.Seconds()
+	phase := uniform(key, 1)
+	a := w.Low
+	switch w.Shape {
+	case "steady":
+		if into := math.Mod(t+phase*period, period); into >= w.Pause.Seconds() {
+			a = w.High
+		}
+	case "diurnal":
+		hour := math.Mod(t/3600, 24)
+		day := 0.5 + 0.5*math.Cos((hour-w.Peak)/24*2*math.Pi)
+		a = w.Low + (w.High-w.Low)*day
+	case "burst":
+		window := math.Floor(t/period + phase)
+		if uniform(key, uint64(int64(window))+2) < w.Duty {
+			a = w.High
+		}
+	}
+	a *= 1 + w.Jitter*smooth(key, t, 90)
+	return min(max(a, 0), 1)
+}
+
+// parts holds the contents of the folder data that nodes share.
+type parts struct {
+	Boards    []board
+	Workloads []workload
+	Watches   []watch
+	Findings  []finding
+	rules     []rule
+}
+
+// loadParts returns the built-in parts.
+var loadParts = sync.OnceValues(func() (p *parts, err error) {
+	p = &parts{}
+	for _, file := range []string{"boards.yaml", "workloads.yaml", "findings.yaml"} {
+		content, _ := data.ReadFile("data/" + file) // an embedded file
+		if _, err := text.DecodeYAML(file, content, p); err != nil {
+			return p, err
 		}
 	}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		var ratios map[string]float64
 		if err := w.Ratios.Decode(&ratios); err != nil {
-			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
+			return p, fmt.Errorf("workload %s: %w", w.Name, err)
 		}
 		w.ratios[levelGraphics] = 1
 		for name, ratio := range ratios {
@@ -110,14 +261,33 @@ func loadParts() (*parts, error) {
 		for _, pattern := range b.Lacks {
 			list, err := fieldsNamed(pattern)
 			if err != nil {
-				return nil, fmt.Errorf("board %s: %w", b.Name, err)
+				return p, fmt.Errorf("board %s: %w", b.Name, err)
 			}
 			for _, named := range list {
 				b.lacking[named.Entry.ID] = true
 			}
 		}
 	}
-	return &p, nil
+	p.rules, err = loadRules()
+	return p, err
+})
+
+// loadRules returns the rules of data/fields.csv.
+func loadRules() ([]rule, error) {
+	file, _ := data.Open("data/fields.csv") // an embedded file
+	r := csv.NewReader(file)
+	r.Comment = '#'
+	lines, err := r.ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]rule, len(lines)-1)
+	for i, line := range lines[1:] {
+		if list[i], err = parseRule(line); err != nil {
+			return nil, fmt.Errorf("fields.csv: %s: %w", strings.Join(line, ","), err)
+		}
+	}
+	return list, nil
 }
 
 // Nodes returns the names of the built-in node models.
@@ -131,14 +301,11 @@ func Nodes() []string {
 
 // LoadNode returns the node model with a name.
 func LoadNode(name string) (*Node, error) {
-	if err := known("node", name, Nodes()); err != nil {
+	if err := known("unknown node", name, Nodes()); err != nil {
 		return nil, err
 	}
 	file := "data/nodes/" + name + ".yaml"
-	content, err := data.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
+	content, _ := data.ReadFile(file) // an embedded file
 	return ParseNode(content, file)
 }
 
@@ -154,10 +321,10 @@ func ParseNode(content []byte, file string) (*Node, error) {
 		return nil, err
 	}
 	for i := range n.GPUs {
-		err = cmp.Or(err, n.GPUs[i].resolve(p))
+		err = cmp.Or(err, n.GPUs[i].resolve(p.Boards))
 	}
 	for i := range n.Pods {
-		err = cmp.Or(err, n.Pods[i].resolve(p))
+		err = cmp.Or(err, n.Pods[i].resolve(p.Workloads))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -177,14 +344,12 @@ func repeated[T any](list []T, count func(*T) int) (all []T) {
 	return all
 }
 
-func (s *gpuSpec) resolve(p *parts) (err error) {
-	s.board, err = find(p.Boards, func(b *board) string { return b.Name }, "unknown board", s.Board)
+func (s *gpuSpec) resolve(boards []board) (err error) {
+	s.board, err = find(boards, func(b *board) string { return b.Name }, "unknown board", s.Board)
 	if err != nil {
 		return err
 	}
-	if s.Limit == 0 {
-		s.Limit = s.board.Power.Limit
-	}
+	s.Limit = cmp.Or(s.Limit, s.board.Power.Limit)
 	for _, way := range []gpu.Sharing{gpu.SharingTimeSlicing, gpu.SharingMPS, gpu.SharingDRA} {
 		if way.String() == s.Sharing {
 			s.sharing = way
@@ -196,17 +361,36 @@ func (s *gpuSpec) resolve(p *parts) (err error) {
 	return err
 }
 
-func (s *podSpec) resolve(p *parts) (err error) {
-	s.workload, err = find(p.Workloads, func(w *workload) string { return w.Name }, "unknown workload", s.Workload)
+func (s *podSpec) resolve(workloads []workload) (err error) {
+	s.workload, err = find(workloads, func(w *workload) string { return w.Name }, "unknown workload", s.Workload)
 	if err != nil {
 		return err
 	}
-	for _, device := range s.Devices {
-		ref, err := parseDevice(device)
-		if err != nil {
-			return err
-		}
-		s.devices = append(s.devices, ref)
+	s.devices = make([]deviceRef, len(s.Devices))
+	for i, device := range s.Devices {
+		var errDevice error
+		s.devices[i], errDevice = parseDevice(device)
+		err = cmp.Or(err, errDevice)
 	}
-	return nil
+	return err
+}
+
+// find returns the element of list with the given name. Errors start with missing, which says what was not found.
+func find[T any](list []T, nameOf func(*T) string, missing, name string) (*T, error) {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = nameOf(&list[i])
+	}
+	if err := known(missing, name, names); err != nil {
+		return nil, err
+	}
+	return &list[slices.Index(names, name)], nil
+}
+
+// known returns an error that starts with missing unless word is in words.
+func known(missing, word string, words []string) error {
+	if slices.Contains(words, word) {
+		return nil
+	}
+	return fmt.Errorf("%s %q, %s", missing, word, text.Suggest(word, words))
 }

@@ -173,7 +173,9 @@ const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswit
 func TestBadScenarios(t *testing.T) {
 	for _, test := range []struct{ yaml, want string }{
 		{`{fault: gpu-lots, devices: ["0"]}`, `unknown fault "gpu-lots", did you mean "gpu-lost"?`},
-		{`{fault: gpu-lost}`, `fault gpu-lost needs the key "devices"`},
+		{`{fault: gpu-lost}`, `fault gpu-lost needs a list "devices" that is not empty`},
+		{`{fault: gpu-lost, devices: []}`, `fault gpu-lost needs a list "devices" that is not empty`},
+		{`{fault: sxid, devices: ["nvswitch 0"], xids: []}`, `fault sxid needs a list "xids" that is not empty`},
 		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1": fault gpu-lost needs a whole GPU, such as "3"`},
 		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down does not accept the key "devices"`},
 		{`{fault: hang, at: -1s}`, `at is -1s, expected 0 to 87600h0m0s after the start`},

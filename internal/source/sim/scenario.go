@@ -44,14 +44,14 @@ const (
 const (
 	// longest bounds the times of a scenario, so that all fit Unix nanoseconds.
 	longest = 10 * 365 * 24 * time.Hour
-	// forever is the end time of faults that do not end.
+	// forever is the duration of faults that do not end.
 	forever = 10 * longest
 )
 
 // faultKinds lists the keys that each fault accepts in addition to fault, at and for, and whether its devices must be
 // whole GPUs.
 var faultKinds = map[string]struct {
-	required, optional string // separated by spaces
+	required, optional string // separated by spaces; what is required is a list
 	ofGPUs             bool
 }{
 	faultLost:        {required: "devices", ofGPUs: true},
@@ -84,17 +84,18 @@ type fault struct {
 	IgnoreCancel                           bool     `yaml:"ignore-cancel"`
 
 	node    *yaml.Node
-	until   time.Duration
 	devices []deviceRef              // nil means all
 	fields  map[gpu.FieldID]gpu.Unit // fields with the unit of the value
 	mask    int64                    // mask of clock event reasons
+
+	from, to int64 // when the fault is active, in Unix nanoseconds; set by newWorld
 }
 
-// occurs returns when the i-th XID of the fault occurs.
-func (f *fault) occurs(i int) time.Duration { return f.At + time.Duration(i)*f.Apart }
+// occurs returns when the i-th XID of the fault occurs, in Unix nanoseconds.
+func (f *fault) occurs(i int) int64 { return f.from + int64(i)*int64(f.Apart) }
 
-// within reports whether the fault is active at a time since the start.
-func (f *fault) within(t time.Duration) bool { return t >= f.At && t < f.until }
+// within reports whether the fault is active at a time in Unix nanoseconds.
+func (f *fault) within(t int64) bool { return t >= f.from && t < f.to }
 
 // on reports whether the fault affects the device. An SXID of a link belongs to its switch.
 func (f *fault) on(d *gpu.Device) bool {
@@ -105,12 +106,22 @@ func (f *fault) on(d *gpu.Device) bool {
 
 // onGPU reports whether a fault of whole GPUs affects the GPU.
 func (f *fault) onGPU(index uint32) bool {
-	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
+	return slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
 }
 
 // seenBy reports whether a source of XIDs ("engine" or "kernel") reports the XIDs of the fault.
 func (f *fault) seenBy(witness string) bool {
 	return f.Witnesses == nil || slices.Contains(f.Witnesses, witness)
+}
+
+// unitOf returns the unit of the fault's value for a field, and whether the fault has the field. The fault may name
+// base, the same measurement of older engines.
+func (f *fault) unitOf(id, base gpu.FieldID) (gpu.Unit, bool) {
+	unit, ok := f.fields[id]
+	if !ok {
+		unit, ok = f.fields[base]
+	}
+	return unit, ok
 }
 
 // ParseScenario parses a scenario. Errors are of type *text.SyntaxError and name file.
@@ -123,7 +134,7 @@ func ParseScenario(content []byte, file string) (*Scenario, error) {
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		f.node = text.NodeAt(text.NodeAt(root, "faults").Content[i])
-		for _, parse := range []func() error{f.parseKeys, f.parseTimes, f.parseWords, f.parseDevices, f.parseFields} {
+		for _, parse := range []func() error{f.checkKeys, f.checkNumbers, f.parseWords, f.parseDevices, f.parseFields} {
 			if err := parse(); err != nil {
 				return nil, s.at(f, err)
 			}
@@ -137,15 +148,15 @@ func (s *Scenario) at(f *fault, err error) error {
 	return &text.SyntaxError{File: s.file, Line: f.node.Line, Msg: err.Error()}
 }
 
-// parseKeys checks that the fault has only keys of its kind.
-func (f *fault) parseKeys() error {
-	if err := known("fault", f.Kind, slices.Collect(maps.Keys(faultKinds))); err != nil {
+// checkKeys checks that the fault has only keys of its kind, and elements in those that it needs.
+func (f *fault) checkKeys() error {
+	if err := known("unknown fault", f.Kind, slices.Collect(maps.Keys(faultKinds))); err != nil {
 		return err
 	}
 	kind := faultKinds[f.Kind]
 	for _, key := range strings.Fields(kind.required) {
-		if text.NodeAt(f.node, key) == nil {
-			return fmt.Errorf("fault %s needs the key %q", f.Kind, key)
+		if list := text.NodeAt(f.node, key); list == nil || len(list.Content) == 0 {
+			return fmt.Errorf("fault %s needs a list %q that is not empty", f.Kind, key)
 		}
 	}
 	accepted := strings.Fields("fault at for " + kind.required + " " + kind.optional)
@@ -157,8 +168,8 @@ func (f *fault) parseKeys() error {
 	return nil
 }
 
-func (f *fault) parseTimes() error {
-	f.until = forever
+func (f *fault) checkNumbers() error {
+	isFinite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 	switch {
 	case f.At < 0 || f.At > longest:
 		return fmt.Errorf("at is %v, expected 0 to %v after the start", f.At, longest)
@@ -166,16 +177,21 @@ func (f *fault) parseTimes() error {
 		return fmt.Errorf("for is %v, expected more than 0 and at most %v", *f.For, longest)
 	case f.Apart < 0 || f.Apart > time.Hour:
 		return fmt.Errorf("apart is %v, expected more than 0 and at most 1h", f.Apart)
-	case f.For != nil:
-		f.until = f.At + *f.For
+	case f.Rate != 0 && f.Value == nil:
+		return errors.New("rate needs the key \"value\", which it increases")
+	case f.Value != nil && !isFinite(*f.Value) || !isFinite(f.Rate):
+		return errors.New("value and rate must be finite numbers")
+	case f.Kind == faultSet && (f.Value == nil) == (f.Text == ""):
+		return errors.New("fault set needs either the key \"value\" or the key \"text\"")
 	}
-	if f.Apart == 0 {
-		f.Apart = time.Millisecond
+	for _, x := range f.XIDs {
+		if x <= 0 {
+			return fmt.Errorf("xid %d, expected a positive number", x)
+		}
 	}
+	f.Apart = cmp.Or(f.Apart, time.Millisecond)
 	return nil
 }
-
-func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // absentReasons maps the reason of an absent fault to the error that the source reports. It is nil if the source
 // repeats the previous sample or reports nothing.
@@ -188,15 +204,15 @@ var absentReasons = map[string]error{
 	"needs_sys_admin": gpu.ErrNeedsAdmin,
 }
 
-// parseWords parses XIDs and keys whose values are words of a list.
+// parseWords parses the keys whose values are words of a list.
 func (f *fault) parseWords() error {
 	reasons := map[string]int64{"sw_power_cap": reasonPowerCap}
 	for e := range catalog.ClockEvents(^reasonIdle) { // only the model knows which GPU is idle
 		reasons[e.Name] = e.Mask
 	}
 	var names []string
-	for _, w := range watches {
-		names = append(names, w.name)
+	for _, w := range watches() {
+		names = append(names, w.Name)
 	}
 	for _, list := range []struct {
 		what         string
@@ -210,7 +226,7 @@ func (f *fault) parseWords() error {
 		{"health watch", f.Watches, names},
 	} {
 		for _, word := range list.words {
-			if err := known(list.what, word, list.known); err != nil && word != "" {
+			if err := known("unknown "+list.what, word, list.known); err != nil && word != "" {
 				return err
 			}
 			f.mask |= reasons[word]
@@ -219,20 +235,7 @@ func (f *fault) parseWords() error {
 	if f.Code != "" && !strings.HasPrefix(f.Code, "DCGM_FR_") {
 		return fmt.Errorf("code is %q, expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN", f.Code)
 	}
-	for _, x := range f.XIDs {
-		if x <= 0 {
-			return fmt.Errorf("xid %d, expected a positive number", x)
-		}
-	}
 	return nil
-}
-
-// known returns an error unless word is in words. The error starts with what the word is.
-func known(what, word string, words []string) error {
-	if slices.Contains(words, word) {
-		return nil
-	}
-	return fmt.Errorf("unknown %s %q, %s", what, word, text.Suggest(word, words))
 }
 
 func (f *fault) parseDevices() error {
@@ -243,14 +246,14 @@ func (f *fault) parseDevices() error {
 			return err
 		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
 			return fmt.Errorf("device %q: fault %s needs a whole GPU, such as \"3\"", name, f.Kind)
-		case f.Kind == faultHealth && !slices.ContainsFunc(watches[:], func(w watch) bool {
-			return w.of == ref.kind && slices.Contains(f.Watches, w.name)
+		case f.Kind == faultHealth && !slices.ContainsFunc(watches(), func(w watch) bool {
+			return w.Of == ref.kind.String() && slices.Contains(f.Watches, w.Name)
 		}):
 			return fmt.Errorf("device %q has no health watch %s", name, strings.Join(f.Watches, " or "))
 		case f.Kind == faultSXID && ref.kind != gpu.KindNVSwitch && ref.of != gpu.KindNVSwitch:
 			const form = `device %q: fault %s needs a switch such as "nvswitch 1" or a link such as "nvswitch 1/7"`
 			return fmt.Errorf(form, name, f.Kind)
-		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
+		case f.Kind == faultLink && ref.kind != gpu.KindNVLink:
 			return fmt.Errorf(`device %q: fault %s needs a link such as "nvlink 0/4" or "nvswitch 1/7"`, name, f.Kind)
 		}
 		f.devices = append(f.devices, ref)
@@ -272,15 +275,6 @@ func (f *fault) parseFields() error {
 		f.Fields = []string{"DCGM_FI_DEV_NVSWITCH_NON_FATAL_ERRORS"}
 	case f.Kind == faultSXID:
 		f.Fields = []string{"DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"}
-	}
-	if f.Rate != 0 && f.Value == nil {
-		return errors.New("rate needs the key \"value\", which it increases")
-	}
-	if f.Value != nil && !isFinite(*f.Value) || !isFinite(f.Rate) {
-		return errors.New("value and rate must be finite numbers")
-	}
-	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
-		return errors.New("fault set needs either the key \"value\" or the key \"text\"")
 	}
 	f.fields = map[gpu.FieldID]gpu.Unit{}
 	for _, name := range f.Fields {
@@ -320,25 +314,25 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 			}
 		}
 	}
-	switch near := catalog.Nearest(pattern); {
-	case list != nil:
+	if list != nil {
 		return list, nil
-	case near != "":
-		return nil, fmt.Errorf("unknown field %q, did you mean %s?", pattern, near)
-	default:
-		return nil, fmt.Errorf("unknown field %q", pattern)
 	}
+	if near := catalog.Nearest(pattern); near != "" {
+		return nil, fmt.Errorf("unknown field %q, did you mean %s?", pattern, near)
+	}
+	return nil, fmt.Errorf("unknown field %q", pattern)
 }
 
-// value returns the value of a field under the fault at a time since the start, in the unit of the plan.
-func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gpu.Value {
+// value returns the value of a field under the fault at a time, in the unit of the plan. unit is that of the fault.
+func (f *fault) value(field *gpu.Field, unit gpu.Unit, now int64) gpu.Value {
+	age := time.Duration(now - f.from)
 	if f.Kind == faultSXID {
-		return gpu.Int(f.XIDs[min(int((elapsed-f.At)/f.Apart), len(f.XIDs)-1)])
+		return gpu.Int(f.XIDs[min(int(age/f.Apart), len(f.XIDs)-1)])
 	}
 	if f.Value == nil {
 		return gpu.Text(f.Text)
 	}
-	v := gpu.Float(*f.Value + f.Rate*(elapsed-f.At).Seconds())
+	v := gpu.Float(*f.Value + f.Rate*age.Seconds())
 	if factor, ok := catalog.Conversion(unit, field.Unit); ok && factor != 1 {
 		v = v.Scale(factor)
 	}
@@ -346,41 +340,4 @@ func (f *fault) value(field *gpu.Field, unit gpu.Unit, elapsed time.Duration) gp
 		return gpu.Int(int64(n))
 	}
 	return v
-}
-
-// schedule adds the repartitions and throttles of the scenario to a world. It returns an error for a fault that the
-// world's node cannot have.
-func (s *Scenario) schedule(w *world) error {
-	devices := w.devices()
-	for i := range s.Faults {
-		f := &s.Faults[i]
-		from, to := w.start+int64(f.At), w.start+int64(f.until)
-		for j, ref := range f.devices {
-			there := slices.ContainsFunc(devices, func(d gpu.Device) bool { return ref.matches(&d) })
-			if ref.kind == gpu.KindGPUInstance { // may exist only after a repartition
-				there = int(ref.id) < len(w.gpus) && w.gpus[ref.id].spec.board.MIG != nil && ref.sub < instancesPerGPU
-			}
-			if !there {
-				return s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
-			}
-			switch f.Kind {
-			case faultThrottle:
-				w.throttles[ref.id] = append(w.throttles[ref.id], throttle{from, to, f.mask})
-			case faultRepartition:
-				g := w.gpus[ref.id].spec
-				layout, err := g.board.place(f.MIG)
-				if err != nil {
-					return s.at(f, err)
-				}
-				w.relayouts = append(w.relayouts,
-					relayout{at: from, gpu: ref.id, partitioned: f.MIG != nil, layout: layout},
-					relayout{at: to, gpu: ref.id, partitioned: g.MIG != nil, layout: g.layout})
-			}
-		}
-	}
-	slices.SortStableFunc(w.relayouts, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
-	for _, list := range w.throttles {
-		slices.SortStableFunc(list, func(a, b throttle) int { return cmp.Compare(a.from, b.from) })
-	}
-	return nil
 }

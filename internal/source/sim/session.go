@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -16,52 +15,44 @@ import (
 // concurrently.
 type Session struct {
 	src      *Source
+	world    *world
 	plan     *gpu.Plan
 	topology *gpu.Topology
 	opened   int64
 	last     int64 // time of the latest Read, or of Open
 	wasRead  bool
-	epoch    int // number of repartitions before Open
-	resets   int // resets of the world when the views were made
+	closed   bool
+
+	applied, bindings, resets int // those of the world when the topology and the views were made
 
 	views         []view
 	cells         []cell
-	down          []bool     // by row: lost in the current Read
-	active        []activity // by row, whole GPUs only: activity until the latest Read
-	closed        bool
-	gpu.Lifecycle // ended by a Read
-
-	bindings int // bindings before Open
+	down          []bool      // by row: lost in the current Read
+	busy          [][]float64 // by row, whole GPUs only: busy seconds of the GPU and its pods until the latest Read
+	gpu.Lifecycle             // ended by a Read
 }
 
 // A cell is a field of a row, with the generator of its value and the faults that affect it.
 type cell struct {
 	row, field int
-	gen        generator // empty if there is no value; err says why
-	integer    bool      // an integer in the catalog's unit
+	base       gpu.FieldID // the same measurement of older engines, or the field itself
+	gen        generator   // empty if there is no value; err says why
+	err        error
+	integer    bool // an integer in the catalog's unit
 	factor     float64
 	whole      bool // an integer in the plan's unit
-	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
-	faults     []cellFault
-	trailed    int64 // time of the latest sample of its trail
-	interval   int64 // for fields that are sampled less often than the plan is read
-	kept       gpu.Sample
-}
-
-// A cellFault is a fault that affects a cell.
-type cellFault struct {
-	*fault
-	unit gpu.Unit // unit of its value
+	faults     []*fault
+	trailed    int64      // time of the latest sample of its trail
+	interval   int64      // for fields that are sampled less often than the plan is read
+	kept       gpu.Sample // the latest sample, if interval or faults need it
 }
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
-	bindings := src.bind(src.elapsed(at))
 	s := &Session{
-		src: src, plan: plan, topology: w.topology(plan),
-		opened: at, last: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
-		bindings: bindings,
+		src: src, world: w, plan: plan, topology: w.topology(plan), opened: at, last: at,
+		applied: w.applied, bindings: w.bindings, Lifecycle: gpu.NewLifecycle(),
 	}
 	s.views = make([]view, len(s.topology.Devices))
 	s.down = make([]bool, len(s.views))
@@ -78,13 +69,15 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 
 // observe makes the views of the rows.
 func (s *Session) observe() {
-	w := s.src.world
-	s.resets = w.resets
-	s.active = make([]activity, len(s.views))
+	s.resets = s.world.resets
+	s.busy = make([][]float64, len(s.views))
 	for row := range s.views {
-		s.views[row] = w.view(&s.topology.Devices[row])
+		s.views[row] = s.world.view(&s.topology.Devices[row])
 		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && v.slot != nil {
-			s.active[row].advance(w, v.slot)
+			s.busy[row] = []float64{v.track.total[levelGraphics]}
+			for _, p := range v.slot.pods {
+				s.busy[row] = append(s.busy[row], p.total[levelGraphics])
+			}
 		}
 	}
 }
@@ -92,22 +85,22 @@ func (s *Session) observe() {
 // newCell returns the cell of a field and a row.
 func (s *Session) newCell(row, field int) cell {
 	f, v := &s.plan.Fields[field], &s.views[row]
-	c := cell{row: row, field: field, factor: 1}
+	entry, known := catalog.ByID(f.ID)
+	c := cell{row: row, field: field, base: cmp.Or(entry.BaseOf, f.ID), factor: 1}
 	if d := s.plan.IntervalOf(field); d > s.plan.Interval {
 		c.interval = int64(d)
 	}
-	entry, known := catalog.ByID(f.ID)
-	id, unit := cmp.Or(entry.BaseOf, f.ID), f.Unit
-	switch r := ruleFor(id, v.dev.Entity.Kind); {
-	case v.board != nil && v.board.lacking[id]:
+	unit := f.Unit
+	switch r := ruleFor(c.base, v.dev.Entity.Kind); {
+	case v.board != nil && v.board.lacking[c.base]:
 	case r != nil:
 		gen := r.gen
-		gen.n += int(id - r.first)
+		gen.n += int(c.base - r.first)
 		in := input{v, gen.args}
 		if !slices.ContainsFunc(r.needs, func(met func(input) bool) bool { return !met(in) }) {
 			c.gen, unit = gen, r.unit
 		}
-	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling):
+	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.has("profiling")):
 		c.gen = fallback(f)
 	}
 	if c.gen.none() {
@@ -118,19 +111,15 @@ func (s *Session) newCell(row, field int) cell {
 	}
 	c.integer = known && entry.Type == catalog.Integer
 	c.whole = c.integer && entry.Unit == f.Unit
-	if id == catalog.XIDErrors {
+	if c.base == catalog.XIDErrors {
 		c.events = xidEvents
 	} else if f.AllSamples {
 		c.events = reasonEvents
 	}
-	for i := range s.src.scenario.Faults {
-		x := &s.src.scenario.Faults[i]
-		unit, changes := x.fields[f.ID]
-		if !changes { // a fault may name the same measurement of older engines
-			unit, changes = x.fields[id]
-		}
-		if changes && x.on(v.dev) {
-			c.faults = append(c.faults, cellFault{x, unit})
+	for i := range s.world.faults {
+		x := &s.world.faults[i]
+		if _, changes := x.unitOf(f.ID, c.base); changes && x.on(v.dev) {
+			c.faults = append(c.faults, x)
 		}
 	}
 	return c
@@ -163,46 +152,40 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	}
 	s.src.mu.Lock()
 	defer s.src.mu.Unlock()
-	now := s.src.now().UnixNano()
-	s.src.world.advance(now)
-	elapsed := s.src.elapsed(now)
-	if err := s.endIfOver(elapsed); err != nil {
+	now := s.src.now()
+	s.world.advance(now)
+	if err := s.endIfOver(now); err != nil {
 		return err
 	}
-	if s.resets != s.src.world.resets {
+	if s.resets != s.world.resets {
 		s.observe()
 	}
-	s.read(req, b, now, elapsed)
+	s.read(req, b, now)
 	s.last, s.wasRead = now, true
 	return nil
 }
 
 // endIfOver ends the session if its engine went away or the topology changed.
-func (s *Session) endIfOver(elapsed time.Duration) error {
-	since := s.src.elapsed(s.opened)
-	for f := range s.src.faults(faultEngineDown) {
-		// a restarted engine does not have this session
-		if f.At <= elapsed && f.At > since {
+func (s *Session) endIfOver(now int64) error {
+	for f := range s.world.faultsOf(faultEngineDown) {
+		if f.from <= now && f.from > s.opened { // a restarted engine does not have this session
 			_ = s.End(fmt.Errorf("sim: the engine stopped: %w", gpu.ErrLost))
 		}
 	}
-	if s.src.world.applied != s.epoch {
-		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
-	}
-	if s.src.bind(elapsed) != s.bindings {
-		_ = s.End(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
+	if s.world.applied != s.applied || s.world.bindings != s.bindings {
+		_ = s.End(fmt.Errorf("sim: MIG was repartitioned, or GPUs were bound or unbound: %w", gpu.ErrTopology))
 	}
 	return s.Err()
 }
 
 // read appends the current values. Samples of lost GPUs are dropped.
-func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed time.Duration) {
+func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64) {
 	clear(s.down)
 	for row := range s.down {
 		d := &s.topology.Devices[row]
 		ofGPU := d.Entity.Kind == gpu.KindGPU || d.Entity.ParentKind == gpu.KindGPU
-		for f := range s.src.faults(faultLost) {
-			if ofGPU && !s.down[row] && f.within(elapsed) && f.onGPU(d.GPU) {
+		for f := range s.world.faultsOf(faultLost) {
+			if ofGPU && !s.down[row] && f.within(now) && f.onGPU(d.GPU) {
 				b.FailPart(row, gpu.PartEntity, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost))
 				s.down[row] = true
 			}
@@ -211,27 +194,45 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64, elapsed tim
 	b.DropSamples(s.down)
 	for i := range s.cells {
 		c := &s.cells[i]
-		first := len(b.Samples)
-		switch {
-		case s.down[c.row]:
-		case c.faults != nil:
-			s.readFaulty(c, b, now, elapsed)
-		default:
-			s.readCell(c, b, now)
+		if s.down[c.row] {
+			continue
 		}
+		first := len(b.Samples)
+		s.readCell(c, b, now)
 		if s.plan.Fields[c.field].AllSamples && len(b.Samples) > first {
 			c.trail(b, b.Samples[first].Value, b.Samples[first].Time)
 		}
 	}
 	s.readProcesses(req, b, now)
-	s.readHealth(b, now, elapsed)
+	s.readHealth(b, now)
 	if s.plan.Peers {
 		s.readPeers(b)
 	}
 }
 
-// readCell appends the value of a cell without faults.
+// readCell appends the value of a cell under its first active fault, or its own value.
 func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
+	i := slices.IndexFunc(c.faults, func(f *fault) bool { return f.within(now) })
+	if i < 0 {
+		first := len(b.Samples)
+		s.readOwn(c, b, now)
+		if len(c.faults) > 0 && len(b.Samples) > first {
+			c.kept = b.Samples[first]
+		}
+		return
+	}
+	switch f := c.faults[i]; {
+	case f.Kind != faultAbsent:
+		s.readFault(c, f, b, now)
+	case f.Reason == "stale" && c.kept.Time != 0:
+		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+	case absentReasons[f.Reason] != nil:
+		b.Fail(c.row, c.field, absentReasons[f.Reason])
+	}
+}
+
+// readOwn appends the value of a cell without a fault.
+func (s *Session) readOwn(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.gen.none():
 		b.Fail(c.row, c.field, c.err)
@@ -244,6 +245,18 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
 	default:
 		b.AddAt(c.row, c.field, s.value(c), now)
+	}
+}
+
+// readFault appends the value that a fault sets.
+func (s *Session) readFault(c *cell, f *fault, b *gpu.Batch, now int64) {
+	field := &s.plan.Fields[c.field]
+	unit, _ := f.unitOf(field.ID, c.base)
+	v := f.value(field, unit, now)
+	if field.ID != catalog.XIDErrors {
+		b.AddAt(c.row, c.field, v, now)
+	} else if n, ok := v.Number(); ok && n != 0 {
+		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: now, Time: now})
 	}
 }
 
@@ -281,48 +294,16 @@ func floor(v gpu.Value) gpu.Value {
 	return v
 }
 
-// readFaulty appends the value of a cell with faults.
-func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Duration) {
-	for _, f := range c.faults {
-		if !f.within(elapsed) {
-			continue
-		}
-		switch {
-		case f.Kind != faultAbsent:
-			s.add(c, b, f.value(&s.plan.Fields[c.field], f.unit, elapsed), now)
-		case f.Reason == "stale" && c.kept.Time != 0:
-			b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
-		case absentReasons[f.Reason] != nil:
-			b.Fail(c.row, c.field, absentReasons[f.Reason])
-		}
-		return
-	}
-	first := len(b.Samples)
-	s.readCell(c, b, now)
-	if len(b.Samples) > first {
-		c.kept = b.Samples[first]
-	}
-}
-
-// add appends a value of the scenario.
-func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
-	if s.plan.Fields[c.field].ID != catalog.XIDErrors {
-		b.AddAt(c.row, c.field, v, at)
-	} else if n, ok := v.Number(); ok && n != 0 {
-		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: at, Time: at})
-	}
-}
-
 // xidEvents appends the XIDs since the previous Read, oldest first. If there was none since Open, the first Read
 // appends the latest one from before.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var past []gpu.XID
-	for f := range s.src.faults(faultXID) {
+	for f := range s.world.faultsOf(faultXID) {
 		if !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
 			continue
 		}
 		for i, xid := range f.XIDs {
-			if at := s.src.start + int64(f.occurs(i)); at <= to {
+			if at := f.occurs(i); at <= to {
 				past = append(past, gpu.XID{Row: c.row, Code: xid, ID: at, Time: at})
 			}
 		}
@@ -348,4 +329,69 @@ func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 		c.trail(b, gpu.Int(g.reasonsAt(at)), at)
 	}
 	b.AddAt(c.row, c.field, s.value(c), to)
+}
+
+// readProcesses reports the processes of the requested rows like NVML: memory in bytes and, outside of MIG, utilization
+// in whole percent since the previous Read. It also reports the GPU's mean utilization over that time, since the
+// utilization field is a momentary value.
+func (s *Session) readProcesses(req gpu.ReadRequest, b *gpu.Batch, now int64) {
+	seconds := float64(now-s.last) / 1e9
+	mean := func(k *track, before *float64) float64 {
+		since := k.total[levelGraphics] - *before
+		*before = k.total[levelGraphics]
+		if seconds <= 0 {
+			return min(k.now[levelGraphics], 1)
+		}
+		return min(since/seconds, 1)
+	}
+	for row := range s.views {
+		v, busy := &s.views[row], s.busy[row]
+		isWanted := req.WantsProcesses(row) && !s.down[row]
+		switch {
+		case busy != nil:
+			if m := mean(&v.slot.track, &busy[0]); isWanted {
+				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(m)})
+			}
+		case !isWanted:
+		case v.slot == nil:
+			b.FailPart(row, gpu.PartProcesses, gpu.ErrNotSupported)
+		default:
+			b.FailPart(row, gpu.PartProcessBusy, errNoBusy)
+		}
+		if v.slot == nil {
+			continue
+		}
+		for i, p := range v.slot.pods {
+			process := gpu.Process{
+				Row: row, PID: firstPID + uint32(p.index), Time: now, Memory: gpu.Int(int64(p.now[levelMemory]) << 20),
+			}
+			if busy != nil {
+				process.Busy = gpu.Float(math.Round(100*mean(&p.track, &busy[1+i])) / 100)
+			}
+			if isWanted {
+				b.Processes = append(b.Processes, process)
+			}
+		}
+	}
+}
+
+// errNoBusy is what NVML returns for the utilization of processes on MIG devices.
+var errNoBusy = fmt.Errorf("sim: the utilization of processes under MIG: %w", gpu.ErrNotSupported)
+
+// readPeers reports the state of NVLink from every GPU to every other.
+func (s *Session) readPeers(b *gpu.Batch) {
+	rows := slices.DeleteFunc(s.topology.RowsOf(gpu.KindsOf(gpu.KindGPU)), func(row int) bool { return s.down[row] })
+	for _, row := range rows {
+		for _, peer := range rows {
+			if row == peer {
+				continue
+			}
+			from, to := s.views[row].gpu, s.views[peer].gpu
+			status := "NotSupported" // in MIG mode, a GPU has no peers
+			if s.world.linked(from, to) && !from.partitioned && !to.partitioned {
+				status = "OK"
+			}
+			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})
+		}
+	}
 }

@@ -1,14 +1,25 @@
+// Package sim is a source without hardware. A node is described by data files. A seeded model simulates it with an
+// injected clock, and a scenario adds faults. The same seed, node, start, scenario and time always produce the same
+// values, and the values of a board are consistent with each other.
+//
+// A Source simulates one node. Open returns a Session for the entities of a plan, which the collector reads like a
+// session of any other source. The simulation advances when a Session reads it. XIDs are also in the simulated kernel
+// log.
+//
+// The package does not access drivers, files or the network, and starts no goroutines.
 package sim
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -34,12 +45,9 @@ type Options struct {
 
 // A Source simulates one node. It may be opened any number of times, and is safe for concurrent use by its sessions.
 type Source struct {
-	node     *Node
-	now      func() time.Time
-	start    int64
-	scenario *Scenario
+	clock func() time.Time
 
-	mu    sync.Mutex // guards world
+	mu    sync.Mutex // guards world, except for what does not change
 	world *world
 
 	// A separate lock, so that Attribute does not wait for a Read.
@@ -68,15 +76,11 @@ func New(o Options) (*Source, error) {
 	if o.Start.IsZero() {
 		o.Start = o.Now()
 	}
-	if _, err := rules(); err != nil {
-		return nil, fmt.Errorf("sim: %w", err)
-	}
-	scenario := cmp.Or(o.Scenario, &Scenario{})
-	world, err := newWorld(node, o.Seed, o.Start.UnixNano(), scenario)
+	world, err := newWorld(node, o.Seed, o.Start.UnixNano(), cmp.Or(o.Scenario, &Scenario{}))
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	s := &Source{node: node, now: o.Now, start: world.start, scenario: scenario, world: world}
+	s := &Source{clock: o.Now, world: world}
 	s.released, s.release = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -93,40 +97,8 @@ func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.i
 // Release ends all current and future hangs.
 func (s *Source) Release() { s.release() }
 
-// elapsed returns the time since the start of the simulation.
-func (s *Source) elapsed(t int64) time.Duration { return time.Duration(t - s.start) }
-
-// active reports whether a fault of a kind affects a device at a time since the start.
-func (s *Source) active(kind string, d *gpu.Device, elapsed time.Duration) bool {
-	for f := range s.faults(kind) {
-		if f.within(elapsed) && f.on(d) {
-			return true
-		}
-	}
-	return false
-}
-
-// faults yields each fault of a kind.
-func (s *Source) faults(kind string) iter.Seq[*fault] {
-	return func(yield func(*fault) bool) {
-		for i := range s.scenario.Faults {
-			if f := &s.scenario.Faults[i]; f.Kind == kind && !yield(f) {
-				return
-			}
-		}
-	}
-}
-
-// engineBegan returns when the engine that runs at a given time was started: at the end of the latest engine-down
-// fault.
-func (s *Source) engineBegan(elapsed time.Duration) (began time.Duration) {
-	for f := range s.faults(faultEngineDown) {
-		if f.until <= elapsed {
-			began = max(began, f.until)
-		}
-	}
-	return began
-}
+// now returns the time of the clock in Unix nanoseconds.
+func (s *Source) now() int64 { return s.clock().UnixNano() }
 
 // Open opens a session for the plan. It returns gpu.ErrUnavailable while the scenario's engine is down.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
@@ -135,9 +107,9 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := s.hang(ctx, "open"); err != nil {
 		return nil, err
 	}
-	at := s.now().UnixNano()
-	for f := range s.faults(faultEngineDown) {
-		if f.within(s.elapsed(at)) {
+	at := s.now()
+	for f := range s.world.faultsOf(faultEngineDown) {
+		if f.within(at) {
 			return nil, fmt.Errorf("sim: the engine is down in the scenario: %w", gpu.ErrUnavailable)
 		}
 	}
@@ -154,12 +126,12 @@ func (s *Source) hang(ctx context.Context, call string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sim: %s: %w", call, err)
 	}
-	for f := range s.faults(faultHang) {
-		elapsed := s.elapsed(s.now().UnixNano())
-		if cmp.Or(f.Call, "read") != call || !f.within(elapsed) {
+	for f := range s.world.faultsOf(faultHang) {
+		now := s.now()
+		if cmp.Or(f.Call, "read") != call || !f.within(now) {
 			continue
 		}
-		over := time.NewTimer(f.until - elapsed)
+		over := time.NewTimer(time.Duration(f.to - now))
 		defer over.Stop()
 		done := ctx.Done()
 		if f.IgnoreCancel {
@@ -175,17 +147,71 @@ func (s *Source) hang(ctx context.Context, call string) error {
 	return nil
 }
 
-// bind sets which GPUs are bound to the driver at a time since the start, and returns how often that has changed.
-func (s *Source) bind(elapsed time.Duration) (changes int) {
-	gpus := s.world.gpus
-	for i := range gpus {
-		gpus[i].gone = false
+// Name returns "sim", the source's name as an attributor.
+func (s *Source) Name() string { return "sim" }
+
+// Attribute returns the pods and jobs that own the GPUs and instances of t. A device with one pod has the labels
+// container, namespace and pod. A device with one job has the label hpc_job. Free and shared devices have no labels.
+func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	for f := range s.faults(faultUnbound) {
-		changes += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
-		for i := range gpus {
-			gpus[i].gone = gpus[i].gone || f.within(elapsed) && f.onGPU(gpus[i].index)
+	s.owning.Lock()
+	defer s.owning.Unlock()
+	if s.owned == t {
+		return s.owners, nil
+	}
+	o := &gpu.Owners{Uses: make([]gpu.Use, len(t.Devices))}
+	for row := range t.Devices {
+		o.Uses[row] = s.world.use(&t.Devices[row])
+	}
+	o.Labels = attribution.ExclusiveLabels(t, o.Uses, (*gpu.Owner).AllLabels)
+	s.owned, s.owners = t, o
+	return o, nil
+}
+
+// use returns the owners of a device and how they share it.
+func (w *world) use(d *gpu.Device) gpu.Use {
+	var u gpu.Use
+	for i := range w.node.Pods {
+		p := &w.node.Pods[i]
+		isOn := slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })
+		if !isOn || p.Host && p.Job == "" {
+			continue
 		}
+		u.Sharing, u.Replicas = w.node.GPUs[d.GPU].sharing, w.node.GPUs[d.GPU].Replicas
+		if p.Job != "" {
+			u.Owners = append(u.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: p.Job}}})
+			continue
+		}
+		owner := gpu.Owner{
+			Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
+			PodUID: w.podUID(p), Resource: "nvidia.com/gpu",
+		}
+		if d.Profile != "" {
+			owner.Resource = "nvidia.com/mig-" + d.Profile
+		}
+		switch u.Sharing {
+		case gpu.SharingNone:
+		case gpu.SharingDRA:
+			owner.Resource = "gpu.nvidia.com"
+		default:
+			owner.Replica = strconv.Itoa(len(u.Owners))
+		}
+		u.Owners = append(u.Owners, owner)
 	}
-	return changes
+	return u
+}
+
+// firstPID is the process ID of the node's first pod. Each pod has one process.
+const firstPID = 4000
+
+// PodOf returns the UID of the pod of a simulated process. It returns nil for processes of the host and for unknown
+// IDs.
+func (s *Source) PodOf(pid uint32) ([]string, error) {
+	pods, i := s.world.node.Pods, int(pid)-firstPID
+	if i < 0 || i >= len(pods) || pods[i].Host {
+		return nil, nil
+	}
+	return []string{s.world.podUID(&pods[i])}, nil
 }

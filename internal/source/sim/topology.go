@@ -1,15 +1,23 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instancesPerGPU is the difference of DCGM's instance IDs between neighboring GPUs. For example, GPU 0 has 7 and 8,
-// and GPU 1 has 21 and 22.
-const instancesPerGPU = 14
+const (
+	// instancesPerGPU is the difference of DCGM's instance IDs between neighboring GPUs. For example, GPU 0 has 7 and
+	// 8, and GPU 1 has 21 and 22.
+	instancesPerGPU = 14
+	// socketCPUs is the number of CPUs on each of two sockets if the node does not define CPUs.
+	socketCPUs = 64
+)
 
 // topology returns the topology of the devices that the plan selects.
 func (w *world) topology(plan *gpu.Plan) *gpu.Topology {
@@ -86,50 +94,161 @@ func busID(first, n uint32) string {
 	return gpu.BusID(bus>>8, bus&0xff, 0, 0)
 }
 
-// view returns the view of a device of the topology.
-func (w *world) view(d *gpu.Device) view {
-	v := view{dev: d, node: w.node, world: w, part: 1}
-	e := d.Entity
-	switch {
-	case e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU:
-		g := &w.gpus[d.GPU]
-		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
-		v.total, v.reserved = v.board.Memory, v.board.Reserved
-		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: d.GPU, sub: d.InstanceID})
-		switch s := v.slot; e.Kind {
-		case gpu.KindGPUInstance:
-			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved
-		case gpu.KindNVLink:
-			v.part, v.key = 1/float64(v.board.NVLink.Links), mix(g.key^uint64(d.Link+1)<<40)
-		}
-	case e.Kind == gpu.KindNVSwitch || e.ParentKind == gpu.KindNVSwitch:
-		id := e.ID
-		v.track, v.part = &w.fabric, 1/float64(len(w.node.Switches))
-		if e.Kind == gpu.KindNVLink {
-			id = e.Parent
-			v.part /= float64(w.node.Switches[id].Links)
-		}
-		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
-	case e.Kind == gpu.KindCPU || e.Kind == gpu.KindCPUCore:
-		id := e.ID
-		if e.Kind == gpu.KindCPUCore {
-			id = e.Parent
-		}
-		v.cpu = &w.node.CPUs[id]
-		// The upper half is the key of the CPU, the lower half that of the core.
-		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
-	case e.Kind == gpu.KindConnectX:
-		v.card = &w.node.ConnectX[e.ID]
-		v.key = keyOf(w.seed, fmt.Sprint("connectx ", e.ID))
-	default:
-		v.key = keyOf(w.seed, w.node.Name)
-	}
-	return v
+// A deviceRef identifies a device of a node in node and scenario files:
+//
+//	3            GPU 3
+//	6/9          the GPU instance of GPU 6 with NVML's id 9
+//	nvlink 0/4   link 4 of GPU 0
+//	nvswitch 1   switch 1
+//	nvswitch 1/7 link 7 of switch 1
+//	cpu 0        CPU 0
+//	core 12      core 12
+//	connectx 2   ConnectX card 2
+type deviceRef struct {
+	kind gpu.Kind
+	of   gpu.Kind // the parent's kind, for links and instances
+	id   uint32   // for instances and links: the ID of the parent
+	sub  uint32   // the ID of the instance or link
 }
+
+// deviceForms lists the forms of a deviceRef, for errors.
+const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
+	`or "connectx 2"`
+
+// deviceKinds maps the first word of a deviceRef to the kind of device, and to the kind of its parts, which have a
+// second number.
+var deviceKinds = map[string]struct{ one, part gpu.Kind }{
+	"":         {gpu.KindGPU, gpu.KindGPUInstance},
+	"nvlink":   {gpu.KindNone, gpu.KindNVLink},
+	"nvswitch": {gpu.KindNVSwitch, gpu.KindNVLink},
+	"cpu":      {one: gpu.KindCPU},
+	"core":     {one: gpu.KindCPUCore},
+	"connectx": {one: gpu.KindConnectX},
+}
+
+func parseDevice(text string) (deviceRef, error) {
+	word, numbers, found := strings.Cut(text, " ")
+	if !found {
+		word, numbers = "", text
+	}
+	first, second, isPart := strings.Cut(numbers, "/")
+	kinds := deviceKinds[word]
+	ref := deviceRef{kind: kinds.one}
+	if isPart {
+		ref = deviceRef{kind: kinds.part, of: cmp.Or(kinds.one, gpu.KindGPU)}
+	} else {
+		second = "0"
+	}
+	id, errID := strconv.ParseUint(first, 10, 16)
+	sub, errSub := strconv.ParseUint(second, 10, 16)
+	if errID != nil || errSub != nil || ref.kind == gpu.KindNone {
+		return deviceRef{}, fmt.Errorf("device %q, expected %s", text, deviceForms)
+	}
+	ref.id, ref.sub = uint32(id), uint32(sub)
+	return ref, nil
+}
+
+// matches reports whether the reference identifies d.
+func (r deviceRef) matches(d *gpu.Device) bool {
+	if d.Entity.Kind != r.kind {
+		return false
+	}
+	switch r.kind {
+	case gpu.KindGPUInstance:
+		return d.GPU == r.id && d.InstanceID == r.sub
+	case gpu.KindNVLink:
+		return d.Entity.ParentKind == r.of && d.Entity.Parent == r.id && d.Link == r.sub
+	default:
+		return d.Entity.ID == r.id
+	}
+}
+
+// home returns the socket of a GPU, and the first and last CPU of the socket. All sockets have the same number of GPUs.
+func (w *world) home(g *worldGPU) (socket, first, last int) {
+	sockets, cores := 2, socketCPUs
+	if len(w.node.CPUs) > 0 {
+		sockets, cores = len(w.node.CPUs), w.node.CPUs[0].Cores
+	}
+	socket = int(g.index) * sockets / len(w.gpus)
+	return socket, socket * cores, (socket+1)*cores - 1
+}
+
+// locate sets the place of each GPU and the connection of each pair of GPUs.
+func (w *world) locate(t *gpu.Topology) {
+	rows := t.RowsOf(gpu.KindsOf(gpu.KindGPU))
+	for i, a := range rows {
+		d := &t.Devices[a]
+		socket, first, last := w.home(&w.gpus[d.GPU])
+		d.Place = &gpu.Place{NUMANode: socket, CPUs: fmt.Sprintf("%d-%d", first, last)}
+		for _, b := range rows[i+1:] {
+			p := w.connect(&w.gpus[d.GPU], &w.gpus[t.Devices[b].GPU])
+			p.A, p.B = a, b
+			t.Pairs = append(t.Pairs, p)
+		}
+	}
+}
+
+// connect returns how two GPUs are connected. a must have the lower number. Neighbors on one socket that no NVLink
+// connects share a PCIe switch.
+func (w *world) connect(a, b *worldGPU) gpu.Pair {
+	p := gpu.Pair{Path: gpu.PathNode}
+	if w.linked(a, b) {
+		p.NVLinks = int(a.spec.board.NVLink.Links)
+	}
+	here, _, _ := w.home(a)
+	if there, _, _ := w.home(b); here != there {
+		p.Path = gpu.PathSystem
+	} else if p.NVLinks == 0 && a.index/2 == b.index/2 {
+		p.Path = gpu.PathSwitch
+	}
+	return p
+}
+
+// linked reports whether NVLink connects two GPUs. Bridges connect pairs; switches connect all GPUs.
+func (w *world) linked(a, b *worldGPU) bool {
+	links := a.spec.board.NVLink
+	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&
+		(!links.Bridge || a.index/2 == b.index/2)
+}
+
+func (w *world) podUID(p *podSpec) string { return uuid("", w.podKey(p)) }
+
+func (w *world) podKey(p *podSpec) uint64 { return keyOf(w.seed, p.Namespace+"/"+p.Pod) }
 
 // uuid returns a UUID of version 8 (RFC 9562).
 func uuid(prefix string, key uint64) string {
 	a, b := mix(key^0x5bd1e995), mix(key^0x9747b28c)
 	return fmt.Sprintf("%s%08x-%04x-8%03x-%04x-%012x", prefix,
 		a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff)
+}
+
+// keyOf hashes a name with a seed.
+func keyOf(seed uint64, name string) uint64 {
+	key := mix(seed)
+	for i := range len(name) {
+		key = mix(key ^ uint64(name[i]))
+	}
+	return key
+}
+
+// mix is a round of the splitmix64 generator, used as a 64-bit hash.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// uniform returns a number in [0, 1) that depends only on key and n.
+func uniform(key, n uint64) float64 {
+	return float64(mix(key^mix(n))>>11) / (1 << 53)
+}
+
+// smooth returns noise in [-1, 1]. It interpolates between random values that are `every` seconds apart.
+func smooth(key uint64, t, every float64) float64 {
+	at := math.Floor(t / every)
+	x := t/every - at
+	n := uint64(int64(at))
+	a, b := uniform(key, n), uniform(key, n+1)
+	return 2*(a+(b-a)*x) - 1
 }

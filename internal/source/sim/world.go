@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"cmp"
+	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -97,13 +100,11 @@ type worldGPU struct {
 	index       uint32
 	slots       []slot // one for a GPU that is not partitioned, otherwise one for each instance
 	partitioned bool
+	gone        bool // not bound to the NVIDIA driver
 
-	cappedUntil int64 // end of the latest completed segment in which the power limit reduced the clocks
-
-	reasons   []reasonChange // latest changes of the model's clock event reasons, oldest first
-	throttles []throttle     // throttles of the scenario, sorted by time
-
-	gone bool // not bound to the NVIDIA driver
+	cappedUntil int64          // end of the latest completed segment in which the power limit reduced the clocks
+	reasons     []reasonChange // latest changes of the model's clock event reasons, oldest first
+	throttles   []*fault       // of clock event reasons, sorted by time
 }
 
 // eachTrack calls f for the tracks of the GPU, its slots and their pods.
@@ -118,20 +119,6 @@ func (g *worldGPU) eachTrack(f func(*track)) {
 	}
 }
 
-// A reasonChange is a change of clock event reasons.
-type reasonChange struct{ at, mask int64 }
-
-// mostReasonChanges limits the number of recorded changes.
-const mostReasonChanges = 256
-
-// A relayout is a scheduled MIG repartition of one GPU.
-type relayout struct {
-	at          int64
-	gpu         uint32
-	layout      []instance
-	partitioned bool
-}
-
 const (
 	step      = int64(10 * time.Second) // distance between knots
 	thermal   = 45.0                    // time constant of temperatures in seconds
@@ -139,30 +126,100 @@ const (
 	busy      = 0.004                   // lowest activity that counts as work
 )
 
-// A world is the changing state of a node. It is determined by the seed, the start and the time. It is not safe for
-// concurrent use.
+// A world is the changing state of a node. It is determined by the seed, the start, the faults and the time. All times
+// are Unix nanoseconds. It is not safe for concurrent use, except for its node and faults, which do not change.
 type world struct {
 	node      *Node
 	seed      uint64
 	start     int64
-	relayouts []relayout   // of the scenario, sorted by time
-	throttles [][]throttle // of the scenario, by GPU, sorted by time
-	applied   int          // number of relayouts applied
-	t0, t1    int64        // the current segment
-	at        int64        // the current time
-	resets    int          // number of calls of reset
-	gpus      []worldGPU
-	fabric    track // sum of the GPUs' NVLink traffic, which the switches carry
+	faults    []fault
+	relayouts []relayout // sorted by time
+
+	applied  int   // number of relayouts applied
+	bindings int   // number of times that GPUs were bound or unbound
+	t0, t1   int64 // the current segment
+	at       int64 // the current time
+	resets   int   // number of calls of reset
+	gpus     []worldGPU
+	fabric   track // sum of the GPUs' NVLink traffic, which the switches carry
 }
 
+// A relayout is a scheduled MIG repartition of one GPU.
+type relayout struct {
+	at     int64
+	gpu    uint32
+	layout []instance // nil if MIG is off
+}
+
+// newWorld returns the world of a node at its start. The error is about a fault that the node cannot have.
 func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (*world, error) {
-	w := &world{node: node, seed: seed, start: start, throttles: make([][]throttle, len(node.GPUs))}
+	w := &world{node: node, seed: seed, start: start}
 	w.reset()
-	if err := scenario.schedule(w); err != nil {
-		return nil, err
+	devices := w.devices()
+	w.faults = slices.Clone(scenario.Faults)
+	for i := range w.faults {
+		f := &w.faults[i]
+		f.from, f.to = start+int64(f.At), start+int64(f.At+forever)
+		if f.For != nil {
+			f.to = f.from + int64(*f.For)
+		}
+		for j, ref := range f.devices {
+			exists := slices.ContainsFunc(devices, func(d gpu.Device) bool { return ref.matches(&d) })
+			if ref.kind == gpu.KindGPUInstance { // may exist only after a repartition
+				exists = int(ref.id) < len(w.gpus) && node.GPUs[ref.id].board.MIG != nil && ref.sub < instancesPerGPU
+			}
+			if !exists {
+				return nil, scenario.at(f, fmt.Errorf("node %s has no device %q", node.Name, f.Devices[j]))
+			}
+			if f.Kind != faultRepartition {
+				continue
+			}
+			spec := &node.GPUs[ref.id]
+			layout, err := spec.board.place(f.MIG)
+			if err != nil {
+				return nil, scenario.at(f, err)
+			}
+			if f.MIG == nil {
+				layout = nil
+			}
+			w.relayouts = append(w.relayouts, relayout{f.from, ref.id, layout}, relayout{f.to, ref.id, spec.layout})
+		}
 	}
+	slices.SortStableFunc(w.relayouts, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
 	w.reset()
 	return w, nil
+}
+
+// faultsOf yields each fault of a kind.
+func (w *world) faultsOf(kind string) iter.Seq[*fault] {
+	return func(yield func(*fault) bool) {
+		for i := range w.faults {
+			if f := &w.faults[i]; f.Kind == kind && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// active reports whether a fault of a kind affects a device now.
+func (w *world) active(kind string, d *gpu.Device) bool {
+	for f := range w.faultsOf(kind) {
+		if f.within(w.at) && f.on(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// engineBegan returns when the engine that runs at a time was started: at the end of the latest engine-down fault.
+func (w *world) engineBegan(t int64) int64 {
+	began := w.start
+	for f := range w.faultsOf(faultEngineDown) {
+		if f.to <= t {
+			began = max(began, f.to)
+		}
+	}
+	return began
 }
 
 // reset goes back to the start.
@@ -172,11 +229,15 @@ func (w *world) reset() {
 	w.gpus = make([]worldGPU, len(w.node.GPUs))
 	for i := range w.gpus {
 		g := &w.gpus[i]
-		g.spec, g.index, g.throttles = &w.node.GPUs[i], uint32(i), w.throttles[i]
+		g.spec, g.index = &w.node.GPUs[i], uint32(i)
 		g.key = mix(keyOf(w.seed, w.node.Name) + uint64(i))
-		g.partitioned = g.spec.MIG != nil
+		for f := range w.faultsOf(faultThrottle) {
+			if f.onGPU(g.index) {
+				g.throttles = append(g.throttles, f)
+			}
+		}
+		slices.SortStableFunc(g.throttles, func(a, b *fault) int { return cmp.Compare(a.from, b.from) })
 		w.partition(g, g.spec.layout)
-		g.begin(w.t0)
 		g.from[levelTemp] = g.heat()
 		g.from[levelMemoryTemp] = g.from[levelTemp] + g.spec.board.Temperature.MemoryOffset
 	}
@@ -185,13 +246,13 @@ func (w *world) reset() {
 	w.evaluate(w.start)
 }
 
-// partition creates the slots of a GPU and assigns the pods to them.
+// partition divides a GPU into slots, assigns the pods to them, and sets the levels at the start of the segment.
+// Temperatures stay the same.
 func (w *world) partition(g *worldGPU, layout []instance) {
 	b := g.spec.board
-	g.slots = nil
+	g.slots, g.partitioned = nil, layout != nil
 	if !g.partitioned {
 		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
-		layout = nil
 	}
 	for _, p := range layout {
 		g.slots = append(g.slots, slot{
@@ -208,18 +269,25 @@ func (w *world) partition(g *worldGPU, layout []instance) {
 			}
 		}
 	}
+	temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
+	g.load(w.t0)
+	g.to[levelTemp], g.to[levelMemoryTemp] = temp, memory
+	g.eachTrack(func(k *track) { k.close(0) })
+	g.recordReasons(w.t0)
 }
 
 // slotOf returns the slot of g that ref identifies, or nil.
 func (g *worldGPU) slotOf(ref deviceRef) *slot {
-	if ref.id != g.index {
+	kind := gpu.KindGPU
+	if g.partitioned {
+		kind = gpu.KindGPUInstance
+	}
+	if ref.id != g.index || ref.kind != kind {
 		return nil
 	}
 	for i := range g.slots {
-		s := &g.slots[i]
-		isInstance := ref.kind == gpu.KindGPUInstance && g.partitioned && s.id() == ref.sub
-		if isInstance || ref.kind == gpu.KindGPU && !g.partitioned {
-			return s
+		if !g.partitioned || g.slots[i].id() == ref.sub {
+			return &g.slots[i]
 		}
 	}
 	return nil
@@ -230,10 +298,7 @@ func (w *world) relayout() {
 	for w.applied < len(w.relayouts) && w.relayouts[w.applied].at <= w.t0 {
 		r := &w.relayouts[w.applied]
 		w.applied++
-		g := &w.gpus[r.gpu]
-		g.partitioned = r.partitioned
-		w.partition(g, r.layout)
-		g.begin(w.t0)
+		w.partition(&w.gpus[r.gpu], r.layout)
 	}
 }
 
@@ -280,28 +345,25 @@ func (w *world) advance(t int64) {
 
 // evaluate sets all current values for a time within the current segment.
 func (w *world) evaluate(t int64) {
-	w.at = t
+	w.at, w.bindings = t, 0
 	seconds := w.seconds()
 	x := float64(t-w.t0) / float64(w.t1-w.t0)
+	w.fabric = track{}
 	for i := range w.gpus {
-		w.gpus[i].eachTrack(func(k *track) { k.evaluate(x, seconds) })
-	}
-	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
-		w.fabric.now[l], w.fabric.total[l] = 0, 0
-		for i := range w.gpus {
-			w.fabric.now[l] += w.gpus[i].now[l]
-			w.fabric.total[l] += w.gpus[i].total[l]
+		g := &w.gpus[i]
+		g.eachTrack(func(k *track) { k.evaluate(x, seconds) })
+		for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
+			w.fabric.now[l] += g.now[l]
+			w.fabric.total[l] += g.total[l]
+		}
+		g.gone = false
+		for f := range w.faultsOf(faultUnbound) {
+			if f.onGPU(g.index) {
+				w.bindings += int(truth(f.from <= t) + truth(f.to <= t))
+				g.gone = g.gone || f.within(t)
+			}
 		}
 	}
-}
-
-// begin sets the levels at the start of a segment, with new slots. Temperatures stay the same.
-func (g *worldGPU) begin(t int64) {
-	temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
-	g.load(t)
-	g.to[levelTemp], g.to[levelMemoryTemp] = temp, memory
-	g.eachTrack(func(k *track) { k.close(0) })
-	g.recordReasons(t)
 }
 
 // load sets the levels of the GPU, its slots and pods at the end of a segment, except temperatures.
@@ -409,8 +471,15 @@ const (
 	reasonIdle     = 0x1
 	reasonPowerCap = 0x4
 
-	reasonsThermal = 0x20 | 0x40 // software and hardware thermal slowdown
+	reasonsThermal  = 0x20 | 0x40        // software and hardware thermal slowdown
+	reasonsHardware = 0x08 | 0x40 | 0x80 // hardware slowdowns and the power brake
 )
+
+// A reasonChange is a change of clock event reasons.
+type reasonChange struct{ at, mask int64 }
+
+// mostReasonChanges limits the number of recorded changes.
+const mostReasonChanges = 256
 
 // reasonMask returns the clock event reasons for the levels.
 func reasonMask(at *levels) int64 {
@@ -434,4 +503,71 @@ func (g *worldGPU) recordReasons(t int64) {
 		g.reasons = slices.Delete(g.reasons, 0, 1)
 	}
 	g.reasons = append(g.reasons, reasonChange{at: t, mask: mask})
+}
+
+// scripted returns the scenario's reasons at a time.
+func (g *worldGPU) scripted(t int64) (mask int64) {
+	for _, f := range g.throttles {
+		if f.within(t) {
+			mask |= f.mask
+		}
+	}
+	return mask
+}
+
+// throttledFor returns for how many nanoseconds, until a time, at least one of the scenario's reasons in mask was
+// active.
+func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
+	end := int64(0)
+	for _, f := range g.throttles {
+		if from, to := max(f.from, end), min(f.to, t); f.mask&mask != 0 && from < to {
+			sum += to - from
+			end = to
+		}
+	}
+	return sum
+}
+
+// reasonsAt returns the reasons of the model and the scenario at a time. The time must not be before the oldest
+// recorded change.
+func (g *worldGPU) reasonsAt(t int64) int64 {
+	mask := g.scripted(t)
+	for _, r := range slices.Backward(g.reasons) {
+		if r.at <= t {
+			return mask | r.mask
+		}
+	}
+	return mask
+}
+
+// reasonEdges returns the times of changes between two times, in order.
+func (g *worldGPU) reasonEdges(from, to int64) []int64 {
+	var edges []int64
+	note := func(t int64) {
+		if t > from && t < to {
+			edges = append(edges, t)
+		}
+	}
+	for _, r := range g.reasons {
+		note(r.at)
+	}
+	for _, f := range g.throttles {
+		note(f.from)
+		note(f.to)
+	}
+	slices.Sort(edges)
+	return slices.Compact(edges)
+}
+
+// slowed returns the fraction of its clocks that a GPU keeps while the scenario's reasons are active. Hardware reasons
+// halve the clocks; driver reasons reduce them less.
+func (g *worldGPU) slowed(t int64) float64 {
+	switch mask := g.scripted(t); {
+	case mask&reasonsHardware != 0:
+		return 0.5
+	case mask != 0:
+		return 0.8
+	default:
+		return 1
+	}
 }
