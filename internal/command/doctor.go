@@ -38,25 +38,23 @@ const (
 	seeCheck    = "Run dcgm-exporter check: it shows which lines cannot be used, and why."
 )
 
-// row is the result of one check. A row that is not ok has advice.
-type row struct {
-	state                string // good, warn or fail
-	check, found, advice string
-}
+// row is a result of a check. A row that is not ok has advice.
+type row struct{ state, found, advice string }
 
+// The states of a row.
 const (
 	good = "ok"
 	warn = "warn" // less is served than could be
 	fail = "fail" // something configured does not work
 )
 
-func passes(found string) row        { return row{state: good, found: found} }
-func warns(found, advice string) row { return row{state: warn, found: found, advice: advice} }
-func fails(found, advice string) row { return row{state: fail, found: found, advice: advice} }
+func passes(found string) []row        { return []row{{good, found, ""}} }
+func warns(found, advice string) []row { return []row{{warn, found, advice}} }
+func fails(found, advice string) []row { return []row{{fail, found, advice}} }
 
-// failsFor returns the row of an error about a file or a socket. It shows only the error number, because other texts
+// failsFor fails because of an error about a file or a socket. It shows only the error number, because other texts
 // repeat the name. The advice depends on the error: the file is missing, access is denied, or anything else.
-func failsFor(name string, err error, missing, denied, other string) row {
+func failsFor(name string, err error, missing, denied, other string) []row {
 	advice := other
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -70,93 +68,72 @@ func failsFor(name string, err error, missing, denied, other string) row {
 	return fails(name+": "+err.Error(), advice)
 }
 
-// doctor prints a row for each check. The source comes last, because opening it needs everything else.
+// examination is one run of doctor. Checks read the results of earlier ones.
+type examination struct {
+	*Process
+	cfg         *config.Config
+	set         app.CounterSet
+	loadErr     error             // why the counters could not be loaded
+	states      map[string]string // of the last row of each check, by its name
+	topology    *gpu.Topology     // of the source, once it is open
+	unavailable []gpu.FieldHealth // fields of the source without values
+}
+
+// doctor prints the rows of each check. The source comes late, because opening it needs everything before.
 func doctor(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {
 		return code
 	}
-	e := examination{Process: p, cfg: cfg}
-	for _, r := range e.rows(ctx) {
-		fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, r.check, r.found)
-		if r.advice != "" {
-			fmt.Fprintf(p.Out, "%24s%s\n", "> ", r.advice)
+	e := &examination{Process: p, cfg: cfg, states: map[string]string{}}
+	e.set, e.loadErr = app.LoadCounters(ctx, cfg, p.ReadFile)
+	kubernetes, kind := cfg.Kubernetes.Enabled, cfg.Source.Kind
+	local := cfg.Source.Remote.IsEmbedded() && kind != config.SourceSim
+	usesDCGM := kind == config.SourceDCGM || kind == config.SourceAuto
+	for _, check := range []struct {
+		name    string
+		applies bool
+		run     func(context.Context) []row
+	}{
+		{"setting", true, e.notices}, {"counters", true, e.counters},
+		{"driver", local, e.driver}, {"device files", local, e.deviceFiles}, {"NVML", local, e.nvml},
+		{"DCGM", usesDCGM, e.dcgm}, {"host engine", usesDCGM, e.engine}, {"profiling", local, e.profiling},
+		{"kubelet", kubernetes, e.kubelet}, {"node name", kubernetes, e.nodeName},
+		{"source", e.loadErr == nil, e.source}, {"missing", true, e.missing},
+		{"device ids", kubernetes, e.deviceIDs}, {"job files", cfg.HPC.Dir != "", e.jobFiles},
+		{"containers", cfg.Containers.Enabled && !kubernetes, e.containers},
+	} {
+		if !check.applies {
+			continue
 		}
-		if r.state == fail {
-			code = Faulty
+		rows := check.run(ctx)
+		if more := len(rows) - maxRows; more > 0 {
+			rows = append(rows[:maxRows], warns(fmt.Sprintf("%d more", more), "Fix those above first.")...)
+		}
+		for _, r := range rows {
+			if e.states["driver"] == fail && (check.name == "device files" || check.name == "NVML") {
+				r.advice = "" // that of the driver comes first
+			}
+			fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, check.name, r.found)
+			if r.advice != "" {
+				fmt.Fprintf(p.Out, "%24s%s\n", "> ", r.advice)
+			}
+			if e.states[check.name] = r.state; r.state == fail {
+				code = Faulty
+			}
 		}
 	}
 	return code
 }
 
-type examination struct {
-	*Process
-	cfg         *config.Config
-	set         app.CounterSet
-	topology    *gpu.Topology     // of the source, once it is open
-	unavailable []gpu.FieldHealth // fields of the source without values
-}
-
-func (e *examination) rows(ctx context.Context) (rows []row) {
-	add := func(check string, results ...row) {
-		if more := len(results) - maxRows; more > 0 {
-			results = append(results[:maxRows], warns(fmt.Sprintf("%d more", more), "Fix those above first."))
-		}
-		for _, r := range results {
-			r.check = check
-			rows = append(rows, r)
-		}
-	}
+func (e *examination) notices(context.Context) (rows []row) {
 	for _, notice := range e.cfg.Notices {
-		add("setting", warns(notice, ""))
-	}
-	var err error
-	e.set, err = app.LoadCounters(ctx, e.cfg, e.ReadFile)
-	add("counters", e.counters(err))
-	source, kubernetes := e.cfg.Source, e.cfg.Kubernetes.Enabled
-	local := source.Remote.IsEmbedded() && source.Kind != config.SourceSim
-	if local {
-		driver, nodes, nvml := e.driver(), e.deviceFiles(), e.nvml()
-		if driver.state == fail { // the other checks depend on the driver
-			nodes.advice, nvml.advice = "", ""
-		}
-		add("driver", driver)
-		add("device files", nodes)
-		add("NVML", nvml)
-	}
-	hasDCGM := false
-	if source.Kind == config.SourceDCGM || source.Kind == config.SourceAuto {
-		library := e.dcgm()
-		hasDCGM = library.state == good
-		add("DCGM", library)
-		add("host engine", e.engine(ctx))
-	}
-	if local {
-		add("profiling", e.profiling(hasDCGM))
-	}
-	kubelet := row{state: fail}
-	if kubernetes {
-		kubelet = e.kubelet(ctx)
-		add("kubelet", kubelet)
-		add("node name", e.nodeName())
-	}
-	if err == nil {
-		add("source", e.source(ctx))
-		add("missing", e.missing()...)
-	}
-	if kubelet.state != fail && e.topology != nil {
-		add("device ids", e.deviceIDs(ctx)...)
-	}
-	if e.cfg.HPC.Dir != "" {
-		add("job files", e.jobFiles(ctx)...)
-	}
-	if e.cfg.Containers.Enabled && !kubernetes {
-		add("containers", e.containers(ctx))
+		rows = append(rows, warns(notice, "")...)
 	}
 	return rows
 }
 
-func (e *examination) nodeName() row {
+func (e *examination) nodeName(context.Context) []row {
 	if name := e.cfg.Labels.NodeName; name != "" {
 		return passes(name)
 	}
@@ -164,9 +141,9 @@ func (e *examination) nodeName() row {
 		"Set it from spec.nodeName (fieldRef). Otherwise the host label is the pod's name.")
 }
 
-func (e *examination) counters(err error) row {
-	if err != nil {
-		return fails(err.Error(),
+func (e *examination) counters(context.Context) []row {
+	if e.loadErr != nil {
+		return fails(e.loadErr.Error(),
 			"Set --collectors to a file that the exporter's user can read, or omit it to use the built-in file.")
 	}
 	unusable := 0
@@ -188,7 +165,7 @@ func (e *examination) counters(err error) row {
 // driverVersion matches the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …".
 var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)`)
 
-func (e *examination) driver() row {
+func (e *examination) driver(context.Context) []row {
 	if text, err := e.read("/proc/driver/nvidia/version"); err == nil {
 		version := "of an unknown version"
 		line, _, _ := strings.Cut(text, "\n")
@@ -210,7 +187,7 @@ func (e *examination) driver() row {
 		"Install NVIDIA's driver. A running exporter will then find the GPU. Without a GPU, try --source=sim.")
 }
 
-func (e *examination) deviceFiles() row {
+func (e *examination) deviceFiles(context.Context) []row {
 	gpus, known := len(e.glob("/dev/nvidia[0-9]*")), len(e.glob("/proc/driver/nvidia/gpus/*"))
 	// Every NVIDIA tool opens the control file first. That does not wake a GPU.
 	control, err := os.OpenFile(e.at("/dev/nvidiactl"), os.O_RDWR, 0)
@@ -232,7 +209,7 @@ func (e *examination) deviceFiles() row {
 	return passes("/dev/nvidiactl and " + plural(gpus, "GPU"))
 }
 
-func (e *examination) nvml() row {
+func (e *examination) nvml(context.Context) []row {
 	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
 		return passes(found[0])
 	}
@@ -241,7 +218,7 @@ func (e *examination) nvml() row {
 }
 
 // dcgm checks for the library of DCGM 4, the supported ABI.
-func (e *examination) dcgm() row {
+func (e *examination) dcgm(context.Context) []row {
 	if found := e.library("libdcgm.so.4"); len(found) > 0 {
 		return passes(found[0])
 	}
@@ -259,7 +236,7 @@ func (e *examination) dcgm() row {
 }
 
 // engine checks for the host engine, or for a second one besides the embedded engine.
-func (e *examination) engine(ctx context.Context) row {
+func (e *examination) engine(ctx context.Context) []row {
 	address := e.cfg.Source.Remote
 	if address.IsEmbedded() {
 		local := hostengine.Address{Transport: hostengine.TCP, Host: "127.0.0.1", Port: hostengine.DefaultPort}
@@ -271,10 +248,7 @@ func (e *examination) engine(ctx context.Context) row {
 				fmt.Sprintf("Use the running one: --remote-hostengine-info=localhost:%d.", local.Port))
 	}
 	network, target := address.Dial()
-	switch network {
-	case "unix":
-		target = e.at(target)
-	case "": // vsock, which package net cannot dial
+	if network == "" { // vsock, which package net cannot dial
 		return passes(address.String() + " is a vsock address; only the source check below connects to it")
 	}
 	err := e.reach(ctx, network, target)
@@ -297,7 +271,7 @@ func (e *examination) engine(ctx context.Context) row {
 }
 
 // profiling checks the permissions for profiling metrics.
-func (e *examination) profiling(hasDCGM bool) row {
+func (e *examination) profiling(context.Context) []row {
 	wanted := 0
 	for _, r := range e.set.Requests {
 		if r.Named.Entry.Profiling {
@@ -308,7 +282,7 @@ func (e *examination) profiling(hasDCGM bool) row {
 	switch {
 	case wanted == 0:
 		return passes("no profiling metric is configured")
-	case !hasDCGM:
+	case e.states["DCGM"] != good:
 		return warns(configured+", without DCGM",
 			"GPUs before Hopper need DCGM and CAP_SYS_ADMIN. Hopper and later need neither.")
 	case right == hardware.RightUnknown:
@@ -326,7 +300,7 @@ func (e *examination) profiling(hasDCGM bool) row {
 }
 
 // missing returns a row for each reason why fields cannot be read that has a remedy.
-func (e *examination) missing() (rows []row) {
+func (e *examination) missing(context.Context) (rows []row) {
 	for _, remedy := range [][2]string{
 		{gpu.Reason(gpu.ErrNeedsDCGM), "Install datacenter-gpu-manager-4-core and -4-proprietary; " +
 			"in a container use the image without -nvml in its tag. Leave out --source=nvml."},
@@ -341,39 +315,56 @@ func (e *examination) missing() (rows []row) {
 			}
 		}
 		if n := len(fields); n > 0 {
-			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+remedy[0], remedy[1]))
+			rows = append(rows, warns(plural(n, "field")+" cannot be read: "+remedy[0], remedy[1])...)
 		}
 	}
 	return rows
 }
 
-func (e *examination) kubelet(ctx context.Context) row {
+func (e *examination) kubelet(ctx context.Context) []row {
 	const folder = "Mount the host's folder /var/lib/kubelet/pod-resources, not the socket: " +
 		"the kubelet creates a new socket when it restarts. Or set --pod-resources-kubelet-socket."
-	socket := e.cfg.Kubernetes.Socket
-	_, err := os.Stat(e.at(socket))
-	if err == nil {
-		err = e.reach(ctx, "unix", e.at(socket))
+	const denied = "Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750."
+	return e.socket(ctx, []string{e.cfg.Kubernetes.Socket}, folder, denied)
+}
+
+// containers checks the container runtime's socket.
+func (e *examination) containers(ctx context.Context) []row {
+	sockets := runtimemapper.DefaultSockets()
+	if configured := e.cfg.Containers.Socket; configured != "" {
+		sockets = []string{strings.TrimPrefix(configured, "unix://")}
 	}
-	if err == nil {
-		return passes(socket + " answers")
+	const start = "Start the container runtime, or set --container-runtime-socket. In a container, mount the socket."
+	return e.socket(ctx, sockets, start, "Run as a user or group that may use the socket.")
+}
+
+// socket connects to the first socket that exists, like the exporter.
+func (e *examination) socket(ctx context.Context, sockets []string, missing, denied string) []row {
+	name, err := strings.Join(sockets, ", "), error(nil)
+	for _, socket := range sockets {
+		if _, err = os.Stat(e.at(socket)); !errors.Is(err, fs.ErrNotExist) {
+			name, err = socket, e.reach(ctx, "unix", socket)
+			break
+		}
 	}
-	return failsFor(socket, err, folder,
-		"Run as user 0 (no capability is needed), or with the group of the folder, whose mode is 0750.", folder)
+	if err != nil {
+		return failsFor(name, err, missing, denied, missing)
+	}
+	return passes(name + " answers")
 }
 
 // source opens the source as the exporter would and describes it.
-func (e *examination) source(ctx context.Context) (r row) {
+func (e *examination) source(ctx context.Context) (rows []row) {
 	plan, err := e.set.Plan(e.cfg, time.Second)
 	if err == nil {
 		err = e.collect(ctx, e.cfg, plan, 1, func(s *gpu.Snapshot) {
-			r, e.topology, e.unavailable = opened(s), s.Topology, slices.Clone(s.Health.Unavailable)
+			rows, e.topology, e.unavailable = opened(s), s.Topology, slices.Clone(s.Health.Unavailable)
 		})
 	}
 	advice := fixAbove
 	switch {
 	case err == nil:
-		return r
+		return rows
 	case errors.Is(err, gpu.ErrVersion):
 		advice = "Install the same version of DCGM here and on the host engine's machine."
 	case errors.Is(err, gpu.ErrPermission):
@@ -386,7 +377,7 @@ func (e *examination) source(ctx context.Context) (r row) {
 	return fails(err.Error(), advice)
 }
 
-func opened(s *gpu.Snapshot) row {
+func opened(s *gpu.Snapshot) []row {
 	gpus, lost := s.Topology.RowsOf(gpu.KindsOf(gpu.KindGPU)), 0
 	for _, i := range gpus {
 		if i < len(s.Health.Entities) && s.Health.Entities[i].Err != nil {
@@ -408,18 +399,21 @@ func opened(s *gpu.Snapshot) row {
 
 // deviceIDs returns a row for each device of a container that matches no entity of the source.
 func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
+	if e.states["kubelet"] == fail || e.topology == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, podsLimit)
 	defer cancel()
 	unmatched, err := e.Unmatched(ctx, e.cfg, e.topology)
 	switch {
 	case err != nil:
-		return []row{fails(err.Error(), "Check the kubelet's log.")}
+		return fails(err.Error(), "Check the kubelet's log.")
 	case len(unmatched) == 0:
-		return []row{passes("every container's GPU is known to the source")}
+		return passes("every container's GPU is known to the source")
 	}
 	for _, u := range unmatched {
 		rows = append(rows, warns(fmt.Sprintf("%s (%s) of container %s in pod %s/%s matches no device",
-			u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why))
+			u.Device, u.Resource, u.Container, u.Namespace, u.Pod), u.Why)...)
 	}
 	return rows
 }
@@ -433,38 +427,18 @@ func (e *examination) jobFiles(ctx context.Context) (rows []row) {
 	unmatched, err := jobmapper.New(jobmapper.Options{Dir: e.at(dir)}).Unmatched(ctx, topology)
 	switch {
 	case err != nil:
-		return []row{failsFor(dir, err,
+		return failsFor(dir, err,
 			"Create it at boot, for example with tmpfiles.d. In a container, mount the host's folder.",
 			"Let the exporter's user read the folder.",
-			"Set --hpc-job-mapping-dir to the folder that the scheduler writes.")}
+			"Set --hpc-job-mapping-dir to the folder that the scheduler writes.")
 	case e.topology == nil || len(unmatched) == 0:
-		return []row{passes(dir + " can be read")}
+		return passes(dir + " can be read")
 	}
 	for _, name := range unmatched {
 		rows = append(rows, warns(fmt.Sprintf("%s in %s matches no GPU", name, dir),
-			"Name it by GPU index (0), GPU instance (0.1), GPU-UUID, GPU-UUID.INSTANCE or MIG-UUID."))
+			"Name it by GPU index (0), GPU instance (0.1), GPU-UUID, GPU-UUID.INSTANCE or MIG-UUID.")...)
 	}
 	return rows
-}
-
-// containers checks the container runtime's socket. Like the exporter, it uses the first one that exists.
-func (e *examination) containers(ctx context.Context) row {
-	sockets := runtimemapper.DefaultSockets()
-	if configured := e.cfg.Containers.Socket; configured != "" {
-		sockets = []string{strings.TrimPrefix(configured, "unix://")}
-	}
-	name, err := strings.Join(sockets, ", "), fs.ErrNotExist
-	for _, socket := range sockets {
-		if _, missing := os.Stat(e.at(socket)); !errors.Is(missing, fs.ErrNotExist) {
-			name, err = socket, e.reach(ctx, "unix", e.at(socket))
-			break
-		}
-	}
-	if err == nil {
-		return passes(name + " answers")
-	}
-	const start = "Start the container runtime, or set --container-runtime-socket. In a container, mount the socket."
-	return failsFor(name, err, start, "Run as a user or group that may use the socket.", start)
 }
 
 // at returns the path below Root.
@@ -486,6 +460,9 @@ func (p *Process) glob(pattern string) []string {
 
 // reach connects to an address and closes the connection.
 func (p *Process) reach(ctx context.Context, network, address string) error {
+	if network == "unix" {
+		address = p.at(address)
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := p.Dial(ctx, network, address)

@@ -48,7 +48,7 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{check(), "ok /run/docker.sock answers: "},
 		{check("--container-runtime-socket=unix:///run/docker.sock"), "ok /run/docker.sock answers: "},
-		{check("--container-runtime-socket=/run/other.sock"), "fail /run/other.sock: file does not exist: "},
+		{check("--container-runtime-socket=/run/other.sock"), "fail /run/other.sock: no such file or directory: "},
 		{check("--kubernetes"), ""},
 	} {
 		if !strings.HasPrefix(tt.got, tt.want) || (tt.want == "") != (tt.got == "") {
@@ -64,7 +64,7 @@ func TestDoctorChecksContainerSockets(t *testing.T) {
 		t.Errorf("row = %q, want the advice to start the container runtime", got)
 	}
 	_ = os.Remove(filepath.Join(m.Root, "run", "docker.sock"))
-	if got := check(); !strings.Contains(got, "file does not exist") {
+	if got := check(); !strings.Contains(got, "no such file or directory") {
 		t.Errorf("row = %q, want it to say that it does not exist", got)
 	}
 }
