@@ -7,13 +7,8 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-// maxUnmatched is the maximum number of pairs of resource and form that are counted. attribution.MaxOwners limits the
-// owners of an entity.
-const maxUnmatched = 64
 
 // claimDriver is the DRA driver whose devices must match an entity. Devices of other drivers are used if they match.
 const claimDriver = "gpu.nvidia.com"
@@ -26,30 +21,30 @@ type podDevice struct {
 
 // assignment builds the owners from the mapper's inputs.
 type assignment struct {
-	mapper    *Mapper
-	in        *inputs // the mapper's
+	*Mapper
 	uses      []gpu.Use
-	unmatched map[[2]string]int // number of devices without an entity, by resource and form
-	dropped   map[string]int    // labels of pods that were dropped, by reason
-	podLabels map[podName][]gpu.Label
+	dropped   map[string]int // labels of pods that were dropped, by reason
+	labelsOf  map[podName][]gpu.Label
 	pending   []Allocation // devices of claims that have not been read
-	settled   map[int]bool // rows of exclusive claims that were read; other claims of the row have admin access
+	settled   []bool       // rows of exclusive claims that were read; other claims of the row have admin access
+	unmatched []Allocation // GPUs without an entity
 	// Whether a claim, or a pod scheduled by HAMi, holds a device of this node that is not known yet.
 	unplacedClaim, unplacedHAMi bool
 }
 
 // assign builds the owners from the inputs.
 func (m *Mapper) assign() *gpu.Owners {
+	topology := m.inputs.topology
 	a := &assignment{
-		mapper: m, in: &m.inputs, uses: make([]gpu.Use, len(m.inputs.topology.Devices)), unmatched: map[[2]string]int{},
-		dropped: map[string]int{}, podLabels: map[podName][]gpu.Label{}, settled: map[int]bool{},
+		Mapper: m, uses: make([]gpu.Use, len(topology.Devices)), settled: make([]bool, len(topology.Devices)),
+		dropped: map[string]int{}, labelsOf: map[podName][]gpu.Label{},
 	}
-	m.podInfo = m.knownPods(a.in.allocations)
-	for _, alloc := range m.allocated(m.valid(a.in.allocations)) {
-		rows, isGPU := m.match(&alloc)
+	m.podInfo = m.knownPods(m.inputs.allocations)
+	for _, alloc := range m.allocated(m.valid(m.inputs.allocations)) {
+		rows := m.rows(&alloc)
 		switch {
-		case rows == nil && isGPU:
-			a.countUnmatched(&alloc)
+		case rows == nil && m.isGPU(&alloc):
+			a.unmatched = append(a.unmatched, alloc)
 		case m.claimed(&alloc).pending():
 			a.pending = append(a.pending, alloc)
 		case rows != nil:
@@ -58,42 +53,36 @@ func (m *Mapper) assign() *gpu.Owners {
 		a.noteUnplaced(&alloc)
 	}
 	a.markIncomplete()
-	labels := attribution.ExclusiveLabels(a.in.topology, a.uses, m.labels)
-	omitted := 0
+	labels, omitted := attribution.ExclusiveLabels(topology, a.uses, m.labels), 0
 	for row := range a.uses {
 		omitted += attribution.LimitOwners(&a.uses[row])
 	}
-	a.report(omitted)
+	m.unmatched = a.unmatched
+	m.opt.Metrics.setUnmatched(a.unmatched)
+	m.opt.Metrics.setDropped(a.dropped)
+	m.opt.Metrics.owners.Set(float64(omitted))
 	return &gpu.Owners{Labels: labels, Uses: a.uses}
-}
-
-func (a *assignment) countUnmatched(alloc *Allocation) {
-	key := [2]string{alloc.Resource, string(alloc.ID.Form)}
-	if _, ok := a.unmatched[key]; !ok && len(a.unmatched) >= maxUnmatched {
-		key[0] = "other"
-	}
-	a.unmatched[key]++
 }
 
 // addOwner adds the owner of an allocation to rows.
 func (a *assignment) addOwner(alloc *Allocation, rows []int) {
-	pod, unknownPart := alloc.podName(), false
+	unknownPart := false
 	owner := gpu.Owner{
-		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.in.uids[pod],
+		Namespace: alloc.Namespace, Pod: alloc.Pod, Container: alloc.Container, PodUID: a.inputs.uids[alloc.podName],
 		Resource: alloc.Resource, Replica: cmp.Or(alloc.ID.Replica, alloc.Share),
 	}
-	if info, ok := a.mapper.pod(pod); ok {
+	if info, ok := a.pod(alloc.podName); ok {
 		owner.PodUID = info.UID
-		if _, ok := a.podLabels[pod]; !ok {
-			a.podLabels[pod] = a.mapper.podLabels(info.Labels, a.dropped)
+		if _, ok := a.labelsOf[alloc.podName]; !ok {
+			a.labelsOf[alloc.podName] = a.podLabels(info.Labels, a.dropped)
 		}
-		owner.Labels = a.podLabels[pod]
+		owner.Labels = a.labelsOf[alloc.podName]
 	}
 	if alloc.Claim != "" { // a claim names a single device
-		device, _ := a.mapper.device(alloc)
-		uuid := cmp.Or(device.UUID, a.in.topology.Devices[rows[0]].MIGUUID)
+		device, _ := a.device(alloc)
+		uuid := cmp.Or(device.UUID, a.inputs.topology.Devices[rows[0]].MIGUUID)
 		owner.Labels = append(claimLabels(alloc, &device, uuid), owner.Labels...)
-		claimed := a.mapper.claimed(alloc)
+		claimed := a.claimed(alloc)
 		owner.Part = device.part(claimed.Consumed)
 		a.settled[rows[0]] = claimed.Read && alloc.isExclusive()
 		unknownPart = alloc.Share != "" && len(device.Capacity) > 0 && !claimed.Read
@@ -106,9 +95,9 @@ func (a *assignment) addOwner(alloc *Allocation, rows []int) {
 		isOther := owner.Namespace != first.Namespace || owner.Pod != first.Pod || owner.Container != first.Container
 		switch {
 		case alloc.isReplica():
-			use.Sharing = a.in.replicated
+			use.Sharing = a.inputs.replicated
 			if alloc.ID.Replica != "" {
-				use.Replicas = max(use.Replicas, len(a.mapper.kubelet.shared[alloc.ID.WithoutReplica()]))
+				use.Replicas = max(use.Replicas, len(a.kubelet.shared[alloc.ID.WithoutReplica()]))
 			}
 		case alloc.Share != "" || alloc.Claim != "" && isOther:
 			use.Sharing = gpu.SharingDRA
@@ -120,25 +109,25 @@ func (a *assignment) addOwner(alloc *Allocation, rows []int) {
 // owner while the kubelet may not know all pods or the device of a claim is unknown. While the device of a HAMi pod is
 // unknown, shared entities are marked too.
 func (a *assignment) markIncomplete() {
-	for _, alloc := range a.mapper.allocated(a.in.doubted) {
-		for _, row := range a.mapper.rows(&alloc) {
+	for _, alloc := range a.allocated(a.inputs.doubted) {
+		for _, row := range a.rows(&alloc) {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || len(a.uses[row].Owners) == 0
 		}
 		a.noteUnplaced(&alloc)
 	}
 	for _, alloc := range a.pending {
-		for _, row := range a.mapper.rows(&alloc) {
+		for _, row := range a.rows(&alloc) {
 			a.uses[row].Incomplete = a.uses[row].Incomplete || !a.settled[row]
 		}
 	}
 	for row := range a.uses {
 		use := &a.uses[row]
 		free := len(use.Owners) == 0
-		if parent := a.in.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
+		if parent := a.inputs.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
 			free = false // an instance of a GPU that is owned as a whole
 		}
 		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
-		use.Incomplete = use.Incomplete || free && (!a.in.ownersKnown || a.unplacedClaim) ||
+		use.Incomplete = use.Incomplete || free && (!a.inputs.ownersKnown || a.unplacedClaim) ||
 			(free || replicated) && a.unplacedHAMi
 	}
 }
@@ -146,21 +135,9 @@ func (a *assignment) markIncomplete() {
 // noteUnplaced records that the device of alloc is unknown. The ResourceSlice lags behind or is not read, or HAMi's
 // annotation is missing.
 func (a *assignment) noteUnplaced(alloc *Allocation) {
-	_, placed := a.mapper.device(alloc)
+	_, placed := a.device(alloc)
 	a.unplacedHAMi = a.unplacedHAMi || alloc.hami != ""
 	a.unplacedClaim = a.unplacedClaim || alloc.Claim != "" && alloc.Resource == claimDriver && !placed
-}
-
-// report sets the mapper's metrics. omitted is the number of owners that were dropped.
-func (a *assignment) report(omitted int) {
-	var series []gauge.Series
-	for key, n := range a.unmatched {
-		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
-	}
-	metrics := a.mapper.opt.Metrics
-	metrics.unmatched.Set(series...)
-	metrics.setDropped(a.dropped)
-	metrics.owners.Set(float64(omitted))
 }
 
 // valid removes the allocations of claims with admin access and of pods that have ended. Old kubelets still list ended
@@ -171,12 +148,12 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	seen := make(map[podDevice]uint64, len(allocations))
 	var valid []Allocation
 	for _, alloc := range allocations {
-		if info, ok := m.pod(alloc.podName()); ok && info.Finished || m.claimed(&alloc).Admin {
+		if info, ok := m.pod(alloc.podName); ok && info.Finished || m.claimed(&alloc).Admin {
 			continue
 		}
 		valid = append(valid, alloc)
 		if alloc.Claim == "" {
-			who := podDevice{alloc.podName(), alloc.Device}
+			who := podDevice{alloc.podName, alloc.Device}
 			seen[who] = cmp.Or(m.seen[who], m.count)
 		}
 	}
@@ -188,7 +165,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 		}
 	}
 	return slices.DeleteFunc(valid, func(alloc Allocation) bool {
-		return alloc.Claim == "" && m.newer(newest[alloc.Device], podDevice{alloc.podName(), alloc.Device})
+		return alloc.Claim == "" && m.newer(newest[alloc.Device], podDevice{alloc.podName, alloc.Device})
 	})
 }
 
@@ -205,22 +182,22 @@ func (m *Mapper) newer(a, b podDevice) bool {
 
 // rows returns the rows of the entities that alloc holds.
 func (m *Mapper) rows(alloc *Allocation) []int {
-	rows, _ := m.match(alloc)
-	return rows
-}
-
-// match returns the rows of the entities that alloc holds. isGPU reports whether alloc is certainly a GPU, so an empty
-// result means that something is missing.
-func (m *Mapper) match(alloc *Allocation) (rows []int, isGPU bool) {
 	if alloc.Claim == "" {
-		isGPU = alloc.ID.OfNVIDIA() || strings.HasPrefix(alloc.Resource, "nvidia.com/") ||
-			slices.Contains(m.opt.Resources, alloc.Resource)
-		return m.resolver.Rows(alloc.ID), isGPU
+		return m.resolver.Rows(alloc.ID)
 	}
 	if device, ok := m.device(alloc); ok {
-		rows = m.resolver.Rows(device.id())
+		return m.resolver.Rows(device.id())
 	}
-	return rows, m.opt.Device != nil && alloc.Resource == claimDriver
+	return nil
+}
+
+// isGPU reports whether alloc is certainly a GPU. If it has no row, something is missing.
+func (m *Mapper) isGPU(alloc *Allocation) bool {
+	if alloc.Claim != "" {
+		return m.opt.Device != nil && alloc.Resource == claimDriver
+	}
+	return alloc.ID.OfNVIDIA() || strings.HasPrefix(alloc.Resource, "nvidia.com/") ||
+		slices.Contains(m.opt.Resources, alloc.Resource)
 }
 
 // device returns the device of a claim, if a ResourceSlice lists it.
@@ -241,16 +218,12 @@ type Unmatched struct {
 // Unmatched queries the kubelet once and returns the unmatched devices in the order of the allocations. It returns the
 // errors of Attribute.
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) (unmatched []Unmatched, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, err := m.attribute(ctx, t); err != nil {
+	if _, err := m.Attribute(ctx, t); err != nil {
 		return nil, err
 	}
-	for _, alloc := range m.allocated(m.valid(m.inputs.allocations)) {
-		rows, isGPU := m.match(&alloc)
-		if !isGPU || rows != nil {
-			continue
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, alloc := range m.unmatched {
 		id := alloc.ID
 		device, listed := m.device(&alloc)
 		if listed {

@@ -24,7 +24,7 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 		if alloc.hami == "" {
 			continue
 		}
-		info, _ := m.pod(alloc.podName())
+		info, _ := m.pod(alloc.podName)
 		devices := hamiDevices(info.Allocated, info.Containers, alloc.Container)
 		container := [3]string{alloc.Namespace, alloc.Pod, alloc.Container}
 		if n := next[container]; n < len(devices) {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +30,8 @@ const maxReply = 16 << 20
 
 // Allocation is one device of a container, as the kubelet lists it.
 type Allocation struct {
-	Namespace, Pod, Container string
+	podName
+	Container string
 	// Resource is the resource's name, or the driver's name for a claim.
 	Resource string
 	// Device is the device's id, or its name in the pool for a claim.
@@ -43,8 +44,6 @@ type Allocation struct {
 	// hami is the replica number in an id of HAMi's plugin, which may name another GPU; "" for other devices.
 	hami string
 }
-
-func (alloc *Allocation) podName() podName { return podName{alloc.Namespace, alloc.Pod} }
 
 // sharesClaim reports whether both are devices of one claim, which several pods can share.
 func (alloc *Allocation) sharesClaim(o *Allocation) bool {
@@ -161,17 +160,12 @@ func (k *kubelet) list(ctx context.Context) (l listing, err error) {
 	if err != nil {
 		return listing{}, k.failed(ctx, err, cause)
 	}
-	allocations := allocationsOf(reply)
-	slices.SortFunc(allocations, Allocation.compare)
 	// A kubelet creates a new socket when it starts.
 	if info, err := os.Stat(k.socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
 		k.start.seen(info.ModTime())
 	}
-	return listing{
-		allocations: slices.Compact(allocations), // the kubelet may list a device twice
-		pods:        len(reply.GetPodResources()),
-		fresh:       now.Sub(k.start.latest) < startGrace && now.Sub(k.start.first) < maxStartGrace,
-	}, nil
+	fresh := now.Sub(k.start.latest) < startGrace && now.Sub(k.start.first) < maxStartGrace
+	return listing{allocationsOf(reply), len(reply.GetPodResources()), fresh}, nil
 }
 
 // dial connects to the socket. gRPC calls it on its own goroutine.
@@ -191,20 +185,20 @@ const maxName = 253
 
 func bounded(name string) string { return name[:min(len(name), maxName)] }
 
-func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
-	var all []Allocation
+// allocationsOf returns the devices of a reply, sorted. The kubelet may list a device twice.
+func allocationsOf(reply *v1.ListPodResourcesResponse) (all []Allocation) {
 	for _, p := range reply.GetPodResources() {
+		pod := podName{bounded(p.GetNamespace()), bounded(p.GetName())}
 		for _, c := range p.GetContainers() {
-			all = appendAllocations(all, c, Allocation{
-				Namespace: bounded(p.GetNamespace()), Pod: bounded(p.GetName()), Container: bounded(c.GetName()),
-			})
+			all = appendDevices(all, c, Allocation{podName: pod, Container: bounded(c.GetName())})
 		}
 	}
-	return all
+	slices.SortFunc(all, Allocation.compare)
+	return slices.Compact(all)
 }
 
-// appendAllocations appends the devices of a container. alloc holds the names of the container and its pod.
-func appendAllocations(all []Allocation, c *v1.ContainerResources, alloc Allocation) []Allocation {
+// appendDevices appends the devices of a container. alloc names the container.
+func appendDevices(all []Allocation, c *v1.ContainerResources, alloc Allocation) []Allocation {
 	for _, d := range c.GetDevices() {
 		alloc.Resource = bounded(d.GetResourceName())
 		for _, id := range d.GetDeviceIds() {
@@ -283,23 +277,22 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	for _, d := range reply.GetDevices() {
 		for _, text := range d.GetDeviceIds() {
 			id := deviceid.Parse(text)
-			if id.Replica == "" {
-				continue
-			}
 			device := id.WithoutReplica()
-			if next[device] == nil {
+			if id.Replica != "" && next[device] == nil {
 				next[device] = map[string]bool{}
 			}
-			next[device][id.Replica] = true
+			if id.Replica != "" {
+				next[device][id.Replica] = true
+			}
 		}
 	}
 	for device := range held {
 		// The kubelet omits unhealthy devices, and all devices while their plugin is down. They still have replicas.
-		if next[device] == nil && k.shared[device] != nil {
+		if next[device] == nil {
 			next[device] = k.shared[device]
 		}
 	}
-	changed := !reflect.DeepEqual(next, k.shared)
+	changed := !maps.EqualFunc(next, k.shared, maps.Equal)
 	k.shared = next
 	return changed
 }

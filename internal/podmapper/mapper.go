@@ -120,12 +120,14 @@ type Mapper struct {
 	left     map[podName]time.Time // when pods left the list
 	since    time.Time             // since when the API server has not answered; zero if it answers
 
-	inputs   inputs // inputs of the latest owners
-	pods     int    // number of pods in the latest accepted listing
-	owners   *gpu.Owners
-	resolver *deviceid.Resolver
-	seen     map[podDevice]uint64 // the number of the listing in which a pod first had a device
-	count    uint64               // number of listings
+	inputs inputs // inputs of the latest owners
+	pods   int    // number of pods in the latest accepted listing
+	owners *gpu.Owners
+	// unmatched lists the GPUs of the latest owners that match no entity.
+	unmatched []Allocation
+	resolver  *deviceid.Resolver
+	seen      map[podDevice]uint64 // the number of the listing in which a pod first had a device
+	count     uint64               // number of listings
 }
 
 // inputs holds everything that the owners depend on.
@@ -193,10 +195,6 @@ func (m *Mapper) Close() {
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.attribute(ctx, t)
-}
-
-func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	l, err := m.kubelet.list(ctx)
 	if err != nil {
 		return nil, err

@@ -70,40 +70,39 @@ func (m *Mapper) complete(l *listing, at time.Time) (held, doubted []Allocation)
 	return held, doubted
 }
 
-// assigned is what a listing assigns to its pods.
-type assigned struct {
-	pods map[podName]bool
-	ids  map[string]bool // ids of plugin devices; an id is never assigned to two pods
-	rows map[int]holding // assigned rows of the topology
-}
-
 // holding is the allocation of a row.
 type holding struct {
 	alloc     *Allocation
 	exclusive bool
 }
 
-// unlisted returns the earlier allocations that are not listed but may still be held.
+// unlisted returns the earlier allocations that are not listed but may still be held. A pod is listed with all its
+// devices at once, the id of a plugin device is never assigned to two pods, and an exclusive device has one owner.
 func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation) (all []Allocation) {
-	given := assigned{pods: map[podName]bool{}, ids: map[string]bool{}, rows: map[int]holding{}}
+	pods, ids, held := map[podName]bool{}, map[string]bool{}, map[int]holding{}
 	for i := range listed {
 		alloc := &listed[i]
-		given.pods[alloc.podName()] = true
+		pods[alloc.podName] = true
 		if alloc.Claim == "" {
-			given.ids[alloc.Device] = true
+			ids[alloc.Device] = true
 		} else if claimed := m.claimed(alloc); claimed.Admin || claimed.pending() {
 			continue
 		}
 		for _, row := range m.rows(alloc) {
-			given.rows[row] = holding{alloc, alloc.isExclusive()}
+			held[row] = holding{alloc, alloc.isExclusive()}
 			parent := m.resolver.Topology().ParentRow(row)
-			if _, held := given.rows[parent]; parent >= 0 && !held {
-				given.rows[parent] = holding{alloc, false} // no pod can hold the whole GPU exclusively
+			if _, ok := held[parent]; parent >= 0 && !ok {
+				held[parent] = holding{alloc, false} // no pod can hold the whole GPU exclusively
 			}
 		}
 	}
 	for alloc, last := range before {
-		if _, ok := m.memory.seen[alloc]; ok || given.excludes(&alloc, m.rows(&alloc)) || m.ended(&alloc, last) {
+		isTaken := func(row int) bool {
+			by, ok := held[row]
+			return ok && (by.exclusive || alloc.isExclusive()) && !alloc.sharesClaim(by.alloc)
+		}
+		if pods[alloc.podName] || alloc.Claim == "" && ids[alloc.Device] ||
+			slices.ContainsFunc(m.rows(&alloc), isTaken) || m.ended(&alloc, last) {
 			continue
 		}
 		if len(all) == maxUnlisted {
@@ -115,21 +114,11 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation) 
 	return all
 }
 
-// excludes reports whether the listing implies that the unlisted alloc, with these rows, has ended. A pod is
-// listed with all its devices at once, and an exclusive device has one owner.
-func (a *assigned) excludes(alloc *Allocation, rows []int) bool {
-	return a.pods[alloc.podName()] || alloc.Claim == "" && a.ids[alloc.Device] ||
-		slices.ContainsFunc(rows, func(row int) bool {
-			held, ok := a.rows[row]
-			return ok && (held.exclusive || alloc.isExclusive()) && !alloc.sharesClaim(held.alloc)
-		})
-}
-
 // ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server says that
 // the pod is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may
 // be too new, and the mirror of a static pod can be deleted.
 func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
-	key := alloc.podName()
+	key := alloc.podName
 	was, wasUID := m.podInfo[key], m.inputs.uids[key]
 	info, ok := m.opt.Pod(alloc.Namespace, alloc.Pod)
 	if !ok {

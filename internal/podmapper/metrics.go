@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
@@ -33,35 +34,55 @@ func (m *Metrics) setDropped(labels map[string]int) {
 	}
 }
 
+// maxUnmatched is the maximum number of pairs of resource and form that are counted.
+const maxUnmatched = 64
+
+// setUnmatched counts the unmatched devices.
+func (m *Metrics) setUnmatched(devices []Allocation) {
+	counts := map[[2]string]int{}
+	for i := range devices {
+		key := [2]string{devices[i].Resource, string(devices[i].ID.Form)}
+		if _, ok := counts[key]; !ok && len(counts) >= maxUnmatched {
+			key[0] = "other"
+		}
+		counts[key]++
+	}
+	var series []gauge.Series
+	for key, n := range counts {
+		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
+	}
+	m.unmatched.Set(series...)
+}
+
 // NewMetrics registers the metrics at reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(reg)
 	m := &Metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kubelet_requests_total",
 			Help: "Requests to the kubelet's PodResources service, by the gRPC code of the answer.",
 		}, []string{"code"}),
 		unmatched: gauge.NewState("dcgm_exporter_unmatched_devices",
 			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. "+
 				"The subcommand doctor lists them.", "resource", "form"),
-		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		labels: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_pod_labels_dropped", Help: "Pod labels currently dropped, by reason.",
 		}, []string{"reason"}),
-		owners: prometheus.NewGauge(prometheus.GaugeOpts{
+		owners: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_owners_dropped", Help: "Owners currently dropped because their entity has too many.",
 		}),
-		kept: prometheus.NewGauge(prometheus.GaugeOpts{
+		kept: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_holdings_kept",
 			Help: "Devices with a remembered owner, because the kubelet has just started and does not list it.",
 		}),
 	}
 	age := prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
 		"Seconds since the kubelet last reported which pod has which device.", nil, nil)
-	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.kept,
-		prometheus.CollectorFunc(func(metrics chan<- prometheus.Metric) {
-			if at := m.answered.Load(); at != nil {
-				metrics <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, time.Since(*at).Seconds())
-			}
-		}))
+	reg.MustRegister(m.unmatched, prometheus.CollectorFunc(func(metrics chan<- prometheus.Metric) {
+		if at := m.answered.Load(); at != nil {
+			metrics <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, time.Since(*at).Seconds())
+		}
+	}))
 	m.setDropped(nil)
 	return m
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // podName identifies a pod.
-type podName struct{ namespace, pod string }
+type podName struct{ Namespace, Pod string }
 
 // PodInfo is what the API server knows about a pod.
 type PodInfo struct {
@@ -51,7 +51,7 @@ func (m *Mapper) isStale() bool { return !m.since.IsZero() }
 // pod returns what the API server knows about a pod. After it has deleted the pod, the last information is used while
 // the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
-	info, ok := m.opt.Pod(key.namespace, key.pod)
+	info, ok := m.opt.Pod(key.Namespace, key.Pod)
 	if !ok {
 		info = m.podInfo[key]
 		ok = info.has(m.logs.folders[key].uid)
@@ -80,11 +80,11 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	}
 	pods := make(map[podName]bool, len(allocations))
 	for i := range allocations {
-		pods[allocations[i].podName()] = true
+		pods[allocations[i].podName] = true
 	}
 	for _, alloc := range m.inputs.allocations {
 		_, held := slices.BinarySearchFunc(allocations, alloc, Allocation.compare)
-		if key := alloc.podName(); !pods[key] || !held && alloc.Claim == "" {
+		if key := alloc.podName; !pods[key] || !held && alloc.Claim == "" {
 			m.left[key] = now
 		}
 	}
@@ -95,7 +95,7 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	uids := map[podName]string{}
 	for i := range allocations {
-		key := allocations[i].podName()
+		key := allocations[i].podName
 		uid := m.logs.folders[key].uid
 		if m.memory.seen[allocations[i]].Before(m.memory.at) {
 			uid = m.inputs.uids[key]
@@ -112,10 +112,10 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 func (m *Mapper) knownPods(allocations []Allocation) map[podName]PodInfo {
 	pods := map[podName]PodInfo{}
 	for i := range allocations {
-		key := allocations[i].podName()
+		key := allocations[i].podName
 		if info, ok := m.pod(key); ok {
 			pods[key] = info
-		} else if _, other := m.opt.Pod(key.namespace, key.pod); !other && m.podInfo[key].UID != "" {
+		} else if _, other := m.opt.Pod(key.Namespace, key.Pod); !other && m.podInfo[key].UID != "" {
 			pods[key] = m.podInfo[key]
 		}
 	}
