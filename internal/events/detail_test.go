@@ -85,12 +85,15 @@ func TestDetails(t *testing.T) {
 		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
 		detail(145, gpu.XIDDetail{}) // details that could not be parsed
 		at := time.Now().Add(-time.Hour)
-		sxid := gpu.SXID{Switch: 3, Code: 20034, Severity: "fatal", Link: "30", Time: at.UnixNano()}
-		past := sxid
-		past.Time, past.Past = at.Add(-time.Hour).UnixNano(), true
-		other := past
-		other.Switch, other.Link = 2, ""
-		log.reportSXIDs(sxid, gpu.SXID{Switch: 0, Code: 10004, Severity: "nonfatal"}, past, other)
+		sxid := func(of uint32, code int64, severity, link string) gpu.XID {
+			d := gpu.XIDDetail{Severity: severity, Link: link}
+			return gpu.XID{OnSwitch: true, Switch: of, Code: code, Detail: d, Time: at.UnixNano()}
+		}
+		past, other := sxid(3, 20034, "fatal", "30"), sxid(2, 20034, "fatal", "")
+		for _, x := range []*gpu.XID{&past, &other} {
+			x.Time, x.Past = at.Add(-time.Hour).UnixNano(), true
+		}
+		log.report(sxid(3, 20034, "fatal", "30"), sxid(0, 10004, "nonfatal", ""), past, other)
 		r.Wait(interval)
 		const of3 = "{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] "
 		const of2 = "{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] "
@@ -106,7 +109,7 @@ func TestDetails(t *testing.T) {
 		for n := range 1000 {
 			link.Link = strconv.Itoa(n)
 			detail(149, link)
-			log.reportSXIDs(gpu.SXID{Switch: uint32(n % 200), Code: int64(1 + n), Severity: "fatal"})
+			log.report(sxid(uint32(n%200), int64(1+n), "fatal", ""))
 		}
 		r.Wait(interval)
 		holds(detailFamily, 1004, 129)

@@ -6,10 +6,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// Label values of dcgm_exporter_events_dropped_total.
+const (
+	droppedXID    = "xid"    // a report
+	droppedWindow = "window" // an event that left its window early
+	droppedGPU    = "gpu"    // the counts of a GPU that is gone
+
+	reasonRange = "out_of_range"
+	reasonFull  = "full"
 )
 
 // Options configure a Log.
@@ -30,50 +41,79 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// A Log derives the metric families of XIDs and clock events.
-type Log struct {
-	xids            xidCounter
-	lastXIDAsStored bool
-	ownersOnInfo    bool // owners of XIDs are in a family of their own
+// A KernelLog reports the XIDs and SXIDs of the kernel log. It is their source while it is read.
+type KernelLog interface {
+	// Drain appends the XIDs and SXIDs since the previous call, oldest first. Those from before the log was opened are
+	// marked as Past.
+	Drain([]gpu.XID) []gpu.XID
+	// Since returns since when the log has been read. It is zero if the log is not read now.
+	Since() time.Time
+}
 
-	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
-	reasonsWindow time.Duration
-	every         []time.Duration // by field: interval at which its samples count in the window; 0 if it has no window
+// A Log derives the metric families of XIDs and clock events. It counts each XID of its source once, even if the source
+// repeats it. Times are Unix nanoseconds of this machine's clock.
+//
+// Sources date an XID differently, by about a second. When the source changes, an XID of that moment can be counted
+// twice.
+type Log struct {
+	opt      Options
+	unplaced prometheus.Counter // XIDs of GPUs that are not known
+	dropped  *prometheus.CounterVec
+
+	// These fields outlive sessions.
+	entities map[gpu.Identity]*entityEvents
+	sxids    tally
+	past     []gpu.XID // from the kernel log, of GPUs that are not known yet
+	spans    [sourceKernel + 1]span
+	logSince time.Time // begin of the kernel log's span; zero if the log is not read
+	life     span      // of the process
+	now      int64     // time of the latest cycle
+	sessions int       // number of sessions
+	epoch    uint32    // incremented whenever reports may be repeated
+	repeated bool      // the next Read may repeat XIDs of earlier ones
+	logged   []gpu.XID // buffer
+
+	// These fields belong to the session.
+	topology       *gpu.Topology
+	source         xidSource       // the driver of the session
+	rows           []*entityEvents // by row
+	unreported     []bool          // by row: no source reports its XIDs
+	xids           int             // the field of XIDs; -1 for none
+	reasons        int             // the field of clock event reasons whose totals are requested; -1 for none
+	every          []time.Duration // by field: interval at which its samples count in the window; 0 if it has no window
+	owned, earlier *gpu.Owners     // owners of the latest cycle, and the ones before them
+	assigned       bool            // the owners are known
 }
 
 // New returns a Log that has counted nothing.
 func New(opt Options) *Log {
-	unplaced := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dcgm_exporter_xids_unplaced_total",
-		Help: "XIDs in the kernel log that belong to GPUs that the exporter does not watch.",
-	})
-	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "dcgm_exporter_events_dropped_total",
-		Help: "Events dropped, by kind and reason.",
-	}, []string{"what", "reason"})
-	opt.Registerer.MustRegister(unplaced, dropped)
-	dropped.WithLabelValues(droppedXID, reasonRange)
-	for _, what := range []string{droppedWindow, droppedGPU} {
-		dropped.WithLabelValues(what, reasonFull)
+	opt.XIDWindow = cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute)
+	opt.ClockEventsWindow = cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute)
+	auto := promauto.With(opt.Registerer)
+	l := &Log{
+		opt: opt, entities: map[gpu.Identity]*entityEvents{}, xids: -1, reasons: -1,
+		unplaced: auto.NewCounter(prometheus.CounterOpts{
+			Name: "dcgm_exporter_xids_unplaced_total",
+			Help: "XIDs in the kernel log that belong to GPUs that the exporter does not watch.",
+		}),
+		dropped: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_events_dropped_total",
+			Help: "Events dropped, by kind and reason.",
+		}, []string{"what", "reason"}),
 	}
-	var life span
+	l.dropped.WithLabelValues(droppedXID, reasonRange)
+	l.dropped.WithLabelValues(droppedWindow, reasonFull)
+	l.dropped.WithLabelValues(droppedGPU, reasonFull)
 	if !opt.Start.IsZero() {
-		life.from = opt.Start.UnixNano()
+		l.life.from = opt.Start.UnixNano()
 	}
-	return &Log{
-		xids: xidCounter{
-			life: life, log: opt.KernelLog, unplaced: unplaced, dropped: dropped,
-			window:   cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
-			entities: map[gpu.Identity]*entityEvents{}, field: -1,
-		},
-		lastXIDAsStored: opt.LastXIDAsStored, ownersOnInfo: opt.OwnersOnInfo,
-		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
-	}
+	return l
 }
 
 // Bind implements snapshot.Deriver.
 func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	l.xids.bind(t, plan)
+	l.bindXIDs(t)
+	l.xids = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
 	l.reasons, l.every = -1, make([]time.Duration, len(plan.Fields))
 	for i := range plan.Derived {
 		switch d := &plan.Derived[i]; {
@@ -89,41 +129,35 @@ func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
 // Derive implements snapshot.Deriver.
 func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if !c.Final {
-		l.xids.assign(c.Owners, c.Begin.UnixNano())
+		l.assign(c.Owners, c.Begin.UnixNano())
 	}
-	l.xids.count(c)
-	l.countReasons(c)
+	l.countXIDs(c)
+	for i := range c.Batch.Trails {
+		s := &c.Batch.Trails[i]
+		if every := l.every[s.Field]; (every > 0 || s.Field == l.reasons) && c.Plausible(s) {
+			l.countReasons(c, s, every)
+		}
+	}
 	if c.Final {
 		return list
 	}
 	return l.families(list, c)
 }
 
-// countReasons counts the samples of clock event reasons.
-func (l *Log) countReasons(c *snapshot.Cycle) {
-	for i := range c.Batch.Trails {
-		s := &c.Batch.Trails[i]
-		if every := l.every[s.Field]; (every > 0 || s.Field == l.reasons) && c.Plausible(s) {
-			l.countReason(c, s, every)
-		}
-	}
-}
-
-func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration) {
+// countReasons counts a sample of clock event reasons. every is 0 if no window is requested.
+func (l *Log) countReasons(c *snapshot.Cycle, s *gpu.Sample, every time.Duration) {
 	mask, ok := s.Value.Int64()
-	now := c.Now.UnixNano()
-	if !ok || s.Time > now+int64(maxAhead) {
+	if !ok || s.Time > l.now+int64(maxAhead) {
 		return
 	}
-	r := &l.xids.rows[s.Row].reasons
+	r := &l.rows[s.Row].reasons
 	if every > 0 {
-		if n := r.addToWindow(mask, s.Time, now, every, l.reasonsWindow); n > 0 {
-			l.xids.dropped.WithLabelValues(droppedWindow, reasonFull).Add(float64(n))
-		}
+		n := r.addToWindow(mask, s.Time, l.now, every, l.opt.ClockEventsWindow)
+		l.dropped.WithLabelValues(droppedWindow, reasonFull).Add(float64(n))
 	}
 	if s.Field == l.reasons && c.Topology.Devices[s.Row].Entity.Kind == gpu.KindGPU {
 		limit := int64(snapshot.MaxAgeIntervals * max(c.Plan.Interval, c.Plan.IntervalOf(l.reasons)))
-		r.add(mask, s.Time, now, limit)
+		r.add(mask, s.Time, l.now, limit)
 	}
 }
 

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -23,163 +24,132 @@ var (
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
-		if counter.Field == l.xids.field && counter.Type != gpu.MetricLabel {
+		if counter.Field == l.xids && counter.Type != gpu.MetricLabel {
 			list = append(list, gpu.Family{
 				Name: counter.Name, Type: counter.Type, Help: counter.Help, LikeField: true, Series: l.gauge(c),
 			})
 		}
 	}
-	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; d.HasField && slices.Contains(windows, d.Name) {
-			list = append(list, l.family(d, c.Topology, c.Plan.Fields[d.Field].Levels, true))
-		}
-	}
-	for i := range c.Plan.Derived {
-		d := &c.Plan.Derived[i]
-		if d.HasField && slices.Contains(totals, d.Name) {
-			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
-		}
-	}
-	if l.ownersOnInfo && l.xids.field >= 0 {
-		d := catalog.FamilyNamed(catalog.PodXIDLastSeen)
-		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine()}
-		for row, e := range l.xids.rows {
-			if c.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
-				f.Series = e.owners.lastSeen(f.Series, row)
+	for _, names := range [...][]string{windows, totals} {
+		for i := range c.Plan.Derived {
+			if d := &c.Plan.Derived[i]; d.HasField && slices.Contains(names, d.Name) {
+				list = append(list, l.family(d, c))
 			}
 		}
-		list = append(list, f)
+	}
+	if l.opt.OwnersOnInfo && l.xids >= 0 {
+		f := catalog.FamilyNamed(catalog.PodXIDLastSeen)
+		list = append(list, l.family(&gpu.Derived{Name: f.Name, Type: f.Type, Help: f.HelpLine()}, c))
 	}
 	return list
 }
 
-// family returns a family with the series of the entities of the given kinds.
-func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
-	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
-	switch d.Name {
-	case catalog.SXIDErrorsTotal:
-		f.OfNode, f.Series = true, l.xids.sxids.series(nil, gpu.AllRows, nil)
-		return f
-	case catalog.SXIDLastSeen:
-		f.OfNode, f.Series = true, l.xids.sxids.lastSeen(nil, gpu.AllRows, nil)
+// family returns a family of windows for all its entities, or a family of totals for GPUs or for the node.
+func (l *Log) family(d *gpu.Derived, c *snapshot.Cycle) gpu.Family {
+	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: slices.Contains(windows, d.Name)}
+	if d.Name == catalog.SXIDErrorsTotal || d.Name == catalog.SXIDLastSeen {
+		f.OfNode, f.Series = true, l.sxids.series(nil, gpu.AllRows, nil, d.Name == catalog.SXIDLastSeen)
 		return f
 	}
-	for row := range l.xids.rows {
-		if levels.Has(t.Devices[row].Entity.Kind) {
+	levels := gpu.KindsOf(gpu.KindGPU)
+	if f.OfGPUs {
+		levels = c.Plan.Fields[d.Field].Levels
+	}
+	for row := range l.rows {
+		if levels.Has(c.Topology.Devices[row].Entity.Kind) {
 			f.Series = l.appendRow(f.Series, d.Name, row)
 		}
 	}
 	return f
 }
 
+// appendRow appends the series of a family for one row.
+func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Series {
+	e := l.rows[row]
+	o := &e.owners
+	if l.opt.OwnersOnInfo && (family == catalog.XIDErrorsTotal || family == catalog.XIDLastSeen) {
+		o = o.withoutOwner()
+	}
+	switch family {
+	case catalog.XIDErrorsCount:
+		var events [][]gpu.Label
+		for _, v := range e.window {
+			if v.at > l.now-int64(l.opt.XIDWindow) {
+				events = append(events, key{xid: v.xid}.labels())
+			}
+		}
+		return appendWindow(series, row, l.opt.XIDWindow, events)
+	case catalog.ClockEventsCount:
+		events := e.reasons.inWindow(l.now - int64(l.opt.ClockEventsWindow))
+		return appendWindow(series, row, l.opt.ClockEventsWindow, events)
+	case catalog.XIDErrorsTotal:
+		if !l.unreported[row] { // these XIDs have alerts: their counters exist even while they are 0
+			present := o.of(o.present(), 0)
+			for _, code := range catalog.AlertXIDs() {
+				present.counts.add(key{xid: xid{code, wholeGPU}}, maxCodes, 0, 0, math.MaxInt64)
+			}
+		}
+		return o.series(series, row, false)
+	case catalog.XIDLastSeen, catalog.PodXIDLastSeen:
+		return o.series(series, row, true)
+	case catalog.XIDDetailsTotal:
+		return e.details.series(series, row, nil, false)
+	default:
+		return e.reasons.series(series, row, family == catalog.ClockEventSeconds)
+	}
+}
+
+// appendWindow appends the number of events in a window by their labels, or a 0 without such labels if there is none.
+func appendWindow(series []gpu.Series, row int, size time.Duration, events [][]gpu.Label) []gpu.Series {
+	window := gpu.Label{Name: "window_size_in_ms", Value: strconv.FormatInt(size.Milliseconds(), 10)}
+	first := len(series)
+	for _, labels := range events {
+		own := series[first:]
+		i := slices.IndexFunc(own, func(s gpu.Series) bool { return slices.Equal(s.Labels[1:], labels) })
+		if i >= 0 {
+			n, _ := own[i].Value.Int64()
+			own[i].Value = gpu.Int(n + 1)
+			continue
+		}
+		labels = append([]gpu.Label{window}, labels...)
+		series = append(series, gpu.Series{Row: row, Labels: labels, Value: gpu.Int(1)})
+	}
+	if len(series) == first {
+		series = append(series, gpu.Series{Row: row, Labels: []gpu.Label{window}, Value: gpu.Int(0)})
+	}
+	return series
+}
+
 // gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. As stored
 // by DCGM, an XID that names an instance is on that instance only, and a GPU without XIDs has no series unless the
 // source says that it had none.
-func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
-	var series []gpu.Series
-	field := &c.Plan.Fields[l.xids.field]
-	for row, e := range l.xids.rows {
+func (l *Log) gauge(c *snapshot.Cycle) (series []gpu.Series) {
+	add := func(row int, last xidEvent) {
+		code := strconv.FormatInt(last.code, 10)
+		labels := []gpu.Label{{Name: "err_code", Value: code}, {Name: "err_msg", Value: catalog.XIDMessage(last.code)}}
+		series = append(series, gpu.Series{Row: row, Labels: labels, Value: gpu.Int(last.code)})
+	}
+	field := &c.Plan.Fields[l.xids]
+	for row, e := range l.rows {
 		if !c.Topology.Serves(field, row) || c.Missing(catalog.XIDErrors, row) != "" || c.Down(row) != nil {
 			continue
 		}
-		if !l.lastXIDAsStored {
-			series = append(series, lastXID(row, e.last.code))
+		if !l.opt.LastXIDAsStored {
+			add(row, e.last())
 			continue
 		}
-		if last := e.lastOf(instance{}); last.at != 0 || slices.Contains(c.Batch.WithoutXID, row) {
-			series = append(series, lastXID(row, last.code))
+		if last := e.lastOf(wholeGPU); last.at != 0 || slices.Contains(c.Batch.WithoutXID, row) {
+			add(row, last)
 		}
 		for i := range c.Topology.Devices {
 			d := &c.Topology.Devices[i]
 			if d.Entity.Kind != gpu.KindGPUInstance || c.Topology.ParentRow(i) != row {
 				continue
 			}
-			if last := e.lastOf(instance{true, d.InstanceID}); last.at != 0 {
-				series = append(series, lastXID(i, last.code))
+			if last := e.lastOf(int64(d.InstanceID)); last.at != 0 {
+				add(i, last)
 			}
 		}
 	}
 	return series
-}
-
-func lastXID(row int, code int64) gpu.Series {
-	labels := []gpu.Label{
-		{Name: "err_code", Value: strconv.FormatInt(code, 10)}, {Name: "err_msg", Value: catalog.XIDMessage(code)},
-	}
-	return gpu.Series{Row: row, Labels: labels, Value: gpu.Int(code)}
-}
-
-// appendRow appends the series of a family for one row.
-func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Series {
-	e := l.xids.rows[row]
-	switch family {
-	case catalog.XIDErrorsCount:
-		w := newWindow(row, l.xids.now, l.xids.window)
-		for _, v := range e.window {
-			w.count(v.at, v.labels)
-		}
-		return w.appendTo(series)
-	case catalog.ClockEventsCount:
-		w := newWindow(row, l.xids.now, l.reasonsWindow)
-		for _, v := range e.reasons.samples {
-			for c := range catalog.ClockEvents(v.mask) {
-				w.count(v.at, func() []gpu.Label { return labelsOf("clock_event", c.Name) })
-			}
-		}
-		return w.appendTo(series)
-	case catalog.XIDErrorsTotal:
-		return l.ownersOf(e).totals(series, row, !l.xids.unreported[row])
-	case catalog.XIDLastSeen:
-		return l.ownersOf(e).lastSeen(series, row)
-	case catalog.XIDDetailsTotal:
-		return e.details.series(series, row, nil)
-	case catalog.ClockEventsTotal:
-		return e.reasons.totals(series, row)
-	default:
-		return e.reasons.seconds(series, row)
-	}
-}
-
-// ownersOf returns the XIDs of a GPU by owner, or without owners if these have a family of their own.
-func (l *Log) ownersOf(e *entityEvents) *owners {
-	if l.ownersOnInfo {
-		return e.owners.withoutOwner()
-	}
-	return &e.owners
-}
-
-// A window counts the events of an entity since a time, by their labels.
-type window struct {
-	row    int
-	after  int64
-	size   gpu.Label
-	series []gpu.Series
-}
-
-func newWindow(row int, now int64, size time.Duration) *window {
-	label := gpu.Label{Name: "window_size_in_ms", Value: strconv.FormatInt(size.Milliseconds(), 10)}
-	return &window{row: row, after: now - int64(size), size: label}
-}
-
-func (w *window) count(at int64, of func() []gpu.Label) {
-	if at <= w.after {
-		return
-	}
-	labels := of()
-	i := slices.IndexFunc(w.series, func(s gpu.Series) bool { return slices.Equal(s.Labels[1:], labels) })
-	if i < 0 {
-		labels = append([]gpu.Label{w.size}, labels...)
-		w.series = append(w.series, gpu.Series{Row: w.row, Labels: labels, Value: gpu.Int(1)})
-		return
-	}
-	n, _ := w.series[i].Value.Int64()
-	w.series[i].Value = gpu.Int(n + 1)
-}
-
-// appendTo appends the counts, or a 0 without the labels of events if there was none.
-func (w *window) appendTo(series []gpu.Series) []gpu.Series {
-	if w.series == nil {
-		return append(series, gpu.Series{Row: w.row, Labels: []gpu.Label{w.size}, Value: gpu.Int(0)})
-	}
-	return append(series, w.series...)
 }

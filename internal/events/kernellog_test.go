@@ -15,17 +15,16 @@ import (
 type kernelLog struct {
 	mu    sync.Mutex
 	xids  []gpu.XID
-	sxids []gpu.SXID
 	since time.Time // zero if it is not being read
 }
 
 // readLog returns a kernel log that is being read from now on.
 func readLog() *kernelLog { return &kernelLog{since: time.Now()} }
 
-func (w *kernelLog) Since() (time.Time, bool) {
+func (w *kernelLog) Since() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.since, !w.since.IsZero()
+	return w.since
 }
 
 func (w *kernelLog) set(since time.Time) {
@@ -34,16 +33,10 @@ func (w *kernelLog) set(since time.Time) {
 	w.since = since
 }
 
-func (w *kernelLog) report(x gpu.XID) {
+func (w *kernelLog) report(list ...gpu.XID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.xids = append(w.xids, x)
-}
-
-func (w *kernelLog) reportSXIDs(list ...gpu.SXID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sxids = append(w.sxids, list...)
+	w.xids = append(w.xids, list...)
 }
 
 func (w *kernelLog) Drain(into []gpu.XID) []gpu.XID {
@@ -51,14 +44,6 @@ func (w *kernelLog) Drain(into []gpu.XID) []gpu.XID {
 	defer w.mu.Unlock()
 	into = append(into, w.xids...)
 	w.xids = nil
-	return into
-}
-
-func (w *kernelLog) DrainSXIDs(into []gpu.SXID) []gpu.SXID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	into = append(into, w.sxids...)
-	w.sxids = nil
 	return into
 }
 

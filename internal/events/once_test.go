@@ -214,7 +214,7 @@ func (h *history) set() {
 }
 
 // Since and Drain implement the kernel log. It is read from the start.
-func (h *history) Since() (time.Time, bool) { return h.begin, true }
+func (h *history) Since() time.Time { return h.begin }
 
 func (h *history) Drain(into []gpu.XID) []gpu.XID {
 	h.mu.Lock()
@@ -228,8 +228,6 @@ func (h *history) Drain(into []gpu.XID) []gpu.XID {
 	}
 	return into
 }
-
-func (h *history) DrainSXIDs(into []gpu.SXID) []gpu.SXID { return into }
 
 // close ends all sessions except the latest n.
 func (h *history) close(n int) {

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -15,53 +13,23 @@ const (
 	// maxOwners is the maximum number of earlier owners of a GPU that have their own series. XIDs of owners
 	// beyond it move to the series without an owner, so that no sum decreases.
 	maxOwners     = 32
-	maxCodes      = 64 // XIDs with their own series, per owner
 	maxOwnerships = 16 // changes of owner that are remembered
-	otherXIDs     = -1 // code of all XIDs beyond maxCodes
+	// sourcesDiffer is the largest difference between the times that driver events and the kernel log report for
+	// one XID.
+	sourcesDiffer = 2 * time.Second
 )
 
-// An xid is the key of a count.
-type xid struct {
-	code     int64
-	instance instance
-}
-
-func (xid) other() xid { return xid{code: otherXIDs} }
-
-func (x xid) compare(y xid) int {
-	return cmp.Or(cmp.Compare(x.code, y.code), x.instance.compare(y.instance))
-}
-
-// An instance is the GPU instance that an XID names. The zero value stands for the whole GPU: the XID names no
-// instance.
-type instance struct {
-	named bool
-	id    uint32
-}
-
-func (i instance) compare(j instance) int {
-	switch {
-	case i.named == j.named:
-		return cmp.Compare(i.id, j.id)
-	case j.named:
-		return -1
-	default:
-		return 1
-	}
-}
-
-func (x xid) labels() []gpu.Label {
-	id := ""
-	if x.instance.named {
-		id = strconv.FormatUint(uint64(x.instance.id), 10)
-	}
-	return labelsOf(gpu.InstanceLabel, id, "xid", codeName(x.code))
+// owners holds the current and earlier owners of a GPU or GPU instance. For a GPU, it also counts the XIDs of
+// each owner.
+type owners struct {
+	xids       []*ownerXIDs // the first entry has no owner
+	ownerships []ownership  // oldest first
 }
 
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
 	labels []gpu.Label // labels of the owner, sorted by name; empty for no owner
-	counts tally[xid]
+	counts tally
 	seen   int64 // when the owner last received the GPU or had an XID
 }
 
@@ -69,13 +37,6 @@ type ownerXIDs struct {
 type ownership struct {
 	from  int64
 	owner []gpu.Label
-}
-
-// owners holds the current and earlier owners of a GPU or GPU instance. For a GPU, it also counts the XIDs of
-// each owner.
-type owners struct {
-	xids       []*ownerXIDs // the first entry has no owner
-	ownerships []ownership  // oldest first
 }
 
 // set records that the device has this owner since the given time.
@@ -90,18 +51,18 @@ func (o *owners) set(owner []gpu.Label, at int64) {
 		o.ownerships = append(o.ownerships, ownership{at, owner})
 	}
 	// Forget former owners without XIDs.
+	happened := func(c counted) bool { return c.count > 0 || c.last > 0 }
 	o.xids = slices.DeleteFunc(o.xids, func(x *ownerXIDs) bool {
-		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) &&
-			!slices.ContainsFunc(x.counts, counted[xid].happened)
+		return len(x.labels) > 0 && !slices.Equal(x.labels, owner) && !slices.ContainsFunc(x.counts, happened)
 	})
 	o.of(owner, at)
 }
 
 // at returns the owner at the given time, in Unix nanoseconds.
 func (o *owners) at(at int64) []gpu.Label {
-	for i := len(o.ownerships) - 1; i >= 0; i-- {
-		if o.ownerships[i].from <= at {
-			return o.ownerships[i].owner
+	for _, ownership := range slices.Backward(o.ownerships) {
+		if ownership.from <= at {
+			return ownership.owner
 		}
 	}
 	return nil
@@ -127,9 +88,7 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 				oldest = i
 			}
 		}
-		for _, c := range o.xids[oldest].counts {
-			o.xids[0].add(c.key, c.count, c.last, at)
-		}
+		o.xids[0].merge(o.xids[oldest], at)
 		o.xids = slices.Delete(o.xids, oldest, oldest+1)
 	}
 	x := &ownerXIDs{labels: owner, seen: at}
@@ -137,59 +96,48 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	return x
 }
 
-// sourcesDiffer is the largest difference between the times that driver events and the kernel log report for
-// one XID.
-const sourcesDiffer = 2 * time.Second
+// merge adds the counts of another owner.
+func (x *ownerXIDs) merge(other *ownerXIDs, now int64) {
+	for i := range other.counts {
+		c := &other.counts[i]
+		x.counts.add(c.key, maxCodes, c.count, c.last, now)
+	}
+}
+
+// add adds count occurrences of an XID to its owner's, the latest of which happened at the given time.
+func (o *owners) add(x xid, owner []gpu.Label, count, at, now int64) {
+	o.of(owner, now).counts.add(key{xid: x}, maxCodes, count, at, now)
+}
 
 // noteSeen records when an XID was last seen without counting it. It does nothing if the other source has already
 // reported the XID, possibly with a better owner.
 func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
-	reported := func(c counted[xid]) bool {
-		return c.key == x && at-int64(sourcesDiffer) <= c.last && c.last <= now
+	reported := func(c counted) bool {
+		return c.key.xid == x && at-int64(sourcesDiffer) <= c.last && c.last <= now
 	}
 	for _, known := range o.xids {
 		if slices.ContainsFunc(known.counts, reported) {
 			return
 		}
 	}
-	o.of(owner, now).add(x, 0, at, now)
+	o.add(x, owner, 0, at, now)
 }
 
-// add adds count occurrences of an XID, the latest of which happened at the given time: see counted.add.
-func (o *ownerXIDs) add(x xid, count, at, now int64) { o.counts.of(x, maxCodes).add(count, at, now) }
-
-// withoutOwner returns the totals of all owners without an owner label.
+// withoutOwner returns the XIDs of all owners without an owner label.
 func (o *owners) withoutOwner() *owners {
-	merged := &owners{}
-	none := merged.of(nil, 0)
+	none := &ownerXIDs{}
 	for _, x := range o.xids {
-		for _, c := range x.counts {
-			none.add(c.key, c.count, c.last, math.MaxInt64)
-		}
+		none.merge(x, math.MaxInt64)
 	}
-	return merged
+	return &owners{xids: []*ownerXIDs{none}}
 }
 
-// totals appends the XID counters of a GPU. If its XIDs are reported, the counters of the XIDs with alerts
-// exist for the current owner even while they are 0.
-func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
+// series appends the XIDs of all owners: their number, or the times at which they last occurred.
+func (o *owners) series(list []gpu.Series, row int, seen bool) []gpu.Series {
 	for _, x := range o.xids {
-		if reported && slices.Equal(x.labels, o.present()) {
-			for _, code := range catalog.AlertXIDs() {
-				x.counts.of(xid{code: code}, maxCodes)
-			}
-		}
-		series = x.counts.series(series, row, x.labels)
+		list = x.counts.series(list, row, x.labels, seen)
 	}
-	return series
-}
-
-// lastSeen appends the Unix time in seconds at which each XID last occurred.
-func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
-	for _, x := range o.xids {
-		series = x.counts.lastSeen(series, row, x.labels)
-	}
-	return series
+	return list
 }
 
 func sortedLabels(labels []gpu.Label) []gpu.Label {

@@ -13,16 +13,15 @@ const maxAhead = 5 * time.Second
 
 // A clockTotal counts how often one clock event reason was set, and for how long.
 type clockTotal struct {
-	mask               int64
-	slows              bool // the reason slows work down
+	catalog.ClockEvent
 	count, nanoseconds int64
 	labels             []gpu.Label // clock_event
 }
 
-// A reasonSample is a sample of clock event reasons in a window.
+// A reasonSample is a sample of clock event reasons.
 type reasonSample struct{ at, mask int64 }
 
-// reasons holds the clock event reasons of one entity. They are a state that is sampled. Times are Unix nanoseconds.
+// reasons holds the clock event reasons of one entity. They are a state that is sampled.
 type reasons struct {
 	samples []reasonSample // of the window, oldest first
 	started bool           // there was a sample for the window
@@ -30,43 +29,39 @@ type reasons struct {
 	due     int64          // when the state counts again
 
 	events []clockTotal // every reason; nil before the first sample
-	known  bool         // there was a sample
-	mask   int64        // of the latest sample
-	at     int64        // time of the latest sample
+	known  bool         // there was a sample for the totals
+	latest reasonSample // for the totals
 }
 
 func (r *reasons) init() {
-	if r.events != nil {
-		return
-	}
 	for e := range catalog.ClockEvents(-1) {
-		r.events = append(r.events, clockTotal{mask: e.Mask, slows: e.Slows, labels: labelsOf("clock_event", e.Name)})
+		r.events = append(r.events, clockTotal{ClockEvent: e, labels: labelsOf("clock_event", e.Name)})
 	}
 }
 
 // add counts a sample for the totals. The time since the previous sample is added to the reasons that were set then. If
 // it exceeds limit, it is not added: the state in between is unknown.
 func (r *reasons) add(mask, at, now, limit int64) {
-	r.init()
-	if r.at > now+int64(maxAhead) { // the clock was set back
+	before := r.latest
+	if before.at > now+int64(maxAhead) { // the clock was set back
 		r.known = false
 	}
-	if r.known && at <= r.at {
+	if r.known && at <= before.at {
 		return
+	}
+	if r.events == nil {
+		r.init()
 	}
 	for i := range r.events {
 		e := &r.events[i]
-		if !r.known {
-			continue
-		}
-		if mask&^r.mask&e.mask != 0 {
+		if r.known && mask&^before.mask&e.Mask != 0 {
 			e.count++
 		}
-		if gap := at - r.at; r.mask&e.mask != 0 && gap <= limit {
+		if gap := at - before.at; r.known && before.mask&e.Mask != 0 && gap <= limit {
 			e.nanoseconds += gap
 		}
 	}
-	r.known, r.mask, r.at = true, mask, at
+	r.known, r.latest = true, reasonSample{at, mask}
 }
 
 // addToWindow adds a sample to the window, if it counts. It returns the number of samples that left early for lack of
@@ -111,6 +106,21 @@ func (r *reasons) counts(at, every int64) bool {
 	return true
 }
 
+// inWindow returns the labels of the events in the window, which begins after the given time.
+func (r *reasons) inWindow(after int64) (events [][]gpu.Label) {
+	if r.events == nil && len(r.samples) > 0 {
+		r.init()
+	}
+	for _, s := range r.samples {
+		for i := range r.events {
+			if e := &r.events[i]; s.at > after && s.mask&e.Mask != 0 {
+				events = append(events, e.labels)
+			}
+		}
+	}
+	return events
+}
+
 // expire empties the window if its latest sample is from before the given time.
 func (r *reasons) expire(before int64) {
 	if n := len(r.samples); n > 0 && r.samples[n-1].at <= before {
@@ -118,21 +128,17 @@ func (r *reasons) expire(before int64) {
 	}
 }
 
-// totals appends how often each reason was set. There are no series before the first sample.
-func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
+// series appends how often each reason was set, or the seconds for which each reason was set that slows work down.
+// There are no series before the first sample.
+func (r *reasons) series(series []gpu.Series, row int, seconds bool) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Int(e.count)})
-	}
-	return series
-}
-
-// seconds appends how long each reason that slows work down was set.
-func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
-	for i := range r.events {
-		if e := &r.events[i]; e.slows {
-			seconds := gpu.Float(float64(e.nanoseconds) / 1e9)
-			series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: seconds})
+		value := gpu.Int(e.count)
+		if seconds {
+			value = gpu.Float(float64(e.nanoseconds) / 1e9)
+		}
+		if r.known && (e.Slows || !seconds) {
+			series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: value})
 		}
 	}
 	return series

@@ -1,6 +1,9 @@
 package events
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 const (
 	// maxReports is the maximum number of reports of one source about one entity that are remembered individually.
@@ -17,8 +20,13 @@ type report struct {
 	xid
 }
 
+func (x report) compare(y report) int {
+	return cmp.Or(cmp.Compare(x.id, y.id), cmp.Compare(x.code, y.code), cmp.Compare(x.instance, y.instance))
+}
+
 // A reportCount is the number of errors with the same report, and how many of them the latest session has reported.
 type reportCount struct {
+	report
 	counted, session int32
 	epoch            uint32
 }
@@ -29,18 +37,16 @@ type reportCount struct {
 // if its session has now reported it more often than it was counted before. The order of reports does not matter, and
 // IDs may repeat.
 //
-// Beyond maxReports, the oldest reports are forgotten, and floor is the highest of their IDs. If a session may repeat
-// its history, unknown reports with IDs up to floor count as known.
+// Beyond maxReports, those with the lowest IDs are forgotten. If a session may repeat its history, unknown reports with
+// IDs up to floor count as known.
 type reports struct {
-	counts map[report]reportCount
-	order  []report // in the order of their arrival; a ring buffer once it is full
-	oldest int      // index in order
+	known []reportCount // sorted
+	floor int64         // highest forgotten ID; IDs are positive
+}
 
-	forgotten bool
-	floor     int64 // highest forgotten ID
-
-	ids      map[xid][]int64 // sorted IDs of the known reports at the start of idsEpoch; nil before the first
-	idsEpoch uint32
+// find returns where a report is or belongs, and whether it is known.
+func (r *reports) find(x report) (int, bool) {
+	return slices.BinarySearchFunc(r.known, x, func(c reportCount, x report) int { return c.report.compare(x) })
 }
 
 // add records a report of a session and returns whether its error is new.
@@ -48,74 +54,41 @@ type reports struct {
 // If replay is set, the session may repeat errors of earlier sessions. If redate is set as well, it may do so with
 // dates that differ by up to redated: the engine may have been restarted.
 func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
-	if r.counts == nil {
-		r.counts = map[report]reportCount{}
-	}
-	c, known := r.counts[x]
-	if !known && r.forgotten && replay && x.id <= r.floor {
+	i, known := r.find(x)
+	if !known && replay && x.id <= r.floor {
 		return false
 	}
 	if !known && replay && redate {
-		if before, found := r.dated(x, epoch); found {
-			x = before
-			c, known = r.counts[x], true
+		if at := r.dated(x, epoch); at >= 0 {
+			i, known = at, true
 		}
 	}
 	if !known {
-		r.remember(x)
+		r.known = slices.Insert(r.known, i, reportCount{report: x})
 	}
+	c := &r.known[i]
 	if c.epoch != epoch {
 		c.session, c.epoch = 0, epoch
 	}
 	c.session++
 	isNew := c.session > c.counted
 	c.counted = max(c.counted, c.session)
-	r.counts[x] = c
+	if len(r.known) > maxReports {
+		r.floor = max(r.floor, r.known[0].id)
+		r.known = slices.Delete(r.known, 0, 1)
+	}
 	return isNew
 }
 
-// dated returns the earliest known report of the same error that is at most redated away and that this session has not
-// reported yet. Engines date all XIDs anew with about the same offset, so their order stays the same.
-func (r *reports) dated(x report, epoch uint32) (report, bool) {
-	if r.ids == nil || r.idsEpoch != epoch {
-		r.fillIDs(epoch)
-	}
-	ids := r.ids[x.xid]
-	first, _ := slices.BinarySearch(ids, x.id-redated)
-	for _, id := range ids[first:] {
-		if id > x.id+redated {
-			break
-		}
-		known := report{id, x.xid}
-		if c, found := r.counts[known]; found && (c.epoch != epoch || c.session < c.counted) {
-			return known, true
+// dated returns the index of the earliest known report of the same error that is at most redated away and that this
+// session has not reported yet, or -1. Engines date all XIDs anew with about the same offset, so their order stays the
+// same.
+func (r *reports) dated(x report, epoch uint32) int {
+	first, _ := r.find(report{id: x.id - redated})
+	for i := first; i < len(r.known) && r.known[i].id <= x.id+redated; i++ {
+		if c := &r.known[i]; c.xid == x.xid && (c.epoch != epoch || c.session < c.counted) {
+			return i
 		}
 	}
-	return report{}, false
-}
-
-// fillIDs fills ids with the known reports.
-func (r *reports) fillIDs(epoch uint32) {
-	r.ids, r.idsEpoch = map[xid][]int64{}, epoch
-	for known := range r.counts {
-		r.ids[known.xid] = append(r.ids[known.xid], known.id)
-	}
-	for _, ids := range r.ids {
-		slices.Sort(ids)
-	}
-}
-
-// remember makes room for a report.
-func (r *reports) remember(x report) {
-	if len(r.order) < maxReports {
-		r.order = append(r.order, x)
-		return
-	}
-	old := r.order[r.oldest]
-	delete(r.counts, old)
-	if !r.forgotten || old.id > r.floor {
-		r.forgotten, r.floor = true, old.id
-	}
-	r.order[r.oldest] = x
-	r.oldest = (r.oldest + 1) % len(r.order)
+	return -1
 }

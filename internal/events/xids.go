@@ -6,9 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -23,14 +20,6 @@ const (
 	maxLasts = 16
 	// maxGPUs is the maximum number of GPUs, present and absent, whose counts are kept.
 	maxGPUs = 256
-
-	// Labels of dcgm_exporter_events_dropped_total.
-	droppedXID    = "xid"    // a report
-	droppedWindow = "window" // an event that left its window early
-	droppedGPU    = "gpu"    // the counts of a GPU that is gone
-
-	reasonRange = "out_of_range"
-	reasonFull  = "full"
 )
 
 // An xidSource reports XIDs.
@@ -41,36 +30,6 @@ const (
 	sourceDriver                  // NVML, whose event queue reports each XID once
 	sourceKernel                  // the kernel log, which needs no session
 )
-
-// A KernelLog reports the XIDs and SXIDs of the kernel log. It is their source while it is read.
-type KernelLog interface {
-	// Drain appends the XIDs since the previous call, oldest first. Those from before the log was opened are marked as
-	// Past.
-	Drain([]gpu.XID) []gpu.XID
-	// DrainSXIDs appends the SXIDs, like Drain.
-	DrainSXIDs([]gpu.SXID) []gpu.SXID
-	// Since returns since when the log has been read, or false if it is not read now.
-	Since() (time.Time, bool)
-}
-
-// An xidEvent is an XID and when it occurred.
-type xidEvent struct {
-	xid
-	at int64 // Unix nanoseconds
-}
-
-// entityEvents holds the events of one entity. It outlives sessions.
-type entityEvents struct {
-	pci     string
-	reports [sourceKernel]reports
-	window  []xidEvent // oldest first
-	last    xidEvent   // the newest; zero for none
-	lasts   []xidEvent // the newest of the whole GPU and of each instance, most recently recorded last
-	reasons reasons
-	owners  owners
-	details tally[xidDetail]
-	session int // the latest session that had it
-}
 
 // A span is the time during which a source was read; zero before the first Read.
 type span struct{ from, until int64 }
@@ -83,274 +42,54 @@ func (s *span) extend(now int64) {
 
 func (s *span) contains(at int64) bool { return s.from <= at && at <= s.until }
 
-// An xidCounter counts each XID of its source once, even if the source repeats it, and holds the events of all
-// entities. Times are Unix nanoseconds of this machine's clock.
-//
-// Sources date an XID differently, by about a second. When the source changes, an XID of that moment can be counted
-// twice.
-type xidCounter struct {
-	log      KernelLog          // nil for none
-	unplaced prometheus.Counter // XIDs of GPUs that are not known
-	dropped  *prometheus.CounterVec
-	window   time.Duration
-
-	entities map[gpu.Identity]*entityEvents
-	spans    [sourceKernel + 1]span
-	sessions int       // number of sessions
-	source   xidSource // the driver of the session
-	opened   bool      // the span of source has begun
-	logged   bool      // the kernel log was read in the latest cycle
-	epoch    uint32    // incremented whenever reports may be repeated
-	repeated bool      // the next Read may repeat XIDs of earlier ones
-	now      int64     // time of the latest cycle
-	life     span      // of the process
-
-	topology   *gpu.Topology
-	rows       []*entityEvents // by row
-	unreported []bool          // by row: no source reports its XIDs
-	field      int             // index of the XID field in the plan; -1 for none
-
-	owned, earlier *gpu.Owners // owners of the latest cycle, and the ones before them
-	assigned       bool
-	kernel         []gpu.XID
-	past           []gpu.XID // from the kernel log, of GPUs that are not known yet
-	kernelSXIDs    []gpu.SXID
-	sxids          tally[sxid]
+// An xidEvent is an XID and when it occurred.
+type xidEvent struct {
+	xid
+	at int64
 }
 
-// bind prepares for a session. It forgets instances that are gone, and expired windows of entities that were absent,
-// such as a GPU that fell off the bus and comes back after a reset.
-func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
-	x.topology = t
-	x.sessions++
-	x.repeat()
-	before := x.source
-	x.source = sourceEngine
-	if t.Source == "nvml" {
-		x.source = sourceDriver
-	}
-	x.opened = x.opened && x.source == before
-	x.owned, x.earlier, x.assigned = nil, nil, false
-	x.rows, x.unreported = make([]*entityEvents, len(t.Devices)), make([]bool, len(t.Devices))
-	x.field = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
-	for row := range t.Devices {
-		d := &t.Devices[row]
-		id := d.Identity()
-		id.UUID = cmp.Or(d.UUID, d.PCIBusID, d.Entity.String())
-		e := x.entities[id]
-		if e == nil {
-			e = &entityEvents{}
-			x.entities[id] = e
-		} else if e.session < x.sessions-1 {
-			e.expire(x.now - int64(x.window))
-		}
-		e.session, e.pci = x.sessions, strings.ToUpper(d.PCIBusID)
-		x.rows[row] = e
-	}
-	maps.DeleteFunc(x.entities, func(id gpu.Identity, e *entityEvents) bool {
-		return e.session != x.sessions && id.Kind != gpu.KindGPU
-	})
-	for x.forgetGPU() {
-		x.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
-	}
+// entityEvents holds the events of one entity. It outlives sessions.
+type entityEvents struct {
+	pci     string
+	reports [sourceKernel]reports
+	window  []xidEvent // oldest first
+	lasts   []xidEvent // the newest of the whole GPU and of each instance, most recently recorded last
+	reasons reasons
+	owners  owners
+	details tally
+	session int // the latest session that had it
 }
 
-// forgetGPU forgets the GPU that has been absent longest if there are too many, and reports whether it forgot one.
-func (x *xidCounter) forgetGPU() bool {
-	gpus, oldest, session := 0, gpu.Identity{}, x.sessions
-	for id, e := range x.entities {
-		if id.Kind == gpu.KindGPU {
-			gpus++
-			if e.session < session {
-				oldest, session = id, e.session
-			}
-		}
-	}
-	if gpus <= maxGPUs || session == x.sessions {
-		return false
-	}
-	delete(x.entities, oldest)
-	return true
-}
-
-// expire empties the windows that have no event after the given time. With the window of XIDs, the last XID is
-// forgotten.
-func (e *entityEvents) expire(before int64) {
-	if e.last.at <= before {
-		e.window, e.last, e.lasts = nil, xidEvent{}, nil
-	}
-	e.reasons.expire(before)
-}
-
-// repeat records that the next Read may repeat reports of earlier ones.
-func (x *xidCounter) repeat() {
-	x.epoch++
-	x.repeated = true
-}
-
-// count counts the XIDs of the kernel log and of a Read.
-func (x *xidCounter) count(c *snapshot.Cycle) {
-	x.now = c.Now.UnixNano()
-	x.life.extend(x.now)
-	if x.field < 0 {
-		return
-	}
-	if c.Batch.XIDsRepeat {
-		x.repeat()
-	}
-	if x.log != nil {
-		x.countKernel()
-	}
-	for i := range c.Batch.XIDs {
-		x.countReport(c, &c.Batch.XIDs[i])
-	}
-	s := &x.spans[x.source]
-	if !x.opened {
-		*s = span{from: c.Begin.UnixNano()}
-	}
-	s.extend(x.now)
-	x.opened, x.repeated = true, false
-	for row := range x.rows {
-		x.unreported[row] = x.log == nil && c.Missing(catalog.XIDErrors, row) != ""
-	}
-}
-
-// countReport counts an XID that the session reported.
-func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
-	if r.Row < 0 || r.Row >= len(x.rows) || !c.Topology.Serves(&c.Plan.Fields[x.field], r.Row) {
-		return
-	}
-	if r.Code < 1 || r.Code > gpu.MaxXID {
-		x.dropped.WithLabelValues(droppedXID, reasonRange).Inc()
-		return
-	}
-	e := x.rows[r.Row]
-	what := xidOf(r)
-	if !e.reports[x.source].add(report{r.ID, what}, x.epoch, x.repeated, x.source == sourceEngine) {
-		return
-	}
-	at := min(r.Time, x.now)
-	owner := x.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what)
-	for w := range x.spans {
-		if w != int(x.source) && x.spans[w].contains(at) { // another source counts it
-			e.owners.noteSeen(what, owner, at, x.now)
-			return
-		}
-	}
-	x.record(e, xidEvent{what, at}, owner, x.repeated && at < x.life.from)
-}
-
-func xidOf(r *gpu.XID) xid {
-	return xid{r.Code, instance{r.OnInstance, r.InstanceID}}
-}
-
-// ownerAt returns who owned the instance that an XID names at the given time, or the GPU if it names none.
-func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
-	for i := range x.topology.Devices {
-		d := &x.topology.Devices[i]
-		if d.Entity.Kind == gpu.KindGPUInstance && x.topology.ParentRow(i) == row &&
-			what.instance == (instance{true, d.InstanceID}) {
-			return x.rows[i].owners.at(at)
-		}
-	}
-	return e.owners.at(at)
-}
-
-// countKernel counts the XIDs and SXIDs of the kernel log.
-func (x *xidCounter) countKernel() {
-	since, read := x.log.Since()
-	if s := &x.spans[sourceKernel]; read {
-		if !x.logged {
-			*s = span{from: since.UnixNano()}
-		}
-		s.extend(x.now)
-	}
-	x.logged = read
-	if !x.assigned {
-		return // the next cycle knows the owners
-	}
-	x.kernelSXIDs = x.log.DrainSXIDs(x.kernelSXIDs[:0])
-	for _, s := range x.kernelSXIDs {
-		count, at := int64(1), min(s.Time, x.now)
-		if s.Past {
-			count = 0
-		}
-		s.Time, s.Past = 0, false
-		x.sxids.of(sxid(s), maxTallies).add(count, at, math.MaxInt64)
-	}
-	x.kernel, x.past = x.log.Drain(append(x.kernel[:0], x.past...)), x.past[:0]
-	for i := range x.kernel {
-		r := &x.kernel[i]
-		e, row := x.byBus(r.PCIBusID)
-		switch {
-		case e == nil && r.Past:
-			if len(x.past) < maxEvents {
-				x.past = append(x.past, *r) // its GPU may be lost now, and come back
-			}
-			continue
-		case e == nil:
-			x.unplaced.Inc()
-			continue
-		}
-		what, at := xidOf(r), min(r.Time, x.now)
-		if r.Past {
-			e.owners.noteSeen(what, nil, at, x.now)
-			continue
-		}
-		if r.Detail != (gpu.XIDDetail{}) {
-			e.details.of(xidDetail{r.Code, r.Detail}, maxTallies).add(1, r.Time, math.MaxInt64)
-		}
-		owner := x.ownerAt(at, e, row, what)
-		for _, uid := range r.PodUIDs { // outermost first, since a pod may run pods itself
-			if len(owner) == 0 && row >= 0 {
-				owner = x.ownerOf(uid, row)
-			}
-		}
-		x.record(e, xidEvent{what, at}, owner, false)
-	}
-}
-
-// record records an XID of a GPU and its owner. If old is set, it is from before the process started, and the total
-// does not count it.
-func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label, old bool) {
-	if v.at >= e.last.at || e.last.at > x.now { // the clock was wrong if the last XID is in the future
-		e.last = v
-	}
-	if last := e.lastOf(v.instance); v.at >= last.at || last.at > x.now {
-		e.setLast(v)
-	}
-	after := x.now - int64(x.window)
-	e.window = slices.DeleteFunc(e.window, func(old xidEvent) bool { return old.at <= after || old.at > x.now })
-	if v.at > after {
-		at, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e xidEvent, at int64) int {
-			return cmp.Compare(e.at, at)
-		})
-		e.window = slices.Insert(e.window, at, v)
-	}
-	if len(e.window) > maxEvents {
-		x.dropped.WithLabelValues(droppedWindow, reasonFull).Inc()
-		e.window = slices.Delete(e.window, 0, 1)
-	}
-	if old {
-		e.owners.noteSeen(v.xid, owner, v.at, x.now)
-		return
-	}
-	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
-}
-
-// lastOf returns the newest XID of an instance, or for the whole GPU the newest XID that names no instance. It is zero
-// if there is none.
-func (e *entityEvents) lastOf(i instance) xidEvent {
+// last returns the newest XID. It is zero if there is none.
+func (e *entityEvents) last() (newest xidEvent) {
 	for _, v := range e.lasts {
-		if v.instance == i {
-			return v
+		if v.at >= newest.at {
+			newest = v
 		}
+	}
+	return newest
+}
+
+// lastOf returns the newest XID of an instance, or for wholeGPU the newest XID that names no instance. It is zero if
+// there is none.
+func (e *entityEvents) lastOf(instance int64) xidEvent {
+	if i := slices.IndexFunc(e.lasts, func(v xidEvent) bool { return v.instance == instance }); i >= 0 {
+		return e.lasts[i]
 	}
 	return xidEvent{}
 }
 
-// setLast replaces the newest XID of an instance. If there are too many instances, it forgets the one recorded first.
-func (e *entityEvents) setLast(v xidEvent) {
+// setLast keeps an event if it is the newest of its instance. If there are too many instances, it forgets the one
+// recorded first.
+func (e *entityEvents) setLast(v xidEvent, now int64) {
+	for i := range e.lasts {
+		if e.lasts[i].at > now { // the clock was set back
+			e.lasts[i].at = v.at
+		}
+	}
+	if e.lastOf(v.instance).at > v.at {
+		return
+	}
 	e.lasts = slices.DeleteFunc(e.lasts, func(old xidEvent) bool { return old.instance == v.instance })
 	if len(e.lasts) == maxLasts {
 		e.lasts = slices.Delete(e.lasts, 0, 1)
@@ -358,17 +97,231 @@ func (e *entityEvents) setLast(v xidEvent) {
 	e.lasts = append(e.lasts, v)
 }
 
+// expire empties the windows that have no event after the given time. With the window of XIDs, the last XIDs are
+// forgotten.
+func (e *entityEvents) expire(before int64) {
+	if e.last().at <= before {
+		e.window, e.lasts = nil, nil
+	}
+	e.reasons.expire(before)
+}
+
+// bindXIDs prepares for a session. It forgets instances that are gone, and expired windows of entities that were
+// absent, such as a GPU that fell off the bus and comes back after a reset.
+func (l *Log) bindXIDs(t *gpu.Topology) {
+	l.topology = t
+	l.sessions++
+	l.repeat()
+	source := sourceEngine
+	if t.Source == "nvml" {
+		source = sourceDriver
+	}
+	if source != l.source {
+		l.source, l.spans[source] = source, span{}
+	}
+	l.owned, l.earlier, l.assigned = nil, nil, false
+	l.rows, l.unreported = make([]*entityEvents, len(t.Devices)), make([]bool, len(t.Devices))
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		id := d.Identity()
+		id.UUID = cmp.Or(d.UUID, d.PCIBusID, d.Entity.String())
+		e := l.entities[id]
+		if e == nil {
+			e = &entityEvents{}
+			l.entities[id] = e
+		} else if e.session < l.sessions-1 {
+			e.expire(l.now - int64(l.opt.XIDWindow))
+		}
+		e.session, e.pci = l.sessions, strings.ToUpper(d.PCIBusID)
+		l.rows[row] = e
+	}
+	maps.DeleteFunc(l.entities, func(id gpu.Identity, e *entityEvents) bool {
+		return e.session != l.sessions && id.Kind != gpu.KindGPU
+	})
+	for l.forgetGPU() {
+		l.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
+	}
+}
+
+// forgetGPU forgets the GPU that has been absent longest if there are too many, and reports whether it forgot one.
+func (l *Log) forgetGPU() bool {
+	gpus, oldest, session := 0, gpu.Identity{}, l.sessions
+	for id, e := range l.entities {
+		if id.Kind == gpu.KindGPU {
+			gpus++
+			if e.session < session {
+				oldest, session = id, e.session
+			}
+		}
+	}
+	if gpus <= maxGPUs || session == l.sessions {
+		return false
+	}
+	delete(l.entities, oldest)
+	return true
+}
+
+// repeat records that the next Read may repeat reports of earlier ones.
+func (l *Log) repeat() {
+	l.epoch++
+	l.repeated = true
+}
+
+// countXIDs counts the XIDs of the kernel log and of a Read.
+func (l *Log) countXIDs(c *snapshot.Cycle) {
+	l.now = c.Now.UnixNano()
+	l.life.extend(l.now)
+	if l.xids < 0 {
+		return
+	}
+	if c.Batch.XIDsRepeat {
+		l.repeat()
+	}
+	if l.opt.KernelLog != nil {
+		l.readKernelLog()
+	}
+	for i := range c.Batch.XIDs {
+		l.countReport(c, &c.Batch.XIDs[i])
+	}
+	s := &l.spans[l.source]
+	if s.until == 0 {
+		s.from = c.Begin.UnixNano()
+	}
+	s.extend(l.now)
+	l.repeated = false
+	for row := range l.rows {
+		l.unreported[row] = l.opt.KernelLog == nil && c.Missing(catalog.XIDErrors, row) != ""
+	}
+}
+
+// countReport counts an XID that the session reported.
+func (l *Log) countReport(c *snapshot.Cycle, r *gpu.XID) {
+	if r.Row < 0 || r.Row >= len(l.rows) || !c.Topology.Serves(&c.Plan.Fields[l.xids], r.Row) {
+		return
+	}
+	if r.Code < 1 || r.Code > gpu.MaxXID {
+		l.dropped.WithLabelValues(droppedXID, reasonRange).Inc()
+		return
+	}
+	e, what := l.rows[r.Row], xidOf(r)
+	if !e.reports[l.source].add(report{r.ID, what}, l.epoch, l.repeated, l.source == sourceEngine) {
+		return
+	}
+	at := min(r.Time, l.now)
+	owner := l.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what)
+	counted := l.repeated && at < l.life.from // by an earlier process
+	for w := range l.spans {
+		if w != int(l.source) && l.spans[w].contains(at) { // another source counts it
+			e.owners.noteSeen(what, owner, at, l.now)
+			return
+		}
+	}
+	l.record(e, xidEvent{what, at}, owner, counted)
+}
+
+// ownerAt returns who owned the instance that an XID names at the given time, or the GPU if it names none.
+func (l *Log) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
+	for i := range l.topology.Devices {
+		d := &l.topology.Devices[i]
+		if d.Entity.Kind == gpu.KindGPUInstance && l.topology.ParentRow(i) == row &&
+			int64(d.InstanceID) == what.instance {
+			return l.rows[i].owners.at(at)
+		}
+	}
+	return e.owners.at(at)
+}
+
+// readKernelLog counts the XIDs and SXIDs of the kernel log.
+func (l *Log) readKernelLog() {
+	since := l.opt.KernelLog.Since()
+	if s := &l.spans[sourceKernel]; !since.IsZero() {
+		if since != l.logSince {
+			*s = span{from: since.UnixNano()}
+		}
+		s.extend(l.now)
+	}
+	l.logSince = since
+	if !l.assigned {
+		return // the next cycle knows the owners
+	}
+	l.logged, l.past = l.opt.KernelLog.Drain(append(l.logged[:0], l.past...)), l.past[:0]
+	for i := range l.logged {
+		l.countLogged(&l.logged[i])
+	}
+}
+
+// countLogged counts an XID or SXID of the kernel log.
+func (l *Log) countLogged(r *gpu.XID) {
+	what, at := xidOf(r), min(r.Time, l.now)
+	k := key{what, r.OnSwitch, r.Switch, r.Detail}
+	if r.OnSwitch {
+		count := int64(1)
+		if r.Past {
+			count = 0
+		}
+		l.sxids.add(k, maxTallies, count, at, math.MaxInt64)
+		return
+	}
+	e, row := l.byBus(r.PCIBusID)
+	switch {
+	case e == nil && r.Past:
+		if len(l.past) < maxEvents {
+			l.past = append(l.past, *r) // its GPU may be lost now, and come back
+		}
+		return
+	case e == nil:
+		l.unplaced.Inc()
+		return
+	case r.Past:
+		e.owners.noteSeen(what, nil, at, l.now)
+		return
+	}
+	if r.Detail != (gpu.XIDDetail{}) {
+		k.instance = wholeGPU
+		e.details.add(k, maxTallies, 1, at, math.MaxInt64)
+	}
+	owner := l.ownerAt(at, e, row, what)
+	for _, uid := range r.PodUIDs { // outermost first, since a pod may run pods itself
+		if len(owner) == 0 && row >= 0 {
+			owner = l.ownerOf(uid, row)
+		}
+	}
+	l.record(e, xidEvent{what, at}, owner, false)
+}
+
+// record records an XID of a GPU and its owner. If an earlier process counted it, the total does not.
+func (l *Log) record(e *entityEvents, v xidEvent, owner []gpu.Label, counted bool) {
+	e.setLast(v, l.now)
+	after := l.now - int64(l.opt.XIDWindow)
+	e.window = slices.DeleteFunc(e.window, func(old xidEvent) bool { return old.at <= after || old.at > l.now })
+	if v.at > after {
+		i, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e xidEvent, at int64) int {
+			return cmp.Compare(e.at, at)
+		})
+		e.window = slices.Insert(e.window, i, v)
+	}
+	if len(e.window) > maxEvents {
+		l.dropped.WithLabelValues(droppedWindow, reasonFull).Inc()
+		e.window = slices.Delete(e.window, 0, 1)
+	}
+	if counted {
+		e.owners.noteSeen(v.xid, owner, v.at, l.now)
+	} else {
+		e.owners.add(v.xid, owner, 1, v.at, l.now)
+	}
+}
+
 // byBus returns the GPU at a PCI address and its row. If there is none now, it returns the latest one that was there,
 // and the row -1.
-func (x *xidCounter) byBus(id string) (*entityEvents, int) {
+func (l *Log) byBus(id string) (*entityEvents, int) {
 	id = strings.ToUpper(id)
-	for row, e := range x.rows {
-		if e.pci == id && x.topology.Devices[row].Entity.Kind == gpu.KindGPU {
+	for row, e := range l.rows {
+		if e.pci == id && l.topology.Devices[row].Entity.Kind == gpu.KindGPU {
 			return e, row
 		}
 	}
 	var latest *entityEvents
-	for key, e := range x.entities {
+	for key, e := range l.entities {
 		if key.Kind == gpu.KindGPU && e.pci == id && (latest == nil || e.session > latest.session) {
 			latest = e
 		}
@@ -377,10 +330,10 @@ func (x *xidCounter) byBus(id string) (*entityEvents, int) {
 }
 
 // ownerOf returns the labels of a pod if it owns a GPU or one of its instances, otherwise nil.
-func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
-	for _, owners := range []*gpu.Owners{x.owned, x.earlier} {
-		for row := range x.topology.Devices {
-			if row != gpuRow && x.topology.ParentRow(row) != gpuRow {
+func (l *Log) ownerOf(podUID string, gpuRow int) []gpu.Label {
+	for _, owners := range []*gpu.Owners{l.owned, l.earlier} {
+		for row := range l.topology.Devices {
+			if row != gpuRow && l.topology.ParentRow(row) != gpuRow {
 				continue
 			}
 			use := owners.UseOf(row)
@@ -395,13 +348,13 @@ func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 }
 
 // assign records who owns the GPUs from the beginning of the Read on.
-func (x *xidCounter) assign(owners *gpu.Owners, begin int64) {
-	if x.assigned && owners == x.owned {
+func (l *Log) assign(owners *gpu.Owners, begin int64) {
+	if l.assigned && owners == l.owned {
 		return
 	}
-	x.earlier, x.owned, x.assigned = x.owned, owners, true
-	for row, e := range x.rows {
-		if k := x.topology.Devices[row].Entity.Kind; k == gpu.KindGPU || k == gpu.KindGPUInstance {
+	l.earlier, l.owned, l.assigned = l.owned, owners, true
+	for row, e := range l.rows {
+		if k := l.topology.Devices[row].Entity.Kind; k == gpu.KindGPU || k == gpu.KindGPUInstance {
 			e.owners.set(sortedLabels(owners.Of(row)), begin)
 		}
 	}

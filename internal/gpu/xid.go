@@ -1,6 +1,6 @@
 package gpu
 
-// An XID is one report of an error of a GPU.
+// An XID is one report of an error of a GPU, or an SXID: an error of an NVSwitch in the kernel log.
 type XID struct {
 	// Row is the GPU or GPU instance in the session's Topology. XIDs of the kernel log have PCIBusID instead, in the
 	// form of Device.PCIBusID.
@@ -9,8 +9,12 @@ type XID struct {
 	// InstanceID is the GPU instance that reported the XID (Device.InstanceID). It is valid only if OnInstance is set.
 	InstanceID uint32
 	OnInstance bool
+	// Switch is the driver's number of an NVSwitch: 3 for nvidia-nvswitch3. It is valid only if OnSwitch is set. An SXID
+	// has no Row and no PCIBusID, and its Detail has only the severity and the link.
+	Switch   uint32
+	OnSwitch bool
 
-	Code int64 // 1 to MaxXID
+	Code int64 // 1 to MaxXID; SXIDs have up to five digits
 	// ID is the same in every session: the engine's own time of the error, or its place in the driver's queue. It is
 	// not unique: several errors may have the same ID. XIDs of the kernel log have none.
 	ID int64
@@ -18,8 +22,8 @@ type XID struct {
 	// happened between Since and Time.
 	Time, Since int64
 
-	// Detail is decoded from the kernel log for NVLink 5 XIDs and XID 154. It is zero for other XIDs and for lines in
-	// an unknown form.
+	// Detail is decoded from the kernel log for SXIDs, NVLink 5 XIDs and XID 154. It is zero for other XIDs and for
+	// lines in an unknown form.
 	Detail XIDDetail
 	// Past means that the line was logged before this process started to read the kernel log. It updates the
 	// last-seen time and no counter.
@@ -39,23 +43,7 @@ const MaxXID = 10000
 type XIDDetail struct {
 	Unit     string // unit of the GPU in NVIDIA's words: "NETIR_LINK_EVT"
 	SubCode  string // cause within the unit: a number from 0 to 63
-	Link     string // NVLink number; empty if the error concerns all links
+	Link     string // number of the NVLink; empty if the error concerns no particular link
 	Severity string // "fatal" or "nonfatal"
 	Action   string // recovery action that XID 154 requests: "gpu_reset"
 }
-
-// An SXID is an error of an NVSwitch in the kernel log.
-type SXID struct {
-	Switch   uint32 // the driver's number for the switch: 3 for nvidia-nvswitch3
-	Code     int64  // 1 to MaxSXID
-	Severity string // "fatal" or "nonfatal"
-	Link     string // link number; empty if the error does not concern a link
-	// Time is when the error happened, in Unix nanoseconds of this machine's clock. A parsed line has no time yet.
-	Time int64
-	// Past means that the line was logged before this process started to read the kernel log. It updates the
-	// last-seen time and no counter.
-	Past bool
-}
-
-// MaxSXID is the largest plausible SXID. NVIDIA's have five digits today.
-const MaxSXID = 99999

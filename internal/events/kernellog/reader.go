@@ -3,27 +3,22 @@ package kernellog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 const (
-	// maxXIDs is the maximum number of XIDs, and of SXIDs, that wait for the collector. Further ones are
-	// dropped.
+	// maxXIDs is the maximum number of XIDs that wait for the collector. Further ones are dropped.
 	maxXIDs = 4096
 	// maxRecord is the size of the read buffer in bytes. The kernel fails a read if the buffer is smaller than
 	// the record.
@@ -31,16 +26,11 @@ const (
 	retry     = 30 * time.Second // pause before an unreadable log is opened again
 )
 
-// A Device is an open log, positioned at its first record. Read blocks until there is a record, and returns one. If
-// records were overwritten before they were read, its error wraps syscall.EPIPE, and the next Read continues after
-// them.
-type Device interface {
-	io.ReadCloser
-	// TryRead is like Read, but does not block: if there is no record, it returns 0 and no error.
-	TryRead(b []byte) (int, error)
-	// Uptime returns the time since the machine booted.
-	Uptime() time.Duration
-}
+// Label values of dcgm_exporter_kernel_log_lost_total.
+const (
+	lostRecords = "records" // overwritten before they were read
+	lostXIDs    = "xids"    // more than maxXIDs in one cycle
+)
 
 // Options configure a Reader.
 type Options struct {
@@ -59,60 +49,45 @@ type Options struct {
 
 // A Reader follows the kernel log. Run and Drain may be called from different goroutines.
 type Reader struct {
-	opt Options
-
+	opt            Options
 	lost, unparsed *prometheus.CounterVec
 
-	mu    sync.Mutex
-	found []gpu.XID
-	sxids []gpu.SXID
-	since time.Time // when reading began; zero if the log is not being read
+	mu      sync.Mutex
+	waiting []gpu.XID // for Drain
+	since   time.Time // when reading began; zero if the log is not being read
 
 	// Only Run uses the following fields.
 	failing bool
 	readTo  uint64 // sequence number after the newest record ever read
 }
 
-// Label values of dcgm_exporter_kernel_log_lost_total.
-const (
-	lostRecords = "records" // overwritten before they were read
-	lostXIDs    = "xids"    // more than maxXIDs in one cycle
-)
-
-// Label values of dcgm_exporter_kernel_log_unparsed_total.
-const (
-	unparsedXID    = "xid"
-	unparsedSXID   = "sxid"
-	unparsedDetail = "detail" // the XID is counted, but without unit, link and action
-)
-
 // New returns a Reader. It does not open the log.
 func New(opt Options) *Reader {
 	if opt.Open == nil {
 		opt.Open = func() (Device, error) { return open(opt.Path) }
 	}
+	auto := promauto.With(opt.Registerer)
 	r := &Reader{
 		opt: opt,
-		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+		lost: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_lost_total",
 			Help: "Kernel log records that were overwritten before they were read, " +
 				"and XIDs and SXIDs dropped because the queue was full.",
 		}, []string{"what"}),
-		unparsed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		unparsed: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_kernel_log_unparsed_total",
 			Help: "Driver lines in the kernel log that could not be parsed, by kind.",
 		}, []string{"what"}),
 	}
-	up := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dcgm_exporter_kernel_log_up",
 		Help: "Whether XIDs are read from the kernel log.",
 	}, func() float64 {
-		if _, read := r.Since(); read {
-			return 1
+		if r.Since().IsZero() {
+			return 0
 		}
-		return 0
+		return 1
 	})
-	opt.Registerer.MustRegister(up, r.lost, r.unparsed)
 	for _, what := range []string{lostRecords, lostXIDs} {
 		r.lost.WithLabelValues(what)
 	}
@@ -122,34 +97,21 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs since the previous call, oldest first. XIDs logged before the log was opened are
+// Drain appends the XIDs and SXIDs since the previous call, oldest first. Those logged before the log was opened are
 // marked as Past.
-func (r *Reader) Drain(into []gpu.XID) []gpu.XID { return drain(r, &r.found, into) }
-
-// DrainSXIDs appends the SXIDs, like Drain.
-func (r *Reader) DrainSXIDs(into []gpu.SXID) []gpu.SXID { return drain(r, &r.sxids, into) }
-
-// drain moves the waiting events of a reader.
-func drain[E any](r *Reader, waiting *[]E, into []E) []E {
+func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	into = append(into, *waiting...)
-	*waiting = (*waiting)[:0]
+	into = append(into, r.waiting...)
+	r.waiting = r.waiting[:0]
 	return into
 }
 
-// Since returns when reading began. It returns false if the log is not being read.
-func (r *Reader) Since() (time.Time, bool) {
+// Since returns when reading began. It is zero if the log is not being read.
+func (r *Reader) Since() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.since, !r.since.IsZero()
-}
-
-// set records when reading began; zero means that the log is not being read.
-func (r *Reader) set(since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.since = since
+	return r.since
 }
 
 // Run reads the log until ctx is done.
@@ -159,7 +121,7 @@ func (r *Reader) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.set(time.Time{})
+		r.began(time.Time{}, nil)
 		if !r.failing {
 			r.failing = true
 			r.opt.Log.Warn("Cannot read the kernel log; XIDs come only from the driver",
@@ -170,6 +132,21 @@ func (r *Reader) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// began records when reading began, and the XIDs from before. A zero time means that the log is not being read.
+func (r *Reader) began(since time.Time, past map[pastKey]gpu.XID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since, r.waiting = since, slices.AppendSeq(r.waiting, maps.Values(past))
+}
+
+// A pastKey tells apart the XIDs that occurred before the log was opened. The latest of each key is reported.
+type pastKey struct {
+	pciBusID string // empty for SXIDs
+	nvswitch uint32
+	code     int64
+	detail   gpu.XIDDetail
 }
 
 // follow opens the log and reads it until a read fails.
@@ -185,248 +162,79 @@ func (r *Reader) follow(ctx context.Context) error {
 			d.Close()
 		}
 	}()
-	since, next, err := r.readPast(d)
-	if err != nil {
-		return err
-	}
-	r.set(since)
-	if r.failing {
-		r.failing = false
-		r.opt.Log.Info("Kernel log can be read again", "path", r.opt.Path)
-	}
-	return r.read(d, next)
-}
-
-// readPast reads the existing records. It keeps the latest XID of each code and GPU, and the latest of each
-// SXID. It returns the time at which it reached the end, and the sequence number of the next record, or 0 if
-// the log is empty.
-func (r *Reader) readPast(d Device) (since time.Time, next uint64, err error) {
-	type xidKey struct {
-		pciBusID string
-		code     int64
-	}
-	xids, sxids := map[xidKey]gpu.XID{}, map[gpu.SXID]gpu.SXID{} // SXIDs are keyed by all fields except Time
-	for buffer := make([]byte, maxRecord); ; {
-		since = time.Now()
-		n, err := d.TryRead(buffer)
-		if errors.Is(err, syscall.EPIPE) {
-			continue
-		}
-		if err != nil {
-			return since, 0, err
-		}
-		if n == 0 {
-			break
-		}
-		record, ok := ParseRecord(buffer[:n])
-		if !ok {
-			continue
-		}
-		next = record.Sequence + 1
-		if !record.Kernel {
-			continue
-		}
-		line, at := record.Text, since.Add(min(0, record.Up-d.Uptime())).UnixNano()
-		again := record.Sequence < r.readTo // an earlier follow has read it
-		r.readTo = max(r.readTo, next)
-		if xid, ok := r.xidOf(line, again); ok {
-			key := xidKey{xid.PCIBusID, xid.Code}
-			xid.Past, xid.Time = true, at
-			keepLatest(xids, key, xid)
-		} else if sxid, ok := r.sxidOf(line, again); ok {
-			key := sxid
-			sxid.Past, sxid.Time = true, at
-			keepLatest(sxids, key, sxid)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found = slices.AppendSeq(r.found, maps.Values(xids))
-	r.sxids = slices.AppendSeq(r.sxids, maps.Values(sxids))
-	return since, next, nil
-}
-
-// keepLatest stores an event under its key, unless that would be a new key beyond maxXIDs.
-func keepLatest[K comparable, E any](latest map[K]E, key K, event E) {
-	if _, known := latest[key]; known || len(latest) < maxXIDs {
-		latest[key] = event
-	}
-}
-
-// read reads new records until a read fails. next is the expected sequence number of the first record, or 0 if
-// the log was empty.
-func (r *Reader) read(d Device, next uint64) error {
-	buffer := make([]byte, maxRecord)
+	buffer, read := make([]byte, maxRecord), d.TryRead
+	past := map[pastKey]gpu.XID{} // nil once the existing records were read
+	next := uint64(0)             // expected sequence number; 0 if unknown
 	for {
-		n, err := d.Read(buffer)
-		if errors.Is(err, syscall.EPIPE) {
+		begin := time.Now()
+		n, err := read(buffer)
+		switch {
+		case errors.Is(err, syscall.EPIPE):
 			continue // the gap in the sequence numbers shows how many were lost
-		}
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		if n == 0 {
+		case n == 0 && past == nil:
 			return io.ErrUnexpectedEOF
+		case n == 0:
+			r.began(begin, past)
+			past, read = nil, d.Read
+			if r.failing {
+				r.failing = false
+				r.opt.Log.Info("Kernel log can be read again", "path", r.opt.Path)
+			}
+			continue
 		}
 		record, ok := ParseRecord(buffer[:n])
 		if !ok {
 			continue
 		}
-		if next > 0 && record.Sequence > next {
+		if past == nil && next > 0 && record.Sequence > next {
 			r.lost.WithLabelValues(lostRecords).Add(float64(record.Sequence - next))
 		}
 		next = record.Sequence + 1
-		r.readTo = max(r.readTo, next)
-		if record.Kernel {
-			r.take(record.Text)
+		switch x := r.parse(record); {
+		case x.Code == 0:
+		case past == nil:
+			r.keep(x, record.Text)
+		default:
+			key := pastKey{x.PCIBusID, x.Switch, x.Code, x.Detail}
+			if _, known := past[key]; known || len(past) < maxXIDs {
+				x.Past, x.Time = true, begin.Add(min(0, record.Up-d.Uptime())).UnixNano()
+				past[key] = x
+			}
 		}
 	}
 }
 
-// take queues the XID or SXID of a new line. It uses the current time because the log's own clock drifts.
-func (r *Reader) take(line string) {
-	if xid, ok := r.xidOf(line, false); ok {
-		// Log the line, because it has the process's name, which no label has.
-		r.opt.Log.Debug("XID", "xid", xid.Code, "pci_bus_id", xid.PCIBusID, "line", line)
-		xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
-		keep(r, &r.found, xid)
-	} else if sxid, ok := r.sxidOf(line, false); ok {
-		r.opt.Log.Debug("SXID", "sxid", sxid.Code, "nvswitch", sxid.Switch, "line", line)
-		sxid.Time = time.Now().UnixNano()
-		keep(r, &r.sxids, sxid)
+// parse returns the XID or SXID of a record; its Code is 0 if there is none. It counts unparsed parts of the line,
+// unless an earlier follow has read it.
+func (r *Reader) parse(record Record) gpu.XID {
+	if !record.Kernel {
+		return gpu.XID{}
 	}
+	x, unparsed := ParseLine(record.Text)
+	if unparsed != "" && record.Sequence >= r.readTo {
+		r.unparsed.WithLabelValues(unparsed).Inc()
+	}
+	r.readTo = max(r.readTo, record.Sequence+1)
+	return x
 }
 
-// xidOf parses an XID line and reports success. Unparsed parts of the line are counted, unless again is set
-// because an earlier read counted them.
-func (r *Reader) xidOf(line string, again bool) (gpu.XID, bool) {
-	if !strings.HasPrefix(line, xidPrefix) {
-		return gpu.XID{}, false
+// keep queues the XID of a new line, or counts it as lost if the queue is full. It uses the current time because the
+// log's own clock drifts.
+func (r *Reader) keep(x gpu.XID, line string) {
+	r.opt.Log.Debug("XID in the kernel log", "line", line) // the line has the process's name, which no label has
+	x.Time = time.Now().UnixNano()
+	if x.PID != 0 && r.opt.PodOf != nil {
+		if uids, err := r.opt.PodOf(x.PID); err == nil {
+			x.PodUIDs = uids
+		}
 	}
-	xid, ok := ParseXID(line)
-	switch detailed := isNVLink5(xid.Code) || xid.Code == recoveryAction; {
-	case again:
-	case !ok:
-		r.unparsed.WithLabelValues(unparsedXID).Inc()
-	case detailed && xid.Detail == (gpu.XIDDetail{}):
-		r.unparsed.WithLabelValues(unparsedDetail).Inc()
-	}
-	return xid, ok
-}
-
-// sxidOf parses an SXID line, like xidOf. It returns false for lines that only add details to the preceding
-// SXID.
-func (r *Reader) sxidOf(line string, again bool) (gpu.SXID, bool) {
-	if !strings.HasPrefix(line, sxidPrefix) || !strings.Contains(line, sxidMark) {
-		return gpu.SXID{}, false
-	}
-	sxid, ok := ParseSXID(line)
-	if !ok && !again {
-		r.unparsed.WithLabelValues(unparsedSXID).Inc()
-	}
-	return sxid, sxid.Severity != ""
-}
-
-// keep queues an event for the collector. If the queue is full, it drops and counts the event.
-func keep[E any](r *Reader, waiting *[]E, event E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(*waiting) >= maxXIDs {
+	if len(r.waiting) >= maxXIDs {
 		r.lost.WithLabelValues(lostXIDs).Inc()
 		return
 	}
-	*waiting = append(*waiting, event)
-}
-
-// podsOf returns the UIDs of a process's pods, outermost first. It returns nil if they are unknown.
-func (r *Reader) podsOf(pid uint32) []string {
-	if pid == 0 || r.opt.PodOf == nil {
-		return nil
-	}
-	uids, err := r.opt.PodOf(pid)
-	if err != nil {
-		return nil
-	}
-	return uids
-}
-
-// open opens the kernel log at path. It fails if the file is not the kernel log device.
-func open(path string) (Device, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, typed(err)
-	}
-	if err := checkDevice(path, info); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, typed(err)
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		f.Close()
-		return nil, typed(err)
-	}
-	return &file{f, raw}, nil
-}
-
-// The device number of /dev/kmsg is from Linux, Documentation/admin-guide/devices.txt.
-const (
-	kmsgMajor = 1
-	kmsgMinor = 11
-)
-
-// checkDevice returns an error unless the file is the kernel log device. Neighboring devices such as /dev/zero
-// and /dev/urandom can be read forever but have no records.
-func checkDevice(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
-		return fmt.Errorf("%w: %s is not a device; expected the kernel log, /dev/kmsg", gpu.ErrUnavailable, path)
-	}
-	if major, minor := unix.Major(stat.Rdev), unix.Minor(stat.Rdev); major != kmsgMajor || minor != kmsgMinor {
-		return fmt.Errorf("%w: %s is device %d:%d; expected the kernel log, /dev/kmsg, which is %d:%d",
-			gpu.ErrUnavailable, path, major, minor, kmsgMajor, kmsgMinor)
-	}
-	return nil
-}
-
-// A file is the open kernel log of this machine.
-type file struct {
-	*os.File
-	raw syscall.RawConn
-}
-
-// TryRead implements Device. Go opens the file in nonblocking mode.
-func (f *file) TryRead(b []byte) (n int, err error) {
-	if failed := f.raw.Read(func(fd uintptr) bool {
-		n, err = syscall.Read(int(fd), b)
-		return true
-	}); failed != nil {
-		return 0, failed
-	}
-	if errors.Is(err, syscall.EAGAIN) {
-		return 0, nil
-	}
-	return max(n, 0), err
-}
-
-// Uptime implements Device.
-func (f *file) Uptime() time.Duration { return Uptime() }
-
-// Uptime returns the time since this machine booted.
-func Uptime() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil { // cannot fail: every kernel has this clock
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
-
-func typed(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: %w (requires root, and CAP_SYSLOG if kernel.dmesg_restrict is 1)",
-			gpu.ErrPermission, err)
-	}
-	return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
+	r.waiting = append(r.waiting, x)
 }

@@ -91,7 +91,7 @@ faults:
 	}
 	l := src.KernelLog()
 	defer l.Close()
-	var got []gpu.SXID
+	var got []gpu.XID
 	for range 3 { // the first line is the driver's own
 		b := make([]byte, 1000)
 		n, err := l.Read(b)
@@ -99,11 +99,14 @@ faults:
 			t.Fatal(err)
 		}
 		if record, _ := kernellog.ParseRecord(b[:n]); strings.Contains(record.Text, "SXid") {
-			sxid, _ := kernellog.ParseSXID(record.Text)
+			sxid, _ := kernellog.ParseLine(record.Text)
 			got = append(got, sxid)
 		}
 	}
-	want := []gpu.SXID{{Code: 11004, Severity: "nonfatal"}, {Switch: 1, Code: 20034, Severity: "fatal", Link: "3"}}
+	want := []gpu.XID{
+		{OnSwitch: true, Code: 11004, Detail: gpu.XIDDetail{Severity: "nonfatal"}},
+		{OnSwitch: true, Switch: 1, Code: 20034, Detail: gpu.XIDDetail{Severity: "fatal", Link: "3"}},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("SXIDs (-want +got):\n%s", diff)
 	}

@@ -20,6 +20,8 @@ func TestParseXID(t *testing.T) {
 		"PCI:0000:1b:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen": {PCIBusID: bus, Code: 79},
 		"PCI:0000:1b:00): 31, pid='77', name=a,b, Ch 00000010":               {PCIBusID: bus, Code: 31, PID: 77},
 		"PCI:0000:1b:00): 43, pid=5, Ch 00000010":                            {PCIBusID: bus, Code: 43, PID: 5},
+		"PCI:0000:1b:00): 43, pid=5":                                         {PCIBusID: bus, Code: 43, PID: 5},
+		"PCI:0000:1b:00): 43, pid=12345678901, x":                            {PCIBusID: bus, Code: 43},
 		"PCI:0000:1b:00 GPU-I:12): 43, pid=9": {
 			PCIBusID: bus, Code: 43, PID: 9, InstanceID: 12, OnInstance: true,
 		},
@@ -32,23 +34,27 @@ func TestParseXID(t *testing.T) {
 		"0000:1b:00): 8, Channel 00000001":                             {PCIBusID: bus, Code: 8},
 		"PCI:0000:1b:00): 45":                                          {PCIBusID: bus, Code: 45},
 	} {
-		if got, ok := kernellog.ParseXID("NVRM: Xid (" + line); !ok || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s\n%+v (%v), want %+v", line, got, ok, want)
+		if got, unparsed := kernellog.ParseLine("NVRM: Xid (" + line); unparsed != "" || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n%+v (unparsed: %q), want %+v", line, got, unparsed, want)
 		}
 	}
 }
 
 // decoded formats a parsed line like the last column of testdata/lines.tsv.
 func decoded(line string) string {
-	d, words := gpu.XIDDetail{}, ""
-	if xid, ok := kernellog.ParseXID(line); ok {
-		d, words = xid.Detail, fmt.Sprint(xid.Code, " ", xid.PCIBusID)
-		if xid.PID != 0 {
-			words += fmt.Sprint(" pid=", xid.PID)
-		}
-	} else if sxid, ok := kernellog.ParseSXID(line); ok {
-		d.Link, d.Severity, words = sxid.Link, sxid.Severity, fmt.Sprint("sxid ", sxid.Switch, " ", sxid.Code)
+	x, unparsed := kernellog.ParseLine(line)
+	words := fmt.Sprint(x.Code, " ", x.PCIBusID)
+	switch {
+	case unparsed != "":
+		return "unparsed " + unparsed
+	case x.Code == 0:
+		return "no error"
+	case x.OnSwitch:
+		words = fmt.Sprint("sxid ", x.Switch, " ", x.Code)
+	case x.PID != 0:
+		words += fmt.Sprint(" pid=", x.PID)
 	}
+	d := x.Detail
 	for _, l := range [][2]string{
 		{"unit", d.Unit}, {"subcode", d.SubCode}, {"link", d.Link}, {"severity", d.Severity}, {"action", d.Action},
 	} {
@@ -88,66 +94,61 @@ func TestLinesOfTheField(t *testing.T) {
 	}
 }
 
-func TestOtherLinesAreNoSXIDs(t *testing.T) {
-	const start = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): "
-	for _, line := range []string{
-		start + "garbled, Fatal", start + "0, Fatal, Link 1 x", start + "28006, Serious, Link 46 x", start + "28006",
-		start + "28006, Fatal, Link x y", start + "123456, Fatal, Link 1 x",
-		"said: " + start + "28006, Fatal, Link 1 x",
-		"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x",
-		"nvidia-nvswitch3: SXid (PCI:c1): 28006, Fatal, Link 1 x", "nvidia-nvswitch3: using MSI",
+// Lines in an unknown form yield no XID, or one without details.
+func TestUnknownForms(t *testing.T) {
+	const (
+		xid, sxid = "NVRM: Xid (PCI:0000:1b:00): ", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): "
+		number    = " (0x004505c6)"
+		action    = "154, GPU recovery action changed"
+	)
+	for _, tt := range []struct {
+		unparsed, start string
+		rests           []string
+	}{
+		{"detail", xid, []string{
+			"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08" + number,
+			"149, a Fatal XC0 i0 Link 08" + number, "149, NETIR Fatal XC i0 Link 08" + number,
+			"149, NETIR Fatal XC0 j0 Link 08" + number, "149, NETIR Fatal XC0 i0 Link 300" + number,
+			"149, NETIR Fatal XC0 i0 Link -2" + number, "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6",
+			"149, NETIR Fatal XC0 i0 Link 08 [0x004505c6]", "149, NETIR Fatal XC0 i0 Link 08 ()",
+			"149, NETIR Fatal XC0 i0 Link 08 (0x1004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6 x)",
+			action, action + " from 0x0 (None) to 0x5 (New)", action + " from 0x0 (None) to 0x1",
+			"154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
+		}},
+		{"", xid, []string{"151, NETIR_LINK_EVT Fatal XC0 i0 Link 08" + number}},
+		{"sxid", sxid, []string{
+			"garbled, Fatal", "0, Fatal, Link 1 x", "28006, Serious, Link 46 x", "28006", "28006, Fatal, Link x y",
+			"123456, Fatal, Link 1 x",
+		}},
+		{"sxid", "nvidia-nvswitch", []string{
+			": SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 1 x", "3: SXid (PCI:c1): 28006, Fatal, Link 1 x",
+		}},
+		{"", "", []string{
+			"", "NVRM: GPU at PCI:0000:1b:00: GPU-b850f46d-d5ea-c752-ddf3-c6e1c1f4a1b5", "nvidia-nvswitch3: using MSI",
+			"said: " + sxid + "28006, Fatal, Link 1 x", "said: " + xid + "79, quoted", " " + xid + "79, indented",
+			sxid + "28006, Severity 0 Engine instance 46 Sub-engine instance 00",
+		}},
+		{"xid", "NVRM: Xid", []string{"", " (", " (PCI:0000:1b:00"}},
+		{"xid", xid, []string{
+			"", "0, none", "10001, none", "-79, none", "0x4f, none", "79 80, none", "79 , blank", "+79, sign",
+		}},
+		{"xid", "NVRM: Xid (", []string{
+			"PCI:0000:xx:00): 79, no bus", "PCI:0000:1b:00.8): 79, no function", "PCI:1b): 79, no address",
+			"1b:00): 79, no domain", "0:4): 79, short", "00001b:00): 79, no colon", "00000000:1b:00): 79, long domain",
+			"0000:1b:00.0): 79, function", "PCI:000:1b:00): 79, short domain", "PCI:0000:b:00): 79, short bus",
+			"PCI:0000:1b:0): 79, short device", "PCI:0000:1b:20): 79, no device 32", "PCI:0000:1b:00 x): 79, suffix",
+			"PCI:0000:1b:00 GPU-I:-1): 43, pid=9", "PCI:0000:1b:00 GPU-I:): 43", "PCI:0000:1b:00):79, no blank",
+			"PCI:0000:1b:00 GPU-I:5 segfault): 43", "PCI:0000:1b:00 GPU-I:99999999999): 43",
+			"0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, off the bus",
+		}},
 	} {
-		if got, ok := kernellog.ParseSXID(line); ok {
-			t.Errorf("ParseSXID(%q) = %+v, want no SXID", line, got)
-		}
-	}
-}
-
-// A line in an unknown form yields no detail.
-func TestDetailsThatAreNotUnderstood(t *testing.T) {
-	const number, action = " (0x004505c6)", "154, GPU recovery action changed"
-	for _, rest := range []string{
-		"149", "149, NETIR_LINK_EVT Fatal XC0 i0", "149, NETIR_LINK_EVT Severe XC0 i0 Link 08" + number,
-		"149, a Fatal XC0 i0 Link 08" + number, "149, NETIR Fatal XC i0 Link 08" + number,
-		"149, NETIR Fatal XC0 j0 Link 08" + number, "149, NETIR Fatal XC0 i0 Link 300" + number,
-		"149, NETIR Fatal XC0 i0 Link -2" + number, "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6",
-		"149, NETIR Fatal XC0 i0 Link 08 [0x004505c6]", "149, NETIR Fatal XC0 i0 Link 08 ()",
-		"149, NETIR Fatal XC0 i0 Link 08 (0x1004505c6)", "149, NETIR Fatal XC0 i0 Link 08 (0x004505c6 x)",
-		"151, NETIR_LINK_EVT Fatal XC0 i0 Link 08" + number,
-		action, action + " from 0x0 (None) to 0x5 (New)", action + " from 0x0 (None) to 0x1",
-		"154, pid=1, name=x, recovery action changed from 0x0 (None) to 0x1 (Reset)",
-	} {
-		got, ok := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + rest)
-		if !ok || got.Detail != (gpu.XIDDetail{}) {
-			t.Errorf("%s: XID = %+v, want one without details", rest, got)
-		}
-	}
-}
-
-func TestOtherLinesAreNoXIDs(t *testing.T) {
-	const start = "NVRM: Xid ("
-	for _, line := range []string{
-		"", "NVRM: Xid", start, start + "PCI:0000:1b:00", start + "PCI:0000:1b:00): ",
-		"NVRM: GPU at PCI:0000:1b:00: GPU-b850f46d-d5ea-c752-ddf3-c6e1c1f4a1b5",
-		"nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 27 sourcetrack timeout error",
-		start + "PCI:0000:1b:00): 0, none", start + "PCI:0000:1b:00): 10001, none",
-		start + "PCI:0000:1b:00): -79, none", start + "PCI:0000:1b:00): 0x4f, none",
-		start + "PCI:0000:1b:00): 79 80, none",
-		start + "PCI:0000:xx:00): 79, no bus", start + "PCI:0000:1b:00.8): 79, no function",
-		start + "PCI:1b): 79, no address", "said: " + start + "PCI:0000:1b:00): 79, quoted",
-		" " + start + "PCI:0000:1b:00): 79, indented", start + "1b:00): 79, no domain", start + "0:4): 79, short",
-		start + "00001b:00): 79, no colon", start + "00000000:1b:00): 79, long domain",
-		start + "0000:1b:00.0): 79, function", start + "PCI:000:1b:00): 79, short domain",
-		start + "PCI:0000:b:00): 79, short bus", start + "PCI:0000:1b:0): 79, short device",
-		start + "PCI:0000:1b:20): 79, no device 32", start + "PCI:0000:1b:00 x): 79, suffix",
-		start + "PCI:0000:1b:00 GPU-I:-1): 43, pid=9", start + "PCI:0000:1b:00 GPU-I:): 43",
-		start + "PCI:0000:1b:00 GPU-I:5 segfault): 43", start + "PCI:0000:1b:00 GPU-I:99999999999): 43",
-		start + "PCI:0000:1b:00):79, no blank", start + "PCI:0000:1b:00): 79 , blank",
-		start + "PCI:0000:1b:00): +79, sign",
-		start + "0:4 [4958]: segfault at 0 ip 00007f74 sp 00007ffd error 4 in x): 79, pid=1, name=a, off the bus",
-	} {
-		if got, ok := kernellog.ParseXID(line); ok {
-			t.Errorf("ParseXID(%q) = %+v, want no XID", line, got)
+		for _, rest := range tt.rests {
+			x, unparsed := kernellog.ParseLine(tt.start + rest)
+			isXID := tt.start == xid && strings.HasPrefix(rest, "15") || tt.unparsed == "detail"
+			if unparsed != tt.unparsed || (x.Code != 0) != isXID || x.Detail != (gpu.XIDDetail{}) {
+				t.Errorf("%s\n%+v (unparsed: %q), want unparsed %q, an XID: %t, and no details",
+					tt.start+rest, x, unparsed, tt.unparsed, isXID)
+			}
 		}
 	}
 }
@@ -180,11 +181,8 @@ func FuzzProcessName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string, kernel uint8, rest string) {
 		line := name[:min(len(name), processNameSize)] + kernels[int(kernel)%len(kernels)] + rest
-		if xid, ok := kernellog.ParseXID(line); ok {
-			t.Errorf("ParseXID(%q) = %+v, want no XID", line, xid)
-		}
-		if sxid, ok := kernellog.ParseSXID(line); ok {
-			t.Errorf("ParseSXID(%q) = %+v, want no SXID", line, sxid)
+		if x, _ := kernellog.ParseLine(line); x.Code != 0 {
+			t.Errorf("ParseLine(%q) = %+v, want no XID", line, x)
 		}
 	})
 }
@@ -212,15 +210,16 @@ func FuzzDetail(f *testing.F) {
 		}
 		const form = "NVRM: Xid (PCI:0000:1b:00): 149, pid=7, name=%s, %s  %s XC0 i0 Link %02d (0x%08x 0x00000000)"
 		line := fmt.Sprintf(form, name, unit, word, link, number)
-		if got, ok := kernellog.ParseXID(line); !ok || got.Detail != want {
-			t.Errorf("%q\n%+v (%v), want %+v", line, got.Detail, ok, want)
+		if got, unparsed := kernellog.ParseLine(line); unparsed != "" || got.Detail != want {
+			t.Errorf("%q\n%+v (unparsed: %q), want %+v", line, got.Detail, unparsed, want)
 		}
-		got, _ := kernellog.ParseXID("NVRM: Xid (PCI:0000:1b:00): " + any)
-		sxid, _ := kernellog.ParseSXID("nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): " + any)
-		d := got.Detail
-		for _, value := range []string{d.Unit, d.SubCode, d.Link, d.Severity, d.Action, sxid.Link, sxid.Severity} {
-			if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
-				t.Errorf("%q: label value = %q, want at most 40 bytes without separators", any, value)
+		for _, start := range []string{"NVRM: Xid (PCI:0000:1b:00): ", "nvidia-nvswitch1: SXid (PCI:0000:c1:00.0): "} {
+			got, _ := kernellog.ParseLine(start + any)
+			d := got.Detail
+			for _, value := range []string{d.Unit, d.SubCode, d.Link, d.Severity, d.Action} {
+				if len(value) > 40 || strings.ContainsAny(value, " ,=()\"") {
+					t.Errorf("%q: label value = %q, want at most 40 bytes without separators", start+any, value)
+				}
 			}
 		}
 	})
@@ -240,8 +239,8 @@ func FuzzRecord(f *testing.F) {
 		if strings.Contains(record.Text, "\n") || !strings.Contains(string(b), ";"+record.Text) {
 			t.Errorf("%q: record = %+v, want its text on one line", b, record)
 		}
-		xid, ok := kernellog.ParseXID(record.Text)
-		if !ok {
+		xid, _ := kernellog.ParseLine(record.Text)
+		if xid.Code == 0 || xid.OnSwitch {
 			return
 		}
 		if xid.Code < 1 || xid.Code > gpu.MaxXID || !strings.Contains(record.Text, "NVRM: Xid (") ||
@@ -254,7 +253,7 @@ func FuzzRecord(f *testing.F) {
 			part = fmt.Sprintf(" GPU-I:%02d", xid.InstanceID)
 		}
 		again := fmt.Sprintf("NVRM: Xid (PCI:%s%s): %d, pid=%d, x", xid.PCIBusID, part, xid.Code, xid.PID)
-		if got, ok := kernellog.ParseXID(again); !ok || !reflect.DeepEqual(got, xid) {
+		if got, _ := kernellog.ParseLine(again); !reflect.DeepEqual(got, xid) {
 			t.Errorf("%q: XID = %+v; written as %q: XID = %+v, want the same", b, xid, again, got)
 		}
 	})
