@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
@@ -93,7 +94,7 @@ func TestFabric(t *testing.T) {
 		"dcgm": collector.SourceOf(dcgm.New(dcgm.Options{}).Open),
 		"nvml": collector.SourceOf(nvml.New(library).Open),
 	} {
-		page := settled(t, &session{source: source, plan: planOf(t, fabricCounters, pace), cycle: 3})
+		page := settled(t, pages.Run{Other: source, Counters: []byte(fabricCounters), Args: []string{noMetrics}})
 		got := map[string][]string{}
 		for s := range prom.Samples(t, bytes.ReplaceAll(page, []byte(" MASKED"), []byte(" 0"))) {
 			index, value := s.Labels.Get("gpu"), fmt.Sprint(s.Value)

@@ -2,6 +2,7 @@ package goldens
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -10,11 +11,13 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/hostengine"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
@@ -45,14 +48,16 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled repeats a session until two consecutive runs return the same masked page, and returns that page. On a machine
-// that is slow for a moment, samples become stale and pages differ.
-func settled(t *testing.T, s *session) []byte {
+// settled repeats an exporter until two consecutive runs return the same masked page of the third cycle, and returns
+// that page. On a machine that is slow for a moment, samples become stale and pages differ. Profiling fields have
+// values from the second read on.
+func settled(t *testing.T, run pages.Run) []byte {
 	t.Helper()
 	var last []byte
 	const runs = 8
+	run.Interval = pace
 	for range runs {
-		page := mask(s.page(t))
+		page := mask(pageOf(t, run, 3))
 		if bytes.Equal(last, page) {
 			return page
 		}
@@ -65,7 +70,7 @@ func settled(t *testing.T, s *session) []byte {
 // engine returns the script of an engine with three GPUs, switches, links, a CPU and a network card. The second GPU is
 // partitioned by MIG, and the third one is lost.
 func engine() []string {
-	lines := []string{
+	return []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
 		"gpu 0 uuid=GPU-00000000-1111-4222-8333-000000000000 name=NVIDIA_H100_80GB_HBM3 bus=00000000:1B:00.0 " +
 			"index=0 minor=2 status=ok prof=1001,1002,1003,1004,1005,1006,1007,1008,1009,1010 links=2 cpus=0-31",
@@ -88,7 +93,6 @@ func engine() []string {
 		"value gpu:0 207 notfound i", "value gpu:0 204 nodata",
 		"event 1 gpu:0 230 62", "incident gpu:0 2 10 45",
 	}
-	return lines
 }
 
 // driver returns the script of a driver with three GPUs. The second one is partitioned by MIG, and the third one is
@@ -106,41 +110,44 @@ func podOf(pid uint32) ([]string, error) {
 	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }
 
-// A library opens a source that uses a test library of DCGM or NVML. name is the name of its golden page.
-type library struct {
-	name string
-	open func(t *testing.T) collector.Source
-}
+// owned is an attributor that reports that two pods share the first GPU by time-slicing.
+type owned struct{}
 
-func libraries(t *testing.T) []library {
-	return []library{
-		{"dcgm-embedded", func(t *testing.T) collector.Source {
-			fakedcgm.New(t, engine()...)
-			return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
-		}},
-		{"dcgm-remote", func(t *testing.T) collector.Source {
-			fakedcgm.New(t, engine()...)
-			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: hostengine.Address{Transport: hostengine.TCP,
-				Host: "10.0.0.9", Port: hostengine.DefaultPort}}).Open)
-		}},
-		{"nvml", func() func(t *testing.T) collector.Source {
-			path, err := fakenvml.Build(t.TempDir())
-			return func(t *testing.T) collector.Source {
-				fakenvml.Need(t, err)
-				fakenvml.NewWorld(t, driver()...)
-				return collector.SourceOf(nvml.New(path).Open)
-			}
-		}()},
+func (owned) Name() string { return "kubernetes" }
+
+func (owned) Attribute(_ context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	use := gpu.Use{Sharing: gpu.SharingTimeSlicing, Replicas: 2}
+	for i := range 2 {
+		use.Owners = append(use.Owners, gpu.Owner{
+			Namespace: "work", Pod: fmt.Sprint("trainer-", i), Container: "main", Replica: fmt.Sprint(i),
+			PodUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1),
+		})
 	}
+	return &gpu.Owners{Uses: append([]gpu.Use{use}, make([]gpu.Use, len(t.Devices)-1)...)}, nil
 }
 
 func TestLibraries(t *testing.T) {
-	for _, l := range libraries(t) {
-		t.Run(l.name, func(t *testing.T) {
-			comparePage(t, l.name, settled(t, &session{
-				source: l.open(t), plan: planOf(t, counters, pace), podOf: podOf,
-				attributors: []collector.Attributor{owned{}},
-				args:        []string{"--kubernetes"}, cycle: 3, // profiling fields have values from the second read on
+	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9", Port: hostengine.DefaultPort}
+	for name, open := range map[string]func(t *testing.T) collector.Source{
+		"dcgm-embedded": func(t *testing.T) collector.Source {
+			fakedcgm.New(t, engine()...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
+		},
+		"dcgm-remote": func(t *testing.T) collector.Source {
+			fakedcgm.New(t, engine()...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: remote}).Open)
+		},
+		"nvml": func(t *testing.T) collector.Source {
+			path, err := fakenvml.Build(t.TempDir())
+			fakenvml.Need(t, err)
+			fakenvml.NewWorld(t, driver()...)
+			return collector.SourceOf(nvml.New(path).Open)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comparePage(t, name, settled(t, pages.Run{
+				Other: open(t), PodOf: podOf, Owners: owned{}, Counters: []byte(counters),
+				Args: []string{noMetrics},
 			}))
 		})
 	}

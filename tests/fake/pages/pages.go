@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/compat"
@@ -27,8 +28,10 @@ import (
 // A Run is an exporter of a simulated node. If its settings enable the kernel log, it reads the log of the simulated
 // kernel. An XID at the exact time of a cycle is in that cycle or the next.
 type Run struct {
-	Source     *sim.Source
-	Owners     collector.Attributor // nil for the node's own owners
+	Source     *sim.Source          // nil if Other is set
+	Other      collector.Source     // a source that is not simulated; it has no kernel log
+	PodOf      accounting.PodOf     // nil for the one of Source, if any
+	Owners     collector.Attributor // nil for the owners of Source, if any
 	Args       []string             // command-line arguments
 	Env        map[string]string    // environment variables in addition to NODE_NAME
 	Host       string               // value of NODE_NAME, and so of the host label
@@ -43,7 +46,7 @@ type Run struct {
 
 // Each calls see with each snapshot and its page until see returns false. The page is valid until see returns. If the
 // exporter exits because a driver call hangs, Each starts it again, as a supervisor would do. Each must be called in a
-// synctest bubble.
+// synctest bubble, unless the source is not simulated.
 func (r Run) Each(t *testing.T, see func(*gpu.Snapshot, []byte) bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,20 +116,24 @@ func (r Run) New(publish func(*gpu.Snapshot, *exposition.Page)) (func(context.Co
 			return append(dst, r.Trailer...)
 		}
 	}
-	owners := r.Owners
-	if owners == nil {
-		owners = r.Source
+	source, podOf, attributors := r.Other, r.PodOf, []collector.Attributor{r.Owners}
+	if r.Source != nil {
+		source, podOf = collector.SourceOf(r.Source.Open), r.Source.PodOf
+	}
+	switch {
+	case r.Owners == nil && r.Source != nil:
+		attributors[0] = r.Source
+	case r.Owners == nil:
+		attributors = nil
 	}
 	encoder := exposition.NewEncoder(options)
 	like := app.CompatOptions(cfg)
 	rewriter := compat.New(like)
 	o := loop.Options{
-		PodOf: r.Source.PodOf, VirtualGPUs: like.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: like.Strict,
+		PodOf: podOf, VirtualGPUs: like.VirtualGPUs, OwnersOnInfo: options.OwnersOnInfo, Strict: like.Strict,
 		Booted: r.Booted,
 		Options: collector.Options{
-			Settings: collector.Settings{
-				Source: collector.SourceOf(r.Source.Open), Plan: plan, Attributors: []collector.Attributor{owners},
-			},
+			Settings:   collector.Settings{Source: source, Plan: plan, Attributors: attributors},
 			MaxBackoff: r.MaxBackoff, HangLimit: cmp.Or(r.HangLimit, cfg.Collection.HangLimit),
 			Registerer: registry, Log: slog.New(slog.DiscardHandler),
 			Publish: func(s *gpu.Snapshot) { publish(s, encoder.Encode(rewriter.Rewrite(s))) },
