@@ -40,10 +40,7 @@ func unborn(s *cluster.State, message string) {
 func sandboxless(s *cluster.State, owner, message string) {
 	for _, name := range []string{"gpu-1", "gpu-2"} {
 		p := pod(s, owner, name)
-		class := "nvidia"
-		p.Spec.RuntimeClassName = &class
-		p.CreationTimestamp = metav1.NewTime(at.Add(-time.Hour))
-		p.Status = corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{Name: "toolkit-validation", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}}
+		noSandbox(p, at.Add(-time.Hour))
 		if message != "" {
 			warned(s, "Pod", p.Name, "FailedCreatePodSandBox", message)
 		}
