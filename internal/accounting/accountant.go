@@ -1,9 +1,18 @@
+// Package accounting divides shared GPUs among their owners.
+//
+// Its Accountant is a snapshot.Deriver. It combines the devices' own values, the owners that attributors reported and
+// the processes that the source reported. It makes the dcgm_pod_gpu_* families, the remainder that belongs to no pod
+// (dcgm_gpu_unattributed_*), and the reasons for what is unknown. The shares of the pods and the remainder add up to
+// the device's own value.
+//
+// Accounts outlive sessions and end with their owners. The package reads no files and calls no driver.
 package accounting
 
 import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -88,7 +97,7 @@ type meter struct {
 
 // Accountant divides devices among their owners. Its accounts outlive sessions.
 type Accountant struct {
-	opt           Options
+	virtualGPUs   bool
 	scaled        *prometheus.CounterVec
 	ownersDropped prometheus.Counter
 
@@ -100,34 +109,26 @@ type Accountant struct {
 	session
 }
 
-// Options configure an Accountant.
-type Options struct {
-	// VirtualGPUs adds series with each owner's share to the utilization and used-memory fields, as dcgm-exporter does
-	// with --kubernetes-virtual-gpus. All other series are repeated for each owner by the page.
-	VirtualGPUs bool
-	// Registerer is for the Accountant's own metrics. Required.
-	Registerer prometheus.Registerer
-}
-
-// New returns an Accountant without accounts.
-func New(opt Options) *Accountant {
-	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "dcgm_exporter_attribution_scaled_total",
-		Help: "Times that the processes of a shared device reported more use than the device, " +
-			"so that their use was scaled down.",
-	}, []string{"what"})
-	dropped := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dcgm_exporter_attribution_owners_dropped_total",
-		Help: "Owners without an account because the maximum number of accounts was reached.",
-	})
-	opt.Registerer.MustRegister(scaled, dropped)
-	for _, what := range claimed() {
-		scaled.WithLabelValues(what)
+// New returns an Accountant without accounts. Its own metrics are registered with reg. VirtualGPUs adds series with
+// each owner's share to the utilization and used-memory fields, as dcgm-exporter does with --kubernetes-virtual-gpus;
+// the page repeats all other series for each owner.
+func New(reg prometheus.Registerer, virtualGPUs bool) *Accountant {
+	s := &Accountant{
+		virtualGPUs: virtualGPUs, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
+		scaled: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_attribution_scaled_total",
+			Help: "Times that the processes of a shared device reported more use than the device, " +
+				"so that their use was scaled down.",
+		}, []string{"what"}),
+		ownersDropped: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "dcgm_exporter_attribution_owners_dropped_total",
+			Help: "Owners without an account because the maximum number of accounts was reached.",
+		}),
 	}
-	return &Accountant{
-		opt: opt, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
-		scaled: scaled, ownersDropped: dropped,
+	for _, what := range claimNames {
+		s.scaled.WithLabelValues(what)
 	}
+	return s
 }
 
 // deriver is an Accountant with the PodOf of one source.
@@ -145,71 +146,50 @@ func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver {
 	return deriver{s, podOf}
 }
 
-// Bind implements snapshot.Deriver.
-func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	d.session = newSession(t, plan, d.podOf)
-	for i := range d.entities {
-		e := &d.entities[i]
-		if d.totals[e.id] == nil {
-			d.totals[e.id] = &deviceTotals{}
-		}
-		e.totals = d.totals[e.id]
-	}
-}
-
 // Derive implements snapshot.Deriver. It divides a reading among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Final {
 		return list
 	}
-	at := c.Now
+	s.cycle = c
 	if c.Owners != s.owners {
-		s.assign(c.Owners, at)
-		s.sweep(at)
+		s.assign(c.Owners)
+		s.sweep()
 	}
 	clear(s.missing)
-	for i := range s.entities {
-		s.entities[i].begin()
+	for _, e := range s.entities {
+		e.begin()
 	}
-	s.readProcesses(c)
-	for i := range s.entities {
-		if e := &s.entities[i]; e.root == e.row {
-			s.readMeter(c, e, at)
+	s.readProcesses()
+	for _, e := range s.entities { // GPUs come before their instances
+		if !e.instance {
+			s.readMeter(&e.totals.meter, e.row)
 		}
+		s.charge(e)
 	}
-	for i := range s.entities {
-		e := &s.entities[i]
-		if e.unknown {
-			s.miss(whatOwners, snapshot.ReasonNoData)
-			continue
-		}
-		s.accrue(e)
-		s.divide(c, e)
-		share, known := s.share(c, e)
-		if known {
-			s.addSeconds(e, share, at)
-			s.chargeEnergy(e, share, at)
-		} else if len(e.accounts) > 0 {
-			s.miss(whatMIGShare, snapshot.ReasonNoData)
-		}
-		e.totals.seen = at
-		for _, a := range e.accounts {
-			a.seen = at
-		}
-	}
-	if s.opt.VirtualGPUs {
-		list = s.appendOwn(list, c)
+	if s.virtualGPUs {
+		list = s.appendOwn(list)
 	}
 	return s.appendFamilies(list)
 }
 
-// begin clears the state of the previous cycle.
-func (e *sharedDevice) begin() {
-	e.reading = reading{}
-	clear(e.totals.now[:])
+// charge divides the use of an entity in this cycle.
+func (s *Accountant) charge(e *sharedDevice) {
+	if e.unknown {
+		s.miss(whatOwners, snapshot.ReasonNoData)
+		return
+	}
+	s.accrue(e)
+	s.divide(e)
+	if share, known := s.share(e); known {
+		s.addSeconds(e, share)
+		s.chargeEnergy(e, share)
+	} else if len(e.accounts) > 0 {
+		s.miss(whatMIGShare, snapshot.ReasonNoData)
+	}
+	e.totals.seen = s.cycle.Now
 	for _, a := range e.accounts {
-		clear(a.now[:])
-		a.claims = claims{}
+		a.seen = s.cycle.Now
 	}
 }
 
@@ -220,15 +200,15 @@ func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gp
 
 // share returns which fraction of its GPU an entity is, by compute slices. For a partitioned GPU, it is the fraction
 // that belongs to no instance.
-func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
+func (s *session) share(e *sharedDevice) (share float64, known bool) {
 	if !e.instance && !e.partitioned {
 		return 1, true
 	}
-	if e.root < 0 {
+	if e.gpu == nil {
 		return 0, false
 	}
-	total, _ := c.Value(catalog.MIGMaxSlices, e.root).Number()
-	used := s.entities[s.at[e.root]].slices
+	total, _ := s.cycle.Value(catalog.MIGMaxSlices, e.gpu.row).Number()
+	used := e.gpu.slices
 	if total < max(used, 1) { // also if used is unknown
 		return 0, false
 	}
@@ -238,30 +218,29 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	return e.slices / total, true
 }
 
-// readMeter advances the meter of a GPU. It counts no energy after too long a gap, or if the counter decreased because
-// the driver was reloaded.
-func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
-	m := &e.totals.meter
-	m.seconds, m.used = s.since(m.seen, at), 0
-	m.before, m.seen = m.seen, at
-	millijoules, known := s.value(c, catalog.TotalEnergyConsumption, e.row)
+// readMeter advances the meter of the GPU in a row. It counts no energy after too long a gap, or if the counter
+// decreased because the driver was reloaded.
+func (s *session) readMeter(m *meter, row int) {
+	m.seconds, m.used = s.since(m.seen), 0
+	m.before, m.seen = m.seen, s.cycle.Now
+	millijoules, known := s.cycle.Value(catalog.TotalEnergyConsumption, row).Number()
 	if m.known = known; !known {
 		return
 	}
 	joules := millijoules / 1e3
-	if s.since(m.energyAt, at) > 0 {
+	if s.since(m.energyAt) > 0 {
 		m.used = max(joules-m.joules, 0)
 	}
-	m.joules, m.energyAt = joules, at
+	m.joules, m.energyAt = joules, s.cycle.Now
 }
 
 // accrue adds what its GPU's meter counted to the pending totals of an entity. An entity that is new, or whose
 // partitioning changed, starts with this cycle.
 func (s *session) accrue(e *sharedDevice) {
-	if e.root < 0 {
+	if e.gpu == nil {
 		return
 	}
-	m, l := s.meterOf(e), e.totals
+	m, l := &e.gpu.totals.meter, e.totals
 	if !l.seen.Equal(m.before) || l.partitioned != e.partitioned || l.slices != e.slices {
 		l.partitioned, l.slices = e.partitioned, e.slices
 		l.seconds, l.joules, l.activeAt, l.energyAt = 0, 0, m.before, m.before
@@ -270,25 +249,21 @@ func (s *session) accrue(e *sharedDevice) {
 	l.joules += m.used
 }
 
-// meterOf returns the meter of the GPU of an entity. The GPU must be watched.
-func (s *session) meterOf(e *sharedDevice) *meter { return &s.entities[s.at[e.root]].totals.meter }
-
 // addSeconds adds to the counters of seconds of an entity that is a known share of its GPU. The time since the previous
 // cycle is charged to the current owners, so that an owner seen in only one cycle is charged too. Activity is not
 // counted after it was unknown for too long.
-func (s *session) addSeconds(e *sharedDevice, share float64, at time.Time) {
+func (s *session) addSeconds(e *sharedDevice, share float64) {
 	l := e.totals
-	seconds := s.meterOf(e).seconds * share
 	for _, a := range e.accounts {
-		a.count(allocated, seconds*a.share)
+		a.count(allocated, e.gpu.totals.meter.seconds*share*a.share)
 	}
-	seconds = l.seconds * share
-	if s.since(l.activeAt, at) == 0 {
+	seconds := l.seconds * share
+	if s.since(l.activeAt) == 0 {
 		seconds = 0
 	} else if e.device.IsAbsent() {
 		return
 	}
-	l.seconds, l.activeAt = 0, at
+	l.seconds, l.activeAt = 0, s.cycle.Now
 	for _, a := range e.accounts {
 		if util, ok := a.now[utilization].Number(); ok {
 			a.count(active, util*seconds)
@@ -299,48 +274,47 @@ func (s *session) addSeconds(e *sharedDevice, share float64, at time.Time) {
 	}
 }
 
-// since returns the seconds between two times, or 0 if the gap is too long. Setting the wall clock does not affect it,
-// because the times have monotonic readings.
-func (s *session) since(from, to time.Time) float64 {
-	passed := to.Sub(from)
+// since returns the seconds from a time until this cycle, or 0 if the gap is too long. Setting the wall clock does not
+// affect it, because the times have monotonic readings.
+func (s *session) since(from time.Time) float64 {
+	passed := s.cycle.Now.Sub(from)
 	if passed > s.maxGap {
 		return 0
 	}
-	return float64(passed) / float64(time.Second)
+	return passed.Seconds()
 }
 
 // chargeEnergy charges the energy that an entity used since the last charge to its owners. The active part, which is
 // proportional to the time in which anything ran, is divided by the owners' activity. The idle part is divided by the
 // shares that they hold. The remainder is unattributed; without owners, that is all energy. While an owner's activity
 // is unknown, its counter is hidden and grows only by the idle part.
-func (s *session) chargeEnergy(e *sharedDevice, share float64, at time.Time) {
+func (s *session) chargeEnergy(e *sharedDevice, share float64) {
 	l := e.totals
 	util, known := e.device.Number()
-	unowned := len(e.accounts) == 0
-	if !s.meterOf(e).known || !known && !e.partitioned && !unowned {
+	hidden := func(known bool) bool { return !known && !e.partitioned && len(e.accounts) > 0 }
+	if !e.gpu.totals.meter.known || hidden(known) {
 		return
 	}
 	used := l.joules * share
-	if s.since(l.energyAt, at) == 0 {
+	if s.since(l.energyAt) == 0 {
 		used = 0
 	}
-	l.joules, l.energyAt = 0, at
+	l.joules, l.energyAt = 0, s.cycle.Now
 	idle := used * (1 - util)
 	left := idle
 	for _, a := range e.accounts {
 		left -= idle * a.share
 		part, known := a.now[utilization].Number()
-		a.count(energy, idle*a.share+used*part)
-		if !known && !e.partitioned {
+		if a.count(energy, idle*a.share+used*part); hidden(known) {
 			a.now[energy] = gpu.Value{}
 		}
 	}
 	rest, known := l.now[utilization].Number()
 	l.count(energy, max(left, 0))
-	l.count(energy, used*rest)
-	if !known && !e.partitioned && !unowned {
+	if l.count(energy, used*rest); hidden(known) {
 		l.now[energy] = gpu.Value{}
 	}
 }
 
-func (s *session) miss(what, reason string) { s.missing[unavailable{what, reason}] = true }
+// miss records what is unknown in this cycle, and why.
+func (s *session) miss(what, reason string) { s.missing[[2]string{what, reason}] = true }

@@ -26,7 +26,7 @@ func dense(tb testing.TB) (cycle func()) {
 		use.Sharing, use.Replicas = gpu.SharingTimeSlicing, 48
 		uids[uint32(1+i/3)] = []string{name}
 	}
-	accountant := accounting.New(accounting.Options{Registerer: prometheus.NewRegistry()})
+	accountant := accounting.New(prometheus.NewRegistry(), false)
 	deriver := accountant.Deriver(func(pid uint32) ([]string, error) { return uids[pid], nil })
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
 	top := gpu.NewTopology(boards(gpus))

@@ -17,8 +17,8 @@ type claims [memory + 1]struct {
 	incomplete bool // at least one process does not report it
 }
 
-// claimed returns the names of the measures in claims.
-func claimed() []string { return []string{utilization: "utilization", memory: "memory"} }
+// claimNames are the measures of claims as values of a label.
+var claimNames = [memory + 1]string{utilization: "utilization", memory: "memory"}
 
 func (c *claims) add(p *gpu.Process) {
 	for m, v := range [...]gpu.Value{utilization: p.Busy, memory: p.Memory} {
@@ -29,62 +29,47 @@ func (c *claims) add(p *gpu.Process) {
 }
 
 // readProcesses adds the processes to the claims of their pods, or records why the claims are unknown.
-func (s *session) readProcesses(c *snapshot.Cycle) {
-	b := c.Batch
+func (s *session) readProcesses() {
+	b := s.cycle.Batch
 	for i := range b.Faults {
-		s.applyFault(&b.Faults[i])
+		for _, e := range s.entities {
+			if f := &b.Faults[i]; f.Row == e.row || f.Row == gpu.AllRows {
+				e.applyFault(f)
+			}
+		}
 	}
-	for i := range b.Utilizations {
-		if e := s.sharedEntity(b.Utilizations[i].Row); e != nil {
-			e.mean = b.Utilizations[i].Busy
+	for _, u := range b.Utilizations {
+		if e := s.byRow[u.Row]; e != nil && e.shared {
+			e.mean = u.Busy
 		}
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
 		// Always look up: the resolver detects reused PIDs this way.
 		uids, err := s.podOf(p.PID)
-		switch e := s.sharedEntity(p.Row); {
-		case e == nil || e.noProcesses != "":
-		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is of the same time, so it is stale too
+		switch e := s.byRow[p.Row]; {
+		case e == nil || !e.shared || e.noProcesses != "":
+		case s.cycle.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is of the same time, so it is stale too
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
 		case err != nil:
-			e.noPods = err // without this process's pod, the other shares would look complete
+			e.noPods = gpu.Reason(err) // without this process's pod, the other shares would look complete
 		default:
 			e.addProcess(p, uids)
 		}
 	}
-	for i := range s.entities { // ignore utilization reports of entities that could not be read: they are stale
-		e := &s.entities[i]
-		if err := c.Down(e.row); err != nil {
+	for _, e := range s.entities { // ignore utilization reports of entities that could not be read: they are stale
+		if err := s.cycle.Down(e.row); err != nil {
 			e.noProcesses, e.mean = cmp.Or(e.noProcesses, gpu.Reason(err)), gpu.Value{}
 		}
 	}
 }
 
-// sharedEntity returns the entity of a row if it has several owners, or nil.
-func (s *session) sharedEntity(row int) *sharedDevice {
-	if i, ok := s.at[row]; ok && s.entities[i].shared {
-		return &s.entities[i]
-	}
-	return nil
-}
-
-func (s *session) applyFault(f *gpu.Fault) {
-	entities := s.entities
-	if f.Row != gpu.AllRows {
-		i, ok := s.at[f.Row]
-		if !ok {
-			return
-		}
-		entities = entities[i : i+1]
-	}
-	for i := range entities {
-		switch e := &entities[i]; f.Part {
-		case gpu.PartProcessBusy:
-			e.noBusy = f.Err
-		case gpu.PartProcesses, gpu.PartEntity:
-			e.noProcesses = gpu.Reason(f.Err)
-		}
+func (e *sharedDevice) applyFault(f *gpu.Fault) {
+	switch f.Part {
+	case gpu.PartProcessBusy:
+		e.noBusy = gpu.Reason(f.Err)
+	case gpu.PartProcesses, gpu.PartEntity:
+		e.noProcesses = gpu.Reason(f.Err)
 	}
 }
 
@@ -102,18 +87,18 @@ func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 
 // divide sets the owners' shares of an entity's utilization and memory, and the remainder. If a share is unknown, so is
 // the remainder.
-func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
+func (s *Accountant) divide(e *sharedDevice) {
 	if e.partitioned {
 		return
 	}
-	e.device = s.utilization(c, e)
-	mib, known := s.value(c, catalog.FBUsed, e.row)
+	var missing string
+	e.device, missing = s.utilization(e)
 	var used gpu.Value
-	if known {
+	if mib, known := s.cycle.Value(catalog.FBUsed, e.row).Number(); known {
 		used = numberOf(mib * bytesPerMiB)
 	}
 	if e.device.IsAbsent() && len(e.accounts) > 0 && e.mean.IsAbsent() {
-		s.miss(whatUtilization, cmp.Or(s.whyMissing(c, e), snapshot.ReasonNoData))
+		s.miss(whatUtilization, cmp.Or(missing, snapshot.ReasonNoData))
 	}
 	switch {
 	case len(e.accounts) == 0:
@@ -140,33 +125,20 @@ func (e *sharedDevice) setRest(m measure, device gpu.Value) {
 	}
 }
 
-// utilization returns the entity's own utilization, 0 to 1. It is absent if the entity was not read.
-func (s *session) utilization(c *snapshot.Cycle, e *sharedDevice) gpu.Value {
+// utilization returns the entity's own utilization, 0 to 1, or why it is absent.
+func (s *session) utilization(e *sharedDevice) (busy gpu.Value, missing string) {
 	if !e.instance {
-		if n, ok := s.value(c, catalog.GPUUtil, e.row); ok {
-			return gpu.Float(min(n/100, 1))
+		if percent, ok := s.cycle.Value(catalog.GPUUtil, e.row).Number(); ok {
+			return gpu.Float(min(percent/100, 1)), ""
 		}
+		missing = s.cycle.Missing(catalog.GPUUtil, e.row)
+	} else {
+		missing = s.cycle.Missing(catalog.ProfGREngineActive, e.row)
 	}
-	if n, ok := s.value(c, catalog.ProfGREngineActive, e.row); ok {
-		return gpu.Float(min(n, 1))
+	if n, ok := s.cycle.Value(catalog.ProfGREngineActive, e.row).Number(); ok {
+		return gpu.Float(min(n, 1)), ""
 	}
-	return gpu.Value{}
-}
-
-// value returns the value of an input in a row, if the row was read.
-func (s *session) value(c *snapshot.Cycle, input gpu.FieldID, row int) (float64, bool) {
-	if c.Down(row) != nil {
-		return 0, false
-	}
-	return c.Value(input, row).Number()
-}
-
-// whyMissing returns why an entity has no utilization.
-func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
-	if e.instance {
-		return c.Missing(catalog.ProfGREngineActive, e.row)
-	}
-	return c.Missing(catalog.GPUUtil, e.row)
+	return gpu.Value{}, missing
 }
 
 // divideShared divides the usage of a shared entity among its owners, in proportion to the work of their processes.
@@ -175,11 +147,11 @@ func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 	case e.noProcesses != "":
 		s.miss(whatProcesses, e.noProcesses)
 		return
-	case e.noPods != nil:
-		s.miss(whatPodOfProcess, gpu.Reason(e.noPods))
+	case e.noPods != "":
+		s.miss(whatPodOfProcess, e.noPods)
 		return
-	case e.noBusy != nil:
-		s.miss(whatProcessUtilization, gpu.Reason(e.noBusy))
+	case e.noBusy != "":
+		s.miss(whatProcessUtilization, e.noBusy)
 	default:
 		e.device = e.interval()
 		s.distribute(e, utilization, e.device, whatProcessUtilization)
@@ -211,7 +183,7 @@ func (s *Accountant) distribute(e *sharedDevice, m measure, device gpu.Value, la
 	scale := 1.0
 	if sum := e.claims[m].sum; sum > most {
 		scale = most / sum
-		s.scaled.WithLabelValues(claimed()[m]).Inc()
+		s.scaled.WithLabelValues(claimNames[m]).Inc()
 	}
 	for _, a := range e.accounts {
 		switch {

@@ -1,7 +1,6 @@
 package accounting
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,54 +9,47 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// family has a series per owner of an entity, or one per entity if it reports a remainder.
-type family struct {
-	*catalog.Family
-	rest    bool
-	measure measure
-}
-
-// families lists the families of the package, in the order of a page. PodInfo and AttributionUnavailable report no
-// measure.
-var families = [...]family{
-	{catalog.FamilyNamed(catalog.PodUtilization), false, utilization},
-	{catalog.FamilyNamed(catalog.PodMemory), false, memory},
-	{catalog.FamilyNamed(catalog.PodActive), false, active},
-	{catalog.FamilyNamed(catalog.PodAllocated), false, allocated},
-	{catalog.FamilyNamed(catalog.PodEnergy), false, energy},
-	{catalog.FamilyNamed(catalog.PodInfo), false, 0},
-	{catalog.FamilyNamed(catalog.UnattributedUtilization), true, utilization},
-	{catalog.FamilyNamed(catalog.UnattributedMemory), true, memory},
-	{catalog.FamilyNamed(catalog.UnattributedActive), true, active},
-	{catalog.FamilyNamed(catalog.UnattributedEnergy), true, energy},
-	{catalog.FamilyNamed(catalog.AttributionUnavailable), true, 0},
-}
+// Families with a series per owner of an entity, and those with a series per entity: its remainder.
+var (
+	podFamilies = map[string]measure{
+		catalog.PodUtilization: utilization, catalog.PodMemory: memory, catalog.PodActive: active,
+		catalog.PodAllocated: allocated, catalog.PodEnergy: energy,
+	}
+	restFamilies = map[string]measure{
+		catalog.UnattributedUtilization: utilization, catalog.UnattributedMemory: memory,
+		catalog.UnattributedActive: active, catalog.UnattributedEnergy: energy,
+	}
+	families = catalog.Families(catalog.Accounting) // in the order of a page
+)
 
 // appendFamilies appends the families of this cycle. Their series are valid until the next call.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	series := s.series[:0]
-	for _, d := range families {
+	for i := range families {
+		d := &families[i]
 		start := len(series)
-		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine()}
-		switch {
-		case d.Name == catalog.PodInfo:
-			f.Series = s.infos
-		case d.Name == catalog.AttributionUnavailable:
-			f.Series = s.missingSeries()
-		case d.rest:
-			for i := range s.entities {
-				e := &s.entities[i]
-				series = append(series, gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[d.measure]})
-			}
-		default:
-			for i := range s.entities {
-				for _, a := range s.entities[i].accounts {
-					series = append(series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[d.measure]})
+		if m, ok := podFamilies[d.Name]; ok {
+			for _, e := range s.entities {
+				for _, a := range e.accounts {
+					series = append(series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[m]})
 				}
 			}
 		}
-		if f.Series == nil {
-			f.Series = series[start:len(series):len(series)]
+		if m, ok := restFamilies[d.Name]; ok {
+			for _, e := range s.entities {
+				series = append(series, gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[m]})
+			}
+		}
+		f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.HelpLine(), Series: series[start:len(series):len(series)]}
+		switch d.Name {
+		case catalog.PodInfo:
+			f.Series = s.infos
+		case catalog.AttributionUnavailable:
+			byText := func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
+			for _, u := range slices.SortedFunc(maps.Keys(s.missing), byText) {
+				labels := []gpu.Label{{Name: "what", Value: u[0]}, {Name: "reason", Value: u[1]}}
+				f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+			}
 		}
 		list = append(list, f)
 	}
@@ -65,29 +57,12 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	return list
 }
 
-// missingSeries returns a series for each thing that attribution does not know in this cycle.
-func (s *session) missingSeries() (series []gpu.Series) {
-	for _, u := range slices.SortedFunc(maps.Keys(s.missing), unavailable.compare) {
-		labels := []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}
-		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
-	}
-	return series
-}
-
-// unavailable says what attribution does not know in this cycle, and why.
-type unavailable struct{ what, reason string }
-
-func (u unavailable) compare(o unavailable) int {
-	return cmp.Or(cmp.Compare(u.what, o.what), cmp.Compare(u.reason, o.reason))
-}
-
 // ownerLabels returns the labels of an owner's series for an entity. A container label, if any, follows the pod label.
 func ownerLabels(e *sharedDevice, o *gpu.Owner, container string) []gpu.Label {
 	if o.Pod == "" {
 		return slices.Concat(e.labels, o.PodLabels(), o.Labels)
 	}
-	pod := gpu.Owner{Namespace: o.Namespace, Pod: o.Pod}
-	return slices.Concat(e.labels, pod.PodLabels(), (&gpu.Owner{Container: container}).PodLabels())
+	return slices.Concat(e.labels, gpu.Labels("namespace", o.Namespace, "pod", o.Pod, "container", container))
 }
 
 // appendInfos appends an info series for each container and job that owns the entity, with all labels of the owner.
@@ -119,4 +94,39 @@ func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Serie
 		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
 	return series
+}
+
+// appendOwn appends series with the owners' shares to each utilization and used-memory counter of a shared GPU, as
+// dcgm-exporter does with --kubernetes-virtual-gpus. The value of an unknown share is absent.
+func (s *Accountant) appendOwn(list []gpu.Family) []gpu.Family {
+	for i := range s.cycle.Plan.Counters {
+		counter := &s.cycle.Plan.Counters[i]
+		field := s.cycle.Plan.Fields[counter.Field].ID
+		m, unit := utilization, 100.0 // the field is in percent
+		if field == catalog.FBUsed {
+			m, unit = memory, 1.0/bytesPerMiB
+		}
+		if counter.Type == gpu.MetricLabel || field != catalog.GPUUtil && field != catalog.FBUsed {
+			continue
+		}
+		f := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OwnersOnly: true}
+		for _, e := range s.entities {
+			if s.cycle.Value(field, e.row).IsAbsent() {
+				continue
+			}
+			use := s.owners.UseOf(e.row)
+			for k := range use.Owners {
+				o := &use.Owners[k]
+				var value gpu.Value
+				if a := s.accounts[keyOf(e, o)]; slices.Contains(e.accounts, a) {
+					value = a.now[m].Scale(unit).Scale(counter.Scale)
+				}
+				if labels := o.VirtualGPULabels(); labels != nil {
+					f.Series = append(f.Series, gpu.Series{Row: e.row, NoOwner: true, Owner: labels, Value: value})
+				}
+			}
+		}
+		list = append(list, f)
+	}
+	return list
 }

@@ -26,6 +26,19 @@ type accountKey struct {
 	job            string
 }
 
+func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
+	key := accountKey{entity: e.id, namespace: o.Namespace, pod: o.Pod}
+	if o.Pod == "" {
+		var b strings.Builder
+		b.WriteString(o.Container + "\x00")
+		for _, l := range o.Labels {
+			b.WriteString(l.Name + "\x00" + l.Value + "\x00")
+		}
+		key.job = b.String()
+	}
+	return key
+}
+
 // entityOwner is one owner of an entity.
 type entityOwner struct {
 	key       accountKey
@@ -37,29 +50,29 @@ type entityOwner struct {
 
 // assign opens an account for every owner of every entity. Owners that have an account keep it; others get what room is
 // left.
-func (s *Accountant) assign(owners *gpu.Owners, now time.Time) {
-	before := s.dropped
+func (s *Accountant) assign(owners *gpu.Owners) {
+	before, now := s.dropped, s.cycle.Now
 	s.owners, s.infos, s.dropped = owners, nil, map[accountKey]bool{}
 	lists := make([][]entityOwner, len(s.entities))
-	for i := range s.entities {
-		e := &s.entities[i]
-		use := s.ownUse(owners, e)
+	for i, e := range s.entities {
+		use := owners.UseOf(e.row)
+		s.infos = appendInfos(s.infos, e, &use)
+		if len(use.Owners) == 0 && !use.Incomplete && e.gpu != nil {
+			use = owners.UseOf(e.gpu.row) // the owner of a GPU also owns its instances that have no other owner
+		}
 		if e.unknown = use.Incomplete; !e.unknown {
 			lists[i] = ownersOf(e, &use)
 		}
 		e.shared = len(lists[i]) > 1
-		for j := range lists[i] {
-			if a := s.accounts[lists[i][j].key]; a != nil {
-				a.keep(lists[i][j].uid, e.totals.seen)
+		for _, h := range lists[i] {
+			if a := s.accounts[h.key]; a != nil {
+				a.keep(h.uid, e.totals.seen)
 				a.seen = now
 			}
 		}
 	}
-	for i := range s.entities {
-		e := &s.entities[i]
-		s.openAccounts(e, lists[i], now)
-		use := owners.UseOf(e.row)
-		s.infos = appendInfos(s.infos, e, &use)
+	for i, e := range s.entities {
+		s.openAccounts(e, lists[i])
 	}
 	for key := range s.dropped {
 		if !before[key] {
@@ -70,13 +83,12 @@ func (s *Accountant) assign(owners *gpu.Owners, now time.Time) {
 
 // ownersOf returns the owners of an entity, each once. Jobs count only if no pod owns the entity, because a job that
 // runs in a pod is that pod.
-func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
+func ownersOf(e *sharedDevice, use *gpu.Use) (list []entityOwner) {
 	owners := use.Owners
 	if use.HasPod() {
 		owners = slices.DeleteFunc(slices.Clone(owners), func(o gpu.Owner) bool { return o.Pod == "" })
 	}
 	shares := sharesOf(use, owners)
-	var list []entityOwner
 	at := make(map[accountKey]int, len(owners))
 	for i := range owners {
 		o := &owners[i]
@@ -100,38 +112,22 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 // sharesOf returns the fraction of an entity that each of its owners holds. It is the share that its claim consumes,
 // split among pods with the same claim. If that is unknown for any owner, all owners get equal fractions.
 func sharesOf(use *gpu.Use, owners []gpu.Owner) []float64 {
-	shares := make([]float64, len(owners))
+	if slices.ContainsFunc(owners, func(o gpu.Owner) bool { return o.Part == 0 }) {
+		return slices.Repeat([]float64{1 / float64(max(use.Replicas, len(owners)))}, len(owners))
+	}
 	holders := make(map[string]float64, len(owners))
 	for i := range owners {
 		holders[owners[i].Replica]++
 	}
-	sum := 0.0
+	shares, sum := make([]float64, len(owners)), 0.0
 	for i := range owners {
 		shares[i] = owners[i].Part / holders[owners[i].Replica]
 		sum += shares[i]
 	}
-	consumed := !slices.ContainsFunc(owners, func(o gpu.Owner) bool { return o.Part == 0 })
 	for i := range shares {
-		if !consumed {
-			shares[i] = 1 / float64(max(use.Replicas, len(owners)))
-		} else {
-			shares[i] /= max(sum, 1)
-		}
+		shares[i] /= max(sum, 1)
 	}
 	return shares
-}
-
-func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
-	key := accountKey{entity: e.id, namespace: o.Namespace, pod: o.Pod}
-	if o.Pod == "" {
-		var b strings.Builder
-		b.WriteString(o.Container + "\x00")
-		for _, l := range o.Labels {
-			b.WriteString(l.Name + "\x00" + l.Value + "\x00")
-		}
-		key.job = b.String()
-	}
-	return key
 }
 
 // keep resets the account if its owner is another pod of the same name. The UID is different, or no UID is known and
@@ -142,18 +138,23 @@ func (a *ownerUsage) keep(uid string, known time.Time) {
 	}
 }
 
-// openAccounts assigns accounts to the owners of an entity. It opens new ones while there is room.
-func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now time.Time) {
+// openAccounts assigns accounts to the owners of an entity. It opens new ones while there is room, for which it drops
+// accounts of absent owners.
+func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner) {
+	now := s.cycle.Now
 	clear(e.byUID)
 	e.accounts = nil
 	for i := range list {
 		h := &list[i]
 		a := s.accounts[h.key]
+		if a == nil && len(s.accounts) >= maxAccounts {
+			maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
+		}
+		if a == nil && len(s.accounts) >= maxAccounts {
+			s.dropped[h.key] = true
+			continue
+		}
 		if a == nil {
-			if !s.hasRoom(now) {
-				s.dropped[h.key] = true
-				continue
-			}
 			a = &ownerUsage{}
 			s.accounts[h.key] = a
 		}
@@ -166,22 +167,11 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now time.
 	}
 }
 
-// hasRoom reports whether there is room for another account. It drops accounts of absent owners to make room.
-func (s *Accountant) hasRoom(now time.Time) bool {
-	if len(s.accounts) >= maxAccounts {
-		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
-	}
-	return len(s.accounts) < maxAccounts
-}
-
 // sweep drops accounts and totals that have not been seen for a long time.
-func (s *Accountant) sweep(now time.Time) {
-	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now.Sub(a.seen) > dormancy })
-	bound := make(map[*deviceTotals]bool, len(s.entities))
-	for i := range s.entities {
-		bound[s.entities[i].totals] = true
-	}
+func (s *Accountant) sweep() {
+	isOld := func(seen time.Time) bool { return s.cycle.Now.Sub(seen) > dormancy }
+	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return isOld(a.seen) })
 	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool {
-		return now.Sub(l.seen) > dormancy && !bound[l]
+		return isOld(l.seen) && !slices.ContainsFunc(s.entities, func(e *sharedDevice) bool { return e.totals == l })
 	})
 }

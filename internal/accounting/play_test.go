@@ -135,7 +135,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	}
 	plan = accounting.Extend(plan)
 	reg := prometheus.NewRegistry()
-	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Registerer: reg})
+	accountant := accounting.New(reg, p.virtual)
 	var (
 		now     = time.Now()
 		m       *moment

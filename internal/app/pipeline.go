@@ -80,7 +80,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	return &derivers{
 		facts:          snapshot.Facts{Booted: time.Now().Add(-kernellog.Uptime())},
 		events:         events.New(opt),
-		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
+		accountant:     accounting.New(reg, virtual),
 		accountsHidden: !accounts && !virtual,
 	}
 }

@@ -48,7 +48,7 @@ func New(o Options) *Loop {
 			Start: o.Start, KernelLog: o.KernelLog, LastXIDAsStored: o.Strict, OwnersOnInfo: o.OwnersOnInfo,
 			Registerer: o.Registerer,
 		}),
-		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
+		accountant: accounting.New(o.Registerer, o.VirtualGPUs),
 	}
 	o.Settings = l.with(o.Settings)
 	l.Loop = collector.New(o.Options)
