@@ -4,12 +4,26 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -20,10 +34,12 @@ import (
 // world is a subcommand's environment. It has variables and files in memory, a source, and output buffers.
 type world struct {
 	Env, Files map[string]string
-	In         string
-	Open       func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) // nil means the simulator
+	Stdin      string
+	Open       opener // nil means the simulator
 	Out, Err   bytes.Buffer
 }
+
+type opener = func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 
 func (w *world) process(args ...string) command.Process {
 	open := w.Open
@@ -31,7 +47,7 @@ func (w *world) process(args ...string) command.Process {
 		open = simulate
 	}
 	return command.Process{
-		Args: args, In: strings.NewReader(w.In), Out: &w.Out, Err: &w.Err, Open: open,
+		Args: args, In: strings.NewReader(w.Stdin), Out: &w.Out, Err: &w.Err, Open: open,
 		Env: func(name string) (string, bool) { v, ok := w.Env[name]; return v, ok },
 		ReadFile: func(name string) ([]byte, error) {
 			if text, ok := w.Files[name]; ok {
@@ -58,8 +74,18 @@ func simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Backend, 
 	return app.Backend{Source: collector.SourceOf(source.Open)}, nil
 }
 
-// refuse returns an opener that fails with err.
-func refuse(err error) func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
+// refuse returns an opener of a source that fails with an error of package gpu, such as "unavailable: no driver", or
+// with another one. Without a text it opens the simulator.
+func refuse(text string) opener {
+	if text == "" {
+		return simulate
+	}
+	err := errors.New(text)
+	for _, e := range []error{gpu.ErrUnavailable, gpu.ErrVersion, gpu.ErrPermission, gpu.ErrTimeout, gpu.ErrLost} {
+		if rest, ok := strings.CutPrefix(text, e.Error()); ok {
+			err = fmt.Errorf("%w%s", e, rest)
+		}
+	}
 	return func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
 		return app.Backend{Source: refusing{err}}, nil
 	}
@@ -69,10 +95,112 @@ type refusing struct{ err error }
 
 func (r refusing) Open(context.Context, *gpu.Plan) (collector.Session, error) { return nil, r.err }
 
+// dialer fails with err, except for one address, such as "tcp localhost:5555".
+func dialer(address string, err error) func(context.Context, string, string) (net.Conn, error) {
+	known, suffix, _ := strings.Cut(address, " ")
+	return func(_ context.Context, network, address string) (net.Conn, error) {
+		if network == known && strings.HasSuffix(address, suffix) { // the path of a socket is below Root
+			here, there := net.Pipe()
+			return here, there.Close()
+		}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", err)}
+	}
+}
+
+// readYAML reads a file of testdata.
+func readYAML(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// serve serves the pages one after another, then repeats the last one. It returns the address.
+func serve(t *testing.T, status int, pages ...string) string {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := int(requests.Add(1)) - 1
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(pages[min(n, len(pages)-1)]))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/metrics"
+}
+
+// TestRuns checks the runs in testdata/runs: the exit code, and all that is printed or a part of it.
+func TestRuns(t *testing.T) {
+	files, err := filepath.Glob("testdata/runs/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in testdata/runs (error %v)", err)
+	}
+	for _, file := range files {
+		var runs []struct {
+			Name, Args, Stdin string
+			Env, Files        map[string]string
+			Refuses           string   // why the source does not open
+			Pages             []string // of a running exporter; its address is the last argument
+			Status            int      // of the pages; by default 200
+			Code              int
+			Out, Err          string
+			Says              string // a part of the output, if Out and Err are not given
+		}
+		readYAML(t, file, &runs)
+		for _, tt := range runs {
+			t.Run(tt.Name, func(t *testing.T) {
+				w := &world{Env: tt.Env, Files: tt.Files, Stdin: tt.Stdin, Open: refuse(tt.Refuses)}
+				args := strings.Fields(tt.Args)
+				if tt.Pages != nil {
+					args = append(args, serve(t, max(tt.Status, http.StatusOK), tt.Pages...))
+				}
+				p := w.process(args[1:]...)
+				p.Root, p.Dial, p.Page = t.TempDir(), dialer("", syscall.ECONNREFUSED), page
+				code := 0
+				if tt.Pages == nil {
+					code = run(t, args[0], p)
+				} else {
+					code = command.Run(t.Context(), args[0], p)
+				}
+				if code != tt.Code {
+					t.Errorf("exit code = %d, want %d", code, tt.Code)
+				}
+				if out := w.Out.String() + w.Err.String(); tt.Says != "" && !strings.Contains(out, tt.Says) {
+					t.Errorf("output = %q, want it to contain %q", out, tt.Says)
+				}
+				if diff := cmp.Diff([]string{tt.Out, tt.Err}, []string{w.Out.String(), w.Err.String()}); tt.Says == "" && diff != "" {
+					t.Errorf("output and errors (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// page is a page that names the source. That of NVML has no data.
+func page(_ context.Context, cfg *config.Config) (page []byte, err error) {
+	if cfg.Source.Kind == config.SourceNVML {
+		err = errors.New("open session: unavailable")
+	}
+	return []byte(string(cfg.Source.Kind) + " 1\n"), err
+}
+
 // full is a writer that fails because the device is full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestOutputThatFails(t *testing.T) {
+	w := &world{}
+	p := w.process()
+	p.Out, p.Page = full{}, page
+	if code := command.Run(t.Context(), "once", p); code != command.Unable {
+		t.Errorf("exit code = %d, want %d", code, command.Unable)
+	}
+}
 
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
@@ -106,5 +234,37 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s %s: exit code = %d, stdout = %q, stderr = %q; want 0, the usage, nothing", name, flag, code, &w.Out, &w.Err)
 			}
 		}
+	}
+}
+
+func TestCounters(t *testing.T) {
+	for name, file := range map[string]string{
+		"": etc.DefaultName, "default": etc.DefaultName, "health": etc.HealthName, "fleet": etc.FleetName,
+	} {
+		var w world
+		want, _ := etc.File(file)
+		code := command.Run(t.Context(), "counters", w.process(strings.Fields(name)...))
+		if code != command.OK || w.Out.String() != string(want) || w.Err.Len() > 0 {
+			t.Errorf("counters %s: exit code = %d, %d bytes, stderr = %q; want 0, %d, nothing",
+				name, code, w.Out.Len(), &w.Err, len(want))
+		}
+	}
+}
+
+// Every field has a row with all columns.
+func TestWholeCatalog(t *testing.T) {
+	w := &world{}
+	if code := command.Run(t.Context(), "fields", w.process()); code != command.OK {
+		t.Fatalf("exit code = %d, want 0", code)
+	}
+	lines := strings.Split(strings.TrimSpace(w.Out.String()), "\n")
+	if want := 1 + len(catalog.Search()); len(lines) != want {
+		t.Errorf("lines = %d, want %d", len(lines), want)
+	}
+	if i := slices.IndexFunc(lines, func(line string) bool { return len(strings.Fields(line)) < 7 }); i >= 0 {
+		t.Errorf("line = %q, want at least 7 words", lines[i])
+	}
+	if !strings.Contains(w.Out.String(), "cannot be exported") {
+		t.Error("no line says that a field cannot be exported, want at least one")
 	}
 }

@@ -101,23 +101,3 @@ func TestPlacementThatIsNotReported(t *testing.T) {
 		t.Errorf("exit code = %d, stderr = %q; want %d, %q", code, &w.Err, command.Faulty, want)
 	}
 }
-
-func TestTopoThatCannotBe(t *testing.T) {
-	for _, tt := range []struct {
-		args     []string
-		open     opener
-		code     int
-		out, log string
-	}{
-		{[]string{"more"}, simulate, command.Unable, "", "dcgm-exporter topo: unexpected argument \"more\"\n"},
-		{nil, refuse(gpu.ErrUnavailable), command.Faulty, "", "dcgm-exporter topo: unavailable\n"},
-	} {
-		w := &world{Open: tt.open}
-		if code := command.Run(t.Context(), "topo", w.process(tt.args...)); code != tt.code {
-			t.Errorf("%q: exit code = %d, want %d", tt.args, code, tt.code)
-		}
-		if d := cmp.Diff([2]string{tt.out, tt.log}, [2]string{w.Out.String(), w.Err.String()}); d != "" {
-			t.Errorf("%q: output and log (-want +got):\n%s", tt.args, d)
-		}
-	}
-}
