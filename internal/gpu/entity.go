@@ -1,3 +1,11 @@
+// Package gpu defines the types that all packages share: entities, devices and topologies, fields and values, the
+// plan of a session, the request and the batch of a read, owners, snapshots, and the typed errors. It imports no other
+// package of this module.
+//
+// A source fills a Batch with samples. Each sample names a row of the session's Topology and a field of its Plan.
+// The collector turns the Batch into a Snapshot, and package exposition renders that as a page.
+//
+// The zero Value means "no value". Only the packages that talk to a driver know its sentinels and blank codes.
 package gpu
 
 import (
@@ -238,4 +246,66 @@ func (t *Topology) ParentRow(row int) int {
 		return p
 	}
 	return -1
+}
+
+// A Place is where a GPU sits in its machine.
+type Place struct {
+	NUMANode int    // nearest memory node; negative if unknown
+	CPUs     string // nearest CPUs in Linux's list format, "0-31,64-95"; empty if unknown
+}
+
+// PlaceOf returns the place of a GPU from the bit masks of its nearest memory nodes and CPUs, lowest bit first. The
+// NUMA node is unknown if the mask has several.
+func PlaceOf[W uint | uint64](nodes, cpus []W) Place {
+	p := Place{NUMANode: -1, CPUs: listOf(cpus)}
+	if n, err := strconv.Atoi(listOf(nodes)); err == nil {
+		p.NUMANode = n
+	}
+	return p
+}
+
+// listOf returns the bits of a mask of 64-bit words in Linux's list format: "0-31,64-95".
+func listOf[W uint | uint64](mask []W) string {
+	var ranges []string
+	has := func(i int) bool { return i < len(mask)*64 && mask[i/64]>>(i%64)&1 != 0 }
+	for i := 0; i < len(mask)*64; i++ {
+		if !has(i) {
+			continue
+		}
+		first := strconv.Itoa(i)
+		last := i
+		for has(last + 1) {
+			last++
+		}
+		if last > i {
+			first += "-" + strconv.Itoa(last)
+		}
+		ranges = append(ranges, first)
+		i = last
+	}
+	return strings.Join(ranges, ",")
+}
+
+// A Path is the PCIe path between two GPUs, from near to far (nvmlGpuTopologyLevel_t).
+type Path uint8
+
+// The paths. String returns the abbreviation that "nvidia-smi topo -m" uses.
+const (
+	PathUnknown    Path = iota
+	PathBoard           // "PSB": two GPUs of one board
+	PathSwitch          // "PIX": at most one PCIe switch
+	PathSwitches        // "PXB": several PCIe switches, no host bridge
+	PathHostBridge      // "PHB": a PCIe host bridge
+	PathNode            // "NODE": between the host bridges of one NUMA node
+	PathSystem          // "SYS": between NUMA nodes
+)
+
+// String returns the abbreviation of "nvidia-smi topo -m", or "" for PathUnknown.
+func (p Path) String() string { return [...]string{"", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS"}[p] }
+
+// A Pair is the connection of two GPUs.
+type Pair struct {
+	A, B    int // rows of the GPUs, with A < B
+	Path    Path
+	NVLinks int // number of NVLinks between them, directly or through switches
 }

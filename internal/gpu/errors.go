@@ -86,3 +86,29 @@ func WrapFSError(err error) error {
 		return err
 	}
 }
+
+// A Lifecycle records when and why a session ended. Sessions embed one, made by NewLifecycle. Its methods are safe for
+// concurrent use.
+type Lifecycle struct {
+	running context.Context
+	end     context.CancelCauseFunc
+}
+
+// NewLifecycle returns the Lifecycle of a running session.
+func NewLifecycle() Lifecycle {
+	running, end := context.WithCancelCause(context.Background())
+	return Lifecycle{running, end}
+}
+
+// Done returns a channel that is closed when the session ends: the engine or driver is gone, or the set of entities
+// changed.
+func (l *Lifecycle) Done() <-chan struct{} { return l.running.Done() }
+
+// Err returns nil while the session runs, and then the reason for its end, which wraps an error of this package.
+func (l *Lifecycle) Err() error { return context.Cause(l.running) }
+
+// End ends the session with err. Only the first call has an effect. It returns the reason of the first call.
+func (l *Lifecycle) End(err error) error {
+	l.end(err)
+	return l.Err()
+}

@@ -119,30 +119,25 @@ func (p *Plan) Levels() Kinds {
 // Selects reports whether an entity gets a row in the topology. GPUs and instances get one if their selector selects
 // them. Other entities also need a field or health check of their kind. A GPU's link is selected with its GPU.
 func (p *Plan) Selects(e Entity) bool {
-	switch e.Kind {
-	case KindGPU:
+	switch {
+	case e.Kind == KindGPU:
 		return p.Devices.HasMajor(e.ID)
-	case KindGPUInstance:
+	case e.Kind == KindGPUInstance:
 		return p.Devices.HasMinor(e.ID)
-	}
-	if !p.Levels().Has(e.Kind) {
+	case !p.Levels().Has(e.Kind):
 		return false
-	}
-	switch e.Kind {
-	case KindNVLink:
-		if e.ParentKind == KindNVSwitch {
-			return p.Switches.HasMinor(e.ID)
-		}
+	case e.Kind == KindNVLink && e.ParentKind == KindNVSwitch:
+		return p.Switches.HasMinor(e.ID)
+	case e.Kind == KindNVLink:
 		return p.Devices.HasMajor(e.Parent)
-	case KindNVSwitch:
+	case e.Kind == KindNVSwitch:
 		return p.Switches.HasMajor(e.ID)
-	case KindCPU:
+	case e.Kind == KindCPU:
 		return p.CPUs.HasMajor(e.ID)
-	case KindCPUCore:
+	case e.Kind == KindCPUCore:
 		return p.CPUs.HasMinor(e.ID)
-	default:
-		return true
 	}
+	return true
 }
 
 // Requests reports whether a family needs the field at an index. Accounting adds fields of its own, which no family
@@ -157,29 +152,23 @@ func (p *Plan) Requests(field int) bool {
 func (p *Plan) Missing(devices []Device) []Entity {
 	var missing []Entity
 	levels := p.Levels() | KindsOf(KindGPU, KindGPUInstance)
-	for _, named := range []struct {
-		kind Kind
-		ids  []uint32
-	}{
-		{KindGPU, p.Devices.MajorIDs},
-		{KindGPUInstance, p.Devices.MinorIDs},
-		{KindNVSwitch, p.Switches.MajorIDs},
-		{KindNVLink, p.Switches.MinorIDs},
-		{KindCPU, p.CPUs.MajorIDs},
-		{KindCPUCore, p.CPUs.MinorIDs},
-	} {
-		if !levels.Has(named.kind) {
-			continue
-		}
-		for _, id := range named.ids {
-			if !slices.ContainsFunc(devices, func(d Device) bool {
+	find := func(kind Kind, ids []uint32) {
+		for _, id := range ids {
+			exists := slices.ContainsFunc(devices, func(d Device) bool {
 				e := d.Entity
-				return e.Kind == named.kind && e.ID == id && (e.Kind != KindNVLink || e.ParentKind == KindNVSwitch)
-			}) {
-				missing = append(missing, Entity{Kind: named.kind, ID: id})
+				return e.Kind == kind && e.ID == id && (kind != KindNVLink || e.ParentKind == KindNVSwitch)
+			})
+			if levels.Has(kind) && !exists {
+				missing = append(missing, Entity{Kind: kind, ID: id})
 			}
 		}
 	}
+	find(KindGPU, p.Devices.MajorIDs)
+	find(KindGPUInstance, p.Devices.MinorIDs)
+	find(KindNVSwitch, p.Switches.MajorIDs)
+	find(KindNVLink, p.Switches.MinorIDs)
+	find(KindCPU, p.CPUs.MajorIDs)
+	find(KindCPUCore, p.CPUs.MinorIDs)
 	return missing
 }
 

@@ -18,9 +18,9 @@ import (
 )
 
 // DecodeYAML decodes the single YAML document of a file into the struct that out points to, and returns the root of the
-// document. The key of a field is its `yaml` tag or else its name in lower case. Unknown and repeated keys, and values that are empty or of the wrong type, are errors, each
-// a *SyntaxError. A float is of the wrong type for an integer, even without a fraction. The struct consists of structs,
-// slices and scalars; maps are not supported.
+// document. The key of a field is its `yaml` tag or else its name in lower case. Unknown and repeated keys, and values
+// that are empty or of the wrong type, are errors, each a *SyntaxError. A float is of the wrong type for an integer,
+// even without a fraction. The struct consists of structs, slices and scalars; maps are not supported.
 func DecodeYAML(file string, data []byte, out any) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -123,41 +123,40 @@ func (c *yamlChecker) checkKeys(n *yaml.Node, path string, t reflect.Type) {
 
 // fits reports whether a node can be decoded into t, apart from the values of a mapping or list.
 func fits(n *yaml.Node, t reflect.Type) bool {
-	kind, tag := t.Kind(), n.ShortTag()
-	switch {
+	switch tag := n.ShortTag(); {
 	case tag == "!!null", tag == "!!binary":
 		return false
 	case t == anyValue:
 		return true
-	case kind == reflect.Struct:
+	case t.Kind() == reflect.Struct:
 		return n.Kind == yaml.MappingNode
-	case kind == reflect.Slice:
+	case t.Kind() == reflect.Slice:
 		return n.Kind == yaml.SequenceNode
-	case tag == "!!float" && reflect.Int <= kind && kind <= reflect.Uint64:
+	case tag == "!!float" && reflect.Int <= t.Kind() && t.Kind() <= reflect.Uint64:
 		return false // the YAML package converts it: 1.5 becomes 1
 	}
-	var wrong *yaml.TypeError
-	return !errors.As(n.Decode(reflect.New(t).Interface()), &wrong)
+	return !errors.As(n.Decode(reflect.New(t).Interface()), new(*yaml.TypeError))
 }
 
 // expected describes the values of a type.
 func expected(t reflect.Type) string {
-	switch v := reflect.Zero(t); {
+	if t == reflect.TypeFor[time.Duration]() {
+		return "a duration such as 90s or 5m"
+	}
+	switch kind := t.Kind(); {
 	case t == anyValue:
 		return "a value"
-	case t == reflect.TypeFor[time.Duration]():
-		return "a duration such as 90s or 5m"
-	case t.Kind() == reflect.Struct:
+	case kind == reflect.Struct:
 		return "keys and values"
-	case t.Kind() == reflect.Slice:
+	case kind == reflect.Slice:
 		return "a list"
-	case t.Kind() == reflect.Bool:
+	case kind == reflect.Bool:
 		return "true or false"
-	case v.CanInt():
+	case reflect.Int <= kind && kind <= reflect.Int64:
 		return "an integer"
-	case v.CanUint():
+	case reflect.Uint <= kind && kind <= reflect.Uint64:
 		return "an integer of at least 0"
-	case v.CanFloat():
+	case kind == reflect.Float64:
 		return "a finite number"
 	default:
 		return "a string"

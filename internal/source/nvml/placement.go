@@ -28,17 +28,8 @@ func (s *Session) place(handle gonvml.Device) *gpu.Place {
 	if s.symbols.has("nvmlDeviceGetCpuAffinity") {
 		cpus, _ = handle.GetCpuAffinity(maxCPUs)
 	}
-	p := gpu.PlaceOf(words(nodes), words(cpus))
+	p := gpu.PlaceOf(nodes, cpus)
 	return &p
-}
-
-// words converts a mask to 64-bit words.
-func words(mask []uint) []uint64 {
-	list := make([]uint64, len(mask))
-	for i, word := range mask {
-		list[i] = uint64(word)
-	}
-	return list
 }
 
 // linkEnds counts the active links of a GPU by the device at the other end.

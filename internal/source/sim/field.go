@@ -32,13 +32,16 @@ type view struct {
 // view returns the view of a device of the topology.
 func (w *world) view(d *gpu.Device) view {
 	v := view{dev: d, world: w, part: 1}
-	e := d.Entity
+	e, id := d.Entity, d.Entity.ID
+	if e.ParentKind != gpu.KindNone {
+		id = e.Parent
+	}
 	switch {
 	case e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU:
-		g := &w.gpus[d.GPU]
+		g := &w.gpus[id]
 		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
-		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: d.GPU, sub: d.InstanceID})
+		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: id, sub: d.InstanceID})
 		switch s := v.slot; e.Kind {
 		case gpu.KindGPUInstance:
 			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved
@@ -46,53 +49,23 @@ func (w *world) view(d *gpu.Device) view {
 			v.part, v.key = 1/float64(v.board.NVLink.Links), mix(g.key^uint64(d.Link+1)<<40)
 		}
 	case e.Kind == gpu.KindNVSwitch || e.ParentKind == gpu.KindNVSwitch:
-		id := e.ID
 		v.track, v.part = &w.fabric, 1/float64(len(w.node.Switches))
 		if e.Kind == gpu.KindNVLink {
-			id = e.Parent
 			v.part /= float64(w.node.Switches[id].Links)
 		}
 		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
 	case e.Kind == gpu.KindCPU || e.Kind == gpu.KindCPUCore:
-		id := e.ID
-		if e.Kind == gpu.KindCPUCore {
-			id = e.Parent
-		}
 		v.cpu = &w.node.CPUs[id]
 		// The upper half is the key of the CPU, the lower half that of the core.
 		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
 	case e.Kind == gpu.KindConnectX:
-		v.card = &w.node.ConnectX[e.ID]
-		v.key = keyOf(w.seed, fmt.Sprint("connectx ", e.ID))
+		v.card = &w.node.ConnectX[id]
+		v.key = keyOf(w.seed, fmt.Sprint("connectx ", id))
 	default:
 		v.key = keyOf(w.seed, w.node.Name)
 	}
 	return v
 }
-
-// A generator computes the value of a row, a number or a string.
-type generator struct {
-	number func(input) float64
-	text   func(input) string
-	args
-}
-
-// args are the arguments of a generator.
-type args struct {
-	levels []int
-	x      float64
-	text   string
-	n      int // index within the rule, usually a link number
-}
-
-// An input is what a generator computes a value from.
-type input struct {
-	*view
-	args
-}
-
-// none reports whether the generator has no value.
-func (g generator) none() bool { return g.number == nil && g.text == nil }
 
 // A rule is a line of data/fields.csv. It defines how to generate the fields of a range of IDs for some kinds of
 // entities. The first rule that covers a field and kind applies.
@@ -101,18 +74,33 @@ type rule struct {
 	on          gpu.Kinds
 	unit        gpu.Unit
 	needs       []func(input) bool // conditions on the board and its partitioning
-	gen         generator          // no generator if no board has the field; n is that of the first field
+	index       int                // of the first field: a link number
+
+	number func(input) float64 // number or text generates the value; both are nil if no board has the field
+	text   func(input) string
+	arg    string // the arguments of number or text
+	levels []int  // levels in arg
+	x      float64
 }
+
+// An input is what the value of a row and field is generated from.
+type input struct {
+	*view
+	*rule
+	n int // index of the field, usually a link number
+}
+
+// isEmpty reports whether the rule generates no value.
+func (r *rule) isEmpty() bool { return r == nil || r.number == nil && r.text == nil }
 
 // ruleFor returns the rule for a field and a kind of entity, or nil if there is none.
 func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
 	p, _ := loadParts() // New reports an error in the file
-	for i := range p.rules {
-		if r := &p.rules[i]; id >= r.first && id <= r.last && r.on.Has(kind) {
-			return r
-		}
+	i := slices.IndexFunc(p.rules, func(r rule) bool { return id >= r.first && id <= r.last && r.on.Has(kind) })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &p.rules[i]
 }
 
 // parseRule parses the columns fields, on, unit, needs, first and value. A value is a key of numbers or texts with its
@@ -132,19 +120,19 @@ func parseRule(line []string) (r rule, err error) {
 		}
 		r.needs = append(r.needs, need)
 	}
-	word, rest, _ := strings.Cut(line[5], " ")
-	r.gen = generator{number: numbers[word], text: texts[word], args: args{text: rest}}
-	if r.gen.none() && word != "" {
+	word, arg, _ := strings.Cut(line[5], " ")
+	r.number, r.text, r.arg = numbers[word], texts[word], arg
+	if r.isEmpty() && word != "" {
 		return r, fmt.Errorf("unknown value %q", line[5])
 	}
-	for _, arg := range strings.Fields(rest) {
-		if level, ok := levelNames[arg]; ok {
-			r.gen.levels = append(r.gen.levels, level)
-		} else if r.gen.x, err = strconv.ParseFloat(arg, 64); err != nil && r.gen.number != nil {
+	for _, word := range strings.Fields(arg) {
+		if level, ok := levelNames[word]; ok {
+			r.levels = append(r.levels, level)
+		} else if r.x, err = strconv.ParseFloat(word, 64); err != nil && r.number != nil {
 			return r, err
 		}
 	}
-	r.gen.n, err = strconv.Atoi(cmp.Or(line[4], "0"))
+	r.index, err = strconv.Atoi(cmp.Or(line[4], "0"))
 	return r, err
 }
 
@@ -281,7 +269,7 @@ var (
 		"cpu-power-limit": func(v input) float64 { return v.cpu.Limit },
 	}
 	texts = map[string]func(input) string{
-		"text":           func(v input) string { return v.text },
+		"text":           func(v input) string { return v.arg },
 		"driver-version": func(v input) string { return v.world.node.Driver },
 		"nvml-version":   func(v input) string { return "12." + v.world.node.Driver },
 		"device-name":    func(v input) string { return v.board.Model },
@@ -381,37 +369,30 @@ func (v *view) cpuBusy() float64 {
 	return min(max(base, 0), 1)
 }
 
-// fallback returns the generator for a field without a rule: a string, or the smallest number that the catalog allows.
-// Error counters are 0.
-func fallback(f *gpu.Field) generator {
+// fallback returns the rule for a field without a rule: a string, or the smallest number that the catalog allows. Error
+// counters are 0.
+func fallback(f *gpu.Field) *rule {
 	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))
-		return generator{text: func(v input) string { return name + "-" + strconv.FormatUint(v.key%1e4, 10) }}
+		return &rule{text: func(v input) string { return name + "-" + strconv.FormatUint(v.key%1e4, 10) }}
 	}
 	least := 0.0
 	if f.Range != nil && f.Range.Min > 0 {
 		least = math.Ceil(f.Range.Min)
 	}
-	return generator{number: numbers["fixed"], args: args{x: least}}
+	return &rule{number: numbers["fixed"], x: least}
 }
 
 // Reads reports whether simulated nodes can have every field of a plan. Whether a particular node has a field depends
-// on its hardware.
+// on its hardware. Health, peers and placement are always simulated.
 func Reads(p *gpu.Plan) bool {
-	for i := range p.Fields {
-		f := &p.Fields[i]
-		if !slices.ContainsFunc(f.Levels.List(), func(kind gpu.Kind) bool { return plays(f.ID, kind) }) {
-			return false
-		}
-	}
-	return true // health, peers and placement are simulated too
-}
-
-// plays reports whether entities of a kind can have a field.
-func plays(id gpu.FieldID, kind gpu.Kind) bool {
-	entry, known := catalog.ByID(id)
-	if r := ruleFor(cmp.Or(entry.BaseOf, id), kind); r != nil {
-		return !r.gen.none()
-	}
-	return known && entry.Exportable()
+	return !slices.ContainsFunc(p.Fields, func(f gpu.Field) bool {
+		entry, known := catalog.ByID(f.ID)
+		return !slices.ContainsFunc(f.Levels.List(), func(kind gpu.Kind) bool {
+			if r := ruleFor(cmp.Or(entry.BaseOf, f.ID), kind); r != nil {
+				return !r.isEmpty()
+			}
+			return known && entry.Exportable()
+		})
+	})
 }

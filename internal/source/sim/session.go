@@ -36,7 +36,8 @@ type Session struct {
 type cell struct {
 	row, field int
 	base       gpu.FieldID // the same measurement of older engines, or the field itself
-	gen        generator   // empty if there is no value; err says why
+	rule       *rule       // empty if there is no value; err says why
+	n          int         // index of the field within the rule
 	err        error
 	integer    bool // an integer in the catalog's unit
 	factor     float64
@@ -94,16 +95,15 @@ func (s *Session) newCell(row, field int) cell {
 	switch r := ruleFor(c.base, v.dev.Entity.Kind); {
 	case v.board != nil && v.board.lacking[c.base]:
 	case r != nil:
-		gen := r.gen
-		gen.n += int(c.base - r.first)
-		in := input{v, gen.args}
+		c.n = r.index + int(c.base-r.first)
+		in := input{v, r, c.n}
 		if !slices.ContainsFunc(r.needs, func(met func(input) bool) bool { return !met(in) }) {
-			c.gen, unit = gen, r.unit
+			c.rule, unit = r, r.unit
 		}
 	case known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.has("profiling")):
-		c.gen = fallback(f)
+		c.rule = fallback(f)
 	}
-	if c.gen.none() {
+	if c.rule.isEmpty() {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
 	if factor, ok := catalog.Conversion(unit, f.Unit); ok {
@@ -234,7 +234,7 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 // readOwn appends the value of a cell without a fault.
 func (s *Session) readOwn(c *cell, b *gpu.Batch, now int64) {
 	switch {
-	case c.gen.none():
+	case c.rule.isEmpty():
 		b.Fail(c.row, c.field, c.err)
 	case c.events != nil:
 		c.events(s, c, b, s.last, now)
@@ -269,27 +269,18 @@ func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 }
 
 func (s *Session) value(c *cell) gpu.Value {
-	in := input{&s.views[c.row], c.gen.args}
-	if c.gen.text != nil {
-		return gpu.Text(c.gen.text(in))
+	in := input{&s.views[c.row], c.rule, c.n}
+	if c.rule.text != nil {
+		return gpu.Text(c.rule.text(in))
 	}
-	v := gpu.Float(c.gen.number(in))
+	n := c.rule.number(in)
+	v := gpu.Float(n)
 	if c.integer {
-		v = floor(v)
+		v = gpu.Int(int64(math.Floor(n)))
 	}
-	if c.factor != 1 {
-		v = v.Scale(c.factor)
-	}
-	if c.whole {
-		v = floor(v)
-	}
-	return v
-}
-
-// floor rounds a number down to an integer.
-func floor(v gpu.Value) gpu.Value {
-	if n, ok := v.Number(); ok {
-		return gpu.Int(int64(math.Floor(n)))
+	v = v.Scale(c.factor)
+	if n, ok := v.Number(); ok && c.whole {
+		v = gpu.Int(int64(math.Floor(n)))
 	}
 	return v
 }

@@ -32,6 +32,17 @@ func (w *world) topology(plan *gpu.Plan) *gpu.Topology {
 // devices returns all devices that are bound to the driver.
 func (w *world) devices() (list []gpu.Device) {
 	var parts []gpu.Device // devices of one kind, which follow their parents
+	partOf := func(d gpu.Device, kind gpu.Kind, id uint32) gpu.Device {
+		d.Entity = gpu.Entity{Kind: kind, ID: id, ParentKind: d.Entity.Kind, Parent: d.Entity.ID}
+		return d
+	}
+	linksOf := func(d gpu.Device, count int64) {
+		for link := range uint32(count) {
+			l := partOf(d, gpu.KindNVLink, link)
+			l.Link = link
+			parts = append(parts, l)
+		}
+	}
 	for i := range w.gpus {
 		g := &w.gpus[i]
 		if g.gone {
@@ -40,44 +51,33 @@ func (w *world) devices() (list []gpu.Device) {
 		whole := gpu.Device{
 			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: g.index},
 			GPU:    g.index, NVMLIndex: g.index, Minor: g.index,
-			UUID:     uuid("GPU-", g.key),
-			PCIBusID: busID(0x1b, g.index),
-			Model:    g.spec.board.Model,
+			UUID: uuid("GPU-", g.key), PCIBusID: busID(0x1b, g.index), Model: g.spec.board.Model,
 		}
 		list = append(list, whole)
-		part := gpu.Entity{ParentKind: gpu.KindGPU, Parent: g.index}
 		for j := range g.slots {
 			if s := &g.slots[j]; g.partitioned {
-				d := whole
-				d.Entity, d.Entity.Kind, d.Entity.ID = part, gpu.KindGPUInstance, g.index*instancesPerGPU+s.id()
+				d := partOf(whole, gpu.KindGPUInstance, g.index*instancesPerGPU+s.id())
 				d.InstanceID, d.Profile, d.MIGUUID = s.id(), s.Name, uuid("MIG-", s.key)
 				start := uint32(s.start)
 				d.Start = &start
 				list = append(list, d)
 			}
 		}
-		for link := range uint32(g.spec.board.NVLink.Links) {
-			d := whole
-			d.Entity, d.Entity.Kind, d.Entity.ID, d.Link = part, gpu.KindNVLink, link, link
-			parts = append(parts, d)
-		}
+		linksOf(whole, g.spec.board.NVLink.Links)
 	}
 	list, parts = append(list, parts...), nil
 	for id, spec := range w.node.Switches {
-		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}})
-		for link := range uint32(spec.Links) {
-			entity := gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)}
-			parts = append(parts, gpu.Device{Entity: entity, Link: link})
-		}
+		d := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}}
+		list = append(list, d)
+		linksOf(d, spec.Links)
 	}
 	list, parts = append(list, parts...), nil
 	for id, spec := range w.node.CPUs {
-		serial := fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id)))
-		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial})
+		d := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}}
+		d.Serial = fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id)))
+		list = append(list, d)
 		for range spec.Cores {
-			core := gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: uint32(id)}
-			core.ID = uint32(len(parts))
-			parts = append(parts, gpu.Device{Entity: core, Serial: serial})
+			parts = append(parts, partOf(d, gpu.KindCPUCore, uint32(len(parts))))
 		}
 	}
 	list = append(list, parts...)
