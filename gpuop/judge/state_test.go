@@ -56,6 +56,7 @@ type situation[Finding any] struct {
 	Patch   map[string]any
 	Version string         // the release to install
 	Values  map[string]any // the chart's
+	Config  string         // the MIG config to apply
 	Want    []Finding
 	Not     []Finding
 	Says    string // part of a reason
