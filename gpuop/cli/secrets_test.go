@@ -17,132 +17,47 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-const installCommand = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
-
-// plantedScripts are appended to installCommand, with a secret in place of %s. The misspelled key in installCommand
-// makes lint print the command.
-var plantedScripts = []string{
-	"--set driver.licensingConfig.clientSecret=%s",
-	"--set toolkit.password=%s",
-	"--set toolkit.apiKey=%s --set toolkit.enabled=%[1]s",
-	"--set-string driver.accessKey=%s",
-	"--password %s",
-	"--password=%s",
-	"--password '%s'",
-	`--password "%s"`,
-	"--kube-token %s",
-	"--registry-token=%s",
-	"--username u --password %s --set toolkit.enabled=%[1]s",
-	"--set 'driver.repoConfig.token=%s'",
-	`--set "driver.proxy=http://u:%s@proxy.example.com:3128"`,
-	"--set driver.env[0].name=HTTPS_TOKEN --set driver.env[0].value=%s",
-	"--set driver.env[0].name=DB_PASS,driver.env[0].value=%s",
-	"--set daemonsets.tls.key=%s",
-	"\ndocker login nvcr.io -u '$oauthtoken' -p %s",
-	"\ndocker login nvcr.io -u u --password %s",
-	"\necho %s | docker login nvcr.io --username u --password-stdin",
-	"\nprintf '%%s' %s | docker login nvcr.io --password-stdin",
-	"\ndocker login nvcr.io --password-stdin <<< %s",
-	"\nkubectl create secret docker-registry ngc --docker-username=u --docker-password=%s",
-	"\nkubectl create secret docker-registry ngc --docker-password '%s'",
-	"\nkubectl create secret generic a --from-literal=whatever=%s",
-	"\nkubectl create secret generic a --from-literal=one=1 --from-literal='two=%s'",
-	"\nkubectl create secret generic a \\\n  --from-literal=key=%s",
-	"\ncurl -u admin:%s https://example.com/values.yaml",
-	"\ncurl --user admin:%s https://example.com",
-	"\ncurl -H 'Authorization: Bearer %s' https://example.com",
-	"\ncurl -H 'Authorization: Basic %s' https://example.com",
-	"\nexport NGC_API_KEY=%s",
-	"\nexport REGISTRY_PASSWORD='%s'",
-	"\nTOKEN=%s helm version",
-	"\nhelm repo add nvidia https://u:%s@helm.example.com",
-	"\nhelm registry login -u u -p %s nvcr.io",
-	"\nread -r TOK <<< %s",
-	"\nGH_TOK=%s DB_PW=%[1]s helm version",
-	"\ngit clone https://x-access-token:%s@github.com/a/b",
-}
-
-// plantedValues are values with a secret in place of %s. The test adds a misspelled key, which lint reports.
-var plantedValues = []string{
-	"driver: {licensingConfig: {clientSecret: %s}}",
-	"validator: {secret: %s}",
-	"driver:\n  repoConfig:\n    password: %s",
-	"driver:\n  repoConfig:\n    passwd: '%s'",
-	"toolkit:\n  apiKey: \"%s\"",
-	"toolkit:\n  api_key: %s",
-	"toolkit:\n  privateKey: |\n    -----BEGIN PRIVATE KEY-----\n    %s\n    -----END PRIVATE KEY-----",
-	"toolkit:\n  credentials: %s",
-	"toolkit:\n  credentials: {user: u, value: %s}",
-	"toolkit:\n  env:\n  - name: HTTP_TOKEN\n    value: %s",
-	"toolkit:\n  env:\n  - {name: DB_PASSWORD, value: %s}",
-	"driver:\n  env:\n  - name: HTTPS_PROXY\n    value: http://u:%s@proxy.example.com:3128",
-	"validator:\n  accessToken: %s",
-	"validator:\n  clientSecret: %s",
-	"extraObjects:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: a}\n  stringData: {anything: %s}",
-	"extraObjects:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: a}\n  data: {x: %s}",
-	"validator:\n  dockerconfigjson: %s",
-	"validator:\n  ngcKey: %s",
-	"validator:\n  authToken: %s",
-	"validator:\n  signingKey: %s",
-	"validator:\n  passphrase: %s",
-	"validator:\n  webhookSecret: %s",
-	"validator:\n  auth: %s",
-	"dcgmExporter:\n  args: [--api-token, %s]",
-	"dcgmExporter:\n  args:\n  - --api-token\n  - %s",
-	"operator:\n  annotations: {a: Basic %s}",
-	"operator:\n  annotations: {a: https://hooks.example.com/services/T0/B0/%s}",
-	"validator:\n  url: https://u:%s@example.com/a",
-	"toolkit:\n  repository: u:%s@example.com/a",
-	"toolkit:\n  repository: u:%s@registry:5000/a",
-}
-
 // lint, images and drift print no secret of their input, in any format.
 func TestOutputContainsNoSecret(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	var planted struct{ Flags, Commands, Values, Terraform []string }
+	if err := yaml.Unmarshal([]byte(content(t, filepath.Join("testdata", "secrets.yaml"))), &planted); err != nil {
+		t.Fatal(err)
+	}
+	// a misspelled key makes lint print the command
+	const install = "#!/bin/bash\nhelm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 --set drivr.enabled=true "
+	dir, tried := t.TempDir(), 0
+	try := func(name, text string, calls ...string) {
+		t.Helper()
+		tried++
+		secret := fmt.Sprintf("hunter%02dPlantedValue", tried)
+		path := filepath.Join(dir, fmt.Sprintf("%02d%s", tried, name))
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "SECRET", secret)+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return path
-	}
-	planted := 0
-	check := func(secret string, args ...string) {
-		t.Helper()
-		for _, format := range []string{"text", "json", "sarif"} {
-			_, out, errOut := call("", append(args, "-o", format)...)
-			if strings.Contains(out+errOut, secret) {
-				t.Errorf("gpuop %s -o %s shows the secret:\n%s%s", strings.Join(args, " "), format, out, errOut)
+		for _, line := range calls {
+			for _, format := range []string{"text", "json", "sarif"} {
+				args := strings.Fields(strings.Replace(line, "FILE", path, 1) + " -o " + format)
+				if _, out, errOut := call("", args...); strings.Contains(out+errOut, secret) {
+					t.Errorf("gpuop %s shows the secret:\n%s%s", strings.Join(args, " "), out, errOut)
+				}
 			}
 		}
 	}
-	secretOf := func() string {
-		planted++
-		return fmt.Sprintf("hunter%02dPlantedValue", planted)
+	for _, flags := range planted.Flags {
+		try("script.sh", install+flags, "lint FILE", "lint --fix FILE")
 	}
-	for i, text := range plantedScripts {
-		secret := secretOf()
-		path := write(fmt.Sprintf("script%02d.sh", i), "#!/bin/bash\n"+installCommand+fmt.Sprintf(text, secret)+"\n")
-		check(secret, "lint", path)
-		check(secret, "lint", "--fix", path)
+	for _, commands := range planted.Commands {
+		try("script.sh", install+"\n"+commands, "lint FILE", "lint --fix FILE")
 	}
-	for i, text := range plantedValues {
-		secret := secretOf()
-		path := write(fmt.Sprintf("values%02d.yaml", i), "drivr: {enabled: true}\n"+fmt.Sprintf(text, secret)+"\n")
-		check(secret, "lint", "--version", "v26.7.0", path)
-		check(secret, "images", path)
-		check(secret, "drift", "-f", path, "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"))
+	for _, values := range planted.Values {
+		try("values.yaml", "drivr: {enabled: true}\n"+values, "lint --version v26.7.0 FILE", "images FILE",
+			"drift -f FILE --from ../drift/testdata/healthy.yaml")
 	}
-	for i, text := range []string{
-		`values = [yamlencode({ drivr = { enabled = true, password = "%s" } })]`,
-		`values = [yamlencode({ drivr = { token = "%s" } })]`,
-	} {
-		secret := secretOf()
-		path := write(fmt.Sprintf("main%02d.tf", i), "resource \"helm_release\" \"gpu\" {\n  chart = \"gpu-operator\"\n  "+fmt.Sprintf(text, secret)+"\n}\n")
-		check(secret, "lint", path)
+	for _, argument := range planted.Terraform {
+		try("main.tf", "resource \"helm_release\" \"gpu\" {\n  chart = \"gpu-operator\"\n  "+argument+"\n}", "lint FILE")
 	}
-	if planted < 60 {
-		t.Errorf("planted secrets = %d, want at least 60", planted)
+	if tried < 60 {
+		t.Errorf("planted secrets = %d, want at least 60", tried)
 	}
 }
 
