@@ -200,17 +200,8 @@ spec:
 
 // claimant returns the manifest of a pod whose container "main" has a claim.
 func claimant(namespace, name, claim string) string {
-	return fmt.Sprintf(`---
-apiVersion: v1
-kind: Pod
-metadata: {namespace: %s, name: %s}
-spec:
-  hostNetwork: true
-  terminationGracePeriodSeconds: 5
-  resourceClaims: [{name: device, resourceClaimName: %s}]
-  containers:
-    - {name: main, image: "e2e.local/hold:1", resources: {claims: [{name: device}]}}
-`, namespace, name, claim)
+	return podOf(namespace+"/"+name, "  resourceClaims: [{name: device, resourceClaimName: "+claim+"}]\n",
+		hold("main", "claims: [{name: device}]"))
 }
 
 // claim returns the manifest of a claim for one device of a class.
@@ -237,15 +228,10 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 	// GPUs have no owner. The info series have all owners.
 	want := map[string]string{"3/1": "lab/alone/main"}
 	p := e.showing(want)
-	for _, l := range p.series(memory) {
-		if l["GPU_I_ID"] != "1" {
-			continue
-		}
-		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"],
-			l["dra_device_name"], l["dra_mig_profile"]}
-		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
-			t.Errorf("claim labels of the MIG instance = %q, want those of the claim lab/instance", text)
-		}
+	claimed := p.Owned(memory, "dra_claim_namespace", "dra_claim_name", "dra_driver_name", "dra_pool_name",
+		"dra_device_name", "dra_mig_profile")["3/1"]
+	if claimed != "lab/instance/gpu.nvidia.com/e2e-node/gpu-3-mig-3g40gb-9-0/3g.40gb" {
+		t.Errorf("claim labels of the MIG instance = %q, want those of the claim lab/instance", claimed)
 	}
 	sharing := func(p page) []string {
 		return slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasSuffix(s, " dra") })
@@ -260,8 +246,8 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 	// published again.
 	d.publish(t, false)
 	unmatched := e.until("the owners to disappear without the ResourceSlice",
-		func(p page) bool { return len(p.owners()) == 0 })
-	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
+		func(p page) bool { return len(owners(p)) == 0 })
+	if len(unmatched["dcgm_exporter_unmatched_devices"]) == 0 {
 		t.Error("no ResourceSlice: dcgm_exporter_unmatched_devices has no series, want at least one")
 	}
 	d.publish(t, true)
@@ -269,7 +255,7 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 
 	// A starting kubelet deletes the slices of its node. The driver publishes them again.
 	start := n.stop(t, "kubelet")
-	e.until("the owners to disappear while the kubelet is stopped", func(p page) bool { return len(p.owners()) == 0 })
+	e.until("the owners to disappear while the kubelet is stopped", func(p page) bool { return len(owners(p)) == 0 })
 	start()
 	e.showing(want)
 }

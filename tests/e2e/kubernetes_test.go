@@ -20,10 +20,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// offer starts device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the instances of GPU 3. It waits
+// offering returns the node. It starts device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the instances of GPU 3. It waits
 // until the node can allocate them.
-func offer(t *testing.T, n *node) {
+func offering(t *testing.T) *node {
 	t.Helper()
+	n := theNode(t)
 	resources := map[string][]string{}
 	add := func(resource string, ids ...string) { resources[resource] = append(resources[resource], ids...) }
 	for _, d := range devices(t) {
@@ -44,11 +45,11 @@ func offer(t *testing.T, n *node) {
 		n.must(t, "", "wait", "node/"+nodeName, "--timeout="+patience.String(),
 			fmt.Sprintf("--for=jsonpath={.status.allocatable.%s}=%d", path, len(ids)))
 	}
+	return n
 }
 
-// pod returns the manifest of the pod "NAMESPACE/NAME" with two containers. The container "main" requests n of the
-// resource. The container "beside" requests no device.
-func pod(name, resource string, n int) string {
+// podOf returns the manifest of the pod "NAMESPACE/NAME". spec has further lines.
+func podOf(name, spec string, containers ...string) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -57,10 +58,19 @@ metadata: {namespace: %s, name: %s, labels: {team: %[2]s-team, app.kubernetes.io
 spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 5
-  containers:
-    - {name: main, image: "e2e.local/hold:1", resources: {limits: {%s: %d}}}
-    - {name: beside, image: "e2e.local/hold:1"}
-`, namespace, name, resource, n)
+%s  containers: [%s]
+`, namespace, name, spec, strings.Join(containers, ", "))
+}
+
+// hold returns a container that runs until it is stopped. resources is YAML, and may be empty.
+func hold(name, resources string) string {
+	return fmt.Sprintf(`{name: %s, image: "e2e.local/hold:1", resources: {%s}}`, name, resources)
+}
+
+// pod returns the manifest of the pod "NAMESPACE/NAME" with two containers. The container "main" requests n of the
+// resource. The container "beside" requests no device.
+func pod(name, resource string, n int) string {
+	return podOf(name, "", hold("main", fmt.Sprintf("limits: {%s: %d}", resource, n)), hold("beside", ""))
 }
 
 func sorted(m map[string]string) []string {
@@ -74,13 +84,11 @@ func sorted(m map[string]string) []string {
 // sharers returns "device namespace/pod/container resource sharing replicas" for each dcgm_pod_gpu_info series.
 func sharers(p page) []string {
 	var out []string
-	for _, l := range p.series("dcgm_pod_gpu_info") {
-		device := l["gpu"]
-		if l["GPU_I_ID"] != "" {
-			device += "/" + l["GPU_I_ID"]
-		}
+	for _, s := range p["dcgm_pod_gpu_info"] {
+		l := s.Labels.Get
+		device := strings.TrimSuffix(l("gpu")+"/"+l("GPU_I_ID"), "/")
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s/%s/%s %s %s %s",
-			device, l["namespace"], l["pod"], l["container"], l["resource"], l["sharing"], l["replicas"])))
+			device, l("namespace"), l("pod"), l("container"), l("resource"), l("sharing"), l("replicas"))))
 	}
 	slices.Sort(out)
 	return out
@@ -123,11 +131,10 @@ func manyPods() (manifest string, names []string, want map[string]string) {
 }
 
 func TestOwnersOfDevices(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
+	n := offering(t)
 	e := n.export(t, "")
 	e.until("a page without owners",
-		func(p page) bool { return len(p[memory].GetMetric()) == 7 && len(p.owners()) == 0 })
+		func(p page) bool { return len(p[memory]) == 7 && len(owners(p)) == 0 })
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
@@ -150,7 +157,7 @@ func TestOwnersOfDevices(t *testing.T) {
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
 	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
 	started := func(p page) float64 { // start of the latest successful cycle
-		return p["dcgm_exporter_collect_last_success_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue()
+		return p.Value("dcgm_exporter_collect_last_success_timestamp_seconds")
 	}
 	first := started(e.scrape())
 	var readings []float64
@@ -161,30 +168,29 @@ func TestOwnersOfDevices(t *testing.T) {
 		return len(readings) == 2
 	})
 	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
-	if d := cmp.Diff(want, after.owners()); d != "" {
+	if d := cmp.Diff(want, owners(after)); d != "" {
 		t.Errorf("owners after the pod is gone (-want +got):\n%s", d)
 	}
 
 	// two new pods get the GPUs of the deleted pod, and one of them has its name
 	n.run(t, pod("web/next", "nvidia.com/gpu", 1)+pod("ml/train", "nvidia.com/gpu", 1), "web/next", "ml/train")
 	e.until("one GPU for each new pod", func(p page) bool {
-		owners := []string{p.owners()["0"], p.owners()["1"]}
+		owners := []string{owners(p)["0"], owners(p)["1"]}
 		slices.Sort(owners)
 		return slices.Equal(owners, []string{"ml/train/main", "web/next/main"})
 	})
 }
 
 func TestKubeletRestarts(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
+	n := offering(t)
 	e := n.export(t, "")
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 	e.showing(want)
 	truthful := func(p page) {
 		checkOwners(t, p, want)
-		if len(p[memory].GetMetric()) != 7 {
-			t.Errorf("devices on the page = %d, want 7", len(p[memory].GetMetric()))
+		if len(p[memory]) != 7 {
+			t.Errorf("devices on the page = %d, want 7", len(p[memory]))
 		}
 	}
 
@@ -192,8 +198,8 @@ func TestKubeletRestarts(t *testing.T) {
 	const remembered = 31 * time.Second
 	start, stopped := n.stop(t, "kubelet"), time.Now()
 	p := e.until("the owners to disappear while the kubelet is stopped",
-		func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
-	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
+		func(p page) bool { return len(owners(p)) == 0 && time.Since(stopped) > remembered }, truthful)
+	if v := p.Value("dcgm_exporter_attribution_success"); v != 0 {
 		t.Errorf("kubelet stopped: dcgm_exporter_attribution_success = %v, want 0", v)
 	}
 	// A pod that is deleted while the kubelet is down must not return to the page. Its containers still run, and the
@@ -213,7 +219,7 @@ func TestKubeletRestarts(t *testing.T) {
 // checkOwners checks that each device on a page has the wanted owner or none.
 func checkOwners(t *testing.T, p page, want map[string]string) {
 	t.Helper()
-	for device, owner := range p.owners() {
+	for device, owner := range owners(p) {
 		if want[device] != owner {
 			t.Errorf("device %s has owner %q, want %q", device, owner, want[device])
 		}
@@ -223,8 +229,7 @@ func checkOwners(t *testing.T, p page, want map[string]string) {
 // TestKubeletRestartsOften restarts the kubelet of a node with many pods nine times. Each page must have the correct
 // owners or none. It must list all four pods that share GPU 2, or none of them.
 func TestKubeletRestartsOften(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
+	n := offering(t)
 	e := n.export(t, "", "-c=100") // short cycles, because the kubelet's list is incomplete for less than a second
 	manifest, names, want := manyPods()
 	for _, name := range []string{"web/c", "web/d"} {
@@ -232,16 +237,16 @@ func TestKubeletRestartsOften(t *testing.T) {
 	}
 	for i := range 12 { // pods without devices make the list longer, so that it takes longer to complete
 		name := fmt.Sprint("lab/filler-", i)
-		manifest, names = manifest+idle(name), append(names, name)
+		manifest, names = manifest+podOf(name, "", hold("main", "")), append(names, name)
 	}
 	n.run(t, manifest, names...)
 	e.showing(want)
 	all := []string{"a", "b", "c", "d"}
 	sharing := func(p page) []string {
 		var pods []string
-		for _, l := range p.series("dcgm_pod_gpu_info") {
-			if l["gpu"] == "2" {
-				pods = append(pods, l["pod"])
+		for _, s := range p["dcgm_pod_gpu_info"] {
+			if s.Labels.Get("gpu") == "2" {
+				pods = append(pods, s.Labels.Get("pod"))
 			}
 		}
 		slices.Sort(pods)
@@ -255,37 +260,22 @@ func TestKubeletRestartsOften(t *testing.T) {
 		}
 	}
 	answered := func(p page) bool {
-		return p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue() == 1
+		return p.Value("dcgm_exporter_attribution_success") == 1
 	}
 	for range 9 {
 		start := n.stop(t, "kubelet")
 		e.until("kubelet unreachable", func(p page) bool { return !answered(p) }, truthful)
 		start()
-		e.until("kubelet reachable", func(p page) bool { return answered(p) && maps.Equal(p.owners(), want) }, truthful)
+		e.until("kubelet reachable", func(p page) bool { return answered(p) && maps.Equal(owners(p), want) }, truthful)
 		until := time.Now().Add(3 * time.Second) // the kubelet completes its list in this time
 		e.until("pages for three more seconds", func(page) bool { return time.Now().After(until) }, truthful)
 	}
 }
 
-// idle returns the manifest of a pod without devices.
-func idle(name string) string {
-	namespace, name, _ := strings.Cut(name, "/")
-	return fmt.Sprintf(`---
-apiVersion: v1
-kind: Pod
-metadata: {namespace: %s, name: %s}
-spec:
-  hostNetwork: true
-  terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: "e2e.local/hold:1"}]
-`, namespace, name)
-}
-
 // TestPodUIDsFromLogFolders checks the label pod_uid. The exporter reads the UIDs from the names of pod log folders,
 // and they must match those in the API server.
 func TestPodUIDsFromLogFolders(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
+	n := offering(t)
 	manifest, names, _ := manyPods()
 	n.run(t, manifest, names...)
 	want := map[string]string{}
@@ -296,8 +286,8 @@ func TestPodUIDsFromLogFolders(t *testing.T) {
 	e := n.export(t, "", "--kubernetes-pod-log-directory="+filepath.Join(n.state, "host/log/pods"))
 	shown := func(p page) map[string]string {
 		uids := map[string]string{}
-		for _, l := range p.series("dcgm_pod_gpu_info") {
-			uids[l["namespace"]+"/"+l["pod"]] = l["pod_uid"]
+		for _, s := range p["dcgm_pod_gpu_info"] {
+			uids[s.Labels.Get("namespace")+"/"+s.Labels.Get("pod")] = s.Labels.Get("pod_uid")
 		}
 		return uids
 	}
@@ -335,20 +325,19 @@ func account(t *testing.T, n *node) string {
 }
 
 func TestMissingPermissionsAreReported(t *testing.T) {
-	n := theNode(t)
-	offer(t, n)
+	n := offering(t)
 	config := account(t, n)
 	n.must(t, "", "delete", "clusterrole", "dcgm-exporter")
 	e := n.export(t, config, "--kubernetes-enable-pod-labels")
 	n.run(t, pod("ml/train", "nvidia.com/gpu", 2), "ml/train")
 	p := e.showing(map[string]string{"0": "ml/train/main", "1": "ml/train/main"}) // these owners need only the kubelet
-	metrics := p["dcgm_exporter_kubernetes_api_success"].GetMetric()
-	if len(metrics) == 0 {
+	succeeds := p["dcgm_exporter_kubernetes_api_success"]
+	if len(succeeds) == 0 {
 		t.Error("missing permissions: dcgm_exporter_kubernetes_api_success is absent, want it to be 0")
 	}
-	for _, m := range metrics {
-		if v := m.GetGauge().GetValue(); v != 0 {
-			t.Errorf("missing permissions: dcgm_exporter_kubernetes_api_success = %v, want 0", v)
+	for _, s := range succeeds {
+		if s.Value != 0 {
+			t.Errorf("missing permissions: dcgm_exporter_kubernetes_api_success = %v, want 0", s.Value)
 		}
 	}
 }

@@ -81,9 +81,8 @@ func (n *node) label(t *testing.T, key, value string) {
 // TestExporterPod deploys the exporter as a pod, as documented in deployment/ and docs/. It checks owners on a node
 // that shares GPUs with MPS, and the labels of pods while the API server is down and after it returns.
 func TestExporterPod(t *testing.T) {
-	n := theNode(t)
+	n := offering(t)
 	n.image(t)
-	offer(t, n)
 	n.label(t, "nvidia.com/gpu.present", "true")
 	n.label(t, "nvidia.com/gpu.sharing-strategy", "mps")
 	n.run(t, runtimeClass+manual(t))
@@ -99,11 +98,7 @@ func TestExporterPod(t *testing.T) {
 	n.run(t, manifest, names...)
 	uid := n.must(t, "", "-n", "ml", "get", "pod", "train", "-o", "jsonpath={.metadata.uid}")
 	labeled := func(team string) func(page) bool {
-		return func(p page) bool {
-			all := p.series(memory)
-			at := slices.IndexFunc(all, func(l map[string]string) bool { return l["gpu"] == "0" })
-			return at >= 0 && all[at]["team"] == team && all[at]["pod_uid"] == uid
-		}
+		return func(p page) bool { return p.Owned(memory, "team", "pod_uid")["0"] == team+"/"+uid }
 	}
 	shared := []string{"2 web/a/main nvidia.com/gpu.shared mps 4", "2 web/b/main nvidia.com/gpu.shared mps 4"}
 	e.showing(want)
@@ -111,18 +106,17 @@ func TestExporterPod(t *testing.T) {
 		return slices.Equal(shared,
 			slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
 	})
-	for _, l := range e.until("the pod's labels", labeled("train-team")).series("dcgm_pod_gpu_info") {
-		if l["pod_uid"] == "" {
-			t.Errorf("dcgm_pod_gpu_info has no pod_uid: %v", l)
+	for _, s := range e.until("the pod's labels", labeled("train-team"))["dcgm_pod_gpu_info"] {
+		if !s.Labels.Has("pod_uid") {
+			t.Errorf("dcgm_pod_gpu_info has no pod_uid: %v", s.Labels)
 		}
 	}
 
 	// while the API server is down, known labels are kept; changes appear when it is back
 	answers := func(value float64) func(page) bool {
 		return func(p page) bool {
-			of := p.series("dcgm_exporter_kubernetes_api_success")
-			at := slices.IndexFunc(of, func(l map[string]string) bool { return l["resource"] == "pods" })
-			return at >= 0 && p["dcgm_exporter_kubernetes_api_success"].GetMetric()[at].GetGauge().GetValue() == value
+			v, ok := p.By("dcgm_exporter_kubernetes_api_success", "resource")["pods"]
+			return ok && v == value
 		}
 	}
 	e.until("the exporter to reach the API server", answers(1))
@@ -130,7 +124,7 @@ func TestExporterPod(t *testing.T) {
 	p := e.until("the exporter to report that the API server is down", answers(0), func(p page) {
 		if !labeled("train-team")(p) {
 			t.Errorf("API server down: labels of the first series = %v, want team=train-team on GPU 0",
-				p.series(memory)[0])
+				p[memory][0].Labels)
 		}
 	})
 	if len(sharers(p)) != 6 {
@@ -176,21 +170,12 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 
 // staged is a pod with an init container, a main container and a sidecar. The main container gets the GPU of the init
 // container, and the sidecar has an instance.
-const staged = `---
-apiVersion: v1
-kind: Pod
-metadata: {namespace: ml, name: staged}
-spec:
-  hostNetwork: true
-  terminationGracePeriodSeconds: 5
-  initContainers:
-    - {name: prepare, image: "` + exporterImage + `", imagePullPolicy: Never, args: [--version],
+var staged = podOf("ml/staged", `  initContainers:
+    - {name: prepare, image: "`+exporterImage+`", imagePullPolicy: Never, args: [--version],
        resources: {limits: {nvidia.com/gpu: 1}}}
     - {name: sidecar, image: "e2e.local/hold:1", restartPolicy: Always,
        resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}
-  containers:
-    - {name: main, image: "e2e.local/hold:1", resources: {limits: {nvidia.com/gpu: 1}}}
-`
+`, hold("main", "limits: {nvidia.com/gpu: 1}"))
 
 // once returns the manifest of a pod whose containers are not restarted when they exit.
 func once(name, resource string) string {
@@ -199,7 +184,7 @@ func once(name, resource string) string {
 
 // deviceOf returns a device of the owner, or "" if the owner has none.
 func deviceOf(p page, owner string) string {
-	for device, o := range p.owners() {
+	for device, o := range owners(p) {
 		if o == owner {
 			return device
 		}
@@ -208,14 +193,13 @@ func deviceOf(p page, owner string) string {
 }
 
 func TestPodsStartAndComplete(t *testing.T) {
-	n := theNode(t)
+	n := offering(t)
 	n.image(t)
-	offer(t, n)
 	e := n.export(t, "")
 	n.run(t, staged+once("ml/brief", "nvidia.com/gpu"), "ml/staged", "ml/brief")
 
 	// the init container's GPU is attributed to the main container, and the sidecar's instance to the sidecar
-	holders := func(p page) []string { return slices.Sorted(maps.Values(p.owners())) }
+	holders := func(p page) []string { return slices.Sorted(maps.Values(owners(p))) }
 	held := func(want ...string) func(page) bool {
 		return func(p page) bool { return slices.Equal(holders(p), want) }
 	}

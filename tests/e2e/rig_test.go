@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +13,11 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
@@ -179,53 +175,20 @@ func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter
 	return &exporter{t: t, url: "http://" + r.Address + "/metrics"}
 }
 
-// A page is a parsed scrape.
-type page map[string]*dto.MetricFamily
+type page = prom.Page
 
 func (e *exporter) scrape() page {
 	e.t.Helper()
-	client := http.Client{Timeout: patience}
-	resp, err := client.Get(e.url)
+	text, err := prom.Scrape(e.url)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		e.t.Fatalf("cannot parse the page: %v", err)
-	}
-	return families
-}
-
-// series returns the labels of each series of a family.
-func (p page) series(family string) []map[string]string {
-	var out []map[string]string
-	for _, m := range p[family].GetMetric() {
-		labels := map[string]string{}
-		for _, l := range m.Label {
-			labels[l.GetName()] = l.GetValue()
-		}
-		out = append(out, labels)
-	}
-	return out
+	return prom.Parse(e.t, text)
 }
 
 // owners returns "namespace/pod/container" by device, such as "0" for a GPU and "3/1" for an instance. Devices without
 // an owner are left out.
-func (p page) owners() map[string]string {
-	out := map[string]string{}
-	for _, l := range p.series(memory) {
-		device := l["gpu"]
-		if l["GPU_I_ID"] != "" {
-			device += "/" + l["GPU_I_ID"]
-		}
-		if l["pod"]+l["namespace"]+l["container"] != "" {
-			out[device] = l["namespace"] + "/" + l["pod"] + "/" + l["container"]
-		}
-	}
-	return out
-}
+func owners(p page) map[string]string { return p.Owned(memory, "namespace", "pod", "container") }
 
 // until scrapes until wanted returns true for a page. It calls every function in always with each page.
 func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) (p page) {
@@ -236,7 +199,7 @@ func (e *exporter) until(what string, wanted func(page) bool, always ...func(pag
 			f(p)
 		}
 		if !wanted(p) {
-			return fmt.Errorf("timed out waiting for %s; owners on the last page: %v", what, p.owners())
+			return fmt.Errorf("timed out waiting for %s; owners on the last page: %v", what, owners(p))
 		}
 		return nil
 	})
@@ -255,5 +218,5 @@ func eventually(t *testing.T, try func() error) {
 func (e *exporter) showing(want map[string]string, always ...func(page)) page {
 	e.t.Helper()
 	return e.until("the owners "+strings.Join(sorted(want), ", "),
-		func(p page) bool { return maps.Equal(p.owners(), want) }, always...)
+		func(p page) bool { return maps.Equal(owners(p), want) }, always...)
 }

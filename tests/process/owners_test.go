@@ -22,17 +22,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
-// owned returns the values of labels on memory series, joined with slashes. The keys are "GPU" or "GPU.instance".
-// Series without the labels are left out.
+// owned returns the values of labels on memory series, by device.
 func owned(p page, labels ...string) map[string]string {
-	got := map[string]string{}
-	for key := range p.By("DCGM_FI_DEV_FB_USED", append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
-		part := strings.SplitN(key, "/", 3)
-		if strings.Trim(part[2], "/") != "" {
-			got[strings.TrimSuffix(part[0]+"."+part[1], ".")] = part[2]
-		}
-	}
-	return got
+	return p.Owned("DCGM_FI_DEV_FB_USED", labels...)
 }
 
 // untilOwned waits for a page on which the owned devices and the values of their labels are exactly those in want.
@@ -202,7 +194,7 @@ func TestMIGMadeForAPod(t *testing.T) {
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
-	const job, whole, part, odd = "hpc_job", "2", "0.11", `job "x" \ 7` // no pod holds GPU 2, or instance 11 of GPU 0
+	const job, whole, part, odd = "hpc_job", "2", "0/11", `job "x" \ 7` // no pod holds GPU 2, or instance 11 of GPU 0
 	dir := filepath.Join(t.TempDir(), "jobs")
 	r := simulate(t, "a100-mig", nil, "--hpc-job-mapping-dir="+dir)
 	missing := func(p page) bool { return p.By("dcgm_exporter_attribution_success", "attributor")["hpc"] == 0 }
@@ -217,7 +209,9 @@ func TestJobs(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writes := func(device, jobs string) { replace(t, filepath.Join(dir, device), jobs) }
+	writes := func(device, jobs string) {
+		replace(t, filepath.Join(dir, strings.ReplaceAll(device, "/", ".")), jobs)
+	}
 	writes(whole, "4711\r\n4711\n")
 	writes(part, odd)
 	r.untilOwned(m{whole: "4711", part: odd}, job)

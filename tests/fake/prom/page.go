@@ -77,6 +77,19 @@ func (p Page) By(family string, labels ...string) map[string]float64 {
 	return out
 }
 
+// Owned returns the values of labels on the series of a family, joined with slashes, by device. A device is the label
+// gpu, followed by a slash and GPU_I_ID for an instance. Series without the labels are left out.
+func (p Page) Owned(family string, labels ...string) map[string]string {
+	out := map[string]string{}
+	for key := range p.By(family, append([]string{"gpu", "GPU_I_ID"}, labels...)...) {
+		part := strings.SplitN(key, "/", 3)
+		if strings.Trim(part[2], "/") != "" {
+			out[strings.TrimSuffix(part[0]+"/"+part[1], "/")] = part[2]
+		}
+	}
+	return out
+}
+
 // Value returns the value of the first series of a family, or -1 if it has none.
 func (p Page) Value(family string) float64 {
 	for _, s := range p[family] {
