@@ -1,6 +1,6 @@
 // Package config turns arguments, environment and the YAML file into one validated Config.
 //
-// settings.yaml declares every setting: its flag, environment variable, YAML key, default and help. Parsing, --help,
+// table.go declares every setting: its flag, environment variable, YAML key, default and help. Parsing, --help,
 // docs/flags.md and the configuration hash all derive from it. Flags override variables, variables override the file,
 // and the file overrides defaults.
 //
@@ -57,7 +57,7 @@ type Config struct {
 func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table(c) {
-		if !o.PerNode {
+		if !o.perNode {
 			fmt.Fprintf(h, "%s=%q\n", o.ID(), o.text())
 		}
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +29,7 @@ func TestSettingsOfNVIDIA(t *testing.T) {
 	var own []string
 	for _, o := range table(&Config{}) {
 		known := false
-		for _, name := range slices.Concat(o.Names, o.Variables) {
+		for _, name := range append(o.names(), o.Variables()...) {
 			if _, ok := taken[name]; ok {
 				taken[name], known = true, true
 			}

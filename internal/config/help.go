@@ -1,8 +1,8 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -12,18 +12,24 @@ const helpWidth = 100
 func Settings() []Setting { return table(&Config{}) }
 
 // ID returns the name of the flag, or of the variable if there is no flag.
-func (s *Setting) ID() string { return slices.Concat(s.Names, s.Variables)[0] }
+func (s *Setting) ID() string { return cmp.Or(s.Name, s.env) }
+
+// Variables returns the names of the environment variable.
+func (s *Setting) Variables() []string { return strings.Fields(s.env + " " + s.alsoEnv) }
+
+// names returns the names of the flag without dashes.
+func (s *Setting) names() []string { return strings.Fields(s.Name + " " + s.alias) }
 
 // Flags returns the names of the flag with dashes, the long name first. It is empty if only a variable sets it.
 func (s *Setting) Flags() []string {
-	flags := slices.Clone(s.Names)
-	for i, name := range flags {
-		flags[i] = "-" + name
+	names := s.names()
+	for i, name := range names {
+		names[i] = "-" + name
 		if i == 0 || strings.Contains(name, "-") { // a long name
-			flags[i] = "--" + name
+			names[i] = "--" + name
 		}
 	}
-	return flags
+	return names
 }
 
 // Expects describes the values in a sentence.
@@ -40,10 +46,10 @@ func (s *Setting) Expects() string {
 
 // NoEffect returns a sentence if the setting never has an effect, else "".
 func (s *Setting) NoEffect() string {
-	if s.Unused == "" {
+	if s.unused == "" {
 		return ""
 	}
-	return "No effect: " + s.Unused + "."
+	return "No effect: " + s.unused + "."
 }
 
 // Help returns the flags and variables of --help, one section after the other.
@@ -58,8 +64,8 @@ func Help() string {
 			section = s.Section
 			fmt.Fprintf(&b, "\n%s:\n", section)
 		}
-		heading := strings.Join(s.Variables, ", $")
-		if s.Names != nil {
+		heading := strings.Join(s.Variables(), ", $")
+		if s.Name != "" {
 			operand := " VALUE"
 			if s.isBool {
 				operand = ""

@@ -50,7 +50,7 @@ func ParseOperands(
 	for i := range p.settings {
 		s := &p.settings[i]
 		_ = s.set(s.Default) // tests ensure that every default is valid
-		for _, name := range s.Variables {
+		for _, name := range s.Variables() {
 			if value, ok := env(name); ok && value != "" && s.layer == layerDefault {
 				s.give(value, layerEnv, name)
 			}
@@ -120,12 +120,12 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		if s.isBool {
 			declare = flags.BoolFunc
 		}
-		for _, name := range s.Names {
+		for _, name := range s.names() {
 			declare(name, "", func(value string) error {
 				if s.isList && s.layer == layerFlag { // repeating the flag appends to the list
 					value = s.given + "," + value
 				}
-				s.give(value, layerFlag, "--"+s.ID())
+				s.give(value, layerFlag, "--"+s.Name)
 				return nil
 			})
 		}
@@ -150,9 +150,9 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 		isBoolWord := strings.EqualFold(rest[0], "true") || strings.EqualFold(rest[0], "false")
 		s := p.setting(strings.TrimLeft(before, "-"))
 		if isBoolWord && strings.HasPrefix(before, "-") && s != nil && s.isBool {
-			s.give(rest[0], layerFlag, "--"+s.ID())
+			s.give(rest[0], layerFlag, "--"+s.Name)
 			p.warn("Reading %s %s as --%s=%[2]s: write the value of a switch after an equals sign.",
-				before, rest[0], s.ID())
+				before, rest[0], s.Name)
 		} else {
 			operands = append(operands, rest[0])
 		}
@@ -175,9 +175,7 @@ func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	}
 	var known []string
 	for _, s := range p.settings {
-		if s.Names != nil {
-			known = append(known, s.ID())
-		}
+		known = append(known, s.Name)
 	}
 	if near := text.Nearest(name, known); near != "" {
 		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", spelled, near)
@@ -191,7 +189,7 @@ func (p *parser) warn(format string, args ...any) {
 
 // setting returns the setting with the given flag name or alias, or nil.
 func (p *parser) setting(name string) *Setting {
-	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.Names, name) })
+	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.names(), name) })
 	if i < 0 {
 		return nil
 	}
@@ -199,7 +197,7 @@ func (p *parser) setting(name string) *Setting {
 }
 
 // source returns where the setting was given, or its flag if it was not.
-func (s *Setting) source() string { return cmp.Or(s.label, "--"+s.ID()) }
+func (s *Setting) source() string { return cmp.Or(s.label, "--"+s.Name) }
 
 // reportInvalid turns each rejected value into an error or a warning. It runs after all settings are known, since a
 // setting without effect may have any value. An out-of-range number in the YAML file is an error, as in NVIDIA's
@@ -215,8 +213,8 @@ func (p *parser) reportInvalid() {
 		case errors.As(s.err, &why):
 			p.warn("%s %q: %s.", s.label, s.given, string(why))
 			continue
-		case s.Unused != "":
-			note = "the setting has no effect: " + s.Unused
+		case s.unused != "":
+			note = "the setting has no effect: " + s.unused
 		case off != "":
 			note = "the setting has no effect without --" + off
 		case s.layer > layerFile && (s.given == "" || errors.Is(s.err, errRange)):

@@ -109,13 +109,13 @@ var examples = map[string]string{
 
 // example returns a value of an option other than its default, and the flags of the settings that it needs.
 func example(o *Setting) (value string, with []string) {
-	if strings.HasPrefix(o.ID(), "sim-") && !o.isBool {
+	if strings.HasPrefix(o.Name, "sim-") && !o.isBool {
 		with = []string{"--source=sim"}
 	}
 	if o.Needs != "" {
 		other := (&parser{settings: table(&Config{})}).setting(o.Needs)
 		value, with = example(other)
-		with = append(with, "--"+other.ID()+"="+value)
+		with = append(with, "--"+other.Name+"="+value)
 	}
 	if o.isBool {
 		return strconv.FormatBool(o.Default != "true"), with
@@ -132,16 +132,16 @@ func TestSpellings(t *testing.T) {
 	for _, o := range table(&Config{}) {
 		t.Run(o.ID(), func(t *testing.T) {
 			value, with := example(&o)
-			env := o.Variables[0]
+			env := o.Variables()[0]
 			byEnv := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
 			if cmp.Equal(mustParse(t, world{files: files}, with...), byEnv, ignore) {
 				t.Fatalf("%s=%s leaves the Config unchanged, want a change", env, value)
 			}
-			if o.Names == nil {
+			if o.Name == "" {
 				return
 			}
 			var spellings [][]string
-			for _, name := range o.Names {
+			for _, name := range o.names() {
 				for _, dashes := range []string{"-", "--"} {
 					spellings = append(spellings, []string{dashes + name + "=" + value})
 					if !o.isBool {
@@ -151,16 +151,16 @@ func TestSpellings(t *testing.T) {
 					}
 				}
 			}
-			for _, env := range o.Variables[1:] {
+			for _, env := range o.Variables()[1:] {
 				got := mustParse(t, world{env: map[string]string{env: value}, files: files}, with...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
-					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.Variables[0], value, diff)
+					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, value, diff)
 				}
 			}
 			for _, args := range spellings {
 				got := mustParse(t, world{files: files}, append(args, with...)...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
-					t.Errorf("%q differs from %s=%s (-want +got):\n%s", args, o.Variables[0], value, diff)
+					t.Errorf("%q differs from %s=%s (-want +got):\n%s", args, o.env, value, diff)
 				}
 			}
 		})
@@ -235,7 +235,7 @@ func TestTexts(t *testing.T) {
 		if len(o.Help) > 90 {
 			t.Errorf("help of %s has %d characters, want at most 90", o.ID(), len(o.Help))
 		}
-		for _, word := range append(o.Flags(), o.Variables...) {
+		for _, word := range append(o.Flags(), o.Variables()...) {
 			if !strings.Contains(help, word) {
 				t.Errorf("help does not contain %s, want every flag and variable", word)
 			}

@@ -96,8 +96,8 @@ func (p *parser) noticeWithoutEffect() {
 		case s.text() == initial.text():
 		case off != "":
 			p.warn("%s has no effect without --%s.", s.source(), off)
-		case s.Unused != "":
-			p.warn("%s has no effect: %s.", s.source(), s.Unused)
+		case s.unused != "":
+			p.warn("%s has no effect: %s.", s.source(), s.unused)
 		}
 	}
 	if p.Containers.Enabled && p.Kubernetes.Enabled {

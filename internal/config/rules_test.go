@@ -10,12 +10,12 @@ func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1"}
 	for _, o := range table(&Config{}) {
 		value, with := example(&o)
-		c := mustParse(t, world{env: map[string]string{o.Variables[0]: value}, files: files}, with...)
+		c := mustParse(t, world{env: map[string]string{o.Variables()[0]: value}, files: files}, with...)
 		spoken := false
 		for _, n := range c.Notices {
-			spoken = spoken || strings.HasPrefix(n, o.Variables[0]+" ") || strings.HasPrefix(n, "--"+o.ID()+" ")
+			spoken = spoken || strings.HasPrefix(n, o.Variables()[0]+" ") || strings.HasPrefix(n, "--"+o.Name+" ")
 		}
-		if want := o.Unused != ""; spoken != want {
+		if want := o.unused != ""; spoken != want {
 			t.Errorf("%s: notice = %t, want %t: %q", o.ID(), spoken, want, c.Notices)
 		}
 	}

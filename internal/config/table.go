@@ -2,31 +2,27 @@ package config
 
 import (
 	"cmp"
-	_ "embed"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A Setting is one setting: a flag, its environment variables and its key in the YAML file. settings.yaml describes the
-// exported fields.
+// A Setting is one setting: a flag, its environment variable and its key in the YAML file.
 type Setting struct {
-	Section   string   `yaml:"-"`     // of the help
-	Names     []string `yaml:"flags"` // without dashes; none if there is only a variable
-	Variables []string
-	Key       string
-	Default   string // as a user would write it
-	Form      string
-	Help      string
-	Unused    string
-	Needs     string
-	PerNode   bool `yaml:"perNode"`
-	value     `yaml:"-"`
+	Section string // of the help
+	Name    string // flag without dashes; empty if there is only a variable
+	alias   string // second name of the flag
+	env     string // environment variable; by default DCGM_EXPORTER_ and the name
+	alsoEnv string // second environment variable
+	Key     string // key in the YAML file, or ""
+	Default string // as a user would write it; by default value.initial
+	Help    string // one sentence of at most 90 characters; tools/metrics has further ones
+	unused  string // why the setting has no effect; set for settings that are accepted for compatibility
+	Needs   string // switch that must be on for the setting to have an effect, or ""
+	perNode bool   // the value may differ between nodes with the same configuration
+	value          // reads and writes the setting
 
 	// What Parse finds.
 	layer layer
@@ -35,126 +31,219 @@ type Setting struct {
 	err   error  // error of value.set, if it rejected given
 }
 
-//go:embed settings.yaml
-var settingsFile []byte
-
-// declared returns the settings of settings.yaml, without values.
-var declared = sync.OnceValue(func() (all []Setting) {
-	var file struct {
-		Sections []struct {
-			Name     string
-			Settings []Setting
-		}
-	}
-	_, _ = text.DecodeYAML("settings.yaml", settingsFile, &file) // tests ensure that the file is valid
-	for _, section := range file.Sections {
-		for _, s := range section.Settings {
-			s.Section = section.Name
-			if s.Variables == nil {
-				s.Variables = []string{"DCGM_EXPORTER_" + strings.ToUpper(strings.ReplaceAll(s.Names[0], "-", "_"))}
-			}
-			all = append(all, s)
-		}
-	}
-	return all
-})
+const (
+	notCounted = "nothing is counted"
+	findings   = "DCGM error codes separated by commas"
+	regexps    = "regular expressions separated by commas"
+	resources  = "resource names separated by commas"
+)
 
 // table returns all settings in the order of the help, with the values of c.
 func table(c *Config) []Setting {
-	all, values := slices.Clone(declared()), collectionValues(c)
-	maps.Copy(values, servingValues(c))
-	for i := range all {
-		s := &all[i]
-		s.value = values[s.ID()]
-		s.Default, s.form = cmp.Or(s.Default, s.initial), cmp.Or(s.form, s.Form)
-	}
-	return all
+	return slices.Concat(metricsSettings(c), sourceSettings(c), labelSettings(c), kubernetesSettings(c), jobSettings(c),
+		webSettings(c), logSettings(c))
 }
 
-const notCounted = "nothing is counted" // what 0 means
-
-// collectionValues returns the values of what is collected, by the ID of their setting.
-func collectionValues(c *Config) map[string]value {
-	return map[string]value{
-		"collectors":                     filePath(&c.Metrics.File),
-		"config-file":                    freeText(&c.Path),
-		"configmap-data":                 configMap(&c.Metrics.ConfigMap),
-		"vocabulary":                     word(&c.Metrics.Vocabulary, catalog.Classic, catalog.Current, catalog.Both),
-		"compatibility":                  word(&c.Metrics.Compatibility, CompatibilityOff, CompatibilityStrict),
-		"enable-health-metrics":          boolean(&c.Metrics.Health),
-		"enable-accounting-metrics":      boolean(&c.Metrics.Accounting),
-		"health-ignore":                  list(&c.Metrics.IgnoredHealth, parseFinding),
-		"collect-interval":               duration(&c.Collection.Interval, time.Millisecond, ""),
-		"collect-hang-limit":             duration(&c.Collection.HangLimit, 0, ""),
-		"xid-count-window-size":          duration(&c.Collection.XIDWindow, time.Millisecond, notCounted),
-		"clock-events-count-window-size": duration(&c.Collection.ClockEventWindow, time.Millisecond, notCounted),
-		"xid-kernel-log":                 freeText(&c.Collection.KernelLog),
-
-		"source":                        word(&c.Source.Kind, SourceAuto, SourceDCGM, SourceNVML, SourceSim),
-		"remote-hostengine-info":        engine(&c.Source.Remote),
-		"fallback":                      word(&c.Source.Fallback, FallbackAuto, FallbackNVML, FallbackNone),
-		"devices":                       selector(&c.Devices.GPUs),
-		"switch-devices":                selector(&c.Devices.Switches),
-		"cpu-devices":                   selector(&c.Devices.CPUs),
-		"fake-gpus":                     boolean(&c.Ignored.FakeGPUs),
-		"enable-gpu-bind-unbind-watch":  boolean(&c.Ignored.WatchBinding),
-		"gpu-bind-unbind-poll-interval": duration(&c.Ignored.BindingInterval, 0, ""),
-		"watch-max-keep-age":            duration(&c.Ignored.KeepAge, 0, "no limit"),
-		"watch-max-keep-samples":        number(&c.Ignored.KeepSamples, 0),
-		"health-require-gpus":           boolean(&c.Ignored.RequireGPUs),
-		"enable-dcgm-log":               boolean(&c.Source.DCGMLog),
-		"dcgm-log-level":                logLevel(&c.Source.DCGMLogLevel),
-		"sim-fallback":                  boolean(&c.Source.Sim.Fallback),
-		"sim-node":                      freeText(&c.Source.Sim.Node),
-		"sim-seed":                      seed(&c.Source.Sim.Seed),
-		"sim-scenario":                  freeText(&c.Source.Sim.Scenario),
+// section completes the settings of a section of the help.
+func section(name string, settings []Setting) []Setting {
+	for i := range settings {
+		s := &settings[i]
+		s.Section = name
+		if s.env == "" {
+			s.env = "DCGM_EXPORTER_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+		}
+		s.Default = cmp.Or(s.Default, s.initial)
 	}
+	return settings
 }
 
-// servingValues returns the values of how it is labeled and served, by the ID of their setting.
-func servingValues(c *Config) map[string]value {
-	return map[string]value{
-		"hostname-label":               word(&c.Labels.Hostname, HostLabelLower, HostLabelUpper, HostLabelBoth),
-		"owner-labels":                 word(&c.Labels.Owners, OwnersOnSeries, OwnersOnCopies, OwnersOnInfo),
-		"no-hostname":                  boolean(&c.Labels.NoHostname),
-		"NODE_NAME":                    freeText(&c.Labels.NodeName),
-		"use-old-namespace":            boolean(&c.Labels.OldNamespace),
-		"replace-blanks-in-model-name": boolean(&c.Labels.ReplaceBlanks),
+func metricsSettings(c *Config) []Setting {
+	return section("Metrics", []Setting{
+		{Name: "collectors", alias: "f", Key: "metrics.file", Default: "/etc/dcgm-exporter/default-counters.csv",
+			value: filePath(&c.Metrics.File), Help: "Path of the counters file."},
+		{Name: "config-file", value: freeText(&c.Path, "a path"),
+			Help: "Path of a YAML file. Flags and environment variables override it."},
+		{Name: "configmap-data", alias: "m", Default: "none", value: configMap(&c.Metrics.ConfigMap),
+			Help: "ConfigMap NAMESPACE:NAME with the counters under the key metrics."},
+		{Name: "vocabulary", value: word(&c.Metrics.Vocabulary, catalog.Classic, catalog.Current, catalog.Both),
+			Help: "Metric names and units: classic (as in 4.8), current (as in 4.9) or both."},
+		{Name: "compatibility", value: word(&c.Metrics.Compatibility, CompatibilityOff, CompatibilityStrict),
+			Help: "off, or strict for exactly the page that NVIDIA's exporter serves."},
+		{Name: "enable-health-metrics", Default: "true", value: boolean(&c.Metrics.Health),
+			Help: "Export which devices and fields can be read and, if not, why."},
+		{Name: "enable-accounting-metrics", Default: "true", value: boolean(&c.Metrics.Accounting),
+			Help: "Export how much of each GPU every pod and job uses."},
+		{Name: "health-ignore", Key: "metrics.healthIgnore",
+			value: list(&c.Metrics.IgnoredHealth, findings, parseFinding),
+			Help:  "DCGM error codes that the health alerts and the verdict ignore."},
+		{Name: "collect-interval", alias: "c", env: "DCGM_EXPORTER_INTERVAL", Key: "collection.interval",
+			Default: "30000", value: duration(&c.Collection.Interval, time.Millisecond, ""),
+			Help: "Time between two collections, in milliseconds or as a duration."},
+		{Name: "collect-hang-limit", Default: "2m", value: duration(&c.Collection.HangLimit, 0, ""),
+			Help: "How long a driver call may hang before the process exits to be restarted."},
+		{Name: "xid-count-window-size", alias: "x", Default: "300000",
+			value: duration(&c.Collection.XIDWindow, time.Millisecond, notCounted),
+			Help:  "Window of DCGM_EXP_XID_ERRORS_COUNT, in milliseconds or as a duration."},
+		{Name: "clock-events-count-window-size", Default: "300000",
+			value: duration(&c.Collection.ClockEventWindow, time.Millisecond, notCounted),
+			Help:  "Window of DCGM_EXP_CLOCK_EVENTS_COUNT, in milliseconds or as a duration."},
+		{Name: "xid-kernel-log", value: freeText(&c.Collection.KernelLog, "a path"),
+			Help: "Path of the kernel log (/dev/kmsg) to read XIDs from instead of the driver."},
+	})
+}
 
-		"kubernetes":                           boolean(&c.Kubernetes.Enabled),
-		"kubernetes-enable-pod-labels":         boolean(&c.Kubernetes.PodLabels),
-		"kubernetes-enable-pod-uid":            boolean(&c.Kubernetes.PodUID),
-		"kubernetes-gpu-id-type":               word(&c.Ignored.GPUIDType, "uid", "device-name"),
-		"kubernetes-pod-label-allowlist-regex": list(&c.Kubernetes.PodLabelAllowed, parseRegexp),
-		"kubernetes-pod-label-limit":           number(&c.Kubernetes.MaxPodLabels, 1),
-		"kubernetes-pod-log-directory":         freeText(&c.Kubernetes.PodLogs),
-		"kubernetes-virtual-gpus":              boolean(&c.Kubernetes.VirtualGPUs),
-		"kubernetes-enable-dra":                boolean(&c.Kubernetes.DRA),
-		"nvidia-resource-names":                list(&c.Kubernetes.ResourceNames, anyText),
-		"pod-resources-kubelet-socket":         filePath(&c.Kubernetes.Socket),
-		"KUBECONFIG":                           freeText(&c.Kubernetes.Kubeconfig),
-		"hpc-job-mapping-dir":                  freeText(&c.HPC.Dir),
-		"container-labels":                     boolean(&c.Containers.Enabled),
-		"container-runtime-socket":             freeText(&c.Containers.Socket),
-		"container-label-allowlist-regex":      list(&c.Containers.LabelAllowed, parseRegexp),
+func sourceSettings(c *Config) []Setting {
+	return section("Source", []Setting{
+		{Name: "source", value: word(&c.Source.Kind, SourceAuto, SourceDCGM, SourceNVML, SourceSim),
+			Help: "Where values come from: DCGM, NVML or a simulated node."},
+		{Name: "remote-hostengine-info", alias: "r", env: "DCGM_REMOTE_HOSTENGINE_INFO", perNode: true,
+			value: engine(&c.Source.Remote),
+			Help:  "Address of a running host engine. By default the exporter embeds one."},
+		{Name: "fallback", value: word(&c.Source.Fallback, FallbackAuto, FallbackNVML, FallbackNone),
+			Help: "What --source=auto reads while DCGM is unavailable."},
+		{Name: "devices", alias: "d", env: "DCGM_EXPORTER_DEVICES_STR", value: selector(&c.Devices.GPUs),
+			Help: "GPUs (g) and GPU instances (i) to watch."},
+		{Name: "switch-devices", alias: "s", env: "DCGM_EXPORTER_OTHER_DEVICES_STR",
+			value: selector(&c.Devices.Switches), Help: "NVSwitches (g) and NVLinks (i) to watch."},
+		{Name: "cpu-devices", alias: "p", env: "DCGM_EXPORTER_CPU_DEVICES_STR", value: selector(&c.Devices.CPUs),
+			Help: "Grace CPUs (g) and CPU cores (i) to watch."},
+		{Name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS",
+			unused: "GPUs are used as the engine reports them; --source=sim simulates GPUs",
+			value:  boolean(&c.Ignored.FakeGPUs), Help: "Accept GPUs that were injected into DCGM for tests."},
+		{Name: "enable-gpu-bind-unbind-watch", Key: "sources.dcgm.detectBindUnbind.enabled",
+			unused: "GPUs that come and go are always followed", value: boolean(&c.Ignored.WatchBinding),
+			Help: "Follow GPUs that are bound and unbound."},
+		{Name: "gpu-bind-unbind-poll-interval", Key: "sources.dcgm.detectBindUnbind.pollInterval", Default: "1s",
+			unused: "GPUs that come and go are always followed", value: duration(&c.Ignored.BindingInterval, 0, ""),
+			Help: "Time between two checks for GPUs that were bound or unbound."},
+		{Name: "watch-max-keep-age", Key: "sources.dcgm.watch.maxKeepAge", Default: "10m",
+			unused: "the exporter keeps every sample that it needs",
+			value:  duration(&c.Ignored.KeepAge, 0, "no limit"),
+			Help:   "How long DCGM keeps the samples of watched fields."},
+		{Name: "watch-max-keep-samples", Key: "sources.dcgm.watch.maxKeepSamples", Default: "0",
+			unused: "the exporter keeps every sample that it needs", value: number(&c.Ignored.KeepSamples, 0),
+			Help: "How many samples of a watched field DCGM keeps."},
+		{Name: "health-require-gpus", unused: "GPUs that appear later are served without a restart",
+			value: boolean(&c.Ignored.RequireGPUs),
+			Help:  "Fail /health while there is no GPU, so that the process is restarted."},
+		{Name: "enable-dcgm-log", value: boolean(&c.Source.DCGMLog), Help: "Write DCGM's own log to standard output."},
+		{Name: "dcgm-log-level", Needs: "enable-dcgm-log", value: logLevel(&c.Source.DCGMLogLevel),
+			Help: "Level of DCGM's own log."},
+		{Name: "sim-fallback", value: boolean(&c.Source.Sim.Fallback),
+			Help: "Let --source=auto simulate a node if there is no hardware."},
+		{Name: "sim-node", value: freeText(&c.Source.Sim.Node, "the name of a node"),
+			Help: "Name of the node that --source=sim simulates."},
+		{Name: "sim-seed", Default: "1", value: seed(&c.Source.Sim.Seed),
+			Help: "Seed of the simulation: the same seed gives the same values."},
+		{Name: "sim-scenario", value: freeText(&c.Source.Sim.Scenario, "a path"),
+			Help: "Path of a YAML file with the faults to simulate."},
+	})
+}
 
-		"address":                  listen(&c.Web.Address),
-		"web-systemd-socket":       boolean(&c.Web.SystemdSocket),
-		"web-config-file":          freeText(&c.Web.ConfigFile),
-		"web-read-timeout":         duration(&c.Web.ReadTimeout, 0, "no limit"),
-		"web-write-timeout":        duration(&c.Web.WriteTimeout, 0, "no limit"),
-		"web-max-requests":         number(&c.Web.MaxRequests, 0),
-		"max-series":               number(&c.Metrics.MaxSeries, 0),
-		"web-enable-lifecycle":     boolean(&c.Web.Lifecycle),
-		"enable-pprof":             boolean(&c.Web.Pprof),
-		"web-landing-page":         boolean(&c.Web.LandingPage),
-		"enable-exporter-metrics":  boolean(&c.Web.ExporterMetrics),
-		"log-format":               word(&c.Log.Format, LogText, LogJSON),
-		"debug":                    boolean(&c.Log.Debug),
-		"disable-startup-validate": boolean(&c.Ignored.StartupValidate),
-		"dump-enabled":             boolean(&c.Dump.Enabled),
-		"dump-directory":           filePath(&c.Dump.Directory),
-		"dump-retention":           duration(&c.Dump.Retention, time.Hour, "forever"),
-		"dump-compression":         boolean(&c.Dump.Compress),
-	}
+func labelSettings(c *Config) []Setting {
+	return section("Labels", []Setting{
+		{Name: "hostname-label", value: word(&c.Labels.Hostname, HostLabelLower, HostLabelUpper, HostLabelBoth),
+			Help: "Spelling of the host label: hostname (since 4.8.3), Hostname (before) or both."},
+		{Name: "owner-labels", value: word(&c.Labels.Owners, OwnersOnSeries, OwnersOnCopies, OwnersOnInfo),
+			Help: "Which series carry pod and job labels: series, copies or info."},
+		{Name: "no-hostname", alias: "n", value: boolean(&c.Labels.NoHostname), Help: "Leave out the host label."},
+		{env: "NODE_NAME", perNode: true, value: freeText(&c.Labels.NodeName, "a name"),
+			Help: "Kubernetes node name: the host label, and the node that API watches select."},
+		{Name: "use-old-namespace", alias: "o", value: boolean(&c.Labels.OldNamespace),
+			Help: "Use the label names of 1.x: uuid, pod_name, pod_namespace, container_name."},
+		{Name: "replace-blanks-in-model-name", alias: "rbmn", value: boolean(&c.Labels.ReplaceBlanks),
+			Help: "Replace spaces in modelName with dashes."},
+	})
+}
+
+func kubernetesSettings(c *Config) []Setting {
+	return section("Kubernetes", []Setting{
+		{Name: "kubernetes", alias: "k", value: boolean(&c.Kubernetes.Enabled),
+			Help: "Add the labels of the pod that uses a GPU."},
+		{Name: "kubernetes-enable-pod-labels", Needs: "kubernetes", value: boolean(&c.Kubernetes.PodLabels),
+			Help: "Add the labels of the pods themselves."},
+		{Name: "kubernetes-enable-pod-uid", Needs: "kubernetes", value: boolean(&c.Kubernetes.PodUID),
+			Help: "Add the UIDs of the pods."},
+		{Name: "kubernetes-gpu-id-type", Needs: "kubernetes", unused: "every form of device ID is recognized",
+			value: word(&c.Ignored.GPUIDType, "uid", "device-name"), Help: "Form of the device IDs of the kubelet."},
+		{Name: "kubernetes-pod-label-allowlist-regex", Needs: "kubernetes-enable-pod-labels",
+			value: list(&c.Kubernetes.PodLabelAllowed, regexps, parseRegexp),
+			Help:  "Regular expressions of the pod labels to add. By default all are added."},
+		{Name: "kubernetes-pod-label-limit", Default: "16", Needs: "kubernetes-enable-pod-labels",
+			value: number(&c.Kubernetes.MaxPodLabels, 1), Help: "Maximum number of labels to add from each pod."},
+		{Name: "kubernetes-pod-log-directory", Default: "/var/log/pods", Needs: "kubernetes",
+			value: freeText(&c.Kubernetes.PodLogs, "a path"),
+			Help:  "Directory of the pods' logs. Its names give the UIDs of static pods."},
+		{Name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", value: boolean(&c.Kubernetes.VirtualGPUs),
+			Help: "Repeat the series of a shared GPU for each replica, with the vgpu label."},
+		{Name: "kubernetes-enable-dra", env: "KUBERNETES_ENABLE_DRA", Needs: "kubernetes",
+			value: boolean(&c.Kubernetes.DRA), Help: "Attribute GPUs that Dynamic Resource Allocation (DRA) assigns."},
+		{Name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES", Needs: "kubernetes",
+			value: list(&c.Kubernetes.ResourceNames, resources, anyText),
+			Help:  "Additional resource names of GPUs, such as nvidia.com/a100."},
+		{Name: "pod-resources-kubelet-socket", env: "DCGM_POD_RESOURCES_KUBELET_SOCKET",
+			Default: "/var/lib/kubelet/pod-resources/kubelet.sock", Needs: "kubernetes",
+			value: filePath(&c.Kubernetes.Socket), Help: "Path of the kubelet's PodResources socket."},
+		{env: "KUBECONFIG", value: freeText(&c.Kubernetes.Kubeconfig, "paths"),
+			Help: "Paths of kubeconfig files, for an exporter outside a pod."},
+	})
+}
+
+func jobSettings(c *Config) []Setting {
+	return section("Jobs and containers", []Setting{
+		{Name: "hpc-job-mapping-dir", env: "DCGM_HPC_JOB_MAPPING_DIR", value: freeText(&c.HPC.Dir, "a path"),
+			Help: "Directory with a file for each GPU that lists its jobs, one per line."},
+		{Name: "container-labels", value: boolean(&c.Containers.Enabled),
+			Help: "Add the labels of the Docker or Podman container that uses a GPU."},
+		{Name: "container-runtime-socket", env: "DCGM_CONTAINER_RUNTIME_SOCKET", Needs: "container-labels",
+			value: freeText(&c.Containers.Socket, "a path"), Help: "Path of the container runtime's socket."},
+		{Name: "container-label-allowlist-regex", Needs: "container-labels",
+			value: list(&c.Containers.LabelAllowed, regexps, parseRegexp),
+			Help:  "Regular expressions of the container labels to add. By default none are."},
+	})
+}
+
+func webSettings(c *Config) []Setting {
+	return section("Web", []Setting{
+		{Name: "address", alias: "a", env: "DCGM_EXPORTER_LISTEN", Default: ":9400", perNode: true,
+			value: listen(&c.Web.Address), Help: "Address to listen on."},
+		{Name: "web-systemd-socket", env: "DCGM_EXPORTER_SYSTEMD_SOCKET", value: boolean(&c.Web.SystemdSocket),
+			Help: "Listen on the sockets that systemd passes instead of --address."},
+		{Name: "web-config-file", value: freeText(&c.Web.ConfigFile, "a path"),
+			Help: "Path of the exporter-toolkit file for TLS and authentication."},
+		{Name: "web-read-timeout", Default: "10s", value: duration(&c.Web.ReadTimeout, 0, "no limit"),
+			Help: "How long reading a request may take."},
+		{Name: "web-write-timeout", Default: "30s", value: duration(&c.Web.WriteTimeout, 0, "no limit"),
+			Help: "How long writing a response may take."},
+		{Name: "web-max-requests", alias: "max-concurrent-scrapes", alsoEnv: "DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES",
+			Key: "server.maxConcurrentScrapes", Default: "40", value: number(&c.Web.MaxRequests, 0),
+			Help: "Maximum number of concurrent scrapes (0: unlimited)."},
+		{Name: "max-series", Default: "100000", value: number(&c.Metrics.MaxSeries, 0),
+			Help: "Maximum number of device and owner series on a page (0: unlimited)."},
+		{Name: "web-enable-lifecycle", value: boolean(&c.Web.Lifecycle), Help: "Serve POST /-/reload."},
+		{Name: "enable-pprof", value: boolean(&c.Web.Pprof), Help: "Serve /debug/pprof/."},
+		{Name: "web-landing-page", Default: "true", value: boolean(&c.Web.LandingPage),
+			Help: "Serve a status page of the node at /."},
+		{Name: "enable-exporter-metrics", Key: "metrics.enableExporterMetrics", Default: "true",
+			value: boolean(&c.Web.ExporterMetrics), Help: "Export metrics about the exporter itself."},
+	})
+}
+
+func logSettings(c *Config) []Setting {
+	return section("Log and debugging", []Setting{
+		{Name: "log-format", value: word(&c.Log.Format, LogText, LogJSON), Help: "Log format."},
+		{Name: "debug", value: boolean(&c.Log.Debug), Help: "Log at debug level."},
+		{Name: "disable-startup-validate", env: "DISABLE_STARTUP_VALIDATE",
+			unused: "the exporter starts without a driver and reports what is missing",
+			value:  boolean(&c.Ignored.StartupValidate), Help: "Start without checking what the exporter needs."},
+		{Name: "dump-enabled", value: boolean(&c.Dump.Enabled),
+			Help: "Write the page of each collection to a file of its own, for debugging."},
+		{Name: "dump-directory", Default: "/tmp/dcgm-exporter-debug", Needs: "dump-enabled",
+			value: filePath(&c.Dump.Directory), Help: "Directory of the dumps."},
+		{Name: "dump-retention", Default: "24", Needs: "dump-enabled",
+			value: duration(&c.Dump.Retention, time.Hour, "forever"),
+			Help:  "How long dumps are kept, in hours or as a duration."},
+		{Name: "dump-compression", Default: "true", Needs: "dump-enabled", value: boolean(&c.Dump.Compress),
+			Help: "Compress the dumps with gzip."},
+	})
 }

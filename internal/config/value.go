@@ -18,8 +18,8 @@ import (
 
 // A value reads and writes one setting of a Config.
 type value struct {
-	form           string // the expected form, for messages that end in "expected …"; by default that of settings.yaml
-	initial        string // the default, unless settings.yaml has one
+	form           string // the expected form, for messages that end in "expected …"
+	initial        string // the default, unless the row of the table has one
 	isBool, isList bool
 	// set parses the setting. It returns errForm if the text does not have the form, errRange if a number is out of
 	// range, a warning if the setting got a value nevertheless, and otherwise an error that says why.
@@ -66,8 +66,8 @@ func boolean(p *bool) value {
 
 func anyText(s string) (string, error) { return s, nil }
 
-// freeText accepts any text. settings.yaml describes it.
-func freeText(p *string) value { return parsed(p, "", anyText) }
+// freeText accepts any text.
+func freeText(p *string, form string) value { return parsed(p, form, anyText) }
 
 // filePath accepts any non-empty text.
 func filePath(p *string) value {
@@ -163,8 +163,7 @@ func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 }
 
 // list accepts elements separated by commas. It trims spaces and skips empty elements and those with an error.
-// settings.yaml describes it.
-func list(p *[]string, parse func(string) (string, error)) value {
+func list(p *[]string, form string, parse func(string) (string, error)) value {
 	set := func(s string) error {
 		var bad []string
 		*p = nil
@@ -183,7 +182,7 @@ func list(p *[]string, parse func(string) (string, error)) value {
 		}
 		return nil
 	}
-	return value{isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
+	return value{form: form, isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
 }
 
 // parseFinding returns the code of a health finding. The error suggests the code that was probably meant.

@@ -30,7 +30,7 @@ func (w *writer) flags() string {
 		}
 		delete(unused, s.ID())
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n",
-			codeSpans(s.Flags()...), codeSpans(s.Variables...), codeSpans(s.Default), description(&s))
+			codeSpans(s.Flags()...), codeSpans(s.Variables()...), codeSpans(s.Default), description(&s))
 	}
 	for id := range unused {
 		w.fail("details.go has a row for %q, which is not a setting: remove it", id)
