@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -16,25 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
-
-// requests returns requests for every platform, without features and with each single feature.
-func requests(v chart.Version) []values.Request {
-	var out []values.Request
-	for _, p := range values.Platforms() {
-		for _, f := range append([][2]string{{""}}, values.Features()...) {
-			name := example(f[0])
-			r := values.Request{Platform: p[0], Version: v, Exporter: "ghcr.io/x/dcgm-exporter:1.0"}
-			if name != "" {
-				r.Features = []string{name}
-			}
-			if p[0] == "air-gapped" || strings.HasPrefix(name, "vgpu") {
-				r.Registry, r.PullSecret = "registry.example.com:5000/mirror", "key"
-			}
-			out = append(out, r)
-		}
-	}
-	return out
-}
 
 // policyOf returns the ClusterPolicy among rendered manifests.
 func policyOf(t *testing.T, manifests []byte) map[string]any {

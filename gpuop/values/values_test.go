@@ -2,8 +2,7 @@ package values_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
 )
 
 func release(t testing.TB, s string) chart.Version {
@@ -35,53 +33,6 @@ func migrated(t *testing.T, text string, from, to chart.Version) *values.Migrati
 	return m
 }
 
-// definitions returns NVIDIA's ClusterPolicy CRD of v26.7.0, or nil if the shared material is absent.
-func definitions(t *testing.T) *charts.Definitions {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_clusterpolicies.yaml"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := &charts.Definitions{}
-	if err := set.Add(data); err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
-// policy approximates the ClusterPolicy that the chart renders from values, because most names are the same in both. It
-// removes groups that only the chart uses, and adds groups that the ClusterPolicy requires.
-func policy(t *testing.T, data []byte) map[string]any {
-	t.Helper()
-	spec := map[string]any{}
-	if err := yaml.Unmarshal(data, &spec); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"} {
-		delete(spec, name)
-	}
-	for _, name := range []string{"daemonsets", "dcgm", "dcgmExporter", "devicePlugin", "driver", "gfd", "nodeStatusExporter", "operator", "toolkit"} {
-		if spec[name] == nil {
-			spec[name] = map[string]any{}
-		}
-	}
-	if operator, ok := spec["operator"].(map[string]any); ok {
-		// the operator's own image is in its Deployment, not in the ClusterPolicy
-		delete(operator, "repository")
-		delete(operator, "imagePullSecrets")
-	}
-	if plugin, ok := spec["devicePlugin"].(map[string]any); ok {
-		if config, ok := plugin["config"].(map[string]any); ok {
-			delete(config, "create")
-			delete(config, "data")
-		}
-	}
-	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
-}
-
 // example returns a feature as a user writes it: without an optional argument, and with the version 580.105.08 if a
 // version is required.
 func example(feature string) string {
@@ -89,60 +40,60 @@ func example(feature string) string {
 	return strings.ReplaceAll(word, "=version", "=580.105.08")
 }
 
-func TestEveryPlatformWithEveryFeature(t *testing.T) {
-	set := definitions(t)
-	hosted := map[string]bool{"eks": true, "aks": true, "gke-cos": true}
-	driverBound := map[string]bool{"rdma": true, "vgpu": true}
-	plans := 0
+// requests returns requests for every platform, without features and with each single feature.
+func requests(v chart.Version) []values.Request {
+	var out []values.Request
 	for _, p := range values.Platforms() {
 		for _, f := range append([][2]string{{""}}, values.Features()...) {
-			word := example(f[0])
-			name, _, _ := strings.Cut(word, "=")
-			t.Run(p[0]+"/"+name, func(t *testing.T) {
-				r := values.Request{Platform: p[0], Version: release(t, "v26.7.0"), Exporter: "ghcr.io/x/dcgm-exporter:1.0", Registry: "registry.example.com:5000/mirror", PullSecret: "key"}
-				if p[0] != "air-gapped" && name != "vgpu" {
-					r.Registry, r.PullSecret = "", ""
-				}
-				if name != "" {
-					r.Features = []string{word}
-				}
-				plan, err := values.Generate(r)
-				if hosted[p[0]] && driverBound[name] {
-					if !errors.Is(err, values.ErrExcludes) {
-						t.Fatalf("host driver with %s: error = %v, want ErrExcludes", name, err)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				plans++
-				text, err := plan.YAML("values.yaml")
-				if err != nil {
-					t.Fatal(err)
-				}
-				judged, err := lint.Lint(lint.Options{
-					Files: []lint.Input{{Name: "values.yaml", Data: text}},
-					// without --values: the file is linted separately
-					Command: strings.Replace(plan.Command("values.yaml"), "--values values.yaml", "--timeout 10m", 1),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, f := range judged.Report.Findings {
-					t.Errorf("finding %s %s: %s, want none in the values:\n%s", f.Severity.String(), f.Subject, f.Reason, text)
-				}
-				if set != nil {
-					problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", policy(t, text))
-					if !known {
-						t.Error("the CRDs do not define ClusterPolicy")
-					}
-					for _, f := range problems {
-						t.Errorf("the CRD rejects the ClusterPolicy: %s: %s; values:\n%s", f.Subject, f.Reason, text)
-					}
-				}
-			})
+			name := example(f[0])
+			r := values.Request{Platform: p[0], Version: v, Exporter: "ghcr.io/x/dcgm-exporter:1.0"}
+			if name != "" {
+				r.Features = []string{name}
+			}
+			if p[0] == "air-gapped" || strings.HasPrefix(name, "vgpu") {
+				r.Registry, r.PullSecret = "registry.example.com:5000/mirror", "key"
+			}
+			out = append(out, r)
 		}
+	}
+	return out
+}
+
+// Every platform can be combined with every feature, unless the driver is the host's and the feature needs the
+// operator's driver. Lint has no findings in the plans.
+func TestEveryPlatformWithEveryFeature(t *testing.T) {
+	plans := 0
+	for _, r := range requests(release(t, "v26.7.0")) {
+		feature, _, _ := strings.Cut(strings.Join(r.Features, ""), "=")
+		t.Run(r.Platform+"/"+feature, func(t *testing.T) {
+			plan, err := values.Generate(r)
+			hosted := slices.Contains([]string{"eks", "aks", "gke-cos"}, r.Platform)
+			if hosted && (feature == "rdma" || feature == "vgpu") {
+				if !errors.Is(err, values.ErrExcludes) {
+					t.Fatalf("host driver with %s: error = %v, want ErrExcludes", feature, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans++
+			text, err := plan.YAML("values.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			judged, err := lint.Lint(lint.Options{
+				Files: []lint.Input{{Name: "values.yaml", Data: text}},
+				// without --values: the file is linted separately
+				Command: strings.Replace(plan.Command("values.yaml"), "--values values.yaml", "--timeout 10m", 1),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range judged.Report.Findings {
+				t.Errorf("finding %s %s: %s, want none in the values:\n%s", f.Severity.String(), f.Subject, f.Reason, text)
+			}
+		})
 	}
 	if plans < 80 {
 		t.Errorf("plans = %d, want at least 80", plans)
