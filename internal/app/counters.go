@@ -121,15 +121,15 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	if err != nil {
 		return nil, err
 	}
-	every := make(map[string]time.Duration, len(intervals))
-	for i, r := range a.Requests {
-		every[r.Name] = intervals[i]
-	}
 	page := CompatOptions(cfg)
-	served := slices.DeleteFunc(slices.Clone(a.Requests), func(r counters.Request) bool { return page.Omits(r.Family) })
-	return counters.NewPlan(served, counters.PlanOptions{
-		Interval: interval, IntervalOf: func(name string) time.Duration { return every[name] },
-		Devices: page.Reads(), Switches: cfg.Devices.Switches, CPUs: cfg.Devices.CPUs,
+	var served []counters.Request
+	for i, r := range a.Requests {
+		if r.Interval = intervals[i]; !page.Omits(r.Family) {
+			served = append(served, r)
+		}
+	}
+	return counters.NewPlan(served, gpu.Plan{
+		Interval: interval, Devices: page.Reads(), Switches: cfg.Devices.Switches, CPUs: cfg.Devices.CPUs,
 		KeepContradicted: page.Strict,
 	}), nil
 }
@@ -172,7 +172,7 @@ func loadPlan(
 		log.Info("No counters file at the default path; using the built-in one", "path", cfg.Metrics.File)
 	}
 	for _, p := range set.Problems {
-		log.Warn("Counters: " + p.String())
+		log.Warn("Counters: " + p.Error())
 	}
 	if len(set.Requests) == 0 {
 		return nil, 0, fmt.Errorf("counters file: %s: %w", set.Name, counters.ErrNoCounters)

@@ -153,7 +153,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 			number = fmt.Sprint(line)
 		}
 		problem.File, problem.Line = "", 0 // the table already shows them
-		what := mark + strings.TrimPrefix(problem.String(), ": ")
+		what := mark + strings.TrimPrefix(problem.Error(), ": ")
 		lines[line] = append(lines[line], []string{number, "-", "-", "-", "-", what})
 	}
 	table := [][]string{{"LINE", "METRIC", "TYPE", "UNIT", "OF", "SAYS"}}

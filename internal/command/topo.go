@@ -24,8 +24,7 @@ func topo(ctx context.Context, p *Process) int {
 	// A plan needs at least one field. Every GPU has a temperature.
 	request, _ := counters.NewRequest("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, "") // the catalog has it
 	plan := counters.NewPlan([]counters.Request{request},
-		counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs})
-	plan.Placement = true
+		gpu.Plan{Interval: time.Second, Devices: cfg.Devices.GPUs, Placement: true})
 	var topology *gpu.Topology
 	if err := p.collect(ctx, cfg, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
 		return p.fail(Faulty, err)

@@ -2,11 +2,11 @@ package counters
 
 import (
 	"cmp"
+	_ "embed" // the table of units
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -54,55 +54,30 @@ func (r *Request) wrongType() (what, expected string) {
 	}
 }
 
-// unitSpellings lists how help texts write units. Units that are not in the catalog belong to no field, but help texts
-// name them by mistake.
-var unitSpellings = map[gpu.Unit][]string{
-	catalog.Nanoseconds:    {"ns", "nsec", "nanosecond", "nanoseconds"},
-	"us":                   {"us", "µs", "μs", "usec", "microsecond", "microseconds"},
-	catalog.Milliseconds:   {"ms", "msec", "millisecond", "milliseconds"},
-	catalog.Seconds:        {"s", "sec", "second", "seconds"},
-	catalog.Milliwatts:     {"mW", "milliwatt", "milliwatts"},
-	catalog.Watts:          {"W", "watt", "watts"},
-	catalog.Millijoules:    {"mJ", "millijoule", "millijoules"},
-	catalog.Joules:         {"J", "joule", "joules"},
-	catalog.Millivolts:     {"mV", "millivolt", "millivolts"},
-	catalog.BytesPerSecond: {"B/s", "byte/s", "bytes/s", "bytes/sec", "bytes/second", "bytes per second"},
-	catalog.Celsius:        {"C", "°C", "celsius", "degrees C", "degree celsius", "degrees celsius"},
-	"fahrenheit":           {"F", "°F", "fahrenheit", "degrees F", "degrees fahrenheit"},
-	catalog.Percent:        {"%", "percent", "percentage", "0 to 100", "0-100"},
-	catalog.Ratio:          {"0 to 1", "0-1", "0.0-1.0", "0.0 to 1.0"},
-
-	"volts": {"V", "volt", "volts"}, "kW": {"kW", "kilowatt", "kilowatts"}, "kWh": {"Wh", "kWh"},
-	"kJ": {"kJ", "kilojoule", "kilojoules"}, "MJ": {"MJ", "megajoule", "megajoules"},
-	catalog.Hertz: {"Hz", "hertz"}, catalog.Kilohertz: {"kHz", "kilohertz"},
-	catalog.Megahertz: {"MHz", "megahertz"}, "GHz": {"GHz", "gigahertz"},
-	catalog.Bytes: {"B", "byte", "bytes"}, "kB": {"kB", "kilobytes"}, "KiB": {"KiB", "kibibytes"},
-	"MB": {"MB", "megabytes"}, catalog.Mebibytes: {"MiB", "mebibytes"},
-	"GB": {"GB", "gigabytes"}, "GiB": {"GiB", "gibibytes"},
-	catalog.KilobytesPerSecond: {"kB/s", "kB/sec", "kB per second", "kilobytes per second"},
-	catalog.MegabytesPerSecond: {"MB/s", "MB/sec", "MB per second", "megabytes per second"},
-	"GB/s":                     {"GB/s", "GB/sec", "GB per second", "gigabytes per second"},
-	"KiB/s":                    {"KiB/s", "KiB/sec", "KiB per second"},
-	"MiB/s":                    {"MiB/s", "MiB/sec", "MiB per second"},
-}
+// unitTable lists units and how help texts write them. Units that are not in the catalog belong to no field, but help
+// texts name them by mistake.
+//
+//go:embed units.csv
+var unitTable string
 
 // units maps spellings to units: as they are listed, and in lower case if that is unambiguous. unitPattern matches
 // units in help texts: "(in W)", "(W)" and "in W". Longer spellings come first, so that "bytes per second" is not
 // "bytes". The "(s)" of a plural follows a letter, so it is not taken for seconds.
 var units, unitPattern = func() (map[string]gpu.Unit, *regexp.Regexp) {
 	all := map[string]gpu.Unit{}
-	var words []string
-	for unit, spellings := range unitSpellings {
-		for _, word := range spellings {
-			all[word] = unit
+	var patterns []string
+	for row := range strings.Lines(unitTable) {
+		words := strings.Split(strings.TrimSpace(row), ",")
+		for _, word := range words[1:] {
+			all[word] = gpu.Unit(words[0])
 			if lower := strings.ToLower(word); lower != "mj" { // mJ or MJ
-				all[lower] = unit
+				all[lower] = gpu.Unit(words[0])
 			}
-			words = append(words, regexp.QuoteMeta(word))
+			patterns = append(patterns, regexp.QuoteMeta(word))
 		}
 	}
-	slices.SortFunc(words, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	word := "(" + strings.Join(words, "|") + ")"
+	slices.SortFunc(patterns, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	word := "(" + strings.Join(patterns, "|") + ")"
 	return all, regexp.MustCompile(`(?i)(?:(?:^|\s)\(` + word + `\)|\bin ` + word + `(?:[\s.,;:)]|$))`)
 }()
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // MaxSize is the maximum size of a counters file in bytes, the limit of a Kubernetes ConfigMap.
@@ -46,8 +45,7 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	case len(data) > MaxSize:
 		return nil, nil, fmt.Errorf("%s: %w", file, ErrTooLarge)
-	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")),
-		bytes.IndexByte(data, 0) >= 0: // UTF-16, or no text
+	case bytes.IndexByte(data, 0) >= 0: // UTF-16, or no text
 		return nil, nil, fmt.Errorf("%s: %w: save it as UTF-8", file, ErrEncoding)
 	}
 	p := parser{file: file}
@@ -85,7 +83,6 @@ func (p *parser) report(problem Problem) {
 		return
 	}
 	problem.File, problem.Line = p.file, p.number
-	problem = problem.withNearest()
 	problem.Text = strings.ToValidUTF8(problem.Text, "?")
 	if runes := []rune(problem.Text); len(runes) > maxText {
 		problem.Text = string(runes[:maxText]) + "…"
@@ -127,8 +124,8 @@ func (p *parser) line(text string) {
 	if len(columns) > 3 {
 		help = strings.TrimRight(strings.SplitN(text, ",", 3)[2], ", \t")
 	}
-	request, problem := resolve(columns[0], typ, help)
-	if problem.What != "" {
+	request, err := NewRequest(columns[0], typ, help)
+	if problem := (Problem{}); errors.As(err, &problem) {
 		p.report(problem)
 		return
 	}
@@ -176,8 +173,7 @@ func (p *parser) add(request Request) {
 func (p *parser) include(name string) {
 	content, ok := etc.Named(name)
 	if !ok {
-		p.report(Problem{Text: name, What: "no built-in counters file", Expected: strings.Join(etc.Names, ", "),
-			Nearest: text.Nearest(name, etc.Names), Warning: true})
+		p.report(Problem{Text: name, What: unknownFile, Expected: strings.Join(etc.Names, ", "), Warning: true})
 		return
 	}
 	requests, _, _ := Parse(bytes.NewReader(content), name) // tests parse the embedded files

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestParseNasty parses files that broke users' exporters, or could break them. It compares requests and problems
-// with a golden file.
+// TestParseNasty parses files that broke users' exporters, or could break them. It compares requests, problems and
+// warnings with a golden file.
 func TestParseNasty(t *testing.T) {
 	files, err := filepath.Glob("testdata/nasty/*.csv")
 	if err != nil || len(files) == 0 {
@@ -43,7 +43,7 @@ func TestParseNasty(t *testing.T) {
 				}
 				got.WriteByte('\n')
 			}
-			for _, p := range problems {
+			for _, p := range append(problems, counters.Lint(requests, filepath.Base(file))...) {
 				word := "drop"
 				if p.Warning {
 					word = "warn"
@@ -112,7 +112,7 @@ func TestParseBoundsProblems(t *testing.T) {
 	if len(problems) > 300 {
 		t.Errorf("problems = %d, want at most 300", len(problems))
 	}
-	if last := problems[len(problems)-1].String(); last != "x.csv: 4800 more problems like these" {
+	if last := problems[len(problems)-1].Error(); last != "x.csv: 4800 more problems like these" {
 		t.Errorf("last problem = %q, want the number of the 4800 omitted ones", last)
 	}
 }
@@ -138,7 +138,7 @@ func FuzzParseLineIsolation(f *testing.F) {
 			t.Errorf("line %q: requests = %v, want lines 1 and 3 and at most one more", line, requests)
 		}
 		for _, p := range problems {
-			if p.Line != 2 || !utf8.ValidString(p.String()) {
+			if p.Line != 2 || !utf8.ValidString(p.Error()) {
 				t.Errorf("line %q: problem = %q, want valid UTF-8 about line 2", line, p)
 			}
 		}
@@ -147,91 +147,35 @@ func FuzzParseLineIsolation(f *testing.F) {
 
 func TestNewRequest(t *testing.T) {
 	r, err := counters.NewRequest("DCGM_FI_DEV_GPU_UTIL_RATIO", gpu.MetricGauge, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "Fraction of time in which a kernel was running (0 to 1)."; r.Help != want {
-		t.Errorf("help = %q, want %q", r.Help, want)
+	if want := "Fraction of time in which a kernel was running (0 to 1)."; r.Help != want || err != nil {
+		t.Errorf("help = %q, error %v, want %q", r.Help, err, want)
 	}
 	_, err = counters.NewRequest("DCGM_FI_DEV_GPU_UTL", gpu.MetricGauge, "x")
-	var problem counters.Problem
-	if !errors.As(err, &problem) || problem.Nearest != "DCGM_FI_DEV_GPU_UTIL" {
+	if !errors.As(err, &counters.Problem{}) || !strings.HasSuffix(err.Error(), "; did you mean DCGM_FI_DEV_GPU_UTIL?") {
 		t.Errorf("error = %v, want a Problem whose nearest name is DCGM_FI_DEV_GPU_UTIL", err)
 	}
 }
 
-// TestHelpOfAnotherUnit checks help texts in the forms that published counters files use. If word is empty, there is
-// no warning.
+// Help texts that name another unit than the field's have a warning, in the forms that published files use.
 func TestHelpOfAnotherUnit(t *testing.T) {
-	for _, tt := range []struct{ field, help, word, unit string }{
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", "us", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints in us", "us", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration in us due to power constraints", "us", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (microseconds)", "microseconds", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (in ms, cumulative)", "ms", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (for GPUs that have it) (in us)", "us", "ns"},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration (in ns)", "", ""},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration in nanoseconds.", "", ""},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Duration of power violation(s) (in ns).", "", ""},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Duration of power violation(s).", "", ""},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Time for which the clock was limited, in the interval.", "", ""},
-		{"DCGM_FI_DEV_POWER_VIOLATION", "Time for which the clock was limited", "", ""},
-		{"DCGM_FI_PROF_SM_ACTIVE", "Ratio of cycles an SM has a warp assigned (in %).", "%", "ratio"},
-		{"DCGM_FI_PROF_SM_ACTIVE", "SM activity (0 to 1)", "", ""},
-		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (0 to 1)", "0 to 1", "percent"},
-		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %)", "", ""},
-		{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization in percent (0-100)", "", ""},
-		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free (in MB)", "MB", "MiB"},
-		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free (GiB)", "GiB", "MiB"},
-		{"DCGM_FI_DEV_FB_FREE", "Frame buffer free in mebibytes", "", ""},
-		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "Bytes transmitted through PCIe TX (in KB) via NVML.", "KB", "KB/s"},
-		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "PCIe transmit (in bytes/sec)", "bytes/sec", "KB/s"},
-		{"DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "PCIe transmit, in KB per second.", "", ""},
-		{"DCGM_FI_PROF_PCIE_TX_BYTES", "Rate of data transmitted - with headers - in bytes per second.", "", ""},
-		{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in kW)", "kW", "watts"},
-		{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W)", "", ""},
-		{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since boot (in MJ)", "MJ", "mJ"},
-		{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since boot (in mJ)", "", ""},
-		{"DCGM_FI_DEV_SM_CLOCK", "SM clock (GHz)", "GHz", "MHz"},
-		{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in mhz)", "", ""},
-		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in F)", "F", "celsius"},
-		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", "", ""},
-		{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature in degrees Celsius", "", ""},
-	} {
-		requests, _, err := counters.Parse(strings.NewReader(tt.field+`, untyped, "`+tt.help+`"`), "c.csv")
-		if err != nil {
-			t.Fatal(err)
-		}
-		problems := counters.Lint(requests, "c.csv")
-		if tt.word == "" {
-			if len(problems) > 0 {
-				t.Errorf("%q: problems = %v, want none", tt.help, problems)
-			}
+	table, err := os.ReadFile("testdata/units.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row := range strings.Lines(string(table)) {
+		cells := strings.Split(strings.TrimSuffix(row, "\n"), "\t")
+		if len(cells) < 2 {
 			continue
 		}
-		text := fmt.Sprintf("c.csv:1: help text names the unit %s for %q: expected %s", tt.word, tt.field, tt.unit)
-		if len(problems) != 1 || problems[0].String() != text || !problems[0].Warning {
-			t.Errorf("%q: problems = %v, want %s", tt.help, problems, text)
+		requests, _ := parse(t, cells[0]+`, untyped, "`+cells[1]+`"`)
+		want := ""
+		if len(cells) == 4 {
+			const form = `[my.csv:1: help text names the unit %s for %q: expected %s]`
+			want = fmt.Sprintf(form, cells[2], cells[0], cells[3])
 		}
-	}
-}
-
-// If two lines name the same field, the line with the right type is used. If both or neither have it, the first is
-// used.
-func TestTwoLinesForOneField(t *testing.T) {
-	const name = "DCGM_FI_PROF_PCIE_TX_BYTES"
-	for _, tt := range []struct {
-		first, second string
-		used          int
-	}{{"counter", "gauge", 2}, {"gauge", "counter", 1}, {"gauge", "gauge", 1}, {"counter", "counter", 1}} {
-		file := name + ", " + tt.first + ", a\n" + name + ", " + tt.second + ", b\n"
-		requests, problems, err := counters.Parse(strings.NewReader(file), "c.csv")
-		if err != nil || len(requests) != 1 || len(problems) != 1 {
-			t.Fatalf("%s, %s: requests %v, problems %v, error %v; want one of each and no error",
-				tt.first, tt.second, requests, problems, err)
-		}
-		if requests[0].Line != tt.used {
-			t.Errorf("%s, %s: line %d is used, want %d", tt.first, tt.second, requests[0].Line, tt.used)
+		got := counters.Lint(requests, "my.csv")
+		if text := fmt.Sprint(got); len(got) > 0 && (text != want || !got[0].Warning) || len(got) == 0 && want != "" {
+			t.Errorf("%q: problems = %v, want %s", cells[1], got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package counters_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 func TestNewPlan(t *testing.T) {
-	requests := parse(t, `
+	requests := valid(t, `
 DCGM_FI_DEV_SM_CLOCK, gauge, clock
 DCGM_FI_DRIVER_VERSION, label, driver
 DCGM_FI_CUDA_DRIVER_VERSION, gauge, CUDA
@@ -25,20 +26,15 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 `)
 	devices := gpu.Selector{Flex: true}
-	plan := counters.NewPlan(requests, counters.PlanOptions{
-		Interval: 30 * time.Second,
-		IntervalOf: func(name string) time.Duration {
-			switch {
-			case name == "DCGM_FI_DEV_SM_CLOCK_HERTZ":
-				return time.Second
-			case strings.HasPrefix(name, "DCGM_FI_PROF_"):
-				return time.Minute
-			default:
-				return 0
-			}
-		},
-		Devices: devices,
-	})
+	for i := range requests {
+		switch r := &requests[i]; {
+		case r.Name == "DCGM_FI_DEV_SM_CLOCK_HERTZ":
+			r.Interval = time.Second
+		case strings.HasPrefix(r.Name, "DCGM_FI_PROF_"):
+			r.Interval = time.Minute
+		}
+	}
+	plan := counters.NewPlan(requests, gpu.Plan{Interval: 30 * time.Second, Devices: devices})
 	board, both := gpu.KindsOf(gpu.KindGPU), gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 	counter := func(name, help string, field int) gpu.Counter {
 		return gpu.Counter{Name: name, Type: gpu.MetricGauge, Help: help, Field: field, Scale: 1}
@@ -90,93 +86,46 @@ DCGM_FI_PROF_PCIE_TX_BYTES, gauge, traffic of the GPU alone
 	}
 }
 
-// The shortest requested interval is used, in any order of the lines.
-func TestNewPlanShortestInterval(t *testing.T) {
-	const plan = 10 * time.Second
-	for _, test := range []struct{ first, second, want time.Duration }{
-		{0, 0, 0}, {time.Second, 0, time.Second}, {0, time.Second, time.Second}, {time.Minute, 0, 0},
-		{0, time.Minute, 0}, {time.Minute, time.Second, time.Second}, {time.Second, time.Minute, time.Second},
-	} {
-		groups := map[string]time.Duration{
-			"DCGM_FI_DEV_SM_CLOCK": test.first, "DCGM_FI_DEV_SM_CLOCK_HERTZ": test.second,
-		}
-		requests := parse(t, "DCGM_FI_DEV_SM_CLOCK, gauge, a\nDCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, b")
-		p := counters.NewPlan(requests, counters.PlanOptions{
-			Interval: plan, IntervalOf: func(name string) time.Duration { return groups[name] },
-		})
-		if got := p.Fields[0].Interval; got != test.want {
-			t.Errorf("%s and %s: interval = %s, want %s", test.first, test.second, got, test.want)
-		}
-	}
-}
-
-func TestLint(t *testing.T) {
-	var got []string
-	for _, p := range counters.Lint(parse(t, `
-DCGM_FI_DEV_SM_CLOCK, counter, a gauge
-DCGM_FI_DEV_SM_CLOCK_HERTZ, untyped, left alone
-DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, gauge, a counter
-DCGM_FI_DEV_GPU_TEMP, gauge, fine
-DCGM_FI_DEV_PCIE_REPLAY_COUNTER, counter, fine
-DCGM_EXP_XID_ERRORS_COUNT, counter, a gauge
-DCGM_EXP_XID_ERRORS_TOTAL, counter, fine
-DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, a rate
-DCGM_FI_DEV_POWER_USAGE, label, a measurement
-DCGM_FI_DEV_ECC_SBE_VOL_TOTAL, label, a counter
-DCGM_FI_DEV_MINOR_NUMBER, label, fine
-DCGM_FI_DRIVER_VERSION, label, fine
-`), "my.csv") {
-		if !p.Warning {
-			t.Errorf("warning = false, want true: %s", p)
-		}
-		got = append(got, p.String())
-	}
+// The shortest requested interval of a field is used, in any order of the lines. Clock events are sampled at least once
+// a second if their edges are counted.
+func TestIntervals(t *testing.T) {
 	const (
-		falls   = `type counter, although the value can go down, for `
-		grows   = `type gauge, although the value only grows, for `
-		creates = `type label, although each new value creates new series, for `
+		plan         = 30 * time.Second
+		clock, hertz = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_SM_CLOCK_HERTZ"
+		total        = "DCGM_EXP_CLOCK_EVENTS_TOTAL"
+		reasons      = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 	)
-	want := []string{
-		`my.csv:2: ` + falls + `"DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
-		`my.csv:4: ` + grows + `"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
-		`my.csv:7: ` + falls + `"DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
-		`my.csv:9: ` + falls + `"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
-		`my.csv:10: ` + creates + `"DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
-		`my.csv:11: ` + creates + `"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-// Clock events are sampled at least once a second if their edges are counted. A watch group can request a shorter
-// interval.
-func TestEdgesAreSampledOften(t *testing.T) {
 	for _, test := range []struct {
-		families string
-		group    time.Duration
-		want     time.Duration
+		names  []string
+		groups []time.Duration // of the names
+		want   time.Duration
 	}{
-		{"DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, x", 0, 30 * time.Second},
-		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 0, time.Second},
-		{"DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL, counter, x", 0, time.Second},
-		{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x\n" +
-			"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 10 * time.Second, time.Second},
-		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x\n" +
-			"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x", 10 * time.Second, time.Second},
-		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 100 * time.Millisecond, 100 * time.Millisecond},
-		{"DCGM_EXP_XID_ERRORS_TOTAL, counter, x", 0, 30 * time.Second},
+		{[]string{clock, hertz}, []time.Duration{0, 0}, plan},
+		{[]string{clock, hertz}, []time.Duration{time.Second, 0}, time.Second},
+		{[]string{clock, hertz}, []time.Duration{0, time.Second}, time.Second},
+		{[]string{clock, hertz}, []time.Duration{time.Minute, 0}, plan},
+		{[]string{clock, hertz}, []time.Duration{0, time.Minute}, plan},
+		{[]string{clock, hertz}, []time.Duration{time.Minute, time.Second}, time.Second},
+		{[]string{clock, hertz}, []time.Duration{time.Second, time.Minute}, time.Second},
+		{[]string{"DCGM_EXP_CLOCK_EVENTS_COUNT"}, []time.Duration{0}, plan},
+		{[]string{total}, []time.Duration{0}, time.Second},
+		{[]string{"DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"}, []time.Duration{0}, time.Second},
+		{[]string{reasons, total}, []time.Duration{10 * time.Second, 10 * time.Second}, time.Second},
+		{[]string{total, reasons}, []time.Duration{10 * time.Second, 10 * time.Second}, time.Second},
+		{[]string{total}, []time.Duration{100 * time.Millisecond}, 100 * time.Millisecond},
+		{[]string{"DCGM_EXP_XID_ERRORS_TOTAL"}, []time.Duration{0}, plan},
 	} {
-		plan := counters.NewPlan(parse(t, test.families), counters.PlanOptions{
-			Interval: 30 * time.Second, IntervalOf: func(string) time.Duration { return test.group },
-		})
-		if got := plan.IntervalOf(0); len(plan.Fields) != 1 || got != test.want {
-			t.Errorf("%q: sampled every %v, want %v", test.families, got, test.want)
+		requests := valid(t, strings.Join(test.names, ", untyped, x\n")+", untyped, x\n")
+		for i := range requests {
+			requests[i].Interval = test.groups[i]
 		}
-		for _, d := range plan.Derived {
-			if d.Interval != test.group {
-				t.Errorf("%q: interval of %s = %v, want %v as in its group",
-					test.families, d.Name, d.Interval, test.group)
+		p := counters.NewPlan(requests, gpu.Plan{Interval: plan})
+		if got := p.IntervalOf(0); len(p.Fields) != 1 || got != test.want {
+			t.Errorf("%s with %v: sampled every %v, want %v", test.names, test.groups, got, test.want)
+		}
+		for _, d := range p.Derived {
+			if i := slices.Index(test.names, d.Name); d.Interval != test.groups[i] {
+				t.Errorf("interval of %s = %v, want %v as in its group", d.Name, d.Interval, test.groups[i])
 			}
 		}
 	}

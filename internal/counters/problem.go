@@ -4,15 +4,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Values of Problem.What for which a nearest name is looked up.
+// Values of Problem.What for which the sentence suggests a name.
 const (
 	unknownField = "unknown field"
 	unknownType  = "unknown type"
+	unknownFile  = "no built-in counters file"
 )
 
 // A Problem is a mistake in a counters file.
@@ -22,12 +24,11 @@ type Problem struct {
 	Text     string // the line or its invalid part
 	What     string // the mistake, such as "unknown field"
 	Expected string // what was expected, or "" if unknown
-	Nearest  string // the known name that was probably meant, or "" if none is similar
 	Warning  bool   // the line is used anyway
 }
 
-// String returns the problem as one sentence.
-func (p Problem) String() string {
+// Error returns the problem as one sentence. For unknown names it searches the catalog, which is expensive.
+func (p Problem) Error() string {
 	s := (&text.SyntaxError{File: p.File, Line: p.Line, Msg: p.What}).Error()
 	if p.Text != "" {
 		s += " " + strconv.Quote(p.Text)
@@ -35,26 +36,26 @@ func (p Problem) String() string {
 	if p.Expected != "" {
 		s += ": expected " + p.Expected
 	}
-	if p.Nearest != "" {
-		s += "; did you mean " + p.Nearest + "?"
+	if near := p.nearest(); near != "" {
+		s += "; did you mean " + near + "?"
 	}
 	return s
 }
 
-// Error returns the same sentence.
-func (p Problem) Error() string { return p.String() }
-
-// withNearest adds the name that was probably meant. It is expensive.
-func (p Problem) withNearest() Problem {
+// nearest returns the known name that was probably meant, or "" if none is similar.
+func (p Problem) nearest() string {
 	switch p.What {
 	case unknownField:
-		p.Nearest = catalog.Nearest(p.Text)
 		if id, err := strconv.ParseUint(p.Text, 10, 16); err == nil {
 			e, _ := catalog.ByID(gpu.FieldID(id))
-			p.Nearest = e.Classic
+			return e.Classic
 		}
+		return catalog.Nearest(p.Text)
 	case unknownType:
-		p.Nearest = text.Nearest(strings.ToLower(p.Text), []string{"counter", "gauge", "label", "untyped"})
+		return text.Nearest(strings.ToLower(p.Text), []string{"counter", "gauge", "label", "untyped"})
+	case unknownFile:
+		return text.Nearest(p.Text, etc.Names)
+	default:
+		return ""
 	}
-	return p
 }

@@ -42,7 +42,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 			t.Errorf("field %d: vocabulary both yields %v, want %s and %s", e.ID, names(both), e.Classic, e.Current)
 			continue
 		}
-		if plan := counters.NewPlan(both, counters.PlanOptions{}); len(plan.Fields) != 1 {
+		if plan := counters.NewPlan(both, gpu.Plan{}); len(plan.Fields) != 1 {
 			t.Errorf("%s: fields read for the two names = %d, want 1", e.Classic, len(plan.Fields))
 		}
 		from, to, ok := catalog.Rename(e.Classic, catalog.Current)

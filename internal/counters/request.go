@@ -3,6 +3,7 @@ package counters
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -17,21 +18,13 @@ type Request struct {
 	Named  catalog.Named   // the field; empty for an exporter family
 	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
 
-	Included bool // the line includes a built-in file that has the request
+	Included bool          // the line includes a built-in file that has the request
+	Interval time.Duration // of the watch group; 0 for none
 }
 
-// NewRequest returns a request that does not come from a counters file, or a Problem if the name cannot be exported as
-// that type. If help is empty, the catalog's help is used.
+// NewRequest returns the request for a name, or a Problem if the name cannot be exported as that type. If help is
+// empty, the catalog's help is used.
 func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
-	request, problem := resolve(name, typ, help)
-	if problem.What != "" {
-		return Request{}, problem.withNearest()
-	}
-	return request, nil
-}
-
-// resolve returns the request for a name, or a problem.
-func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	r := Request{Name: name, Type: typ, Help: strings.Join(strings.Fields(help), " ")} // join lines
 	if f := catalog.FamilyNamed(name); f != nil && f.Group == catalog.Requested {
 		r.Family, help = f, f.HelpLine()
@@ -40,8 +33,10 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 		help = helpFor(r.Named)
 	}
 	r.Help = cmp.Or(r.Help, help)
-	what, expected := r.unfit()
-	return r, Problem{Text: name, What: what, Expected: expected}
+	if what, expected := r.unfit(); what != "" {
+		return Request{}, Problem{Text: name, What: what, Expected: expected}
+	}
+	return r, nil
 }
 
 // unfit returns why a name cannot be exported as its type, and what was expected. Both are empty if it can.
@@ -68,18 +63,16 @@ func (r *Request) unfit() (what, expected string) {
 	}
 }
 
+// helpUnits has the units that help texts write in their own way.
+var helpUnits = map[gpu.Unit]string{
+	"": "", catalog.Ratio: " (0 to 1)", catalog.Percent: " (in %)", catalog.Celsius: " (in degrees C)",
+}
+
 // helpFor returns the catalog's help for a name, with the unit.
 func helpFor(n catalog.Named) string {
-	switch n.Unit {
-	case "":
-		return n.Entry.Help + "."
-	case catalog.Ratio:
-		return n.Entry.Help + " (0 to 1)."
-	case catalog.Percent:
-		return n.Entry.Help + " (in %)."
-	case catalog.Celsius:
-		return n.Entry.Help + " (in degrees C)."
-	default:
-		return n.Entry.Help + " (in " + string(n.Unit) + ")."
+	in, ok := helpUnits[n.Unit]
+	if !ok {
+		in = " (in " + string(n.Unit) + ")"
 	}
+	return n.Entry.Help + in + "."
 }

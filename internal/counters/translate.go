@@ -2,6 +2,7 @@ package counters
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -37,7 +38,7 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 		}
 		if size, _ := catalog.ByID(catalog.FBTotal); shipped && r.Named.Entry.ID == catalog.FBReserved &&
 			!requested[size.Current] {
-			extra, _ := resolve(size.Current, gpu.MetricGauge, "")
+			extra, _ := NewRequest(size.Current, gpu.MetricGauge, "") // the catalog has it
 			requested[extra.Name] = true
 			out = append(out, extra)
 		}
@@ -52,13 +53,8 @@ func (r Request) other() (Request, bool) {
 		_, named, ok = catalog.Rename(r.Name, catalog.Classic)
 	}
 	r.Name, r.Named, r.Help = named.Name, named, helpFor(named)
-	if r.Type == gpu.MetricCounter && slices.Contains(rates, named.Unit) {
+	if r.Type == gpu.MetricCounter && strings.HasSuffix(string(named.Unit), "/s") { // a rate cannot be a counter
 		r.Type = gpu.MetricGauge
 	}
 	return r, ok
-}
-
-// rates are the units of rates. A rate cannot be a counter.
-var rates = []gpu.Unit{
-	catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.MilliwattsPerSecond,
 }

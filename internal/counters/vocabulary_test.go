@@ -1,7 +1,7 @@
 package counters_test
 
 import (
-	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,26 +12,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-func parse(t *testing.T, text string) []counters.Request {
+// parse returns the requests of a file, and its problems.
+func parse(t *testing.T, text string) ([]counters.Request, []counters.Problem) {
 	t.Helper()
-	requests, problems, err := counters.Parse(bytes.NewReader([]byte(text)), "test.csv")
-	if err != nil || len(problems) > 0 {
-		t.Fatalf("Parse: error = %v, problems = %v; want none", err, problems)
+	requests, problems, err := counters.Parse(strings.NewReader(text), "my.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requests, problems
+}
+
+// valid returns the requests of a file without problems.
+func valid(t *testing.T, text string) []counters.Request {
+	t.Helper()
+	requests, problems := parse(t, text)
+	if len(problems) > 0 {
+		t.Fatalf("problems = %v, want none", problems)
 	}
 	return requests
 }
 
-func shipped(t *testing.T, name string) []counters.Request {
-	t.Helper()
-	data, ok := etc.File(name)
-	if !ok {
-		t.Fatalf("etc.File(%s): not found, want the shipped file", name)
-	}
-	return parse(t, string(data))
-}
-
-func names(requests []counters.Request) []string {
-	var list []string
+func names(requests []counters.Request) (list []string) {
 	for _, r := range requests {
 		list = append(list, r.Name)
 	}
@@ -40,7 +41,7 @@ func names(requests []counters.Request) []string {
 
 // In the default file, 4.9 changes 23 names, 11 of them with a new unit, and adds the frame buffer size.
 func TestTranslateDefault(t *testing.T) {
-	requests := shipped(t, etc.DefaultName)
+	requests := valid(t, string(etc.Default()))
 	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, catalog.Classic, true))); diff != "" {
 		t.Errorf("classic changes the file (-file +translated)\n%s", diff)
 	}
@@ -79,7 +80,7 @@ func TestTranslateDefault(t *testing.T) {
 	if got, want := len(both), len(requests)+renamed+1; got != want {
 		t.Errorf("families with vocabulary both = %d, want %d", got, want)
 	}
-	plan := counters.NewPlan(both, counters.PlanOptions{})
+	plan := counters.NewPlan(both, gpu.Plan{})
 	if got, want := len(plan.Fields), len(requests)+1; got != want {
 		t.Errorf("fields read with vocabulary both = %d, want %d: one sample serves both names", got, want)
 	}
@@ -99,7 +100,7 @@ DCGM_FI_DRIVER_VERSION, label, driver
 DCGM_EXP_XID_ERRORS_COUNT, gauge, exporter family
 DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 `
-	requests := parse(t, file)
+	requests := valid(t, file)
 	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
 		if diff := cmp.Diff(names(requests), names(counters.Translate(requests, v, false))); diff != "" {
 			t.Errorf("%s changes the user's file (-file +translated)\n%s", v, diff)

@@ -22,7 +22,7 @@ func planOf(t *testing.T, file string) *gpu.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return counters.NewPlan(requests, counters.PlanOptions{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
+	return counters.NewPlan(requests, gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}})
 }
 
 // buildFacts returns the snapshot of a Read in a new session.

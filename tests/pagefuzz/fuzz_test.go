@@ -41,7 +41,7 @@ func planOf(t *testing.T, file string, interval time.Duration) *gpu.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return counters.NewPlan(requests, counters.PlanOptions{Interval: interval, Devices: gpu.Selector{Flex: true}})
+	return counters.NewPlan(requests, gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
 }
 
 // play simulates the world of a seed, checks its pages and returns their number.

@@ -400,7 +400,7 @@ func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	defer cancel()
 	var page []byte
 	pages := 0
-	plan := counters.NewPlan(requests, counters.PlanOptions{
+	plan := counters.NewPlan(requests, gpu.Plan{
 		Interval: 50 * time.Millisecond, Devices: flex, Switches: flex, CPUs: flex, KeepContradicted: o.Strict,
 	})
 	o.Options = collector.Options{

@@ -121,7 +121,7 @@ func linkPages(t *testing.T, library string, script, later []string, minutes int
 		t.Fatal(err)
 	}
 	world := fakenvml.NewWorld(t, script...)
-	plan := counters.NewPlan(requests, counters.PlanOptions{Interval: time.Minute, Devices: gpu.Selector{Flex: true}})
+	plan := counters.NewPlan(requests, gpu.Plan{Interval: time.Minute, Devices: gpu.Selector{Flex: true}})
 	s, err := nvml.New(library).Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)

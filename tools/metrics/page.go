@@ -238,7 +238,7 @@ func (w *writer) from(name string, typ gpu.MetricType) string {
 	if err != nil {
 		w.fail("%w", err)
 	}
-	plan := counters.NewPlan([]counters.Request{request}, counters.PlanOptions{})
+	plan := counters.NewPlan([]counters.Request{request}, gpu.Plan{})
 	var names []string
 	for _, source := range []struct {
 		name  string

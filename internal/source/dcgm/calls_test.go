@@ -36,7 +36,7 @@ func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 	if err != nil || len(problems) > 0 {
 		t.Fatal(problems, err)
 	}
-	return counters.NewPlan(requests, counters.PlanOptions{Interval: every, Devices: gpu.Selector{Flex: true}})
+	return counters.NewPlan(requests, gpu.Plan{Interval: every, Devices: gpu.Selector{Flex: true}})
 }
 
 // callsOf returns the calls made by do.
