@@ -1,3 +1,15 @@
+// Package compat makes pages that look like those of NVIDIA's dcgm-exporter.
+//
+// A Rewriter stands between a snapshot and its page. It implements three settings: --compatibility=strict,
+// --kubernetes-virtual-gpus and --owner-labels=copies. AppendFloat formats numbers for strict mode.
+//
+// Strict mode also acts in other places:
+//   - Package config changes the defaults of other settings, such as --enable-health-metrics (rules.go, strict).
+//   - Package app asks Options.Reads and Options.Omits which entities and families to read (counters.go), and selects
+//     the format of numbers and of empty HELP lines (encoder.go).
+//   - Three habits of NVIDIA's exporter change how a value is computed, not how it is shown. The packages that compute
+//     them have an option for each: snapshot.Facts.AsReported, events.Options.LastXIDAsStored and
+//     gpu.Plan.KeepContradicted. Package app sets them (pipeline.go, counters.go).
 package compat
 
 import (
@@ -7,6 +19,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
+
+// jobLabel is the name of the label for an HPC job.
+const jobLabel = "hpc_job"
 
 // Options select what a page has in common with that of NVIDIA's exporter. The zero value changes nothing.
 type Options struct {
@@ -35,36 +50,23 @@ func (o Options) Reads() gpu.Selector {
 // Omits reports whether a family is left out of the page. A nil family is a DCGM field.
 func (o Options) Omits(f *catalog.Family) bool { return o.Strict && f != nil && f.Extra }
 
-// hides reports whether a GPU has no series of fields. NVIDIA's exporter watches a partitioned GPU through its
-// instances (devicemonitoring.GetMonitoredEntities).
-func (o Options) hides(partitioned bool) bool {
-	return o.Devices.Flex && partitioned || !o.Devices.Flex && !o.Devices.Major
-}
-
 // AppendFloat appends a number with six decimals, as NVIDIA's exporter formats doubles (gpu_collector.go, toString).
 func AppendFloat(dst []byte, v float64) []byte { return strconv.AppendFloat(dst, v, 'f', 6, 64) }
 
 // A Rewriter turns the snapshots of the exporter into those of the selected page. Only one goroutine may use it.
 type Rewriter struct {
-	opts   Options
-	page   gpu.Snapshot // the latest result
-	owners ownersCache
+	opts Options
+	page gpu.Snapshot // the latest result
+	from *gpu.Owners  // the owners that page.Owners were made from, so that equal owners have equal pointers
 
 	// Strict mode only:
-	topology *gpu.Topology
-	gpus     []wholeGPU // GPUs of the topology that are hidden or have instances
-	hidden   []bool     // by row of the topology
-	columns  []gpu.Column
-	values   [][]gpu.Value // by column
-	families []gpu.Family
-	series   []gpu.Series
-}
-
-// A wholeGPU is a GPU whose series are hidden or repeated.
-type wholeGPU struct {
-	row       int
-	hidden    bool
-	instances []int // rows
+	topology  *gpu.Topology
+	hidden    []bool  // by row: the GPU has no series of fields
+	instances [][]int // by row: rows of the GPU's instances
+	columns   []gpu.Column
+	values    [][]gpu.Value // by column
+	families  []gpu.Family
+	series    []gpu.Series
 }
 
 // New returns a Rewriter.
@@ -76,146 +78,97 @@ func (r *Rewriter) Rewrite(s *gpu.Snapshot) *gpu.Snapshot {
 	if !r.opts.Strict && !r.opts.JobCopies && !r.opts.VirtualGPUs {
 		return s
 	}
+	owners := r.page.Owners
+	if s.Owners != r.from {
+		r.from, owners = s.Owners, r.opts.rewriteOwners(s.Owners)
+	}
 	r.page = *s
-	r.page.Owners = r.owners.rewrite(r.opts, s.Owners)
+	r.page.Owners = owners
 	if r.opts.Strict && s.Topology != nil {
 		r.bind(s.Topology)
-		r.page.Columns = r.rewriteColumns(s.Columns)
-		r.page.Families = r.rewriteFamilies(s.Families)
+		r.rewriteColumns(s.Columns)
+		r.rewriteFamilies(s.Families)
+		r.page.Columns, r.page.Families = r.columns, r.families
 	}
 	return &r.page
 }
 
-// bind finds the GPUs of a topology that are hidden or have instances.
+// bind finds the GPUs of a topology that are hidden or have instances. NVIDIA's exporter watches a partitioned GPU
+// through its instances (devicemonitoring.GetMonitoredEntities).
 func (r *Rewriter) bind(t *gpu.Topology) {
 	if r.topology == t {
 		return
 	}
-	r.topology, r.gpus, r.hidden = t, nil, make([]bool, len(t.Devices))
-	instances := make([][]int, len(t.Devices))
-	for row := range t.Devices {
-		if parent := t.ParentRow(row); parent >= 0 && t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-			instances[parent] = append(instances[parent], row)
+	r.topology, r.hidden, r.instances = t, make([]bool, len(t.Devices)), make([][]int, len(t.Devices))
+	for _, row := range t.RowsOf(gpu.KindsOf(gpu.KindGPUInstance)) {
+		if parent := t.ParentRow(row); parent >= 0 {
+			r.instances[parent] = append(r.instances[parent], row)
 		}
 	}
-	for row := range t.Devices {
-		if t.Devices[row].Entity.Kind != gpu.KindGPU {
-			continue
-		}
-		g := wholeGPU{row: row, hidden: r.opts.hides(len(instances[row]) > 0), instances: instances[row]}
-		r.hidden[row] = g.hidden
-		if g.hidden || len(g.instances) > 0 {
-			r.gpus = append(r.gpus, g)
-		}
+	for _, row := range t.RowsOf(gpu.KindsOf(gpu.KindGPU)) {
+		sel := &r.opts.Devices
+		r.hidden[row] = sel.Flex && r.instances[row] != nil || !sel.Flex && !sel.Major
 	}
 }
 
-// rewriteColumns returns the columns of the page.
-func (r *Rewriter) rewriteColumns(columns []gpu.Column) []gpu.Column {
-	if len(r.gpus) == 0 {
-		return columns
-	}
+// rewriteColumns sets the columns of the page: an instance without a value has that of its GPU, and a hidden GPU has
+// none.
+func (r *Rewriter) rewriteColumns(columns []gpu.Column) {
 	r.columns = append(r.columns[:0], columns...)
 	for len(r.values) < len(columns) {
 		r.values = append(r.values, nil)
 	}
 	for i := range r.columns {
-		if c := &r.columns[i]; c.Counter.Type != gpu.MetricLabel {
-			r.values[i] = r.rewriteValues(r.values[i][:0], c)
-			c.Values = r.values[i]
-		}
-	}
-	return r.columns
-}
-
-// rewriteValues appends the values of a column: an instance without a value has that of its GPU, and a hidden GPU has
-// none.
-func (r *Rewriter) rewriteValues(dst []gpu.Value, c *gpu.Column) []gpu.Value {
-	dst = append(dst, c.Values...)
-	for i := range r.gpus {
-		g := &r.gpus[i]
-		if g.row >= len(dst) {
+		c := &r.columns[i]
+		if c.Counter.Type == gpu.MetricLabel {
 			continue
 		}
-		for _, row := range g.instances {
-			if c.Counter.OfGPUs && row < len(dst) && dst[row].IsAbsent() {
-				dst[row] = dst[g.row]
+		values := append(r.values[i][:0], c.Values...)
+		for row, instances := range r.instances {
+			for _, instance := range instances {
+				if c.Counter.OfGPUs && values[instance].IsAbsent() {
+					values[instance] = values[row]
+				}
+			}
+			if r.hidden[row] {
+				values[row] = gpu.Value{}
 			}
 		}
-		if g.hidden {
-			dst[g.row] = gpu.Value{}
-		}
+		r.values[i], c.Values = values, values
 	}
-	return dst
 }
 
-// rewriteFamilies returns the derived families of the page.
-func (r *Rewriter) rewriteFamilies(families []gpu.Family) []gpu.Family {
+// rewriteFamilies sets the derived families of the page. An unknown share of an owner is 0. Hidden GPUs have no series,
+// except those with owners of their own. As in NVIDIA's exporter, series of GPUs are repeated for their instances
+// (expCollector.getMetrics).
+func (r *Rewriter) rewriteFamilies(families []gpu.Family) {
 	r.families, r.series = append(r.families[:0], families...), r.series[:0]
 	for i := range r.families {
 		f := &r.families[i]
-		start := len(r.series)
-		switch {
-		case f.OwnersOnly:
-			r.appendShares(f.Series)
-		case f.OfGPUs && len(r.gpus) > 0:
-			r.appendRepeated(f.Series)
-		case f.LikeField && len(r.gpus) > 0:
-			r.appendShown(f.Series)
-		default:
+		if !f.OwnersOnly && !f.OfGPUs && !f.LikeField {
 			continue
+		}
+		start := len(r.series)
+		for _, x := range f.Series {
+			if f.OwnersOnly && x.Value.IsAbsent() {
+				x.Value = gpu.Int(0)
+			}
+			ofDevice := !x.NoOwner && x.Row >= 0
+			if !ofDevice || !r.hidden[x.Row] {
+				r.series = append(r.series, x)
+			}
+			if !ofDevice || !f.OfGPUs {
+				continue
+			}
+			for _, row := range r.instances[x.Row] {
+				if concerns(x.Labels, &r.topology.Devices[row]) {
+					x.Row = row
+					r.series = append(r.series, x)
+				}
+			}
 		}
 		f.Series = r.series[start:len(r.series):len(r.series)]
 	}
-	return r.families
-}
-
-// appendShares appends the shares of owners. An unknown share is 0.
-func (r *Rewriter) appendShares(list []gpu.Series) {
-	for _, sr := range list {
-		if sr.Value.IsAbsent() {
-			sr.Value = gpu.Int(0)
-		}
-		r.series = append(r.series, sr)
-	}
-}
-
-// appendShown appends the series of devices that are not hidden.
-func (r *Rewriter) appendShown(list []gpu.Series) {
-	for _, sr := range list {
-		if !r.isHidden(&sr) {
-			r.series = append(r.series, sr)
-		}
-	}
-}
-
-// appendRepeated appends the series of GPUs that are not hidden, and repeats the series of each GPU for its
-// instances, as NVIDIA's exporter does (expCollector.getMetrics).
-func (r *Rewriter) appendRepeated(list []gpu.Series) {
-	for _, sr := range list {
-		if !r.isHidden(&sr) {
-			r.series = append(r.series, sr)
-		}
-		if sr.NoOwner {
-			continue
-		}
-		i := slices.IndexFunc(r.gpus, func(g wholeGPU) bool { return g.row == sr.Row })
-		if i < 0 {
-			continue
-		}
-		for _, row := range r.gpus[i].instances {
-			if concerns(sr.Labels, &r.topology.Devices[row]) {
-				repeated := sr
-				repeated.Row = row
-				r.series = append(r.series, repeated)
-			}
-		}
-	}
-}
-
-// isHidden reports whether a series is left out because its GPU is hidden. Series with owners of their own stay.
-func (r *Rewriter) isHidden(sr *gpu.Series) bool {
-	return !sr.NoOwner && sr.Row >= 0 && sr.Row < len(r.hidden) && r.hidden[sr.Row]
 }
 
 // concerns reports whether a GPU's series with these labels can be repeated for an instance. It cannot if it names
@@ -227,4 +180,65 @@ func concerns(labels []gpu.Label, instance *gpu.Device) bool {
 		}
 	}
 	return true
+}
+
+// rewriteOwners returns the owners for the page.
+func (o *Options) rewriteOwners(owners *gpu.Owners) *gpu.Owners {
+	if owners == nil {
+		return nil
+	}
+	page := *owners
+	rows := max(len(owners.Labels), len(owners.Uses))
+	page.Labels, page.Copies = make([][]gpu.Label, rows), make([][][]gpu.Label, rows)
+	for row := range rows {
+		page.Labels[row] = o.ownerLabels(owners, row)
+		page.Copies[row] = o.copies(owners.UseOf(row).Owners, page.Labels[row])
+	}
+	return &page
+}
+
+// ownerLabels returns the labels of the owner of a row. In strict mode, a shared device has the labels of its last
+// owner and its last container, since NVIDIA's exporter overwrites earlier ones. The owner of a virtual GPU is only
+// on its copy, even if it is the only owner; otherwise sums by pod would count it twice.
+func (o *Options) ownerLabels(all *gpu.Owners, row int) []gpu.Label {
+	labels, owners := all.Of(row), all.UseOf(row).Owners
+	isVirtual := func(o gpu.Owner) bool { return o.VirtualGPULabels() != nil }
+	if o.VirtualGPUs && slices.ContainsFunc(owners, isVirtual) {
+		return nil
+	}
+	for i := len(owners) - 1; i >= 0 && o.Strict; i-- {
+		last := &owners[i]
+		switch {
+		case last.Pod == "":
+		case len(labels) == 0:
+			return last.AllLabels()
+		case has(labels, "pod") && !has(labels, "container"):
+			return append(slices.Clone(labels), gpu.Label{Name: "container", Value: last.Container})
+		}
+	}
+	return labels
+}
+
+// copies returns the owner labels for each copy of a row's series: one per virtual GPU, or one per job if several jobs
+// share the device. It returns nil if there are no copies.
+func (o *Options) copies(owners []gpu.Owner, labels []gpu.Label) (virtual [][]gpu.Label) {
+	var jobs [][]gpu.Label
+	for i := range owners {
+		if labels := owners[i].VirtualGPULabels(); labels != nil && o.VirtualGPUs {
+			virtual = append(virtual, labels)
+		}
+		for _, label := range owners[i].Labels {
+			if label.Name == jobLabel && o.JobCopies {
+				jobs = append(jobs, append([]gpu.Label{label}, labels...))
+			}
+		}
+	}
+	if virtual == nil && len(jobs) > 1 {
+		return jobs
+	}
+	return virtual
+}
+
+func has(labels []gpu.Label, name string) bool {
+	return slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == name })
 }
