@@ -208,14 +208,11 @@ func (s *session) share(e *sharedDevice) (share float64, known bool) {
 		return 0, false
 	}
 	total, _ := s.cycle.Value(catalog.MIGMaxSlices, e.gpu.row).Number()
-	used := e.gpu.slices
-	if total < max(used, 1) { // also if used is unknown
-		return 0, false
-	}
+	used, part := e.gpu.slices, e.slices
 	if e.partitioned {
-		return (total - used) / total, true
+		part = total - used
 	}
-	return e.slices / total, true
+	return part / total, total >= max(used, 1) // used is infinite if it is unknown
 }
 
 // readMeter advances the meter of the GPU in a row. It counts no energy after too long a gap, or if the counter

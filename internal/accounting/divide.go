@@ -3,6 +3,7 @@ package accounting
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -33,8 +34,12 @@ func (s *session) readProcesses() {
 	b := s.cycle.Batch
 	for i := range b.Faults {
 		for _, e := range s.entities {
-			if f := &b.Faults[i]; f.Row == e.row || f.Row == gpu.AllRows {
-				e.applyFault(f)
+			switch f := &b.Faults[i]; {
+			case f.Row != e.row && f.Row != gpu.AllRows:
+			case f.Part == gpu.PartProcessBusy:
+				e.noBusy = gpu.Reason(f.Err)
+			case f.Part == gpu.PartProcesses, f.Part == gpu.PartEntity:
+				e.noProcesses = gpu.Reason(f.Err)
 			}
 		}
 	}
@@ -64,24 +69,12 @@ func (s *session) readProcesses() {
 	}
 }
 
-func (e *sharedDevice) applyFault(f *gpu.Fault) {
-	switch f.Part {
-	case gpu.PartProcessBusy:
-		e.noBusy = gpu.Reason(f.Err)
-	case gpu.PartProcesses, gpu.PartEntity:
-		e.noProcesses = gpu.Reason(f.Err)
-	}
-}
-
 // addProcess adds a process to the claims of the entity and of the owning pod. Pods can be nested if a pod runs a node;
 // then the outermost pod that owns the entity counts.
 func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 	e.claims.add(p)
-	for _, uid := range uids {
-		if a := e.byUID[uid]; a != nil {
-			a.claims.add(p)
-			return
-		}
+	if i := slices.IndexFunc(uids, func(uid string) bool { return e.byUID[uid] != nil }); i >= 0 {
+		e.byUID[uids[i]].claims.add(p)
 	}
 }
 
@@ -127,18 +120,16 @@ func (e *sharedDevice) setRest(m measure, device gpu.Value) {
 
 // utilization returns the entity's own utilization, 0 to 1, or why it is absent.
 func (s *session) utilization(e *sharedDevice) (busy gpu.Value, missing string) {
-	if !e.instance {
-		if percent, ok := s.cycle.Value(catalog.GPUUtil, e.row).Number(); ok {
-			return gpu.Float(min(percent/100, 1)), ""
-		}
-		missing = s.cycle.Missing(catalog.GPUUtil, e.row)
-	} else {
-		missing = s.cycle.Missing(catalog.ProfGREngineActive, e.row)
+	if n, ok := s.cycle.Value(catalog.GPUUtil, e.row).Number(); ok && !e.instance {
+		return gpu.Float(min(n/100, 1)), ""
 	}
 	if n, ok := s.cycle.Value(catalog.ProfGREngineActive, e.row).Number(); ok {
 		return gpu.Float(min(n, 1)), ""
 	}
-	return gpu.Value{}, missing
+	if e.instance {
+		return gpu.Value{}, s.cycle.Missing(catalog.ProfGREngineActive, e.row)
+	}
+	return gpu.Value{}, s.cycle.Missing(catalog.GPUUtil, e.row)
 }
 
 // divideShared divides the usage of a shared entity among its owners, in proportion to the work of their processes.

@@ -2,9 +2,9 @@ package accounting
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -29,12 +29,7 @@ type accountKey struct {
 func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
 	key := accountKey{entity: e.id, namespace: o.Namespace, pod: o.Pod}
 	if o.Pod == "" {
-		var b strings.Builder
-		b.WriteString(o.Container + "\x00")
-		for _, l := range o.Labels {
-			b.WriteString(l.Name + "\x00" + l.Value + "\x00")
-		}
-		key.job = b.String()
+		key.job = fmt.Sprintf("%q", append([]gpu.Label{{Value: o.Container}}, o.Labels...))
 	}
 	return key
 }

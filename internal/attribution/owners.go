@@ -34,19 +34,18 @@ func ReuseIfEqual(last, next *gpu.Owners) *gpu.Owners {
 // Labels has only the labels that they share. A GPU partitioned by MIG has its owner's labels unless another owner
 // holds one of its instances.
 func ExclusiveLabels(t *gpu.Topology, uses []gpu.Use, labels func(*gpu.Owner) []gpu.Label) [][]gpu.Label {
-	sole := make([]*gpu.Owner, len(uses))
-	for row := range uses {
+	sole, divided := make([]*gpu.Owner, len(uses)), make([]bool, len(uses))
+	for row := range uses { // parents precede their instances
 		sole[row] = soleOwner(&uses[row])
+		if p := t.ParentRow(row); p >= 0 && len(uses[row].Owners) > 0 && sole[p] != nil {
+			divided[p] = divided[p] || sole[row] == nil || !isSameOwner(sole[p], sole[row])
+		}
 	}
 	out := make([][]gpu.Label, len(uses))
-	for row := range uses {
-		if sole[row] == nil {
-			continue
+	for row, owner := range sole {
+		if owner != nil && !divided[row] {
+			out[row] = labels(owner)
 		}
-		if t.Devices[row].Entity.Kind == gpu.KindGPU && partlyOthers(t, uses, sole, row) {
-			continue
-		}
-		out[row] = labels(sole[row])
 	}
 	return out
 }
@@ -81,31 +80,17 @@ func isSameOwner(a, b *gpu.Owner) bool {
 	return b.Pod == "" && a.Namespace == b.Namespace && a.Container == b.Container && slices.Equal(a.Labels, b.Labels)
 }
 
-// partlyOthers reports whether an instance of the GPU at row has an owner other than the GPU's exclusive owner.
-func partlyOthers(t *gpu.Topology, uses []gpu.Use, sole []*gpu.Owner, row int) bool {
-	for i := range uses {
-		if t.ParentRow(i) != row || len(uses[i].Owners) == 0 {
-			continue
-		}
-		if sole[i] == nil || !isSameOwner(sole[row], sole[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // LimitOwners drops owners beyond MaxOwners and returns how many it dropped. It keeps one entry of each owner before it
 // keeps repeated ones, so that a shared entity is still reported as shared.
 func LimitOwners(u *gpu.Use) (dropped int) {
 	if len(u.Owners) <= MaxOwners {
 		return 0
 	}
-	type container struct{ namespace, pod, name string }
-	seen := map[container]bool{}
+	seen := map[[3]string]bool{}
 	var first, repeated []int
 	for i := range u.Owners {
 		o := &u.Owners[i]
-		key := container{o.Namespace, o.Pod, o.Container}
+		key := [3]string{o.Namespace, o.Pod, o.Container}
 		if seen[key] {
 			repeated = append(repeated, i)
 		} else {
@@ -115,11 +100,11 @@ func LimitOwners(u *gpu.Use) (dropped int) {
 	}
 	kept := append(first, repeated...)[:MaxOwners]
 	slices.Sort(kept)
-	dropped = len(u.Owners) - len(kept)
-	owners := make([]gpu.Owner, len(kept))
+	owners := make([]gpu.Owner, MaxOwners)
 	for i, at := range kept {
 		owners[i] = u.Owners[at]
 	}
+	dropped = len(u.Owners) - MaxOwners
 	u.Owners = owners
 	return dropped
 }

@@ -22,7 +22,9 @@ type Series struct {
 
 // NewState returns a State without series.
 func NewState(name, help string, labels ...string) *State {
-	return &State{desc: prometheus.NewDesc(name, help, labels, nil)}
+	s := &State{desc: prometheus.NewDesc(name, help, labels, nil)}
+	s.Set()
+	return s
 }
 
 // Set replaces all series. No two may have the same labels.
@@ -39,9 +41,7 @@ func (s *State) Describe(descs chan<- *prometheus.Desc) { descs <- s.desc }
 
 // Collect sends the series.
 func (s *State) Collect(metrics chan<- prometheus.Metric) {
-	if series := s.series.Load(); series != nil {
-		for _, m := range *series {
-			metrics <- m
-		}
+	for _, m := range *s.series.Load() {
+		metrics <- m
 	}
 }

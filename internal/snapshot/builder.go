@@ -190,16 +190,26 @@ func (b *Builder) isSilent(row int) bool {
 	return silent && supported
 }
 
-// unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once,
-// otherwise once per GPU. Lost entities are skipped because their own health reports them.
+// unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once.
+// Otherwise it is listed for each GPU that has no value, nor have its instances and links. Lost entities are skipped
+// because their own health reports them.
 func (b *Builder) unavailable() []gpu.FieldHealth {
 	list := b.snap.Health.Unavailable[:0]
 	for i := range b.cycle.Plan.Counters {
 		counter := &b.cycle.Plan.Counters[i]
 		start, exists, found := len(list), false, false
 		for _, rows := range b.roots {
-			reason, hasField, hasValue := b.missingBelow(counter.Field, rows)
-			exists, found = exists || hasField, found || hasValue
+			reason := ""
+			for _, row := range rows {
+				exists = exists || b.serves(counter.Field, row)
+				if !b.serves(counter.Field, row) || b.snap.Health.Entities[row].Err != nil {
+					continue
+				}
+				if reason = b.whyMissing(counter.Field, row); reason == "" {
+					found = true
+					break
+				}
+			}
 			if reason != "" {
 				list = append(list, gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
 			}
@@ -216,26 +226,13 @@ func (b *Builder) unavailable() []gpu.FieldHealth {
 	return list
 }
 
-// missingBelow returns why a field has no value in the rows of one root: a GPU with its instances and links. The reason
-// is empty if a row has a value, or if all rows with the field are down. It also returns whether any row has the field,
-// and whether any has a value.
-func (b *Builder) missingBelow(field int, rows []int) (reason string, hasField, hasValue bool) {
-	for _, row := range rows {
-		if !b.serves(field, row) {
-			continue
-		}
-		hasField = true
-		if b.snap.Health.Entities[row].Err != nil {
-			continue
-		}
-		c := b.cell(field, row)
-		isEvent := b.cycle.Plan.Fields[field].ID == catalog.XIDErrors // without an XID nothing is missing
-		if !c.value.IsAbsent() || isEvent && c.missing == "" {
-			return "", true, true
-		}
-		reason = cmp.Or(c.missing, ReasonNoData)
+// whyMissing returns why a field of a row has no value, or "" if it has one.
+func (b *Builder) whyMissing(field, row int) string {
+	c := b.cell(field, row)
+	if !c.value.IsAbsent() || c.missing == "" && b.cycle.Plan.Fields[field].ID == catalog.XIDErrors {
+		return "" // without an XID nothing is missing
 	}
-	return reason, hasField, false
+	return cmp.Or(c.missing, ReasonNoData)
 }
 
 // onceIfEqual merges the elements from start on into one for all rows if their reasons are the same.

@@ -92,8 +92,11 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 	absent := maps.Clone(j.past)
 	for _, row := range j.gpus {
-		j.pastOf(row)
-		delete(absent, t.Devices[row].UUID)
+		id := t.Devices[row].UUID
+		delete(absent, id)
+		if j.past[id] == nil {
+			j.past[id] = &past{levels: map[key]float64{}, events: map[key]event{}}
+		}
 	}
 	longestFirst := func(a, b string) int { return cmp.Compare(absent[a].at, absent[b].at) }
 	for _, id := range slices.SortedFunc(maps.Keys(absent), longestFirst) {
@@ -101,15 +104,6 @@ func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 			delete(j.past, id)
 		}
 	}
-}
-
-// pastOf returns the past of the GPU in a row. It creates an empty one for a new GPU.
-func (j *Judge) pastOf(row int) *past {
-	id := j.topology.Devices[row].UUID
-	if j.past[id] == nil {
-		j.past[id] = &past{levels: map[key]float64{}, events: map[key]event{}}
-	}
-	return j.past[id]
 }
 
 // Derive implements snapshot.Deriver. It appends one series per GPU with its verdict and reason. The reason is empty
@@ -120,7 +114,7 @@ func (j *Judge) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	}
 	f := gpu.Family{Name: j.derived.Name, Type: j.derived.Type, Help: j.derived.Help}
 	for _, row := range j.gpus {
-		verdict, reason := j.judge(&reading{c, list, row, j.pastOf(row)})
+		verdict, reason := j.judge(&reading{c, list, row, j.past[j.topology.Devices[row].UUID]})
 		labels := []gpu.Label{{Name: "verdict", Value: verdict}, {Name: "reason", Value: reason}}
 		f.Series = append(f.Series, gpu.Series{Row: row, NoOwner: true, Labels: labels, Value: gpu.Int(1)})
 	}
