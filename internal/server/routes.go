@@ -1,7 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	_ "embed" // the files of the landing page
+	"encoding/json"
+	"html/template"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -10,6 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/verdict"
 )
 
 func (s *Server) routes() http.Handler {
@@ -33,11 +41,11 @@ func (s *Server) routes() http.Handler {
 		answer(w, s.opt.Healthy(), "healthy\n")
 	})
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.opt.Ready() {
+		if s.opt.Ready() {
+			answer(w, nil, "ready\n")
+		} else {
 			tryLater(w, "not ready: the first cycle has not ended, or the host engine is unavailable; see the log")
-			return
 		}
-		answer(w, nil, "ready\n")
 	})
 	// Pages of other sites, open in an operator's browser, must not control the exporter.
 	reload := http.NewCrossOriginProtection().Handler(s.protected(s.serveReload))
@@ -124,11 +132,11 @@ const unprotected = "needs authentication in --web-config-file, or --address on 
 func (s *Server) protected(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _, password := r.BasicAuth()
-		authenticated := password && s.web.facts().users || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+		authenticated := password && s.web.Load().users || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 		switch {
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
 			http.Error(w, "requests from pages of other sites are rejected", http.StatusForbidden)
-		case !authenticated && (!s.local.Load() || s.web.facts().authenticates):
+		case !authenticated && (!s.local.Load() || s.web.Load().authenticates):
 			http.Error(w, "this endpoint "+unprotected, http.StatusForbidden)
 		default:
 			next(w, r)
@@ -141,4 +149,56 @@ func (s *Server) protected(next http.HandlerFunc) http.Handler {
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+var (
+	//go:embed landing/index.html
+	indexPage string
+	//go:embed landing/style.css
+	style []byte
+	//go:embed landing/page.js
+	script []byte
+)
+
+// contentPolicy allows only the page's own style, script and /metrics.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// handleLanding adds the page at /, its style and its script. The script reads /metrics once per collection interval.
+func (s *Server) handleLanding(mux *http.ServeMux) {
+	var page bytes.Buffer
+	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, s.opt) // cannot fail: it writes to memory
+	mux.Handle("GET /{$}", asset("text/html; charset=utf-8", page.Bytes()))
+	mux.Handle("GET /landing/style.css", asset("text/css; charset=utf-8", style))
+	mux.Handle("GET /landing/page.js", asset("text/javascript; charset=utf-8", script))
+	mux.Handle("GET /landing/codes.json", asset("application/json", codes()))
+}
+
+// codes returns the texts with which the page explains XIDs, verdicts and missing values, in JSON.
+func codes() []byte {
+	type xid struct {
+		Text     string                `json:"text"`
+		Severity catalog.AlertSeverity `json:"severity"`
+	}
+	all := struct {
+		XIDs        map[int64]xid     `json:"xids"`
+		Reasons     map[string]string `json:"reasons"`
+		Unavailable map[string]string `json:"unavailable"`
+	}{map[int64]xid{}, verdict.Reasons(), gpu.Reasons()}
+	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
+		all.XIDs[code] = xid{catalog.XIDMessage(code), catalog.XIDOf(code).Class.Severity()}
+	}
+	text, _ := json.Marshal(all) // cannot fail: it has only strings
+	return text
+}
+
+func asset(kind string, body []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", kind)
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache")
+		_, _ = w.Write(body) // the client may have disconnected
+	})
 }

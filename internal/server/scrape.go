@@ -6,9 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
@@ -20,11 +17,11 @@ var (
 )
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	s.scrapes.inFlight.Inc()
-	defer s.scrapes.inFlight.Dec()
+	s.inFlight.Inc()
+	defer s.inFlight.Dec()
 	p, why := s.currentPage()
 	if p == nil {
-		s.scrapes.refused.Inc()
+		s.refused.Inc()
 		tryLater(w, why)
 		return
 	}
@@ -39,7 +36,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		h["Content-Encoding"] = contentEncoding
 	}
 	h["Content-Length"] = contentLength(len(body), length)
-	s.scrapes.served.Inc()
+	s.served.Inc()
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client may have disconnected
 	}
@@ -72,8 +69,9 @@ func acceptsGzip(values []string) bool {
 	wildcard := false
 	for _, value := range values {
 		for element := range strings.SplitSeq(value, ",") {
-			coding, weight, weighted := strings.Cut(element, ";")
-			refused := weighted && isZero(strings.Trim(weight, " \t"))
+			coding, weight, _ := strings.Cut(element, ";")
+			weight = strings.Trim(weight, " \t")
+			refused := len(weight) > 2 && strings.EqualFold(weight[:2], "q=") && strings.Trim(weight[2:], "0.") == ""
 			switch coding = strings.Trim(coding, " \t"); {
 			case strings.EqualFold(coding, "gzip"):
 				return !refused
@@ -83,27 +81,4 @@ func acceptsGzip(values []string) bool {
 		}
 	}
 	return wildcard
-}
-
-// isZero reports whether a weight is zero: "q=0", with or without decimals.
-func isZero(weight string) bool {
-	return len(weight) > len("q=") && strings.EqualFold(weight[:2], "q=") && strings.Trim(weight[2:], "0.") == ""
-}
-
-// scrapeMetrics counts scrapes, with the metric names of promhttp.
-type scrapeMetrics struct {
-	inFlight        prometheus.Gauge
-	served, refused prometheus.Counter
-}
-
-func newScrapeMetrics(reg prometheus.Registerer) scrapeMetrics {
-	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-		Name: "promhttp_metric_handler_requests_total",
-		Help: "Total number of scrapes by HTTP status code.",
-	}, []string{"code"})
-	inFlight := promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-		Name: "promhttp_metric_handler_requests_in_flight",
-		Help: "Current number of scrapes being served.",
-	})
-	return scrapeMetrics{inFlight, requests.WithLabelValues("200"), requests.WithLabelValues("503")}
 }

@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
@@ -76,22 +79,35 @@ type Options struct {
 type Server struct {
 	opt       Options
 	http      *http.Server
-	scrapes   scrapeMetrics
 	lengths   [2]atomic.Pointer[[]string] // latest Content-Length of the plain and the compressed page
 	answering atomic.Int64                // number of scrapes that have no page yet
-	web       webConfig
+	web       atomic.Pointer[webConfig]
+	webCopy   *os.File    // what exporter-toolkit reads; nil without a web configuration
 	local     atomic.Bool // all listeners are on loopback
+
+	inFlight        prometheus.Gauge
+	served, refused prometheus.Counter // scrapes
 
 	mu   sync.Mutex
 	open map[net.Conn]time.Time // when the latest request of each open connection began
 }
 
-// New returns a Server. An error is about the web configuration.
+// New returns a Server. An error is about the web configuration. The metrics have the names of promhttp.
 func New(opts Options) (*Server, error) {
+	metrics := promauto.With(opts.Registerer)
+	requests := metrics.NewCounterVec(prometheus.CounterOpts{
+		Name: "promhttp_metric_handler_requests_total",
+		Help: "Total number of scrapes by HTTP status code.",
+	}, []string{"code"})
 	s := &Server{
-		opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile},
-		open: map[net.Conn]time.Time{},
+		opt: opts, open: map[net.Conn]time.Time{},
+		served: requests.WithLabelValues("200"), refused: requests.WithLabelValues("503"),
+		inFlight: metrics.NewGauge(prometheus.GaugeOpts{
+			Name: "promhttp_metric_handler_requests_in_flight",
+			Help: "Current number of scrapes being served.",
+		}),
 	}
+	s.web.Store(&webConfig{})
 	s.local.Store(!opts.SystemdSocket && isLoopback(opts.Address))
 	apply, err := s.LoadWebConfig()
 	if err == nil {
@@ -132,12 +148,8 @@ func (s *Server) limitConnections(conn net.Conn, state http.ConnState) {
 		delete(s.open, conn)
 	case http.StateNew, http.StateActive:
 		if state == http.StateNew && len(s.open) >= maxConnections {
-			var oldest net.Conn
-			for other, begin := range s.open {
-				if oldest == nil || begin.Before(s.open[oldest]) {
-					oldest = other
-				}
-			}
+			earlier := func(a, b net.Conn) int { return s.open[a].Compare(s.open[b]) }
+			oldest := slices.MinFunc(slices.Collect(maps.Keys(s.open)), earlier)
 			delete(s.open, oldest)
 			go oldest.Close() // over TLS, it may wait for the client
 		}
@@ -159,7 +171,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer func() { _ = l.Close() }() // the HTTP server closes it, except after an early error
 	}
 	s.local.Store(!slices.ContainsFunc(listeners, func(l net.Listener) bool { return !isLoopback(l.Addr().String()) }))
-	if !s.local.Load() && !s.web.facts().authenticates {
+	if !s.local.Load() && !s.web.Load().authenticates {
 		for path, enabled := range map[string]bool{"/-/reload": s.opt.Lifecycle, "/debug/pprof/": s.opt.Pprof} {
 			if enabled {
 				s.opt.Log.Warn(path + " rejects every request: the endpoint " + unprotected)
@@ -172,7 +184,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	served := make(chan error, 1)
-	config, discard := s.web.servedPath(), slog.New(slog.DiscardHandler) // its log would repeat the addresses
+	config, discard := s.servedConfig(), slog.New(slog.DiscardHandler) // its log would repeat the addresses
 	go func() {
 		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, discard)
 	}()
