@@ -7,6 +7,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,32 +31,23 @@ import (
 
 // A Process is the environment of the exporter: what main passes to it.
 type Process struct {
-	Args []string                    // arguments without the program name
-	Env  func(string) (string, bool) // has the contract of os.LookupEnv
-	Out  io.Writer                   // receives help and version
-	Err  io.Writer                   // receives the log
-	// Logging, if not nil, is called with the logger before anything is logged, for libraries with a global logger.
-	Logging func(*slog.Logger)
-	Hangup  <-chan os.Signal // receives a value for each reload that a signal requests; may be nil
-	Start   time.Time        // when the process started
+	Args    []string                    // arguments without the program name
+	Env     func(string) (string, bool) // has the contract of os.LookupEnv
+	Out     io.Writer                   // receives help and version
+	Err     io.Writer                   // receives the log
+	Logging func(*slog.Logger)          // called before anything is logged, for global loggers; may be nil
+	Hangup  <-chan os.Signal            // receives a value for each reload that a signal requests; may be nil
+	Start   time.Time                   // when the process started
 	// Version, Revision and Date describe the build and its commit. Revision and Date may be empty.
 	Version, Revision, Date string
 	Usage                   string         // printed before the flags in --help
-	Listening               func(net.Addr) // if not nil, called with every address that the server listens on
+	Listening               func(net.Addr) // called with every address that the server listens on; may be nil
 }
 
 // Run runs the exporter until ctx is done, and returns nil once every driver handle is closed. An error about the
 // configuration or the port names the setting and the remedy. After gpu.ErrWedged (a driver call did not return) and
 // hardware.ErrReplaced, only a new process can continue.
 func Run(ctx context.Context, p Process) error {
-	err := run(ctx, p)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // canceled before the exporter had started
-	}
-	return err
-}
-
-func run(ctx context.Context, p Process) error {
 	files := new(Reader)
 	cfg, err := config.Parse(p.Args, p.Env, files.ReadFile)
 	if err != nil {
@@ -69,13 +61,17 @@ func run(ctx context.Context, p Process) error {
 		_, err := io.WriteString(p.Out, p.build().String())
 		return err
 	}
-	lines := &startLog{w: p.Err}
+	lines := &startLog{to: p.Err, kept: new(bytes.Buffer)}
 	defer lines.end()
 	e := &exporter{
 		process: p, config: cfg, files: files, lines: lines,
 		log: newLogger(cfg.Log, lines), registry: newRegistry(p.build()),
 	}
-	return e.serve(ctx)
+	err = e.serve(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // canceled before the exporter had started
+	}
+	return err
 }
 
 // An exporter holds the parts of a running exporter. After the first two groups, they are in the order of the data
@@ -91,8 +87,6 @@ type exporter struct {
 	// The settings of the latest reload, or of the start.
 	active  *config.Config
 	plan    *gpu.Plan
-	hash    uint64    // hash of the configuration
-	pending bool      // the ConfigMap could not be read yet, and the counters file is used
 	watch   fileWatch // a change of these files triggers a reload
 	reloads *reloader
 
@@ -113,14 +107,16 @@ func (e *exporter) serve(ctx context.Context) error {
 		e.process.Logging(e.log)
 	}
 	e.watch.follow(watched(e.config)) // from here on, a change of these files triggers a reload
-	e.active = e.config
-	var err error
-	e.plan, e.hash, e.pending, err = startingPlan(ctx, e.config, e.files.ReadFile, e.log)
+	plan, hash, pending, err := startingPlan(ctx, e.config, e.files.ReadFile, e.log)
 	if err != nil {
 		return err
 	}
+	e.active, e.plan = e.config, plan
+	e.reloads = newReloader(e.registry, e.log, e.reconfigure)
+	e.reloads.setActiveHash(hash)
+
 	e.sources = newSources(e.process.Start, e.registry, e.log)
-	source, err := e.sources.backend(ctx, e.config, e.plan)
+	source, err := e.sources.backend(ctx, e.config, plan)
 	if err != nil {
 		return err
 	}
@@ -128,20 +124,30 @@ func (e *exporter) serve(ctx context.Context) error {
 		e.log.Warn(notice)
 	}
 	e.buildPipeline(source)
-	if err := e.buildServer(); err != nil {
+	if e.server, err = server.New(e.serverOptions()); err != nil {
 		return err
 	}
-	return e.runTasks(ctx)
+	e.files.started = true // a reload must not wait for the writer of a pipe
+	e.watch.follow(append(watched(e.config), e.server.WebFiles()...))
+
+	err = e.runTasks(ctx, pending)
+	requested := ctx.Err() != nil
+	e.log.Info("Stopped", "requested", requested)
+	if requested && errors.Is(err, gpu.ErrWedged) {
+		e.log.Warn("Driver call still blocked at shutdown; exiting", "error", err)
+		return nil
+	}
+	return err
 }
 
+// buildPipeline builds what turns a source into pages.
 func (e *exporter) buildPipeline(source Backend) {
 	if path := e.config.Collection.KernelLog; path != "" {
 		e.kernelLog = kernellog.New(e.sources.kernelLogOptions(path))
 	}
 	e.pipeline = newPipeline(e.config, e.registry, e.process.Start, e.kernelLog, e.log)
-	process := prometheus.NewRegistry() // the subcommand once leaves these metrics out
-	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	e.pipeline.self.runtime = process
+	e.pipeline.self.runtime.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if e.config.Dump.Enabled {
 		e.dumps = &dumper{Dump: e.config.Dump, log: e.log, next: make(chan dump, 1)}
 	}
@@ -158,11 +164,9 @@ func (e *exporter) buildPipeline(source Backend) {
 	})
 }
 
-func (e *exporter) buildServer() (err error) {
-	e.reloads = newReloader(e.registry, e.log, e.reconfigure)
-	e.reloads.setActiveHash(e.hash)
+func (e *exporter) serverOptions() server.Options {
 	web := e.config.Web
-	e.server, err = server.New(server.Options{
+	return server.Options{
 		Current: e.currentPage, Healthy: e.healthy, Reloading: e.reloads.busy.Load,
 		Ready:       func() bool { return e.loop.Ready() && e.sources.isReady() },
 		Reload:      func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
@@ -178,13 +182,7 @@ func (e *exporter) buildServer() (err error) {
 				e.process.Listening(a)
 			}
 		},
-	})
-	if err != nil {
-		return err
 	}
-	e.files.started = true // a reload must not wait for the writer of a pipe
-	e.watch.follow(append(watched(e.config), e.server.WebFiles()...))
-	return nil
 }
 
 // currentPage returns the latest page. If that has expired, it returns a page with only the exporter's own metrics,
@@ -210,12 +208,13 @@ func (e *exporter) healthy() error {
 	return nil
 }
 
-// runTasks runs everything at the same time until ctx is done or a task fails.
-func (e *exporter) runTasks(ctx context.Context) error {
-	group, all := errgroup.WithContext(ctx)
+// runTasks runs everything at the same time until ctx is done or a task fails. If reloadFirst is set, it reloads at
+// once, because the ConfigMap could not be read and the counters file is used.
+func (e *exporter) runTasks(ctx context.Context, reloadFirst bool) error {
+	group, ctx := errgroup.WithContext(ctx)
 	start := func(name string, run func(context.Context) error) {
 		group.Go(func() error {
-			err := run(all)
+			err := run(ctx)
 			e.log.Debug("Task ended", "task", name, "error", err)
 			return err
 		})
@@ -226,7 +225,7 @@ func (e *exporter) runTasks(ctx context.Context) error {
 			return nil
 		})
 	}
-	reload := func(why string) { _ = e.reloads.reload(all, why) } // the reloader logs the result
+	reload := func(why string) { _ = e.reloads.reload(ctx, why) } // the reloader logs the result
 	start("server", e.server.Run)
 	start("collection", e.loop.Run)
 	if driver := e.sources.hardware; driver != nil { // keep the loop on the best driver
@@ -237,24 +236,17 @@ func (e *exporter) runTasks(ctx context.Context) error {
 	forever("counters ConfigMap", func(ctx context.Context) {
 		followConfigMap(ctx, e.config, e.log, func() { reload("the ConfigMap changed") })
 	})
+	if reloadFirst {
+		forever("first ConfigMap", func(context.Context) { reload("the ConfigMap could not be read at the start") })
+	}
 	if e.dumps != nil {
 		forever("dumps", e.dumps.run)
 	}
 	if e.kernelLog != nil {
 		forever("kernel log", e.kernelLog.Run)
 	}
-	if e.pending {
-		forever("first ConfigMap", func(context.Context) { reload("the ConfigMap could not be read at the start") })
-	}
 	if e.config.Web.ExporterMetrics {
 		forever("runtime metrics", e.pipeline.self.run)
 	}
-	err := group.Wait()
-	requested := ctx.Err() != nil
-	e.log.Info("Stopped", "requested", requested)
-	if requested && errors.Is(err, gpu.ErrWedged) {
-		e.log.Warn("Driver call still blocked at shutdown; exiting", "error", err)
-		return nil
-	}
-	return err
+	return group.Wait()
 }

@@ -66,26 +66,28 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 	return CounterSet{
 		Name: name, Problems: problems, content: content,
 		Requests: counters.Translate(requests, cfg.Metrics.Vocabulary, etc.Shipped(content)),
-		Advice:   append(counters.Lint(requests, name), verdictAdvice(cfg, requests, name)...),
+		Advice:   advice(cfg, requests, name),
 	}, nil
 }
 
-// verdictAdvice warns if the verdict is requested without the families that it needs: it is then unknown.
-func verdictAdvice(cfg *config.Config, requests []counters.Request, file string) []counters.Problem {
+// advice returns what should be written differently. If the verdict is requested without the families that it needs, it
+// is unknown.
+func advice(cfg *config.Config, requests []counters.Request, file string) []counters.Problem {
+	problems := counters.Lint(requests, file)
 	index := func(name string) int {
 		return slices.IndexFunc(requests, func(r counters.Request) bool { return r.Name == name })
 	}
 	at := index(catalog.GPUVerdict)
 	lacking := slices.DeleteFunc(verdict.Families(), func(name string) bool { return index(name) >= 0 })
 	if at < 0 || len(lacking) == 0 || CompatOptions(cfg).Strict {
-		return nil
+		return problems
 	}
 	const because = `(reason="` + verdict.NoCounters + `")`
-	return []counters.Problem{{
+	return append(problems, counters.Problem{
 		File: file, Line: requests[at].Line, Text: catalog.GPUVerdict, Warning: true,
 		What:     "the verdict is unknown " + because + " unless a GPU must be drained or replaced",
 		Expected: "lines for " + strings.Join(lacking, ", "),
-	}}
+	})
 }
 
 func fieldCounters(cfg *config.Config) CounterSet {
@@ -106,7 +108,7 @@ func fieldCounters(cfg *config.Config) CounterSet {
 		r.Line = f.Line
 		set.Requests = append(set.Requests, r)
 	}
-	set.Advice = append(counters.Lint(set.Requests, cfg.Path), verdictAdvice(cfg, set.Requests, cfg.Path)...)
+	set.Advice = advice(cfg, set.Requests, cfg.Path)
 	set.Requests = counters.Translate(set.Requests, cfg.Metrics.Vocabulary, false)
 	return set
 }
@@ -204,7 +206,7 @@ func usesConfigMap(cfg *config.Config) bool {
 	return cfg.Metrics.ConfigMap != (config.ConfigMapName{}) && len(cfg.Metrics.Fields) == 0
 }
 
-func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
+func configMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: report})
 	if err != nil {
 		return nil, err
@@ -214,7 +216,7 @@ func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.Co
 }
 
 func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, error) {
-	m, err := countersConfigMap(cfg, nil)
+	m, err := configMap(cfg, nil)
 	if err != nil {
 		return CounterSet{}, err
 	}
@@ -226,17 +228,14 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 }
 
 // followConfigMap calls changed whenever the ConfigMap of the counters changes, until ctx is done. It returns at once
-// if there is no ConfigMap.
+// if there is no ConfigMap or no cluster.
 func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
-	if !usesConfigMap(cfg) {
-		return
-	}
-	m, err := countersConfigMap(cfg, func(_ string, err error) {
+	m, err := configMap(cfg, func(_ string, err error) {
 		if err != nil {
 			log.Warn("Cannot read the counters ConfigMap; keeping the previous counters", "error", err)
 		}
 	})
-	if err == nil { // otherwise there is no cluster
+	if err == nil && usesConfigMap(cfg) {
 		m.Follow(ctx, changed)
 	}
 }

@@ -29,10 +29,8 @@ var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.(prom|json)(\
 // A dumper writes each page to a file. It never delays a cycle: pages that arrive while the disk is busy are skipped.
 type dumper struct {
 	config.Dump
-	log     *slog.Logger
-	next    chan dump
-	failing bool      // used by serve only
-	pruned  time.Time // used by serve only
+	log  *slog.Logger
+	next chan dump
 }
 
 type dump struct {
@@ -65,6 +63,7 @@ func (d *dumper) run(ctx context.Context) {
 }
 
 func (d *dumper) serve(ctx context.Context) {
+	failing, pruned := false, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,14 +71,14 @@ func (d *dumper) serve(ctx context.Context) {
 		case next := <-d.next:
 			err := d.write(next)
 			next.page.Release()
-			if err == nil && time.Since(d.pruned) >= pruneEvery {
-				d.pruned = time.Now()
-				err = d.prune(d.pruned)
+			if err == nil && time.Since(pruned) >= pruneEvery {
+				pruned = time.Now()
+				err = d.prune(pruned)
 			}
-			if err != nil && !d.failing {
+			if err != nil && !failing {
 				d.log.Warn("Page dump failed", "error", err)
 			}
-			d.failing = err != nil
+			failing = err != nil
 		}
 	}
 }

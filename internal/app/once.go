@@ -85,12 +85,11 @@ const (
 // Page collects until a page is complete and returns it, without the metrics of the Go runtime. The error says why a
 // page has no data. There is no page only if the configuration is invalid.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
-	log := slog.New(slog.DiscardHandler)
+	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	plan, _, err := loadPlan(ctx, cfg, new(Reader).ReadFile, log)
 	if err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
 	source, err := newSources(time.Now(), registry, log).backend(ctx, cfg, plan)
 	if err != nil {
 		return nil, err
@@ -100,12 +99,10 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 
 func collectPage(
 	ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan,
-) ([]byte, error) {
-	pipeline := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler))
-	var body []byte
-	cycles := 0
+) (body []byte, err error) {
+	pipeline, cycles := newPipeline(cfg, registry, time.Now(), nil, slog.New(slog.DiscardHandler)), 0
 	settings := pipeline.derived.settings(forPage(plan), source)
-	err := collectUntil(ctx, registry, settings, func(s *gpu.Snapshot) bool {
+	err = collectUntil(ctx, registry, settings, func(s *gpu.Snapshot) bool {
 		body = pipeline.render(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
@@ -137,26 +134,23 @@ func forPage(plan *gpu.Plan) *gpu.Plan {
 // lacksProfiling reports whether a profiling counter still lacks values: it has none although the field is supported,
 // or some entities of a kind have one and others do not.
 func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
-	partial := slices.ContainsFunc(s.Columns, func(c gpu.Column) bool { return isPartial(plan, s, &c) })
-	return partial || slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
-		return u.Reason == snapshot.ReasonNoData && slices.ContainsFunc(plan.Counters, func(c gpu.Counter) bool {
-			return c.Name == u.Field && plan.Fields[c.Field].Profiling
+	return slices.ContainsFunc(s.Columns, func(c gpu.Column) bool {
+		field := &plan.Fields[c.Counter.Field]
+		if !field.Profiling {
+			return false
+		}
+		var with, without gpu.Kinds
+		for row, v := range c.Values {
+			switch kind := gpu.KindsOf(s.Topology.Devices[row].Entity.Kind); {
+			case s.Health.Entities[row].Err != nil || !s.Topology.Serves(field, row):
+			case v.IsAbsent():
+				without |= kind
+			default:
+				with |= kind
+			}
+		}
+		return with&without != 0 || slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
+			return u.Field == c.Counter.Name && u.Reason == snapshot.ReasonNoData
 		})
 	})
-}
-
-// isPartial reports whether a profiling counter has a value for some entities of a kind but not for others.
-func isPartial(plan *gpu.Plan, s *gpu.Snapshot, c *gpu.Column) bool {
-	field := &plan.Fields[c.Counter.Field]
-	var with, without gpu.Kinds
-	for row, v := range c.Values {
-		switch kind := gpu.KindsOf(s.Topology.Devices[row].Entity.Kind); {
-		case !field.Profiling || s.Health.Entities[row].Err != nil || !s.Topology.Serves(field, row):
-		case v.IsAbsent():
-			without |= kind
-		default:
-			with |= kind
-		}
-	}
-	return with&without != 0
 }

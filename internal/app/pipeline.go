@@ -45,7 +45,10 @@ func newPipeline(
 ) *pipeline {
 	options := EncoderOptions(cfg, log)
 	like := CompatOptions(cfg)
-	p := &pipeline{rewriter: compat.New(like), self: &selfMetrics{own: registry, log: log}}
+	p := &pipeline{
+		rewriter: compat.New(like),
+		self:     &selfMetrics{own: registry, runtime: prometheus.NewRegistry(), log: log},
+	}
 	if cfg.Web.ExporterMetrics {
 		options.Trailer = p.self.append
 	}

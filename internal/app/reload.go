@@ -36,7 +36,7 @@ type reloader struct {
 
 type request struct {
 	why   string
-	reply chan error
+	reply chan error // receives the result of the first attempt if there is room
 }
 
 func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context.Context) (uint64, error)) *reloader {
@@ -82,44 +82,49 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	}
 }
 
-// run handles requests until ctx is done. Each value received from hangup is a request.
+// run handles requests until ctx is done. Each value received from hangup is a request. Repeated failures of a retried
+// request are not logged.
 func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
-	var failed string // reason of the request that is retried after pause
-	pause := time.Duration(0)
+	var req request
+	var retry <-chan time.Time // nil unless the request is to be retried
+	pause := minReloadPause
 	for {
-		req := request{why: "SIGHUP", reply: make(chan error, 1)}
-		var retry <-chan time.Time
-		if pause > 0 {
-			retry = time.After(pause)
-		}
+		repeated := false
 		select {
 		case <-ctx.Done():
 			return
 		case req = <-r.requests:
-			pause = 0
 		case <-hangup:
-			pause = 0
+			req = request{why: "SIGHUP"}
 		case <-retry:
-			req.why = failed
+			repeated = true
 		}
 		r.busy.Store(true)
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
-		temporary := errors.As(err, new(retryable))
-		r.note(req.why, hash, err, temporary && pause > 0)
-		if pause = min(max(2*pause, minReloadPause), maxReloadPause); !temporary {
-			pause = 0
+
+		pause = min(2*pause, maxReloadPause)
+		if !repeated {
+			pause = minReloadPause
 		}
-		failed = req.why
-		req.reply <- err
+		retry = nil
+		_, temporary := errors.AsType[retryable](err)
+		if temporary {
+			retry = time.After(pause)
+		}
+		r.note(req.why, hash, err, temporary && repeated)
+		select {
+		case req.reply <- err:
+		default:
+		}
 	}
 }
 
-// note logs and records the result of a reload. Repeated failures are not logged.
-func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
+// note logs and records the result of a reload.
+func (r *reloader) note(why string, hash uint64, err error, quiet bool) {
 	if err != nil {
 		r.successful.Set(0)
-		if !repeated {
+		if !quiet {
 			r.log.Error("Reload failed; keeping the previous configuration", "why", why, "error", err)
 		}
 		return
@@ -150,8 +155,7 @@ func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	// A scenario's file may have changed: neither the configuration nor the plan contains it.
-	same := cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, e.active) && reflect.DeepEqual(plan, e.plan)
-	if !same {
+	if cfg.Source.Sim.Scenario != "" || !reflect.DeepEqual(cfg, e.active) || !reflect.DeepEqual(plan, e.plan) {
 		source, err := e.sources.backend(ctx, cfg, plan)
 		if err != nil {
 			return 0, err

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
 // A build describes the build of the program. Unknown parts are "unknown".
@@ -73,6 +76,56 @@ func newRegistry(b build) *prometheus.Registry {
 	return reg
 }
 
+func newLogger(c config.Log, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if c.Debug {
+		options.Level = slog.LevelDebug
+	}
+	if c.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// A startLog keeps log lines until the exporter serves, so that a blocked standard error cannot prevent the start.
+type startLog struct {
+	mu   sync.Mutex
+	to   io.Writer     // receives the lines
+	kept *bytes.Buffer // lines that were not written yet; nil after release
+}
+
+func (l *startLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept != nil {
+		return l.kept.Write(line)
+	}
+	return l.to.Write(line)
+}
+
+// release writes the lines that were kept. Later lines are written immediately.
+func (l *startLog) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept != nil {
+		_, _ = l.kept.WriteTo(l.to) // there is no other place to report a failed log write
+		l.kept = nil
+	}
+}
+
+// end is release with a timeout, for a process that is about to exit.
+func (l *startLog) end() {
+	over := make(chan struct{})
+	go func() {
+		l.release()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Second):
+	}
+}
+
 // runtimeEvery is the interval at which runtime and process metrics are gathered. Gathering them costs more than a
 // cycle.
 const runtimeEvery = 10 * time.Second
@@ -80,9 +133,10 @@ const runtimeEvery = 10 * time.Second
 // selfMetrics renders the exporter's own metrics for the end of a page. Metrics of the collection are current; those of
 // the runtime may be runtimeEvery old.
 type selfMetrics struct {
-	own, runtime prometheus.Gatherer
-	log          *slog.Logger
-	text         atomic.Pointer[[]byte] // rendered metrics of runtime
+	own     prometheus.Gatherer
+	runtime *prometheus.Registry // empty for the subcommand once
+	log     *slog.Logger
+	text    atomic.Pointer[[]byte] // rendered metrics of runtime
 }
 
 // run gathers the runtime metrics every runtimeEvery, so that cycles do not wait for them.
@@ -108,9 +162,6 @@ func (s *selfMetrics) append(dst []byte) []byte { return s.appendRuntime(s.rende
 func (s *selfMetrics) appendRuntime(dst []byte) []byte {
 	if text := s.text.Load(); text != nil {
 		return append(dst, *text...)
-	}
-	if s.runtime == nil { // the subcommand once does not collect them
-		return dst
 	}
 	return s.render(dst, s.runtime)
 }
