@@ -9,20 +9,16 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // A rule is a property of every page.
 type rule string
 
 const (
-	parses       rule = "parses"        // the parser of Prometheus accepts the page
+	parses       rule = "parses"        // the parser of Prometheus accepts the page, and no series occurs twice
 	finite       rule = "finite"        // there is no NaN and no Inf
-	unique       rule = "unique"        // no series occurs twice
 	monotonic    rule = "monotonic"     // a counter does not fall while its series exists
 	conserved    rule = "conserved"     // usage of pods and unattributed usage add up to the device's usage
 	bounded      rule = "bounded"       // usage of pods and unattributed usage do not exceed the device's usage
@@ -40,32 +36,29 @@ const (
 
 // sample is one series of a page, with its value.
 type sample struct {
-	labels map[string]string
+	key    key
+	pod    string // "namespace/name", or "" without an owner
+	copied bool   // has the label vgpu
+	labels string // all labels, sorted
 	value  float64
-	series string
-}
-
-func (s *sample) key() key { return key{s.labels["UUID"], s.labels["GPU_I_ID"]} }
-func (s *sample) pod() string {
-	if s.labels["pod"] == "" {
-		return ""
-	}
-	return s.labels["namespace"] + "/" + s.labels["pod"]
 }
 
 type page struct {
 	at, published time.Time
 	text          string
 	samples       map[string][]sample // samples by family
-	types         map[string]dto.MetricType
+}
+
+// counts reports whether a family is a counter.
+func (p *page) counts(family string) bool {
+	return strings.Contains(p.text, "# TYPE "+family+" counter\n")
 }
 
 // by returns the values of a family by device. If a device has several values, they are summed.
 func (p *page) by(family string) map[key]float64 {
 	all := map[key]float64{}
-	for i := range p.samples[family] {
-		s := &p.samples[family][i]
-		all[s.key()] += s.value
+	for _, s := range p.samples[family] {
+		all[s.key] += s.value
 	}
 	return all
 }
@@ -100,8 +93,8 @@ type checker struct {
 
 	pages int
 
-	counters map[string]seen             // last value of each counter by series
-	totals   map[string]map[string]total // latest counters by family and series, including those of pods that have ended
+	counters map[string]seen  // last value of each counter by family and labels
+	totals   map[string]total // latest totals by family and labels, including those of pods that have ended
 	// energy counter of a GPU when it first appeared, minus the energy counted until then
 	energy0  map[string]float64
 	weights  map[key]float64 // fraction of a GPU by device
@@ -120,14 +113,15 @@ type seen struct {
 
 // A total is a counter of a device, for a pod or unattributed.
 type total struct {
-	of    key
-	value float64
+	family string
+	of     key
+	value  float64
 }
 
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
 		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, counters: map[string]seen{},
-		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{},
+		totals: map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{},
 		seconds: map[key]float64{},
 	}
 }
@@ -159,8 +153,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	c.reopened, c.topology = topology != c.topology, topology
 	if topology == nil {
 		for name := range p.samples {
-			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") ||
-				strings.HasPrefix(name, "dcgm_gpu_") {
+			if !strings.HasPrefix(name, "dcgm_exporter_") {
 				c.breaks(healthOnly, p, "%s is on a page without data, want only series about the exporter", name)
 			}
 		}
@@ -177,36 +170,23 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 }
 
 func (c *checker) parse(text string, at time.Time) *page {
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{},
-		types: map[string]dto.MetricType{}}
+	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{}}
+	families, err := prom.Read(text)
 	if err != nil {
 		c.breaks(parses, p, "%v", err)
 		return nil
 	}
-	seen := map[string]bool{}
-	for name, f := range families {
-		p.types[name] = f.GetType()
-		for _, m := range f.Metric {
-			s := sample{labels: make(map[string]string, len(m.Label)),
-				value: m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
-			pairs := make([]string, 0, len(m.Label))
-			for _, l := range m.Label {
-				s.labels[l.GetName()] = l.GetValue()
-				pairs = append(pairs, l.GetName()+"="+l.GetValue())
+	for name, samples := range families {
+		for _, x := range samples {
+			s := sample{
+				key: key{x.Labels.Get("UUID"), x.Labels.Get("GPU_I_ID")}, copied: x.Labels.Has("vgpu"),
+				labels: x.Labels.DropMetricName().String(), value: x.Value,
 			}
-			if len(s.labels) != len(m.Label) {
-				c.breaks(unique, p, "%s has a duplicate label: %v", name, pairs)
+			if pod := x.Labels.Get("pod"); pod != "" {
+				s.pod = x.Labels.Get("namespace") + "/" + pod
 			}
-			slices.Sort(pairs)
-			s.series = name + "{" + strings.Join(pairs, ",") + "}"
-			if seen[s.series] {
-				c.breaks(unique, p, "duplicate series: %s", s.series)
-			}
-			seen[s.series] = true
 			if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
-				c.breaks(finite, p, "%s is %v", s.series, s.value)
+				c.breaks(finite, p, "%s is %v", x.Series, s.value)
 			}
 			p.samples[name] = append(p.samples[name], s)
 		}
@@ -221,16 +201,15 @@ const forgotten = 15 * time.Minute
 // Counters of the driver (DCGM_FI_) may decrease.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
-		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
+		if !p.counts(name) || strings.HasPrefix(name, "DCGM_FI_") {
 			continue
 		}
-		for i := range samples {
-			s := &samples[i]
-			before, ok := c.counters[s.series]
+		for _, s := range samples {
+			before, ok := c.counters[name+s.labels]
 			if ok && s.value < before.value && p.at.Sub(before.at) < forgotten {
-				c.breaks(monotonic, p, "%s fell from %v to %v", s.series, before.value, s.value)
+				c.breaks(monotonic, p, "%s%s fell from %v to %v", name, s.labels, before.value, s.value)
 			}
-			c.counters[s.series] = seen{s.value, p.at}
+			c.counters[name+s.labels] = seen{s.value, p.at}
 		}
 	}
 }
@@ -238,21 +217,15 @@ func (c *checker) counterRules(p *page) {
 // healthRules checks that an entity that is down has no DCGM_FI_ series, and neither pods' nor unattributed utilization
 // and memory.
 func (c *checker) healthRules(p *page) {
-	down := map[key]bool{}
-	for _, s := range p.samples[entityUp] {
-		if s.value == 0 {
-			down[s.key()] = true
-		}
-	}
+	up := p.by(entityUp)
 	for name, samples := range p.samples {
-		moment := strings.HasPrefix(name, "DCGM_FI_") || name == podUtilization || name == podMemory ||
-			name == restUtilization || name == restMemory
-		if !moment || p.types[name] == dto.MetricType_COUNTER && !strings.HasPrefix(name, "DCGM_FI_") {
+		moment := slices.Contains([]string{podUtilization, podMemory, restUtilization, restMemory}, name)
+		if !moment && !strings.HasPrefix(name, "DCGM_FI_") {
 			continue
 		}
-		for i := range samples {
-			if down[samples[i].key()] {
-				c.breaks(healthOnly, p, "%s has a value, but its entity is down", samples[i].series)
+		for _, s := range samples {
+			if value, known := up[s.key]; known && value == 0 {
+				c.breaks(healthOnly, p, "%s%s has a value, but its entity is down", name, s.labels)
 			}
 		}
 	}
@@ -269,21 +242,18 @@ func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
 
-// within calls yield for every recorded moment that a page may show, newest first, until yield returns false.
-func (c *checker) within(at time.Time, yield func(*moment) bool) {
+// could reports whether is returns true for a moment that a page may show.
+func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
-		if !yield(m) || at.Sub(m.at) > c.window() {
-			return // this moment was current when the window began
+		if is(m) {
+			return true
+		}
+		if at.Sub(m.at) > c.window() {
+			return false // this moment was current when the window began
 		}
 	}
-}
-
-// could reports whether a moment within the window satisfies the predicate.
-func (c *checker) could(at time.Time, is func(*moment) bool) bool {
-	found := false
-	c.within(at, func(m *moment) bool { found = is(m); return !found })
-	return found
+	return false
 }
 
 // ownerRules checks that each pod named on a page held the device within the window. On DCGM_FI_* series, it must have
@@ -291,60 +261,50 @@ func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 // have the label vgpu, a share is enough.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
-		for i := range samples {
-			s := &samples[i]
-			who := s.pod()
-			if who == "" {
+		for _, s := range samples {
+			is := func(x *pod) bool { return x.String() == s.pod }
+			holds := func(m *moment) bool {
+				return slices.ContainsFunc(slices.Concat(m.held[s.key], m.held[key{uuid: s.key.uuid}]), is)
+			}
+			alone := func(m *moment) bool {
+				x := m.sole[s.key]
+				return x != nil && is(x) || s.key.instance == "" && m.ofInstances(s.key.uuid, is)
+			}
+			broken, right := sharersRight, holds
+			switch {
+			case s.pod == "" || strings.HasPrefix(name, "DCGM_EXP_XID"):
+				continue // XIDs name the owner at the time of the event
+			case s.copied:
+				broken = copiesRight
+			case strings.HasPrefix(name, "dcgm_pod_"):
+			case strings.HasPrefix(name, "DCGM_FI_"):
+				broken, right = ownersRight, alone
+			default:
 				continue
 			}
-			holds := func(m *moment) bool {
-				is := func(x *pod) bool { return x.String() == who }
-				return slices.ContainsFunc(m.held[s.key()], is) ||
-					slices.ContainsFunc(m.held[key{uuid: s.key().uuid}], is)
-			}
-			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
-			switch {
-			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the series name the owner at the time of the event
-			case s.labels["vgpu"] != "":
-				if !c.could(p.at, holds) {
-					c.breaks(copiesRight, p,
-						"%s: the pod on this copy of a device series did not hold the device within the last %v",
-						s.series, c.window())
-				}
-			case strings.HasPrefix(name, "dcgm_pod_"):
-				if !c.could(p.at, holds) {
-					c.breaks(sharersRight, p, "%s: the pod did not hold a share of the device within the last %v",
-						s.series, c.window())
-				}
-			case strings.HasPrefix(name, "DCGM_FI_"):
-				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
-					c.breaks(ownersRight, p, "%s: the pod was not the exclusive owner within the last %v", s.series,
-						c.window())
-				}
+			if !c.could(p.at, right) {
+				c.breaks(broken, p, "%s%s: the pod was no such owner within the last %v", name, s.labels, c.window())
 			}
 		}
 	}
 	c.exactOwners(p)
 }
 
-// ofInstances reports whether s is a series of a GPU as a whole, and the pod was the only owner of its instances at a
-// moment within the window.
-func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
-	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
-		found := false
-		for k, pods := range m.held {
-			if k.uuid != s.labels["UUID"] || k.instance == "" {
-				continue
-			}
-			for _, x := range pods {
-				if x.String() != who {
-					return false
-				}
-				found = true
-			}
+// ofInstances reports whether a GPU had instances with owners, and all owners satisfy the predicate.
+func (m *moment) ofInstances(uuid string, is func(*pod) bool) bool {
+	found := false
+	for k, pods := range m.held {
+		if k.uuid != uuid || k.instance == "" {
+			continue
 		}
-		return found
-	})
+		for _, x := range pods {
+			if !is(x) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
 }
 
 // exactOwners checks that the page lists all owners of each device, and that a device's memory series names its
@@ -354,17 +314,16 @@ func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
 	}
-	infos := map[key][]string{}
-	for i := range p.samples[podInfo] {
-		s := &p.samples[podInfo][i]
-		if !slices.Contains(infos[s.key()], s.pod()) {
-			infos[s.key()] = append(infos[s.key()], s.pod())
-		}
+	infos, labels := map[key][]string{}, map[key]string{}
+	for _, s := range p.samples[podInfo] {
+		infos[s.key] = append(infos[s.key], s.pod)
 	}
-	labels := map[key]string{}
-	for i := range p.samples[deviceMemory] {
-		s := &p.samples[deviceMemory][i]
-		labels[s.key()] = s.pod()
+	for _, s := range p.samples[deviceMemory] {
+		labels[s.key] = s.pod
+	}
+	distinct := func(pods []string) []string {
+		slices.Sort(pods)
+		return slices.Compact(pods)
 	}
 	for _, d := range c.w.devices() {
 		if p.at.Sub(d.changed) < 2*c.window() {
@@ -372,13 +331,9 @@ func (c *checker) exactOwners(p *page) {
 		}
 		var held []string
 		for _, h := range d.held {
-			if !slices.Contains(held, h.pod.String()) {
-				held = append(held, h.pod.String())
-			}
+			held = append(held, h.pod.String())
 		}
-		slices.Sort(held)
-		shown := infos[d.key()]
-		slices.Sort(shown)
+		held, shown := distinct(held), distinct(infos[d.key()])
 		if !slices.Equal(held, shown) {
 			c.breaks(ownersThere, p, "%v is held by %q, but its info series name %q", d.key(), held, shown)
 		}
@@ -472,12 +427,8 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 // series, they must grow by the real amount.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
-		if c.totals[name] == nil {
-			c.totals[name] = map[string]total{}
-		}
-		for i := range p.samples[name] {
-			s := &p.samples[name][i]
-			c.totals[name][s.series] = total{s.key(), s.value}
+		for _, s := range p.samples[name] {
+			c.totals[name+s.labels] = total{name, s.key, s.value}
 		}
 	}
 	c.energyRules(p)
@@ -487,11 +438,9 @@ func (c *checker) totalRules(p *page) {
 // counted returns the sum of the latest values of all counters seen so far, including those of pods that have ended.
 // The function of selects the devices.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
-	for _, name := range families {
-		for _, t := range c.totals[name] {
-			if of(t.of) {
-				sum += t.value
-			}
+	for _, t := range c.totals {
+		if of(t.of) && slices.Contains(families, t.family) {
+			sum += t.value
 		}
 	}
 	return sum
@@ -500,8 +449,8 @@ func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 // sum returns the sum of the families on a page. The function of selects the devices.
 func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
-		for i := range p.samples[name] {
-			if s := &p.samples[name][i]; of(s.key()) {
+		for _, s := range p.samples[name] {
+			if of(s.key) {
 				sum += s.value
 			}
 		}
@@ -511,9 +460,8 @@ func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 
 // energyRules compares the counted energy of a GPU and its instances with the GPU's own counter.
 func (c *checker) energyRules(p *page) {
-	for i := range p.samples[deviceEnergy] {
-		s := &p.samples[deviceEnergy][i]
-		uuid, now := s.labels["UUID"], s.value/1000
+	for _, s := range p.samples[deviceEnergy] {
+		uuid, now := s.key.uuid, s.value/1000
 		ofGPU := func(k key) bool { return k.uuid == uuid }
 		counted := c.counted(ofGPU, podEnergy, restEnergy)
 		if _, ok := c.energy0[uuid]; !ok {
@@ -522,7 +470,7 @@ func (c *checker) energyRules(p *page) {
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
 			c.breaks(bounded, p, "counted energy is %v J for %s, want at most %v J", counted, uuid, used)
 		}
-		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU,
+		if c.virtual || c.lost(s.key) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU,
 			podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
@@ -546,9 +494,9 @@ func (c *checker) entities(uuid string) int {
 
 // list returns the sorted label sets of a family. The function of selects the devices.
 func (p *page) list(of func(key) bool, family string) (list []string) {
-	for i := range p.samples[family] {
-		if s := &p.samples[family][i]; of(s.key()) {
-			list = append(list, s.series[len(family):])
+	for _, s := range p.samples[family] {
+		if of(s.key) {
+			list = append(list, s.labels)
 		}
 	}
 	slices.Sort(list)
@@ -570,7 +518,8 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 }
 
 // secondRules checks that the counted seconds of a device do not exceed the elapsed time, times the device's fraction
-// of a GPU. Active seconds must match the utilization on the page if that is known for all pods.
+// of a GPU, and those of a GPU and its instances not the elapsed time. Active seconds must match the utilization on the
+// page if that is known for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}
@@ -585,12 +534,16 @@ func (c *checker) secondRules(p *page) {
 	}
 	maps.Copy(c.weights, now)
 	c.at = p.at
-	c.gpuSeconds()
 	for k := range c.weights {
 		of := func(x key) bool { return x == k }
+		within := of
+		if k.instance == "" {
+			within = func(x key) bool { return x.uuid == k.uuid }
+		}
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
-			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(bounded, p, "counted %v s in %v for %v, want at most %v s", counted, families, k, c.seconds[k])
+			if counted := c.counted(within, families...); counted > c.seconds[k]+1e-6 {
+				c.breaks(bounded, p, "counted %v s in %v for %v, want at most %v s", counted, families, k,
+					c.seconds[k])
 			}
 		}
 		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) ||
@@ -602,22 +555,6 @@ func (c *checker) secondRules(p *page) {
 		if math.Abs(grown-want) > 1e-6 {
 			c.breaks(conserved, p, "counted active time since the previous page is %v s for %v, want %v s", grown, k,
 				want)
-		}
-	}
-}
-
-// gpuSeconds checks that the seconds of a GPU and its instances do not exceed the elapsed time.
-func (c *checker) gpuSeconds() {
-	for k := range c.weights {
-		if k.instance != "" {
-			continue
-		}
-		of := func(x key) bool { return x.uuid == k.uuid }
-		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
-			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
-				c.breaks(bounded, nil, "counted %v s in %v for %s, want at most %v s", counted, families, k.uuid,
-					c.seconds[k])
-			}
 		}
 	}
 }
@@ -641,14 +578,9 @@ func (c *checker) unknownRules(p *page) {
 			if !before[k] {
 				continue
 			}
-			if slices.Contains(p.list(of, podActive), pod) {
-				c.breaks(unknownEnds, p, "utilization of %s is unknown, but the page has its active seconds, want none",
-					pod)
-			}
-			if len(p.list(of, restUtilization)) > 0 {
+			if slices.Contains(p.list(of, podActive), pod) || len(p.list(of, restUtilization)) > 0 {
 				c.breaks(unknownEnds, p,
-					"utilization of %s is unknown, but the page has unattributed utilization of its device, want none",
-					pod)
+					"utilization of %s is unknown; want neither its active seconds nor unattributed utilization", pod)
 			}
 		}
 	}

@@ -28,38 +28,58 @@ type Sample struct {
 func Samples(t testing.TB, page []byte) iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		t.Helper()
-		parser, err := textparse.New(page, "text/plain", nil, textparse.ParserOptions{})
-		for entry := textparse.EntryInvalid; err == nil; entry, err = parser.Next() {
-			if entry != textparse.EntrySeries {
-				continue
-			}
-			s := Sample{}
-			s.Series, _, s.Value = parser.Series()
-			parser.Labels(&s.Labels)
-			if !yield(s) {
-				return
-			}
-		}
-		if !errors.Is(err, io.EOF) {
-			t.Fatalf("Prometheus cannot parse the page: %v\n%s", err, page)
+		if err := each(page, yield); err != nil {
+			t.Fatalf("%v\n%s", err, page)
 		}
 	}
+}
+
+// each calls yield for each sample of a page, until yield returns false.
+func each(page []byte, yield func(Sample) bool) error {
+	parser, err := textparse.New(page, "text/plain", nil, textparse.ParserOptions{})
+	for entry := textparse.EntryInvalid; err == nil; entry, err = parser.Next() {
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		s := Sample{}
+		s.Series, _, s.Value = parser.Series()
+		parser.Labels(&s.Labels)
+		if !yield(s) {
+			return nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("Prometheus cannot parse the page: %w", err)
 }
 
 // A Page has the samples of a page by family.
 type Page map[string][]Sample
 
-// Parse parses a page. The test ends if Prometheus cannot parse it, or if it has a series twice.
-func Parse(t testing.TB, text string) Page {
-	t.Helper()
+// Read parses a page. The error says that Prometheus cannot parse the page, or that it has a series or a label twice.
+func Read(text string) (Page, error) {
 	p, seen := Page{}, map[string]bool{}
-	for s := range Samples(t, []byte(text)) {
-		if seen[string(s.Series)] {
-			t.Fatalf("duplicate series: %s", s.Series)
+	var twice error
+	err := each([]byte(text), func(s Sample) bool {
+		series := s.Labels.String()
+		if _, label := s.Labels.HasDuplicateLabelNames(); label || seen[series] {
+			twice = fmt.Errorf("duplicate series or label: %s", s.Series)
 		}
-		seen[string(s.Series)] = true
+		seen[series] = true
 		name := s.Labels.Get(model.MetricNameLabel)
 		p[name] = append(p[name], s)
+		return twice == nil
+	})
+	return p, errors.Join(err, twice)
+}
+
+// Parse is like Read, but an error ends the test.
+func Parse(t testing.TB, text string) Page {
+	t.Helper()
+	p, err := Read(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
 	return p
 }
