@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
@@ -22,11 +26,13 @@ func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
 	return play(t, sim.Options{Node: node, Seed: 1, Scenario: simulated.Scenario(t, yaml)}, plan)
 }
 
-// ends checks that the next Read ends the session with an error.
-func (r *rig) ends(want error) {
+// reopen checks that the next Read ends the session with an error, and opens another.
+func (r *rig) reopen(want error) {
 	r.Helper()
-	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); !errors.Is(err, want) {
-		r.Errorf("Read: %v, want %v", err, want)
+	for _, when := range []string{"the end", "the Read after it"} {
+		if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); !errors.Is(err, want) {
+			r.Errorf("at %s: Read: %v, want %v", when, err, want)
+		}
 	}
 	select {
 	case <-r.s.Done():
@@ -36,39 +42,97 @@ func (r *rig) ends(want error) {
 	if err := r.s.Err(); !errors.Is(err, want) {
 		r.Errorf("Err: %v, want %v", err, want)
 	}
-	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); !errors.Is(err, want) {
-		r.Errorf("Read after the session ended: %v, want %v", err, want)
+	r.open()
+}
+
+// testdata/invalid.txt has faults, each followed by its error on an indented line. Errors about devices and MIG are only
+// found when the node is known.
+func TestInvalidScenarios(t *testing.T) {
+	cases, err := os.ReadFile("testdata/invalid.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(cases)), "\n")
+	for pair := range slices.Chunk(lines, 2) {
+		yaml, want := pair[0], "faults.yaml:3: "+strings.TrimSpace(pair[1])
+		s, err := sim.ParseScenario([]byte("faults:\n  - {fault: engine-down}\n  - "+yaml), "faults.yaml")
+		if err == nil {
+			_, err = sim.New(sim.Options{Node: "single", Scenario: s})
+		}
+		var syntax *text.SyntaxError
+		if !errors.As(err, &syntax) || syntax.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", yaml, err, want)
+		}
+	}
+	scenario := simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)
+	_, err = sim.New(sim.Options{Node: "t4", Scenario: scenario})
+	if want := "sim: scenario.yaml:1: T4 has no MIG"; err == nil || err.Error() != want {
+		t.Errorf("New: error %v, want %s", err, want)
 	}
 }
 
-// A session of an engine that restarted between two reads has ended.
-func TestEngineRestartsBetweenTwoReads(t *testing.T) {
-	r := faults(t, "single", simulated.Plan(gpuTemp), `faults: [{fault: engine-down, at: 30s, for: 1m}]`)
-	r.read()
-	r.At(2 * time.Minute)
-	r.ends(gpu.ErrLost)
-	r.open()
-	r.read()
+// A session ends if its engine restarts, or a GPU is unbound and bound again, between two reads.
+func TestSessionEndsBetweenTwoReads(t *testing.T) {
+	for fault, want := range map[string]error{
+		`{fault: engine-down, at: 3s, for: 1s}`:             gpu.ErrLost,
+		`{fault: unbound, at: 3s, for: 1s, devices: ["0"]}`: gpu.ErrTopology,
+	} {
+		r := faults(t, "single", simulated.Plan(gpuTemp), `faults: [`+fault+`]`)
+		r.read()
+		r.At(10 * time.Second)
+		r.reopen(want)
+		r.read()
+	}
+}
+
+// Unbinding a GPU removes its instances and links and ends the session. After it is bound again, everything is back,
+// and its energy counter has grown.
+func TestGPUUnboundAndBound(t *testing.T) {
+	const deviceCount, linkTx = 4, 780
+	r := faults(t, "everything", simulated.Plan(energy, fbUsed, linkTx, deviceCount), `
+faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
+	entities := func() (list []string) {
+		for _, d := range r.s.Topology().Devices {
+			if e := d.Entity; e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU {
+				list = append(list, e.String())
+			}
+		}
+		return list
+	}
+	whole := entities()
+	before := r.read().num(0, energy)
+	r.At(30 * time.Second)
+	r.reopen(gpu.ErrTopology)
+	ofGPU1 := slices.DeleteFunc(slices.Clone(whole), func(s string) bool { return !strings.HasSuffix(s, "GPU 1") })
+	if diff := cmp.Diff(ofGPU1, entities()); diff != "" {
+		t.Errorf("entities without the unbound GPUs (-want +got):\n%s", diff)
+	}
+	if got := r.read().num(r.rows(gpu.KindNode)[0], deviceCount); got != 1 {
+		t.Errorf("device count = %v, want 1", got)
+	}
+	r.At(91 * time.Second)
+	r.reopen(gpu.ErrTopology)
+	if diff := cmp.Diff(whole, entities()); diff != "" {
+		t.Errorf("entities after binding (-before +now):\n%s", diff)
+	}
+	if after := r.read().num(0, energy); after <= before {
+		t.Errorf("energy went from %[2]v to %[1]v, want it to grow", after, before)
+	}
 }
 
 func TestHang(t *testing.T) {
-	for _, test := range []struct {
-		name, yaml  string
-		cancel      time.Duration // when the context is done; 0 for never
-		release     time.Duration // when the source is released; 0 for never
-		wantAfter   time.Duration
-		wantTimeout bool
+	for name, test := range map[string]struct {
+		fault     string
+		release   time.Duration // when the source is released; 0 for never
+		wantAfter time.Duration // the context is done after 5 s
 	}{
-		{"hangs until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
-		{"hangs until the fault ends", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
-		{
-			"ignores the context and hangs until released", `{fault: hang, at: 1m, ignore-cancel: true}`,
-			5 * time.Second, time.Hour, time.Hour, false,
-		},
+		"hangs until the context is done":              {`{fault: hang, at: 1m}`, 0, 5 * time.Second},
+		"hangs until the fault ends":                   {`{fault: hang, at: 1m, for: 3s}`, 0, 3 * time.Second},
+		"ignores the context and hangs until released": {`{fault: hang, at: 1m, ignore-cancel: true}`, time.Hour, time.Hour},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				scenario := simulated.Scenario(t, `faults: [`+test.yaml+`]`)
+				scenario := simulated.Scenario(t, `faults: [`+test.fault+`]`)
 				src, err := sim.New(sim.Options{Node: "single", Scenario: scenario})
 				if err != nil {
 					t.Fatal(err)
@@ -78,10 +142,9 @@ func TestHang(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
 				time.Sleep(time.Minute) // advance the fake clock to the start of the fault
-				time.AfterFunc(test.cancel, cancel)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
 				if test.release != 0 {
 					time.AfterFunc(test.release, src.Release)
 				}
@@ -97,12 +160,9 @@ func TestHang(t *testing.T) {
 				if after := time.Since(begin); after != test.wantAfter {
 					t.Errorf("Read returned after %v, want %v", after, test.wantAfter)
 				}
-				failed := err != nil || len(b.Samples) == 0
-				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || failed != test.wantTimeout {
-					t.Errorf("Read: error %v and %d samples, want a timeout: %t", err, len(b.Samples), test.wantTimeout)
-				}
-				if test.wantTimeout && !errors.Is(err, context.Canceled) {
-					t.Errorf("Read: error %v, want it to wrap the context's error", err)
+				timedOut := errors.Is(err, gpu.ErrTimeout) && errors.Is(err, context.DeadlineExceeded)
+				if wantTimeout := test.wantAfter == 5*time.Second; timedOut != wantTimeout || (len(b.Samples) == 0) != wantTimeout {
+					t.Errorf("Read: error %v and %d samples, want a timeout: %t", err, len(b.Samples), wantTimeout)
 				}
 				if n := src.Stats().InFlight; n != 0 {
 					t.Errorf("calls in flight at the end = %d, want 0", n)
@@ -141,44 +201,33 @@ faults:
   - {fault: xid, at: 12s, devices: ["2"], xids: [62, 45]}
   - {fault: xid, at: 13s, devices: ["2"], xids: [79], reported-by: [kernel]}
   - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s, reported-by: [engine]}`)
-	type event struct {
-		XID string
-		At  time.Duration
-	}
-	events := func(row int) (list []event) {
-		for _, x := range r.b.XIDs {
-			if x.ID != x.Time {
-				t.Errorf("%+v: ID and time differ, want them equal", x)
-			}
-			if x.Row == row {
-				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - simulated.Epoch.UnixNano())})
-			}
-		}
-		return list
-	}
-	burst := event{"45", 12*time.Second + time.Millisecond}
 	for _, step := range []struct {
 		at   time.Duration
-		want []event // XIDs of GPU 2
+		want []string
 	}{
 		{10 * time.Second, nil},
-		{20 * time.Second, []event{{"62", 12 * time.Second}, burst}},
+		{20 * time.Second, []string{"GPU 2: 62 at 12s", "GPU 2: 45 at 12.001s"}},
 		{30 * time.Second, nil},
-		{32 * time.Second, []event{{"31", 32 * time.Second}}},
-		{40 * time.Second, []event{{"31", 34 * time.Second}}},
+		{32 * time.Second, []string{"GPU 2: 31 at 32s", "GPU 3: 31 at 32s"}},
+		{40 * time.Second, []string{"GPU 2: 31 at 34s", "GPU 3: 31 at 34s"}},
 	} {
 		r.At(step.at)
 		r.read()
-		if diff := cmp.Diff(step.want, events(2)); diff != "" {
-			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
+		var got []string
+		for _, x := range r.b.XIDs {
+			at := time.Unix(0, x.Time).Sub(simulated.Epoch)
+			got = append(got, fmt.Sprintf("%v: %d at %v", r.entity(x.Row), x.Code, at))
+			if x.ID != x.Time {
+				t.Errorf("%+v: ID and time differ, want them equal", x)
+			}
 		}
-		if got := events(1); got != nil {
-			t.Errorf("GPU 1 at %v: XIDs = %v, want none", step.at, got)
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
 		}
 	}
 }
 
-func TestBlanks(t *testing.T) {
+func TestAbsentFields(t *testing.T) {
 	r := faults(t, "demo", simulated.Plan(gpuTemp, fbUsed), `
 faults:
   - {fault: absent, at: 10s, for: 10s, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["1"]}
@@ -187,10 +236,9 @@ faults:
   - {fault: absent, at: 40s, for: 10s, fields: ["252"], devices: ["6/9"]}`)
 	whole := len(r.read().of)
 	for _, step := range []struct {
-		at      time.Duration
-		lacking int
-		faults  int
-		want    error
+		at              time.Duration
+		lacking, faults int
+		want            error
 	}{
 		{15 * time.Second, 1, 0, nil},
 		{25 * time.Second, 1, 1, gpu.ErrNotSupported},
@@ -199,11 +247,9 @@ faults:
 		{55 * time.Second, 0, 0, nil},
 	} {
 		r.At(step.at)
-		if got := whole - len(r.read().of); got != step.lacking {
-			t.Errorf("at %v: missing values = %d, want %d", step.at, got, step.lacking)
-		}
-		if len(r.b.Faults) != step.faults {
-			t.Errorf("at %v: faults = %d, want %d", step.at, len(r.b.Faults), step.faults)
+		if got := whole - len(r.read().of); got != step.lacking || len(r.b.Faults) != step.faults {
+			t.Errorf("at %v: missing values = %d and faults = %d, want %d and %d",
+				step.at, got, len(r.b.Faults), step.lacking, step.faults)
 		}
 		for _, x := range r.b.Faults {
 			if !errors.Is(x.Err, step.want) {
@@ -224,10 +270,9 @@ faults:
 	layout := func(want map[uint32][]string) {
 		t.Helper()
 		got := map[uint32][]string{}
-		for _, d := range r.s.Topology().Devices {
-			if d.Entity.Kind == gpu.KindGPUInstance {
-				got[d.GPU] = append(got[d.GPU], d.Profile)
-			}
+		for _, row := range r.rows(gpu.KindGPUInstance) {
+			d := &r.s.Topology().Devices[row]
+			got[d.GPU] = append(got[d.GPU], d.Profile)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("layout (-want +got):\n%s", diff)
@@ -240,8 +285,7 @@ faults:
 	r.At(90 * time.Second)
 	last := r.read()
 	r.At(100 * time.Second)
-	r.ends(gpu.ErrTopology)
-	r.open()
+	r.reopen(gpu.ErrTopology)
 	layout(map[uint32][]string{5: {"4g.40gb", "3g.40gb"}, 7: {"1g.10gb", "1g.10gb"}})
 	now := r.read()
 	for _, row := range r.rows(gpu.KindGPU)[:5] {
@@ -261,7 +305,177 @@ faults:
 		}
 	}
 	r.At(12 * time.Minute)
-	r.ends(gpu.ErrTopology)
-	r.open()
+	r.reopen(gpu.ErrTopology)
 	layout(original)
+}
+
+// The value of a field has the unit of the name used in the scenario, or is a string. Other GPUs do not change.
+func TestFieldsAreSet(t *testing.T) {
+	const cluster = 172
+	r := faults(t, "h100x8", simulated.Plan(cluster, smClock, gpuUtil, graphics), `
+faults:
+  - {fault: set, at: 10s, fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], devices: ["1"], text: another}
+  - {fault: set, at: 10s, fields: [DCGM_FI_DEV_SM_CLOCK_HERTZ], devices: ["1"], value: 345000000}
+  - {fault: set, at: 10s, fields: [DCGM_FI_DEV_GPU_UTIL_RATIO], devices: ["1"], value: 0.25}
+  - {fault: set, at: 10s, fields: ["DCGM_FI_PROF_GR_ENGINE_*"], devices: ["1"], value: 0.5}`)
+	r.At(20 * time.Second)
+	v := r.read()
+	for id, text := range map[gpu.FieldID]string{cluster: "another", smClock: "345", gpuUtil: "25", graphics: "0.5"} {
+		if set, own := v.get(1, id).String(), v.get(0, id).String(); set != text || own == text {
+			t.Errorf("field %d of GPU 1 = %q and of GPU 0 = %q, want only %q on GPU 1", id, set, own, text)
+		}
+	}
+}
+
+// Clock event reasons of a scenario reduce the clocks. Their changes are in the samples, and their durations in the
+// driver's counters.
+func TestThrottle(t *testing.T) {
+	const thermalThrottled, hwThermalNS, brakeNS = 241, 1423, 1424
+	r := faults(t, "single", simulated.Plan(smClock, clockReasons, thermalThrottled, hwThermalNS, brakeNS), `
+faults:
+  - {fault: throttle, at: 12s, for: 3s, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
+  - {fault: throttle, at: 13s, for: 4s, devices: ["0"], reasons: [hw_thermal]}
+  - {fault: throttle, at: 18s, devices: ["0"], reasons: [hw_power_brake]}`)
+	r.At(10 * time.Second)
+	free := r.read().num(0, smClock)
+	r.At(20 * time.Second)
+	v := r.read()
+	const scripted = 0x08 | 0x40 | 0x80
+	var edges []string
+	last := int64(0)
+	for _, s := range r.b.Trails {
+		n, _ := s.Value.Int64()
+		if n &= scripted; n != last {
+			edges = append(edges, fmt.Sprintf("%v: %#x", time.Unix(0, s.Time).Sub(simulated.Epoch), n))
+			last = n
+		}
+	}
+	if diff := cmp.Diff([]string{"12s: 0x48", "15s: 0x40", "17s: 0x0", "18s: 0x80"}, edges); diff != "" {
+		t.Errorf("changes of reasons (-want +got):\n%s", diff)
+	}
+	for id, seconds := range map[gpu.FieldID]float64{thermalThrottled: 5, hwThermalNS: 5, brakeNS: 2} {
+		if got := v.num(0, id); got != seconds*1e9 {
+			t.Errorf("field %d = %v ns, want %v ns", id, got, seconds*1e9)
+		}
+	}
+	if got := v.num(0, smClock); got > free*0.6 {
+		t.Errorf("clock under the power brake = %v MHz, want less than %v MHz", got, free)
+	}
+}
+
+// A link is down while the fault is active, at both ends.
+func TestLinksFlap(t *testing.T) {
+	const linkState, switchLinkState, linkRate = 1508, 870, 1529
+	r := faults(t, "everything", simulated.Plan(linkState, switchLinkState, linkRate), `
+faults:
+  - {fault: link-down, at: 10s, for: 10s, devices: ["nvlink 0/4", "nvswitch 1/3"]}
+  - {fault: link-down, at: 40s, for: 200ms, devices: ["nvlink 0/4"]}`)
+	const first, second = "NVLink 4 of GPU 0", "NVLink 3 of NVSwitch 1"
+	for at, want := range map[time.Duration][]string{
+		5 * time.Second: nil, 15 * time.Second: {first, second}, 25 * time.Second: nil,
+		40*time.Second + 100*time.Millisecond: {first}, 41 * time.Second: nil,
+	} {
+		r.At(at)
+		v := r.read()
+		var down []string
+		for _, row := range r.rows(gpu.KindNVLink) {
+			if v.num(row, linkState)+v.num(row, switchLinkState)+v.num(row, linkRate) == 0 {
+				down = append(down, r.entity(row).String())
+			}
+		}
+		if diff := cmp.Diff(want, down); diff != "" {
+			t.Errorf("links down at %v (-want +got):\n%s", at, diff)
+		}
+	}
+}
+
+// findings returns the findings of the latest Read by row.
+func (r *rig) findings() map[int][]string {
+	found := map[int][]string{}
+	for _, h := range r.b.Health {
+		if h.Result > 0 {
+			word := map[int64]string{10: "warn", 20: "fail"}[h.Result]
+			found[h.Row] = append(found[h.Row], h.Watch+" "+strings.TrimPrefix(h.Code, "DCGM_FR_")+" "+word)
+		}
+	}
+	return found
+}
+
+const powerWarning = "POWER CLOCK_THROTTLE_POWER warn"
+
+// Watch POWER warns if the counter of power violations grew within the last minute, like the real engine's.
+func TestPowerWatchFollowsItsCounter(t *testing.T) {
+	plan := simulated.Plan(powerThrottled)
+	plan.Health = gpu.KindsOf(gpu.KindGPU)
+	r := faults(t, "h100x8", plan, `
+faults:
+  - {fault: throttle, at: 5m, for: 30s, devices: ["3"], reasons: [sw_power_cap]}`)
+	const step = 5 * time.Second
+	var history []values
+	reads := map[bool]int{} // by whether the watch warned
+	for at := step; at <= 10*time.Minute; at += step {
+		r.At(at)
+		now := r.read()
+		if history = append(history, now); len(history) <= int(time.Minute/step) {
+			continue
+		}
+		ago := history[len(history)-1-int(time.Minute/step)]
+		found := r.findings()
+		for _, row := range r.rows(gpu.KindGPU) {
+			warns, grew := slices.Contains(found[row], powerWarning), now.num(row, powerThrottled) > ago.num(row, powerThrottled)
+			if warns != grew {
+				t.Fatalf("GPU %d at %v: watch warns = %t, counter grew in the last minute = %t; want the same",
+					row, at, warns, grew)
+			}
+			if row == 3 && at > 5*time.Minute+step && at < 6*time.Minute && !grew {
+				t.Errorf("GPU 3 at %v: power violation did not grow in the last minute, want it to grow", at)
+			}
+			reads[warns]++
+		}
+	}
+	if len(reads) != 2 {
+		t.Errorf("reads by whether they warn = %v, want some of both", reads)
+	}
+}
+
+// Health checks behave like the real engine's. They warn of heat for a minute, keep each XID, and fail while an error
+// counter is above 0. A restart of the engine clears this state.
+func TestHealthHasQuirksOfDCGM(t *testing.T) {
+	const dbe, mask = 311, 174
+	plan := simulated.Plan(dbe, mask)
+	plan.Health = gpu.KindsOf(gpu.KindGPU)
+	r := faults(t, "gb200", plan, `
+faults:
+  - {fault: throttle, at: 10s, for: 5s, devices: ["0"], reasons: [sw_thermal]}
+  - {fault: xid, at: 10s, devices: ["1"], xids: [31, 74, 13]}
+  - {fault: xid, at: 10s, devices: ["1"], xids: [79], reported-by: [kernel]}
+  - {fault: set, at: 10s, devices: ["2"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL], value: 1}
+  - {fault: set, at: 10s, devices: ["3"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x51a9}
+  - {fault: health, at: 10s, devices: ["3"], watches: [POWER], code: DCGM_FR_CLOCKS_EVENT_POWER, result: warn}
+  - {fault: engine-down, at: 2h, for: 1m}`)
+	heat, xids := []string{"THERMAL CLOCK_THROTTLE_THERMAL warn"}, []string{"MEM XID_ERROR warn", "ALL XID_ERROR fail"}
+	memory := []string{"MEM VOLATILE_DBE_DETECTED fail"}
+	fabric := []string{"NVLINK FIELD_VIOLATION fail", powerWarning}
+	for _, tt := range []struct {
+		at   time.Duration
+		want [4][]string
+	}{
+		{70 * time.Second, [4][]string{heat, xids, memory, fabric}},
+		{80 * time.Second, [4][]string{nil, xids, memory, fabric}},
+		{90 * time.Minute, [4][]string{nil, xids, memory, fabric}},
+		{2*time.Hour + 2*time.Minute, [4][]string{nil, nil, memory, fabric}},
+	} {
+		r.At(tt.at)
+		r.open() // the engine keeps state, not the session
+		r.read()
+		var got [4][]string
+		for row, found := range r.findings() {
+			got[row] = slices.DeleteFunc(found, func(s string) bool {
+				return row < 3 && s == powerWarning // these GPUs run at their power limit
+			})
+		}
+		if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", tt.at, diff)
+		}
+	}
 }

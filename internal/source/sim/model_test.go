@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,6 @@ const (
 	smActive       = 1002
 	occupancy      = 1003
 	tensor         = 1004
-	dram           = 1005
 	pcieTx         = 1009
 	pcieTxTotal    = 1091
 	nvlinkTx       = 1011
@@ -44,14 +44,15 @@ const (
 	coreBusy       = 1100
 )
 
-// A rig is an open session and the clock of its world.
+// A rig is an open session and the clock of its world. processes, if not nil, is the request of its reads.
 type rig struct {
 	testing.TB
 	*simulated.Clock
-	src  *sim.Source
-	s    *sim.Session
-	plan *gpu.Plan
-	b    gpu.Batch
+	src       *sim.Source
+	s         *sim.Session
+	plan      *gpu.Plan
+	b         gpu.Batch
+	processes []bool
 }
 
 func play(tb testing.TB, o sim.Options, plan *gpu.Plan) *rig {
@@ -76,11 +77,11 @@ func (r *rig) open() {
 	r.Cleanup(func() { s.Close() })
 }
 
-// read reads the session and returns the latest value of each cell.
+// read reads the session and returns the latest value of each row and field.
 func (r *rig) read() values {
 	r.Helper()
 	r.b.Reset()
-	if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); err != nil {
+	if err := r.s.Read(context.Background(), gpu.ReadRequest{Processes: r.processes}, &r.b); err != nil {
 		r.Fatal(err)
 	}
 	v := values{r: r, of: map[[2]int]gpu.Value{}}
@@ -90,49 +91,43 @@ func (r *rig) read() values {
 	return v
 }
 
+// rows returns the rows of a kind.
+func (r *rig) rows(kind gpu.Kind) []int { return r.s.Topology().RowsOf(gpu.KindsOf(kind)) }
+
+// entity returns the entity of a row.
+func (r *rig) entity(row int) gpu.Entity { return r.s.Topology().Devices[row].Entity }
+
 // values holds the values of one Read.
 type values struct {
 	r  *rig
 	of map[[2]int]gpu.Value
 }
 
-func (v values) get(row int, id gpu.FieldID) (gpu.Value, bool) {
-	for i := range v.r.plan.Fields {
-		if v.r.plan.Fields[i].ID == id {
-			x, ok := v.of[[2]int{row, i}]
-			return x, ok
-		}
-	}
-	return gpu.Value{}, false
+// get returns a value, which is absent if there is none.
+func (v values) get(row int, id gpu.FieldID) gpu.Value {
+	i := slices.IndexFunc(v.r.plan.Fields, func(f gpu.Field) bool { return f.ID == id })
+	return v.of[[2]int{row, i}]
 }
 
 // num returns a number, which must exist.
 func (v values) num(row int, id gpu.FieldID) float64 {
 	v.r.Helper()
-	x, _ := v.get(row, id)
-	n, ok := x.Number()
+	n, ok := v.get(row, id).Number()
 	if !ok {
-		v.r.Fatalf("field %d of %v has no number", id, v.r.s.Topology().Devices[row].Entity)
+		v.r.Fatalf("field %d of %v has no number", id, v.r.entity(row))
 	}
 	return n
 }
 
-// rows returns the rows of a kind.
-func (r *rig) rows(kind gpu.Kind) []int {
-	var rows []int
-	for row := range r.s.Topology().Devices {
-		if r.s.Topology().Devices[row].Entity.Kind == kind {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // Every exportable field has, on every entity of every node, either a value within the catalog's bounds or a fault.
+// Reads returns true exactly for the fields that some node has.
 func TestEveryFieldOfTheCatalog(t *testing.T) {
+	plan := simulated.Plan()
+	plan.Fields = append(plan.Fields, gpu.Field{ID: 60000, Name: "unknown", Levels: gpu.KindsOf(gpu.KindGPU)})
+	sampled := make([]bool, len(plan.Fields))
 	for _, name := range sim.Nodes() {
 		t.Run(name, func(t *testing.T) {
-			r := play(t, sim.Options{Node: name, Seed: 7}, simulated.Plan())
+			r := play(t, sim.Options{Node: name, Seed: 7}, plan)
 			last := map[[2]int]float64{}
 			for range 8 {
 				r.Pass(37 * time.Minute)
@@ -146,7 +141,11 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 				}
 				for row := range r.s.Topology().Devices {
 					for i := range r.plan.Fields {
-						if cell := [2]int{row, i}; r.plan.Fields[i].ID != xid { // the node has no such entity
+						cell := [2]int{row, i}
+						if _, ok := v.of[cell]; ok {
+							sampled[i] = true
+						}
+						if r.plan.Fields[i].ID != xid { // the node has no such entity
 							checkCell(t, v, cell, faults[cell], last)
 						}
 					}
@@ -154,12 +153,18 @@ func TestEveryFieldOfTheCatalog(t *testing.T) {
 			}
 		})
 	}
+	for i, f := range plan.Fields {
+		reads := sim.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]})
+		if reads != sampled[i] && f.ID != xid {
+			t.Errorf("%s (%d): Reads = %t, but some node has a value = %t; want the same", f.Name, f.ID, reads, sampled[i])
+		}
+	}
 }
 
 // checkCell checks the value or fault of a row and field. last holds the previous numbers.
 func checkCell(t *testing.T, v values, cell [2]int, hasFault bool, last map[[2]int]float64) {
 	t.Helper()
-	entity, f := v.r.s.Topology().Devices[cell[0]].Entity, &v.r.plan.Fields[cell[1]]
+	entity, f := v.r.entity(cell[0]), &v.r.plan.Fields[cell[1]]
 	x, hasValue := v.of[cell]
 	if exists := f.Levels.Has(entity.Kind); exists != (hasValue != hasFault) {
 		t.Fatalf("%s of %v: has value = %t, has fault = %t, field exists = %t; want one of both if it exists",
@@ -184,7 +189,7 @@ func checkCell(t *testing.T, v values, cell [2]int, hasFault bool, last map[[2]i
 
 func TestValuesAreConsistent(t *testing.T) {
 	plan := simulated.Plan(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil,
-		fbTotal, fbFree, fbUsed, fbReserved, graphics, smActive, occupancy, tensor, dram)
+		fbTotal, fbFree, fbUsed, fbReserved, graphics, smActive, occupancy, tensor)
 	for _, name := range []string{"demo", "h100x8", "a100-mig", "mig8x7", "t4"} {
 		t.Run(name, func(t *testing.T) {
 			r := play(t, sim.Options{Node: name, Seed: 3}, plan)
@@ -192,57 +197,39 @@ func TestValuesAreConsistent(t *testing.T) {
 			for range 200 {
 				r.Pass(97 * time.Second)
 				v := r.read()
-				for _, row := range r.rows(gpu.KindGPU) {
-					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
-						t.Errorf("GPU %d: power = %v W, want above 0 and at most %v W", row, p, limit)
-					}
-					g := v.num(row, graphics)
-					if util, ok := v.get(row, gpuUtil); ok {
-						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
-							t.Errorf("GPU utilization = %v %%, graphics activity = %v, want at most 1 %% apart", u, g)
-						}
-					}
-					held := int64(v.num(row, clockReasons))&4 != 0
-					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
-						t.Errorf("clock while the power cap is reported = %v MHz, want at most %v MHz",
-							fast, 1980*0.999)
-					}
-				}
 				compute, memory := map[int]float64{}, map[int]float64{}
-				for row := range top.Devices {
-					if kind := top.Devices[row].Entity.Kind; kind != gpu.KindGPU && kind != gpu.KindGPUInstance {
-						continue
+				for _, row := range top.RowsOf(gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)) {
+					e, g, used := r.entity(row), v.num(row, graphics), v.num(row, fbUsed)
+					if sum := used + v.num(row, fbFree) + v.num(row, fbReserved); sum != v.num(row, fbTotal) {
+						t.Errorf("%v: used + free + reserved = %v MiB, want %v", e, sum, v.num(row, fbTotal))
 					}
-					sum := v.num(row, fbUsed) + v.num(row, fbFree) + v.num(row, fbReserved)
-					if sum != v.num(row, fbTotal) {
-						t.Errorf("%v: used + free + reserved = %v MiB, want %v",
-							top.Devices[row].Entity, sum, v.num(row, fbTotal))
-					}
-					chain := []float64{v.num(row, tensor), v.num(row, smActive), v.num(row, graphics), 1}
-					for i := 1; i < len(chain); i++ {
-						if chain[i-1] > chain[i] {
-							t.Errorf("%v: tensor, SM and graphics activity = %v, want ascending values",
-								top.Devices[row].Entity, chain[:3])
-						}
-					}
-					if o := v.num(row, occupancy); o > v.num(row, smActive) {
-						t.Errorf("%v: occupancy = %v, want at most the SM activity", top.Devices[row].Entity, o)
+					chain := []float64{v.num(row, tensor), v.num(row, smActive), g, 1}
+					if o := v.num(row, occupancy); !slices.IsSorted(chain) || o > chain[1] {
+						t.Errorf("%v: tensor, SM and graphics activity = %v, occupancy = %v; want ascending values, "+
+							"and an occupancy of at most the SM activity", e, chain[:3], o)
 					}
 					if p := top.ParentRow(row); p >= 0 {
 						var slices float64
 						fmt.Sscanf(top.Devices[row].Profile, "%fg", &slices)
-						compute[p] += v.num(row, graphics) * slices / 7
-						memory[p] += v.num(row, fbUsed)
+						compute[p] += g * slices / 7
+						memory[p] += used
+						continue
+					}
+					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
+						t.Errorf("%v: power = %v W, want above 0 and at most %v W", e, p, limit)
+					}
+					if u, ok := v.get(row, gpuUtil).Number(); ok && math.Abs(u-100*g) > 1 {
+						t.Errorf("%v: utilization = %v %%, graphics activity = %v, want at most 1 %% apart", e, u, g)
+					}
+					held := int64(v.num(row, clockReasons))&4 != 0
+					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
+						t.Errorf("%v: clock while the power cap is reported = %v MHz, want less than 1980", e, fast)
 					}
 				}
 				for p := range compute {
-					if g := v.num(p, graphics); compute[p] > g+1e-9 {
-						t.Errorf("%v: activity of the instances = %v, want at most %v as of the GPU",
-							top.Devices[p].Entity, compute[p], g)
-					}
-					if m := v.num(p, fbUsed); memory[p] > m {
-						t.Errorf("%v: memory used by the instances = %v MiB, want at most %v MiB as by the GPU",
-							top.Devices[p].Entity, memory[p], m)
+					if g := v.num(p, graphics); compute[p] > g+1e-9 || memory[p] > v.num(p, fbUsed) {
+						t.Errorf("%v: activity and memory of the instances = %v, %v MiB; want at most %v, %v MiB as of the GPU",
+							r.entity(p), compute[p], memory[p], g, v.num(p, fbUsed))
 					}
 				}
 			}
@@ -261,8 +248,7 @@ func TestCountersAreIntegrals(t *testing.T) {
 	}{{powerUsage, energy, 1e3}, {pcieTx, pcieTxTotal, 1}, {nvlinkTx, nvlinkTxTotal, 1}}
 	before := r.read()
 	first, area := before, make([]float64, len(pairs))
-	const seconds = 3600
-	for range seconds {
+	for range 3600 {
 		r.Pass(time.Second)
 		now := r.read()
 		for i, p := range pairs {
@@ -294,12 +280,9 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 			temp, coolest = x, at
 		}
 	}
-	if power > 300 {
-		t.Fatalf("lowest power = %v W, want at most 300 W: the job pauses", power)
-	}
-	if temp > 62 || coolest <= lowest {
-		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want the temperature to fall later",
-			temp, coolest, power, lowest)
+	if power > 300 || temp > 62 || coolest <= lowest {
+		t.Errorf("lowest temperature (%v °C) at %v, lowest power (%v W) at %v: want at most 300 W in the pause, and the "+
+			"temperature to fall later", temp, coolest, power, lowest)
 	}
 }
 
@@ -346,8 +329,8 @@ func TestMissingFieldsByBoard(t *testing.T) {
 	plan := simulated.Plan(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics)
 	r := play(t, sim.Options{Node: "mixed"}, plan)
 	v := r.read()
-	want := map[string][]gpu.FieldID{
-		"Tesla T4":                {gpuUtil, retired, sbe, graphics},
+	want := map[string][]gpu.FieldID{ // in the order of the IDs
+		"Tesla T4":                {gpuUtil, sbe, retired, graphics},
 		"NVIDIA A10":              {gpuUtil, sbe, remapped, graphics},
 		"NVIDIA A100-SXM4-80GB":   {memoryTemp, gpuUtil, sbe, remapped, nvlink, graphics},
 		"NVIDIA L40S":             {gpuUtil, sbe, remapped, graphics},
@@ -356,14 +339,9 @@ func TestMissingFieldsByBoard(t *testing.T) {
 	got := map[string][]gpu.FieldID{}
 	for row, d := range r.s.Topology().Devices {
 		for _, f := range plan.Fields {
-			if _, ok := v.get(row, f.ID); ok {
+			if !v.get(row, f.ID).IsAbsent() {
 				got[d.Model] = append(got[d.Model], f.ID)
 			}
-		}
-	}
-	for _, list := range [](map[string][]gpu.FieldID){want, got} {
-		for _, l := range list {
-			slices.Sort(l)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -405,10 +383,232 @@ func TestClockReasonsHaveTrails(t *testing.T) {
 	if masks["4"] < 2 || masks["0"] < 2 {
 		t.Errorf("masks in half an hour at the power limit with pauses = %v, want 4 and 0 at least twice", masks)
 	}
-	many := len(r.b.Trails)
 	r.Pass(time.Second)
-	if r.read(); len(r.b.Trails) > 2 || many < 4 {
-		t.Errorf("%d samples in half an hour and %d in the next second, want at least 4 and at most 2",
-			many, len(r.b.Trails))
+	if r.read(); len(r.b.Trails) > 2 {
+		t.Errorf("samples in the next second = %d, want at most 2", len(r.b.Trails))
+	}
+}
+
+// Sessions overlap: a reload opens the new session before it closes the old one. Attributors and Stats run at the same
+// time as reads.
+func TestSessionsOverlap(t *testing.T) {
+	src, err := sim.New(sim.Options{Node: "demo", Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := simulated.Plan(gpuTemp, fbUsed, energy, clockReasons)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			s, err := src.Open(t.Context(), plan)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			var b gpu.Batch
+			for range 50 {
+				b.Reset()
+				if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
+					t.Error(err)
+				}
+				if _, err := src.Attribute(t.Context(), s.Topology()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := src.Stats(); got != (sim.Stats{}) {
+		t.Errorf("calls and sessions left open = %+v, want none", got)
+	}
+}
+
+func TestPowerLimitOfTheNode(t *testing.T) {
+	// The node limits the A10 to 120 W of 150 W.
+	const defaultLimit = 163
+	r := play(t, sim.Options{Node: "mixed", Seed: 2}, simulated.Plan(powerUsage, powerLimit, defaultLimit))
+	most := 0.0
+	for range 500 {
+		r.Pass(time.Minute)
+		most = max(most, r.read().num(1, powerUsage))
+	}
+	v := r.read()
+	if v.num(1, powerLimit) != 120 || v.num(1, defaultLimit) != 150 || most > 120 {
+		t.Errorf("power limit = %v W (default %v W), highest power = %v W, want 120, 150, at most 120",
+			v.num(1, powerLimit), v.num(1, defaultLimit), most)
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for _, test := range []struct {
+		name, node string
+		row        int
+		idle, busy [2]float64 // bounds of the fractions of time below 2 % and above 70 %
+	}{
+		{"training is busy except for pauses", "single", 0, [2]float64{0, 0}, [2]float64{0.9, 0.99}},
+		{"batch is busy about half of the time", "mixed", 4, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.7}},
+		{"two notebooks on one GPU are mostly idle", "mixed", 1, [2]float64{0.6, 0.95}, [2]float64{0, 0.1}},
+		{"inference follows the day", "t4", 0, [2]float64{0, 0}, [2]float64{0.2, 0.4}},
+		{"a GPU without a pod is idle", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := play(t, sim.Options{Node: test.node, Seed: 1}, simulated.Plan(gpuUtil))
+			idle, busy := 0.0, 0.0
+			for range 4000 {
+				r.Pass(29 * time.Second)
+				switch u := r.read().num(test.row, gpuUtil); {
+				case u < 2:
+					idle += 1. / 4000
+				case u > 70:
+					busy += 1. / 4000
+				}
+			}
+			const rounding = 1e-9
+			for what, x := range map[string]struct {
+				got  float64
+				want [2]float64
+			}{"idle": {idle, test.idle}, "busy": {busy, test.busy}} {
+				if x.got < x.want[0]-rounding || x.got > x.want[1]+rounding {
+					t.Errorf("%s fraction = %v, want %v", what, x.got, x.want)
+				}
+			}
+		})
+	}
+}
+
+func TestSwitchTrafficIsGPUTraffic(t *testing.T) {
+	const switchRx, linkTx = 862, 780
+	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, simulated.Plan(switchRx, linkTx))
+	r.Pass(time.Hour)
+	v := r.read()
+	sent := map[string]float64{}
+	for _, row := range r.rows(gpu.KindNVLink) {
+		sent["links of "+r.entity(row).ParentKind.String()] += v.num(row, linkTx)
+	}
+	for _, row := range r.rows(gpu.KindNVSwitch) {
+		sent["switches"] += v.num(row, switchRx)
+	}
+	gpus := sent["links of GPU"]
+	for what, got := range sent {
+		if len(sent) != 3 || gpus < 1e12 || math.Abs(got/gpus-1) > 1e-6 {
+			t.Errorf("the %s carried %v bytes, want %v as sent by the GPUs", what, got, gpus)
+		}
+	}
+}
+
+func TestCPUsAndTheirCores(t *testing.T) {
+	const cpuPower, cpuLimit = 1130, 1131
+	r := play(t, sim.Options{Node: "grace-hopper", Seed: 1}, simulated.Plan(coreBusy, cpuPower, cpuLimit))
+	for range 20 {
+		r.Pass(41 * time.Second)
+		v := r.read()
+		mean := map[int]float64{}
+		for _, row := range r.rows(gpu.KindCPUCore) {
+			mean[r.s.Topology().ParentRow(row)] += v.num(row, coreBusy) / 72
+		}
+		for _, row := range r.rows(gpu.KindCPU) {
+			if got := v.num(row, coreBusy); math.Abs(got-mean[row]) > 0.1 {
+				t.Errorf("%v: utilization = %v, want %v, the mean of its cores", r.entity(row), got, mean[row])
+			}
+			if p, limit := v.num(row, cpuPower), v.num(row, cpuLimit); p <= 0 || p > limit {
+				t.Errorf("%v: power = %v W, want above 0 and at most %v W", r.entity(row), p, limit)
+			}
+		}
+	}
+}
+
+// Memory and link errors are rare, but occur on some of many nodes.
+func TestErrorsAreRare(t *testing.T) {
+	fields := []gpu.FieldID{312, 394, 202} // SBEs, remapped rows and PCIe replays
+	const nodes = 40
+	with := map[gpu.FieldID]int{}
+	for seed := range uint64(nodes) {
+		r := play(t, sim.Options{Node: "nvswitch", Seed: seed}, simulated.Plan(fields...))
+		v := r.read()
+		for _, row := range r.rows(gpu.KindGPU) {
+			for _, id := range fields {
+				if v.num(row, id) > 0 {
+					with[id]++
+				}
+			}
+		}
+	}
+	for _, id := range fields {
+		if share := float64(with[id]) / (8 * nodes); share == 0 || share > 0.25 {
+			t.Errorf("fraction of the GPUs on which field %d is not 0 = %v, want above 0 and at most 0.25", id, share)
+		}
+	}
+}
+
+// The processes of a shared device use at most the device's memory. Their utilization adds up to the device's since
+// the previous Read, except for rounding to whole percent. As with a real GPU, the utilization field is a momentary
+// value and differs.
+func TestProcessesAddUpToDevice(t *testing.T) {
+	r := play(t, sim.Options{Node: "shared", Seed: 3}, simulated.Plan(gpuUtil, fbUsed))
+	r.processes = slices.Repeat([]bool{true}, len(r.s.Topology().Devices))
+	furthest := 0.0
+	for range 200 {
+		r.Pass(17 * time.Second)
+		v := r.read()
+		busy, used, count := map[int]float64{}, map[int]float64{}, map[int]float64{}
+		for _, p := range r.b.Processes {
+			n, _ := p.Busy.Number()
+			m, _ := p.Memory.Number()
+			busy[p.Row], used[p.Row] = busy[p.Row]+100*n, used[p.Row]+m/(1<<20)
+			count[p.Row]++
+			if r.entity(p.Row).Kind == gpu.KindGPUInstance && !p.Busy.IsAbsent() {
+				t.Errorf("process in MIG mode has a utilization of %v, want none", n)
+			}
+		}
+		for _, u := range r.b.Utilizations {
+			n, _ := u.Busy.Number()
+			if math.Abs(busy[u.Row]-100*n) > count[u.Row]/2+1e-6 || r.entity(u.Row).Kind != gpu.KindGPU {
+				t.Errorf("%v: utilization of the processes = %v %%, want %v %% as of the GPU",
+					r.entity(u.Row), busy[u.Row], 100*n)
+			}
+			furthest = max(furthest, math.Abs(v.num(u.Row, gpuUtil)-busy[u.Row]))
+		}
+		for row := range count {
+			if n := v.num(row, fbUsed); used[row] > n || used[row] < n-count[row] {
+				t.Errorf("%v: memory of the processes = %v MiB, want %v MiB as of the device", r.entity(row), used[row], n)
+			}
+		}
+		if len(count) != 7 || len(r.b.Utilizations) != 5 {
+			t.Fatalf("rows with processes = %v and with a utilization = %d, want 7 and 5", count, len(r.b.Utilizations))
+		}
+	}
+	if furthest < 5 {
+		t.Errorf("largest difference of momentary and mean utilization = %v %%, want at least 5 %% as on real GPUs",
+			furthest)
+	}
+	if uid, err := r.src.PodOf(1); uid != nil || err != nil {
+		t.Errorf("PodOf(1) = %q, %v, want none", uid, err)
+	}
+}
+
+// A Read of 56 instances and 100 fields, like that of the benchmark, does not allocate.
+func TestReadDoesNotAllocate(t *testing.T) {
+	plan := simulated.PlanOf(func(e catalog.Entry) bool {
+		return e.Levels.Has(gpu.KindGPUInstance) && e.Type != catalog.Text
+	})
+	one := plan.Fields
+	for len(plan.Fields) < 100 {
+		plan.Fields = append(plan.Fields, one[:min(len(one), 100-len(plan.Fields))]...)
+	}
+	r := play(t, sim.Options{Node: "mig8x7", Seed: 1}, plan)
+	read := func() {
+		r.Pass(30 * time.Second)
+		r.b.Reset()
+		if err := r.s.Read(context.Background(), gpu.ReadRequest{}, &r.b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read() // grow the batch
+	if len(r.b.Samples) < 56*80 {
+		t.Fatalf("samples = %d, want most of 56 × 100 and those of the GPUs", len(r.b.Samples))
+	}
+	if n := testing.AllocsPerRun(100, read); n > 2 {
+		t.Errorf("allocations per Read = %v, want at most 2", n)
 	}
 }
