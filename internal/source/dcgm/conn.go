@@ -2,7 +2,6 @@ package dcgm
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,14 +24,6 @@ type conn struct {
 
 	name string // prefix of the names of groups and field groups; random, since containers share process IDs
 	made int    // number of these names
-}
-
-// newConn returns a connection for one session.
-func newConn(e engine, opt Options) *conn {
-	return &conn{
-		engine: e, addr: opt.Remote, log: opt.Log.With("engine", opt.Remote.String()), mayNotProfile: opt.MayNotProfile,
-		retryAfter: cmp.Or(opt.retry, retryRefused), name: "dcgm-exporter-" + rand.Text(),
-	}
 }
 
 // readVersions finds the versions of the library and the engine.

@@ -155,7 +155,7 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 // engine cannot check it (before 4.5).
 func (s *Session) checks(row int) bool {
 	if s.members[row].group != groupNone {
-		return !s.gpus.lost[row]
+		return !s.lost[row]
 	}
 	var major, minor int
 	n, _ := fmt.Sscanf(s.version, "%d.%d", &major, &minor)
@@ -191,4 +191,24 @@ func (s *Session) unwatchHealth() error {
 		err = s.engine.setHealth(s.health.group, 0)
 	}
 	return errors.Join(err, s.engine.destroyGroup(s.health.group))
+}
+
+// readPeers appends the NVLink states between the session's GPUs. Lost GPUs are left out.
+func (s *Session) readPeers(b *gpu.Batch) error {
+	if !s.plan.Peers {
+		return nil
+	}
+	found, err := s.engine.peers()
+	if err != nil {
+		b.FailPart(gpu.AllRows, gpu.PartPeerStates, s.withVersions(err))
+		return reopenOnly(err)
+	}
+	for _, x := range found {
+		row, ok := s.rows[entity{groupGPU, x.from}]
+		peer, known := s.rows[entity{groupGPU, x.to}]
+		if ok && known && !s.lost[row] && !s.lost[peer] {
+			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: gpu.PeerStatus(x.state)})
+		}
+	}
+	return nil
 }

@@ -21,9 +21,10 @@ const (
 	fieldBusID  = 57
 )
 
-// An inventory holds the entities that a session reads. Its topology does not change after discover.
+// An inventory holds the entities that a session reads, and finds lost GPUs and changes of the entities. Its topology
+// does not change after discover.
 type inventory struct {
-	*conn
+	conn
 	plan *gpu.Plan
 
 	top     *gpu.Topology
@@ -33,6 +34,17 @@ type inventory struct {
 
 	unidentified []entity  // devices that did not report their identity and may do so later
 	identified   time.Time // time of the last attempt
+
+	// by row:
+	absent    []bool // the GPU was lost when the session opened, so it is in no group
+	lost      []bool // lost according to the latest inspection
+	detached  []bool // the GPU was detached in this session, so the engine has dropped its watches
+	unwatched []bool // in the current Read, the engine reported that a field is not watched
+	valued    []int  // number of fields with a value in the current Read
+	valuedBy  []int  // the same for the previous Read
+
+	inspected time.Time // time of the latest inspection
+	change    error     // first change that ends the session
 }
 
 // A layout is the set of entities when the session was opened. If a Read finds another set, the session ends.
@@ -262,13 +274,25 @@ func (inv *inventory) build(members []entity, known map[entity]*identity, driver
 	if inv.plan.Health.Has(gpu.KindNode) {
 		add(entity{group: groupNone}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
-	inv.top = gpu.NewTopology(devices)
+	inv.setTopology(devices)
 	inv.top.Source, inv.top.Driver, inv.top.Library = "dcgm", driver, inv.library
 	if !inv.addr.IsEmbedded() {
 		inv.top.Engine = inv.version
 	}
 	if inv.addr.Transport == hostengine.TCP && !inv.addr.IsLocal() {
 		inv.top.Host = inv.addr.Host
+	}
+}
+
+// setTopology sets the topology and the state of its rows.
+func (inv *inventory) setTopology(devices []gpu.Device) {
+	inv.top = gpu.NewTopology(devices)
+	n := len(devices)
+	inv.absent, inv.lost = make([]bool, n), make([]bool, n)
+	inv.detached, inv.unwatched = make([]bool, n), make([]bool, n)
+	inv.valued, inv.valuedBy = make([]int, n), make([]int, n)
+	for row, d := range devices {
+		inv.absent[row] = isOfGPU(d.Entity) && slices.Contains(inv.layout.lost, d.GPU)
 	}
 }
 

@@ -40,10 +40,9 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
 	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
 	remote := hostengine.Address{Transport: hostengine.TCP, Host: "10.0.0.9"}
-	s := newSession(newConn(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}), plan)
+	s := newSession(e, Options{Remote: remote, Log: slog.New(slog.DiscardHandler)}, plan)
 	s.rows, s.members = map[entity]int{{groupGPU, 0}: 0}, []entity{{groupGPU, 0}}
-	s.top = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
-	s.gpus.start()
+	s.setTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
 	w := &watch{group: &group{rows: []int{0}}, sampling: samplingOf(s.plan, 0)}
 	s.watches.list, s.watches.slots = []*watch{w}, make([]slot, len(fields))
 	for f := range fields {

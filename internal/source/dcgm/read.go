@@ -17,8 +17,8 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	for _, w := range s.watches.list {
 		w.latest, w.faults = 0, false
 	}
-	clear(s.gpus.valued)
-	clear(s.gpus.unwatched)
+	clear(s.valued)
+	clear(s.unwatched)
 	for _, r := range s.watches.readers {
 		if err := ctx.Err(); err != nil {
 			return read, err
@@ -141,7 +141,7 @@ func (s *Session) addSample(b *gpu.Batch, row, field int, raw *sample, text []by
 		w.latest = max(w.latest, raw.at)
 	}
 	if raw.status == codeNotWatched {
-		s.gpus.unwatched[row] = true
+		s.unwatched[row] = true
 	}
 	value, err := s.decode(field, raw, text)
 	if w.sporadic && raw.status == 0 && raw.at > 0 {
@@ -163,7 +163,7 @@ func (s *Session) addSample(b *gpu.Batch, row, field int, raw *sample, text []by
 		return
 	}
 	if s.plan.Fields[field].ID >= firstDeviceField {
-		s.gpus.valued[row]++
+		s.valued[row]++
 	}
 	newest := gpu.Sample{Row: row, Field: field, Value: value}
 	if w.every {
@@ -254,4 +254,39 @@ func (s *Session) readTrails(w *watch, b *gpu.Batch) error {
 	}
 	w.moved = w.moved[:0]
 	return err
+}
+
+// A clock converts times of the engine to times of this machine.
+type clock struct {
+	foreign bool  // the engine runs on another machine and has another clock
+	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
+	newest  int64 // newest sample of a remote engine, in its microseconds; see dateAt
+}
+
+// dateAt returns the time of a new sample. The clock of a remote engine may be wrong, drift, or be set. So the time is
+// that of the first Read that has the sample, minus the sample's distance to the newest sample of that Read. It is at
+// most one interval too late.
+func (c *clock) dateAt(at int64) int64 {
+	date := at * 1000
+	if !c.foreign {
+		return date
+	}
+	if c.newest > 0 {
+		date = c.now - (c.newest-at)*1000
+	}
+	return min(date, c.now)
+}
+
+// dateOf returns the time of a sample and makes the sample the newest of its slot. A sample has the same time in every
+// Read. Trails stay in time order unless the engine's clock is set back.
+func (c *clock) dateOf(slot *slot, at int64) int64 {
+	if at == slot.at {
+		return slot.date
+	}
+	date := c.dateAt(at)
+	if slot.watch.every && at > slot.at {
+		date = max(date, slot.date+1)
+	}
+	slot.at, slot.date = at, date
+	return date
 }

@@ -65,23 +65,17 @@ typedef struct { /* dcgmNvLinkNvSwitchLinkStatus_t */
     unsigned id, states[THIN_SWITCH_LINKS_MAX];
 } thin_switch_links;
 
-typedef struct { /* dcgmNvLinkStatus_v5, DCGM 4.6 */
-    unsigned version, gpu_count;
-    struct {
-        unsigned id, states[THIN_GPU_LINKS_MAX];
-    } gpus[THIN_GPUS_MAX];
-    unsigned switch_count;
-    thin_switch_links switches[THIN_SWITCHES_MAX];
-} thin_links;
-
-typedef struct { /* dcgmNvLinkStatus_v4, before DCGM 4.6 */
-    unsigned version, gpu_count;
-    struct {
-        unsigned id, states[THIN_GPU_LINKS_MAX_OLD];
-    } gpus[THIN_GPUS_MAX];
-    unsigned switch_count;
-    thin_switch_links switches[THIN_SWITCHES_MAX];
-} thin_links_old;
+#define THIN_LINKS(gpu_links_max)                      \
+    struct {                                           \
+        unsigned version, gpu_count;                   \
+        struct {                                       \
+            unsigned id, states[gpu_links_max];        \
+        } gpus[THIN_GPUS_MAX];                         \
+        unsigned switch_count;                         \
+        thin_switch_links switches[THIN_SWITCHES_MAX]; \
+    }
+typedef THIN_LINKS(THIN_GPU_LINKS_MAX) thin_links;         /* dcgmNvLinkStatus_v5, DCGM 4.6 */
+typedef THIN_LINKS(THIN_GPU_LINKS_MAX_OLD) thin_links_old; /* dcgmNvLinkStatus_v4, before DCGM 4.6 */
 
 typedef struct { /* dcgmCpuHierarchyOwnedCores_v1 */
     unsigned version;
@@ -105,24 +99,18 @@ typedef struct { /* dcgmCpuHierarchy_v1 */
     } cpus[THIN_CPUS_MAX];
 } thin_cpus_old;
 
-typedef struct { /* dcgmDeviceTopology_v2, DCGM 4.6 */
-    unsigned version;
-    unsigned long cpus[THIN_AFFINITY_WORDS];
-    unsigned count;
-    struct {
-        unsigned id;
-        uint64_t path, links;
-    } paths[THIN_GPUS_MAX - 1];
-} thin_place;
-
-typedef struct { /* dcgmDeviceTopology_v1, before DCGM 4.6 */
-    unsigned version;
-    unsigned long cpus[THIN_AFFINITY_WORDS];
-    unsigned count;
-    struct {
-        unsigned id, path, links;
-    } paths[THIN_GPUS_MAX - 1];
-} thin_place_old;
+#define THIN_PLACE(mask)                         \
+    struct {                                     \
+        unsigned version;                        \
+        unsigned long cpus[THIN_AFFINITY_WORDS]; \
+        unsigned count;                          \
+        struct {                                 \
+            unsigned id;                         \
+            mask path, links;                    \
+        } paths[THIN_GPUS_MAX - 1];              \
+    }
+typedef THIN_PLACE(uint64_t) thin_place;     /* dcgmDeviceTopology_v2, DCGM 4.6 */
+typedef THIN_PLACE(unsigned) thin_place_old; /* dcgmDeviceTopology_v1, before DCGM 4.6 */
 
 typedef struct { /* dcgmIncidentInfo_t */
     unsigned system, result;

@@ -57,7 +57,6 @@ type sampling struct {
 // A watchSet holds everything that the engine samples for a session, and the calls that read it.
 type watchSet struct {
 	*inventory
-	gpus *inspector
 
 	list   []*watch
 	groups []*group
@@ -154,7 +153,7 @@ func (ws *watchSet) watchCapable(rows, fields []int, key sampling) error {
 	var alike grouping[string, int] // rows by their fields
 	fieldsOf := map[string][]int{}
 	for _, row := range rows {
-		if ws.gpus.absent[row] {
+		if ws.absent[row] {
 			continue
 		}
 		has, err := ws.capability(row, fields)
@@ -184,7 +183,7 @@ func (ws *watchSet) capability(row int, fields []int) (has []int, err error) {
 	case severity == reopen:
 		return nil, err
 	case hasCode(err, codeGPULost):
-		ws.gpus.leaveOut(row)
+		ws.leaveOut(row)
 		return nil, nil
 	case severity == retry:
 		return fields, nil
@@ -280,7 +279,7 @@ func (ws *watchSet) tryWatch(rows, fields []int, key sampling) error {
 
 // groupOf returns the engine's group of the rows that are not lost or rejected. It is nil if there is none.
 func (ws *watchSet) groupOf(rows []int) (g *group, refused []refusal, err error) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return ws.gpus.absent[row] })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return ws.absent[row] })
 	for _, g := range ws.groups {
 		if slices.Equal(g.rows, rows) {
 			return g, nil, nil
@@ -297,7 +296,7 @@ func (ws *watchSet) groupOf(rows []int) (g *group, refused []refusal, err error)
 		row := rows[x.at]
 		rows = slices.Delete(rows, x.at, x.at+1)
 		if hasCode(x.err, codeGPULost) {
-			ws.gpus.leaveOut(row)
+			ws.leaveOut(row)
 		} else {
 			refused = append(refused, refusal{row, x.err})
 		}

@@ -37,8 +37,7 @@ func xidCode(v gpu.Value) int64 {
 // only for that instance. The batched read shows which entities have a new sample, which may be a blank that hides an
 // XID. Their histories are read then, and once more after lateXID.
 type xidWatch struct {
-	parts     handle // group of the instances; 0 if there are none or the engine refuses them
-	fields    handle // field group of the instances' watch
+	parts     *watch // of the instances; nil if there are none or the engine refuses them
 	histories map[entity]*xidHistory
 	order     []*xidHistory // the histories in the order in which they were added
 	whole     time.Time     // when the whole history was last read
@@ -89,7 +88,7 @@ func (s *Session) watchXIDs() error {
 	}
 	var parts []entity
 	for _, p := range s.layout.instances {
-		if row, ok := s.rows[entity{groupGPU, s.gpuOf(p.entity)}]; ok && !s.gpus.absent[row] {
+		if row, ok := s.rows[entity{groupGPU, s.gpuOf(p.entity)}]; ok && !s.absent[row] {
 			parts = append(parts, p.entity)
 			s.xids.of(p.entity, row).instance = p
 		}
@@ -97,13 +96,13 @@ func (s *Session) watchXIDs() error {
 	if len(parts) == 0 {
 		return nil
 	}
-	group, _, err := s.engine.createGroup(s.nextName(), parts)
-	if err == nil && group != 0 {
-		if err = s.engine.watch(group, w.handle, w.interval, w.keepAge(), 0); err == nil {
-			s.xids.parts, s.xids.fields = group, w.handle
+	h, _, err := s.engine.createGroup(s.nextName(), parts)
+	if err == nil && h != 0 {
+		if err = s.engine.watch(h, w.handle, w.interval, w.keepAge(), 0); err == nil {
+			s.xids.parts = &watch{group: &group{handle: h}, handle: w.handle, sampling: w.sampling}
 			return nil
 		}
-		err = errors.Join(err, s.engine.destroyGroup(group))
+		err = errors.Join(err, s.engine.destroyGroup(h))
 	}
 	if err != nil {
 		s.log.Info("The engine does not watch the XIDs of MIG instances", "error", s.withVersions(err))
@@ -113,10 +112,11 @@ func (s *Session) watchXIDs() error {
 
 // unwatchXIDs undoes watchXIDs.
 func (s *Session) unwatchXIDs() error {
-	if s.xids.parts == 0 {
+	p := s.xids.parts
+	if p == nil {
 		return nil
 	}
-	return errors.Join(s.engine.unwatch(s.xids.parts, s.xids.fields), s.engine.destroyGroup(s.xids.parts))
+	return errors.Join(s.engine.unwatch(p.group.handle, p.handle), s.engine.destroyGroup(p.group.handle))
 }
 
 // readXIDs appends the new XIDs in the order of their dates. If whole is set, it reads the whole history. An error ends
@@ -127,8 +127,8 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 		return nil
 	}
 	x := &s.xids
-	if x.parts != 0 {
-		r, err := s.engine.latest(x.parts, x.fields)
+	if x.parts != nil {
+		r, err := s.engine.latest(x.parts.group.handle, x.parts.handle)
 		if err != nil {
 			return s.failXIDs(b, w.fields[0], err, x.order)
 		}
@@ -138,7 +138,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time, whole bool) error {
 		x.whole = now // the first Read reads each history that has a sample
 	}
 	whole = whole || now.Sub(x.whole) >= wholeHistoryInterval
-	due, from, repeats := x.due(now, whole, s.gpus.lost)
+	due, from, repeats := x.due(now, whole, s.lost)
 	if len(due) == 0 {
 		return nil
 	}
@@ -239,40 +239,30 @@ func (s *Session) readHistories(b *gpu.Batch, due []*xidHistory, w *watch, from 
 		members[i] = h.entity
 	}
 	group, refused, err := s.engine.createGroup(s.nextName(), members)
-	switch {
-	case severityOf(err) == reopen:
+	if severityOf(err) == reopen {
 		return err
-	case err != nil || group == 0:
-		return s.readAllHistories(b, from)
-	case len(refused) > 0:
-		err = s.readAllHistories(b, from)
-	default:
-		err = s.readHistory(b, group, w.handle, from)
 	}
-	return errors.Join(err, reopenOnly(s.engine.destroyGroup(group)))
-}
-
-// readAllHistories appends the XIDs of all entities since a time.
-func (s *Session) readAllHistories(b *gpu.Batch, from int64) error {
+	read := func(group, fields handle) error {
+		found, err := s.engine.since(group, fields, from)
+		if err == nil {
+			s.eachXID(found, func(h *xidHistory, report xidReport) { s.addXID(b, h, report) })
+		}
+		return err
+	}
 	var errs []error
-	for _, w := range s.watches.list {
-		if w.sporadic {
-			errs = append(errs, s.readHistory(b, w.group.handle, w.handle, from))
+	if group != 0 && len(refused) == 0 {
+		errs = append(errs, read(group, w.handle))
+	} else {
+		for _, w := range append(slices.Clone(s.watches.list), s.xids.parts) {
+			if w != nil && w.sporadic {
+				errs = append(errs, read(w.group.handle, w.handle))
+			}
 		}
 	}
-	if s.xids.parts != 0 {
-		errs = append(errs, s.readHistory(b, s.xids.parts, s.xids.fields, from))
+	if group != 0 {
+		errs = append(errs, reopenOnly(s.engine.destroyGroup(group)))
 	}
 	return errors.Join(errs...)
-}
-
-// readHistory appends the XIDs of a group since a time.
-func (s *Session) readHistory(b *gpu.Batch, group, fields handle, from int64) error {
-	found, err := s.engine.since(group, fields, from)
-	if err == nil {
-		s.eachXID(found, func(h *xidHistory, report xidReport) { s.addXID(b, h, report) })
-	}
-	return err
 }
 
 // eachXID calls do with every sample of the XID field in a readout.
