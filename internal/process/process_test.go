@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,85 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
+
+const (
+	pod    = "0f3ad0e4-5b1c-4c8e-9d0a-3c1f2ab45678"
+	static = "31d1f9b2c4aa4e0f8b3d7c6e5f4a3b2c"
+)
+
+var (
+	id   = strings.Repeat("0123456789abcdef", 4)
+	node = strings.Repeat("fedcba9876543210", 4)
+)
+
+// testdata/cgroups.txt has the name, text and pods of cgroup files.
+func TestPods(t *testing.T) {
+	file, err := os.ReadFile("testdata/cgroups.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for test := range strings.SplitSeq(strings.TrimSpace(string(file)), "\n\n") {
+		name, rest, _ := strings.Cut(test, "\n")
+		text, want, ok := strings.Cut(rest, "pods:")
+		if got := strings.Join(process.Pods(text), " "); !ok || got != strings.TrimSpace(want) {
+			t.Errorf("%s: UIDs = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A UID with any digit or dash changed is invalid.
+func TestIsPodUID(t *testing.T) {
+	for _, uid := range []string{pod, static} {
+		if !process.IsPodUID(uid) || process.IsPodUID(uid+"0") || process.IsPodUID(uid[1:]) {
+			t.Errorf("IsPodUID: want true for %s, and false if it is one character longer or shorter", uid)
+		}
+		for i := range uid {
+			for _, other := range []string{"g", "A", "-", "0"} {
+				changed := uid[:i] + other + uid[i+1:]
+				if is := process.IsPodUID(changed); is != (other == uid[i:i+1] || other == "0" && uid[i] != '-') {
+					t.Errorf("IsPodUID(%s) = %t, want %t", changed, is, !is)
+				}
+			}
+		}
+	}
+}
+
+// shape returns a pod's container cgroup by driver and runtime. The bits of choice nest it in another container and add
+// other lines.
+func shape(choice uint8, pod, id string) string {
+	under := strings.ReplaceAll(pod, "-", "_")
+	path := [...]string{
+		"/kubepods/burstable/pod" + pod + "/" + id,
+		"/kubepods.slice/kubepods-pod" + under + ".slice/cri-containerd-" + id + ".scope",
+		"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + under + ".slice/crio-" + id + ".scope/x",
+		"/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + id,
+	}[choice%4]
+	if choice&4 != 0 {
+		path = "/docker/" + node + "/kubelet" + path
+	}
+	if choice&8 != 0 {
+		return "3:cpu:/\n2:memory:" + path + "\n1:name=systemd:" + path + "\n0::/"
+	}
+	return "0::" + path
+}
+
+// For any text, each UID found is part of it and valid. A pod written in any shape is found, whatever surrounds it.
+func FuzzPods(f *testing.F) {
+	f.Add("0::/user.slice", uint64(1), uint64(2), uint8(0))
+	f.Add("0::/kubepods/pod"+pod+"/"+id, uint64(3), uint64(4), uint8(13))
+	f.Fuzz(func(t *testing.T, text string, a, b uint64, choice uint8) {
+		for _, uid := range process.Pods(text) {
+			if !strings.Contains(strings.ReplaceAll(text, "_", "-"), "pod"+uid) || len(uid) != 32 && len(uid) != 36 {
+				t.Errorf("Pods(%q) returned %q, want a UID of the text", text, uid)
+			}
+		}
+		uid := fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(a), uint16(a>>32), uint16(a>>48), uint16(b), b>>16)
+		cid := fmt.Sprintf("%032x%032x", a, b)
+		if got := process.Pods(shape(choice, uid, cid)); len(got) != 1 || got[0] != uid {
+			t.Errorf("Pods(%q) = %q, want only %q", shape(choice, uid, cid), got, uid)
+		}
+	})
+}
 
 const kthreadd = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 30 0 0 18446744073709551615 0"
 
