@@ -24,6 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/pages"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
@@ -34,177 +35,49 @@ const (
 	playedFor      = 40 * time.Minute
 )
 
-// played lists scenarios of a simulated node with the chart's default settings, and the alerts that fire at the end. No
-// other alert may fire. An entry in fires has the alert, and the GPU, host and NVLink if the alert names them. The
-// default host is the node. In a rack, the last tray has the faults.
-var played = []struct {
-	name, node, faults string
-	log                bool   // kernelLog.enabled is set
-	rack               int    // number of trays, or 0 for a single node
-	more               string // counters in addition to those of the health file
-	fires              []string
-}{
-	{name: "a healthy HGX H100", node: "h100x8"},
-	{name: "a healthy HGX B200", node: "b200"},
-	{name: "a healthy tray of GB200", node: "gb200"},
-	{name: "healthy GPUs in MIG mode", node: "a100-mig"},
-	{name: "GPUs at their power and software thermal limits", node: "h100x8", faults: `
-  - {fault: throttle, at: 2m, devices: ["0", "1", "2", "3"], reasons: [sw_power_cap]}
-  - {fault: throttle, at: 2m, devices: ["4", "5", "6", "7"], reasons: [sw_power_cap, sw_thermal]}
-`},
-	{name: "a bad link of NVLink 4", node: "h100x8", fires: []string{"GPUNVLinkErrors 3", "GPUNVLinkRecoveries 3"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 0, rate: 0.01}
-`},
-	{name: "a bad NVLink 5 link", node: "b200", fires: []string{"GPUNVLink5Errors 3"}, faults: `
-  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 0, rate: 20}
-`},
-	{name: "a bad link of NVLink 5, with counters by link", node: "b200", more: byLink,
-		fires: []string{"GPUNVLink5Errors 3  5", "GPUNVLinkRecoveries 3  5"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS], value: 0,
-     rate: 0.01}
-  - {fault: set, at: 5m, devices: ["nvlink 3/5"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS],
-     value: 0, rate: 0.01}
-`},
-	{name: "a link of a rack that recovers", node: "gb200",
-		fires: []string{"GPUNVLink5Errors 2", "GPUNVLinkRecoveries 2"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS],
-     value: 0, rate: 0.01}
-`},
-	{name: "a tray in a separate clique", node: "gb300", rack: 18, fires: []string{"RackFabricDisagrees  tray-17"},
-		faults: `
-  - {fault: set, at: 5m, fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 12}
-`},
-	{name: "a tray whose GPU lost its routes", node: "gb300", rack: 3,
-		fires: []string{"GPUFabricDegraded 2 tray-2", "RackFabricDisagrees  tray-2"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["2"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_MASK], value: 0x519a}
-`},
-	{name: "a tray with insufficient resources", node: "gb300", rack: 3, fires: []string{"GPUFabricFailed 1 tray-2"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLIQUE_ID], value: 0}
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
-     text: 00000000-0000-0000-0000-000000000000}
-`},
-	{name: "a GPU without a cluster", node: "gb300", rack: 3, fires: []string{"GPUFabricMisconfigured 1 tray-2"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["1"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
-     text: 00000000-0000-0000-0000-000000000000}
-`},
-	{name: "a tray that never registered", node: "gb300", rack: 3, fires: []string{"GPUFabricNotReady 0 tray-2"},
-		faults: `
-  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 0}
-  - {fault: set, at: 0s, devices: ["0"], fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID],
-     text: 00000000-0000-0000-0000-000000000000}
-`},
-	{name: "profiling fields that read 0", node: "h100x8", fires: []string{"DCGMExporterProfilingContradicted 3"},
-		faults: `
-  - {fault: set, at: 5m, devices: ["3"], fields: ["DCGM_FI_PROF_*"], value: 0}
-  - {fault: set, at: 5m, devices: ["3"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 97}
-`},
-	{name: "an XID of NVLink 5", node: "gb200",
-		fires: []string{"GPURecoveryActionRequired 0", "GPUXIDHardware 0", "GPUXIDNVLink 0"},
-		faults: `
-  - {fault: xid, at: 5m, devices: ["0"], xids: [149],
-     text: "NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000)"}
-  - {fault: xid, at: 5m, devices: ["0"], xids: [154],
-     text: GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)}
-  - {fault: set, at: 5m, devices: ["0"], fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
-`},
-	{name: "XIDs of a completed reset and of corrected C2C errors", node: "gb200",
-		fires: []string{"GPUXIDMemoryRepair 1"},
-		faults: `
-  - {fault: xid, at: 30m, devices: ["0"], xids: [154],
-     text: GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)}
-  - {fault: xid, at: 30m, devices: ["1"], xids: [121]}
-`},
-	{name: "an SXID", node: "nvswitch", fires: []string{"NVSwitchFailed"}, faults: sxids},
-	{name: "an SXID in the kernel log", node: "nvswitch", log: true, fires: []string{"NVSwitchFailed"},
-		faults: sxids + `
-  - {fault: absent, fields: [DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS]}
-`},
-	{name: "an XID that only the kernel reports", node: "single", faults: kernelXID},
-	{name: "an XID in the kernel log that only the kernel reports", node: "single", log: true,
-		fires:  []string{"GPUXIDHardware 0"},
-		faults: kernelXID},
-	{name: "a GPU that is bound to another driver", node: "h100x8", fires: []string{"GPUMissing"}, faults: `
-  - {fault: unbound, at: 11m, devices: ["3"]}
-`},
-	{name: "the engine stops", node: "single", fires: []string{"DCGMExporterEngineUnavailable"}, faults: `
-  - {fault: engine-down, at: 11m}
-`},
-	{name: "driver calls hang", node: "single", fires: []string{"DCGMExporterWedged"}, faults: `
-  - {fault: hang, at: 11m}
-`},
-	{name: "a GPU is lost", node: "h100x8", fires: []string{"GPULost 3"}, faults: `
-  - {fault: gpu-lost, at: 35m, devices: ["3"]}
-`},
-	{name: "heat", node: "single", fires: []string{"GPUThermalThrottling 0"}, faults: `
-  - {fault: throttle, at: 5m, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
-`},
-	{name: "fields without values", node: "single",
-		fires: []string{"DCGMExporterFieldsDenied", "DCGMExporterStaleSamples"},
-		faults: `
-  - {fault: absent, at: 5m, reason: permission, fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL]}
-  - {fault: absent, at: 5m, reason: stale, fields: [DCGM_FI_DEV_GPU_TEMP]}
-  - {fault: absent, at: 5m, reason: not_supported, fields: [DCGM_FI_DEV_POWER_USAGE]}
-`},
-	{name: "profiling without DCGM", node: "single", fires: []string{"DCGMExporterProfilingUnavailable"}, faults: `
-  - {fault: absent, at: 5m, reason: needs_dcgm, fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
-`},
-	{name: "a GPU that is partitioned", node: "h100x8", faults: `
-  - {fault: repartition, at: 5m, devices: ["6"], mig: [4g.40gb, 3g.40gb]}
-`},
-	{name: "rows with a pending remap", node: "single",
-		fires: []string{"GPURecoveryActionRequired 0", "GPURowRemapPending 0"},
-		faults: `
-  - {fault: set, at: 5m, fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
-`},
+// scenario is an entry of testdata/played.yaml.
+type scenario struct {
+	Name, Node string
+	Faults     []any
+	Log        bool   // kernelLog.enabled is set
+	Rack       int    // number of trays, or 0 for a single node
+	More       string // counters in addition to those of the health file
+	Fires      []string
 }
 
-const (
-	sxids = `
-  - {fault: sxid, at: 35m, devices: ["nvswitch 1/3"], xids: [20034]}
-  - {fault: sxid, at: 36m, devices: ["nvswitch 2/3"], xids: [22013], result: warn}
-`
-	kernelXID = `
-  - {fault: xid, at: 35m, devices: ["0"], xids: [79], reported-by: [kernel]}
-`
-)
-
-// byLink has the NVLink counters by link, which the health file leaves out.
-const byLink = `DCGM_EXP_NVLINK_SYMBOL_ERRORS_TOTAL, counter, Errors.
-DCGM_EXP_NVLINK_EFFECTIVE_BER, gauge, Rate.
-`
+// load reads the cases in a file of testdata.
+func load[T any](t *testing.T, name string) (cases []T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(folder.Read(t, "testdata", name)), &cases); err != nil {
+		t.Fatal(name, err)
+	}
+	return cases
+}
 
 func TestSimulatedFaultsFireAlerts(t *testing.T) {
 	const firingNow = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
 	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "2m"}
-	for _, p := range played {
-		u := unitTest{Name: p.name, Interval: "1m"}
-		add := func(host string, seed uint64, faults string) {
-			for series, values := range play(t, p.node, host, seed, "faults: "+cmp.Or(faults, "[]"),
-				setting{log: p.log, more: p.more}) {
+	for _, p := range load[scenario](t, "played.yaml") {
+		u := unitTest{Name: p.Name, Interval: "1m"}
+		add := func(host string, seed uint64, faults []any) {
+			for series, values := range play(t, p.Node, host, seed, faults, setting{log: p.Log, more: p.More}) {
 				u.Input = append(u.Input, input{Series: series, Values: strings.Join(values, " ")})
 			}
 		}
-		for tray := range p.rack - 1 {
-			add(fmt.Sprint("tray-", tray), uint64(tray), "")
+		for tray := range p.Rack - 1 {
+			add(fmt.Sprint("tray-", tray), uint64(tray), nil)
 		}
-		if p.rack == 0 {
-			add(p.node, 11, p.faults)
+		if p.Rack == 0 {
+			add(p.Node, 11, p.Faults)
 		} else {
-			add(fmt.Sprint("tray-", p.rack-1), uint64(p.rack-1), p.faults)
+			add(fmt.Sprint("tray-", p.Rack-1), uint64(p.Rack-1), p.Faults)
 		}
 		q := query{Expr: firingNow, EvalTime: playedFor.String()}
-		for _, entry := range p.fires {
+		for _, entry := range p.Fires {
 			alert, where, _ := strings.Cut(entry, " ")
 			index, rest, _ := strings.Cut(where, " ")
 			host, link, _ := strings.Cut(rest, " ")
-			labels := fmt.Sprintf("{alertname=%q,hostname=%q", alert, cmp.Or(host, p.node))
+			labels := fmt.Sprintf("{alertname=%q,hostname=%q", alert, cmp.Or(host, p.Node))
 			if index != "" {
 				labels += fmt.Sprintf(",gpu=%q", index)
 			}
@@ -297,7 +170,7 @@ func installed(t *testing.T, values string) install {
 
 // play scrapes a simulated node every minute, with the settings of the chart. It returns the values of all series that
 // a rule selects. Timestamps are relative to the start.
-func play(t *testing.T, node, host string, seed uint64, faults string, set setting) map[string][]string {
+func play(t *testing.T, node, host string, seed uint64, faults []any, set setting) map[string][]string {
 	t.Helper()
 	wanted := map[string]bool{}
 	for _, r := range allRules(t) {
@@ -308,6 +181,10 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 	values := "{}"
 	if set.log {
 		values = "kernelLog: {enabled: true}"
+	}
+	text, err := yaml.Marshal(map[string]any{"faults": append([]any{}, faults...)})
+	if err != nil {
+		t.Fatal(err)
 	}
 	install := installed(t, values)
 	series, n := map[string][]string{}, 0
@@ -331,7 +208,7 @@ func play(t *testing.T, node, host string, seed uint64, faults string, set setti
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		src, err := sim.New(sim.Options{Node: node, Seed: seed, Scenario: simulated.Scenario(t, faults)})
+		src, err := sim.New(sim.Options{Node: node, Seed: seed, Scenario: simulated.Scenario(t, string(text))})
 		if err != nil {
 			t.Fatal(err)
 		}
