@@ -29,6 +29,18 @@ var (
 	errOutside  = fileError{"outside", "a link that leads out of the folder"}
 )
 
+// fileError is a failure that gpu.Reason does not know.
+type fileError struct{ reason, text string }
+
+func (e fileError) Error() string { return e.text }
+
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[fileError](err); ok {
+		return e.reason
+	}
+	return gpu.Reason(err)
+}
+
 const (
 	maxEntries = 4096     // in the folder
 	maxFile    = 64 << 10 // bytes
@@ -88,14 +100,14 @@ func (f *folder) scan(ctx context.Context, rows map[string]int) (unknown []strin
 			return unknown, err
 		}
 		open = slices.DeleteFunc(open, func(name string) bool {
-			got, isNew, err := f.read(root, name)
+			got, err := f.read(root, name)
 			got.err = err
 			files[name] = got
 			if errors.Is(err, fs.ErrNotExist) {
 				delete(files, name) // removed since it was listed
 			}
 			isChanging := errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh
-			return !isNew || !isChanging
+			return !isChanging
 		})
 	}
 	f.files = files
@@ -121,42 +133,42 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 
 // read returns a file, from memory if its version was read before. It follows links only within the folder. Otherwise,
 // whoever may write there could put lines of any file that the exporter can read on the page.
-func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err error) {
+func (f *folder) read(root *os.Root, name string) (got file, err error) {
 	// Without O_NONBLOCK, opening a pipe would block.
 	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if _, ok := errors.AsType[syscall.Errno](err); !ok { // os.Root rejects a link with an error of its own
-			return file{}, true, errOutside
+			return file{}, errOutside
 		}
-		return file{}, true, gpu.WrapFSError(err)
+		return file{}, gpu.WrapFSError(err)
 	}
 	defer handle.Close()
 	before, err := handle.Stat()
 	if err != nil {
-		return file{}, true, err
+		return file{}, err
 	}
 	if !before.Mode().IsRegular() {
-		return file{}, true, errNotAFile
+		return file{}, errNotAFile
 	}
 	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, before) {
-		return known, false, nil
+		return known, nil
 	}
 	content, err := io.ReadAll(io.LimitReader(handle, maxFile+1))
 	if err != nil {
-		return file{}, true, err
+		return file{}, err
 	}
 	after, err := handle.Stat()
 	switch {
 	case err != nil:
-		return file{}, true, err
+		return file{}, err
 	case len(content) > maxFile:
-		return file{}, true, errTooLarge
+		return file{}, errTooLarge
 	case !sameVersion(before, after) || int64(len(content)) != after.Size():
-		return file{}, true, errChanging
+		return file{}, errChanging
 	}
 	got = file{info: after, settled: time.Since(after.ModTime()) > attribution.TimestampSlack}
 	got.jobs, got.dropped = parse(content)
-	return got, true, nil
+	return got, nil
 }
 
 func sameVersion(a, b fs.FileInfo) bool {

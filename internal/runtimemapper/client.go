@@ -1,7 +1,6 @@
 package runtimemapper
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,35 +140,16 @@ func (c *connection) get(ctx context.Context, path string, limit int64, into any
 	return resp.Header, nil
 }
 
-// Runtimes mount files at these paths from the container's own folder, whose path contains the ID:
-// …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
-var (
-	mountedFiles = regexp.MustCompile(`^/etc/(hostname|hosts|resolv\.conf)$`)
-	containerID  = regexp.MustCompile(`(?:^|/)([0-9a-f]{64})(?:/|$)`)
-)
+// ownMount matches a line of mountinfo (proc_pid_mountinfo(5)) in a container. Its fourth field is the path on the
+// mounted file system, and the fifth is the mount point. Runtimes mount these files from the container's own folder,
+// whose path contains the ID: …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
+var ownMount = regexp.MustCompile(
+	`(?m)^(?:\S+ ){3}(?:\S*/)?([0-9a-f]{64})(?:/\S*)? /etc/(?:hostname|hosts|resolv\.conf) `)
 
-// self returns the id of the container that this process runs in, or "" if there is none or it is unknown.
-func self() string {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	return idOf(f)
-}
-
-// idOf returns a container id from mountinfo (proc_pid_mountinfo(5)). Its fourth field is the path on the mounted file
-// system, and the fifth is the mount point.
-func idOf(mountinfo io.Reader) string {
-	lines := bufio.NewScanner(mountinfo)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 || !mountedFiles.MatchString(fields[4]) {
-			continue
-		}
-		if id := containerID.FindStringSubmatch(fields[3]); id != nil {
-			return id[1]
-		}
+// containerOf returns the id of the container whose mountinfo this is, or "" if it is unknown.
+func containerOf(mountinfo []byte) string {
+	if found := ownMount.FindSubmatch(mountinfo); found != nil {
+		return string(found[1])
 	}
 	return ""
 }

@@ -80,22 +80,17 @@ const maxCount = 256
 // onlyMonitors reports whether a container has only the utility capability of the driver, which cannot run work on a
 // GPU.
 func onlyMonitors(c *inspected) bool {
-	parts := variable(c, "NVIDIA_DRIVER_CAPABILITIES")
-	if parts == "" {
-		return false
-	}
-	for part := range strings.SplitSeq(parts, ",") {
-		if part = strings.TrimSpace(part); part != "" && part != "utility" {
-			return false
-		}
-	}
-	return true
+	all := variable(c, "NVIDIA_DRIVER_CAPABILITIES")
+	return all != "" && !slices.ContainsFunc(strings.Split(all, ","), func(one string) bool {
+		one = strings.TrimSpace(one)
+		return one != "" && one != "utility"
+	})
 }
 
 // variable returns a variable of the container's environment.
 func variable(c *inspected, name string) string {
 	for _, e := range c.Config.Env {
-		if key, value, _ := strings.Cut(e, "="); key == name {
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
 			return value
 		}
 	}

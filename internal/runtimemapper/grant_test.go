@@ -104,7 +104,7 @@ func TestSelf(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := idOf(strings.NewReader("21 1 0:4 / /proc rw - proc proc rw\n" + tt.line + "\n")); got != tt.want {
+			if got := containerOf([]byte("21 1 0:4 / /proc rw - proc proc rw\n" + tt.line + "\n")); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})

@@ -16,10 +16,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/attribution"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
@@ -38,6 +42,38 @@ type Options struct {
 	Metrics *Metrics
 	// Log gets a line when a container can no longer be inspected. Nil discards.
 	Log *slog.Logger
+}
+
+// Metrics holds the package's metrics. A process registers them once, and its Mappers share them. Only one Mapper is
+// active at a time.
+type Metrics struct {
+	failed           *prometheus.CounterVec
+	unmatched        *gauge.State
+	dropped, omitted prometheus.Gauge
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(reg)
+	m := &Metrics{
+		failed: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_container_inspect_failures_total",
+			Help: "Failed inspections of containers, by reason. Meanwhile, no GPU is attributed to the container.",
+		}, []string{"reason"}),
+		unmatched: gauge.NewState("dcgm_exporter_container_devices_unmatched",
+			"Devices of running containers that match no GPU or GPU instance of this node, by form of the name.",
+			"form"),
+		dropped: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_container_labels_dropped",
+			Help: "Allowed container labels currently dropped because they are too long or too many.",
+		}),
+		omitted: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_containers_dropped",
+			Help: "Containers currently dropped because their GPU has too many.",
+		}),
+	}
+	reg.MustRegister(m.unmatched)
+	return m
 }
 
 // The limits of one container.
@@ -66,8 +102,9 @@ type Mapper struct {
 
 // New returns a Mapper without connecting.
 func New(opt Options) *Mapper {
+	mountinfo, _ := os.ReadFile("/proc/self/mountinfo") // without it, the process is in no known container
 	m := &Mapper{
-		sockets: DefaultSockets(), allowed: opt.LabelAllowed, self: self(), metrics: opt.Metrics,
+		sockets: DefaultSockets(), allowed: opt.LabelAllowed, self: containerOf(mountinfo), metrics: opt.Metrics,
 		log:    cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
 		grants: map[string][]deviceid.ID{}, uninspectable: map[string]bool{},
 	}
@@ -104,7 +141,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if _, err := conn.get(ctx, "/containers/json", maxList, &running); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	running = distinct(running)
+	running = ordered(running)
 	if err := m.inspect(ctx, conn, running); err != nil {
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
@@ -114,14 +151,12 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	return m.owners, nil
 }
 
-// distinct returns the containers of a list without duplicates.
-func distinct(list []listed) []listed {
-	seen := make(map[string]bool, len(list))
-	return slices.DeleteFunc(list, func(c listed) bool {
-		again := seen[c.ID]
-		seen[c.ID] = true
-		return again
+// ordered returns the containers of a list by name, without duplicates.
+func ordered(list []listed) []listed {
+	slices.SortFunc(list, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(nameOf(&a), nameOf(&b)), cmp.Compare(a.ID, b.ID))
 	})
+	return slices.CompactFunc(list, func(a, b listed) bool { return a.ID == b.ID })
 }
 
 // inspect inspects new containers and forgets those that ended.
@@ -187,9 +222,6 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	}
 	for row := range uses {
 		uses[row].Incomplete = len(m.uninspectable) > 0 && len(uses[row].Owners) == 0
-		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int {
-			return strings.Compare(a.Container, b.Container)
-		})
 		omitted += attribution.LimitOwners(&uses[row])
 	}
 	var series []gauge.Series

@@ -392,9 +392,9 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("devices = %d, want 2", n)
 	}
 	running := slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000)
-	got := distinct(append(slices.Clone(running), listed{ID: "b1"}))
+	got := ordered(append(slices.Clone(running), listed{ID: "b1"}))
 	if len(got) != 2 || got[0].ID != "a1" || got[1].ID != "b1" {
-		t.Errorf("distinct containers = %v, want a1 and b1", got)
+		t.Errorf("containers of the list = %v, want a1 and b1", got)
 	}
 	uses := m.uses(running)
 	if n := len(uses[0].Owners); n != attribution.MaxOwners {
