@@ -69,13 +69,14 @@ func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string
 	case ext == ".json":
 		return p.fail(Unable, fmt.Errorf("%s: %w", file, err))
 	}
-	var set app.CounterSet
 	if ext != ".yaml" && ext != ".yml" {
-		if set, err = app.ParseCounters(cfg, file, content); err != nil {
+		set, err := app.ParseCounters(cfg, file, content)
+		if err != nil {
 			return p.fail(Unable, err)
 		}
 		return p.checkSet(ctx, cfg, set)
 	}
+	var set app.CounterSet
 	// A counters file named by a variable would hide this one.
 	env := func(name string) (string, bool) {
 		switch name {
@@ -119,7 +120,7 @@ func (p *Process) checkQueries(ctx context.Context, cfg *config.Config, file str
 func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.CounterSet) int {
 	fmt.Fprintln(p.Out, set.Name)
 	code, labels, unusable, warnings := OK, 0, 0, 0
-	var here map[string]*collected
+	var here map[string]collected
 	if cfg.Source.Named && len(set.Requests) > 0 {
 		here, code = p.collectHere(ctx, cfg, set)
 	}
@@ -142,19 +143,19 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		lines[r.Line] = append(lines[r.Line], row)
 	}
 	for _, problem := range slices.Concat(set.Problems, set.Advice) {
-		mark, number, line := "NOT COLLECTED: ", "-", problem.Line
+		mark, line := "NOT COLLECTED: ", problem.Line
 		if problem.Warning {
 			mark = "warning: "
 			warnings++
 		} else {
 			unusable++
 		}
-		if line > 0 {
-			number = fmt.Sprint(line)
-		}
 		problem.File, problem.Line = "", 0 // the table already shows them
-		what := mark + strings.TrimPrefix(problem.Error(), ": ")
-		lines[line] = append(lines[line], []string{number, "-", "-", "-", "-", what})
+		row := []string{fmt.Sprint(line), "-", "-", "-", "-", mark + strings.TrimPrefix(problem.Error(), ": ")}
+		if line == 0 {
+			row[0] = "-"
+		}
+		lines[line] = append(lines[line], row)
 	}
 	table := [][]string{{"LINE", "METRIC", "TYPE", "UNIT", "OF", "SAYS"}}
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
@@ -174,7 +175,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 // exit code.
 func (p *Process) collectHere(
 	ctx context.Context, cfg *config.Config, set app.CounterSet,
-) (here map[string]*collected, code int) {
+) (here map[string]collected, code int) {
 	plan, err := set.Plan(cfg, checkInterval)
 	if err == nil {
 		about := ""
@@ -215,59 +216,55 @@ func catalogVerdict(r counters.Request) string {
 // collected describes a metric in the last cycle.
 type collected struct {
 	values  int
-	reasons map[string]bool // why values are missing
+	reasons []string // why values are missing
 }
 
-// summarize counts the values of a snapshot by counter name.
-func summarize(s *gpu.Snapshot) map[string]*collected {
-	m := map[string]*collected{}
-	of := func(name string) *collected {
-		if m[name] == nil {
-			m[name] = &collected{reasons: map[string]bool{}}
-		}
-		return m[name]
-	}
-	count := func(name string, value gpu.Value) {
-		if !value.IsAbsent() {
-			of(name).values++
-		}
+// summarize returns what was collected by counter name.
+func summarize(s *gpu.Snapshot) map[string]collected {
+	all := map[string]collected{}
+	add := func(name string, values int, reasons ...string) {
+		all[name] = collected{all[name].values + values, append(all[name].reasons, reasons...)}
 	}
 	for _, column := range s.Columns {
 		for _, value := range column.Values {
-			count(column.Counter.Name, value)
+			if !value.IsAbsent() {
+				add(column.Counter.Name, 1)
+			}
 		}
 	}
 	for _, family := range s.Families {
 		for i := range family.Series {
-			count(family.Name, family.Series[i].Value)
-		}
-	}
-	for _, missing := range s.Health.Unavailable {
-		of(missing.Field).reasons[missing.Reason] = true
-	}
-	for _, e := range s.Health.Entities {
-		for _, metric := range m {
-			if e.Err != nil {
-				metric.reasons[gpu.Reason(e.Err)] = true
+			if !family.Series[i].Value.IsAbsent() {
+				add(family.Name, 1)
 			}
 		}
 	}
-	return m
+	for _, missing := range s.Health.Unavailable {
+		add(missing.Field, 0, missing.Reason)
+	}
+	for _, e := range s.Health.Entities {
+		for name := range all {
+			if e.Err != nil {
+				add(name, 0, gpu.Reason(e.Err))
+			}
+		}
+	}
+	return all
 }
 
 // verdict describes the metric's values; "" if it had none and no reason.
-func (m *collected) verdict() string {
-	if m == nil {
-		return ""
-	}
-	why := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(m.reasons)), ", "), "_", " ")
+func (c collected) verdict() string {
+	slices.Sort(c.reasons)
+	why := strings.ReplaceAll(strings.Join(slices.Compact(c.reasons), ", "), "_", " ")
 	switch {
-	case m.values > 0 && why == "":
-		return "collected: " + plural(m.values, "value")
-	case m.values > 0:
-		return "collected in part: " + plural(m.values, "value") + " (" + why + ")"
+	case c.values > 0 && why == "":
+		return "collected: " + plural(c.values, "value")
+	case c.values > 0:
+		return "collected in part: " + plural(c.values, "value") + " (" + why + ")"
+	case why != "":
+		return "not collected here: " + why
 	}
-	return "not collected here: " + cmp.Or(why, "no value yet")
+	return ""
 }
 
 // describe summarizes a session in one line, such as "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
