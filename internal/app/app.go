@@ -53,11 +53,11 @@ func Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	switch cfg.Show {
-	case config.ShowHelp:
+	switch {
+	case cfg.Help:
 		_, err := io.WriteString(p.Out, p.Usage+config.Help())
 		return err
-	case config.ShowVersion:
+	case cfg.Version:
 		_, err := io.WriteString(p.Out, p.build().String())
 		return err
 	}

@@ -140,7 +140,7 @@ func (p *Process) config() (cfg *config.Config, operands []string, code int) {
 	switch {
 	case err != nil:
 		return nil, nil, p.fail(Unable, err)
-	case cfg.Show != config.ShowNothing: // --version
+	case cfg.Help || cfg.Version:
 		return nil, nil, p.print(usage(p.name))
 	}
 	return cfg, operands, OK

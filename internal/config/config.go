@@ -24,8 +24,8 @@ import (
 
 // Config holds all settings of the exporter, grouped by purpose. It is immutable once Parse has returned it.
 type Config struct {
-	// Show is set if the command line asks for --help or --version. All other fields are then empty.
-	Show Show
+	// Help and Version are set if the command line asks for them. All other fields are then empty.
+	Help, Version bool
 
 	Metrics    Metrics
 	Collection Collection
@@ -88,16 +88,6 @@ const (
 
 	LogText = "text"
 	LogJSON = "json"
-)
-
-// Show selects the output of --help or --version.
-type Show uint8
-
-// The values of Show.
-const (
-	ShowNothing Show = iota
-	ShowHelp
-	ShowVersion
 )
 
 // Metrics selects the exported metrics and their names. The counters come from Fields if there are any, else from

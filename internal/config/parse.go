@@ -58,8 +58,8 @@ func ParseOperands(
 	}
 	operands, err := p.scan(args)
 	switch {
-	case c.Show != ShowNothing:
-		return &Config{Show: c.Show}, nil, nil
+	case c.Help || c.Version:
+		return &Config{Help: c.Help, Version: c.Version}, nil, nil
 	case err != nil:
 		return nil, nil, err
 	}
@@ -106,11 +106,9 @@ var errShow = errors.New("help or version requested")
 func (p *parser) scan(args []string) (operands []string, err error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	for name, show := range map[string]Show{
-		"help": ShowHelp, "h": ShowHelp, "version": ShowVersion, "v": ShowVersion,
-	} {
+	for name, asked := range map[string]*bool{"help": &p.Help, "h": &p.Help, "version": &p.Version, "v": &p.Version} {
 		flags.BoolFunc(name, "", func(string) error {
-			p.Show = show
+			*asked = true
 			return errShow
 		})
 	}

@@ -222,12 +222,12 @@ func TestCommandLines(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
-	for arg, want := range map[string]Show{
-		"--help": ShowHelp, "-h": ShowHelp, "--version": ShowVersion, "-v": ShowVersion,
+	for arg, want := range map[string]Config{
+		"--help": {Help: true}, "-h": {Help: true}, "--version": {Version: true}, "-v": {Version: true},
 	} {
 		// The rest of the command line is ignored if help is requested.
-		if got := mustParse(t, world{}, "--debug", arg, "--bogus").Show; got != want {
-			t.Errorf("%s: Show = %d, want %d", arg, got, want)
+		if diff := cmp.Diff(&want, mustParse(t, world{}, "--debug", arg, "--bogus")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", arg, diff)
 		}
 	}
 	help := Help()

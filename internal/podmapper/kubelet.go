@@ -56,9 +56,6 @@ func (alloc *Allocation) isReplica() bool {
 		(alloc.hami != "" || alloc.ID.Replica != "" || strings.HasSuffix(alloc.Resource, ".shared"))
 }
 
-// isShared reports whether others may hold the device of alloc at the same time.
-func (alloc *Allocation) isShared() bool { return alloc.Claim != "" || alloc.isReplica() }
-
 // isExclusive reports whether only the pod or claim of alloc can hold its device. Several pods can share a claim.
 func (alloc *Allocation) isExclusive() bool { return alloc.Share == "" && !alloc.isReplica() }
 

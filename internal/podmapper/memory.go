@@ -59,7 +59,7 @@ func (m *Mapper) complete(l *listing, at time.Time) (held, doubted []Allocation)
 	}
 	m.opt.Metrics.kept.Set(float64(len(held) - len(l.allocations)))
 	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
-		isDoubted := alloc.isShared() && (!mem.ownersKnown || inDoubt[alloc.device()])
+		isDoubted := (alloc.Claim != "" || alloc.isReplica()) && (!mem.ownersKnown || inDoubt[alloc.device()])
 		if isDoubted {
 			doubted = append(doubted, alloc)
 		}

@@ -97,12 +97,10 @@ func connect(ctx context.Context, sockets []string) (*connection, error) {
 	if errors.Is(err, gpu.ErrUnavailable) || errors.Is(err, gpu.ErrTimeout) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
 	}
-	if conn.versionErr = err; err != nil {
-		return conn, nil
-	}
 	if v := header.Get("Api-Version"); versionForm.MatchString(v) {
 		conn.prefix = "/v" + v
 	}
+	conn.versionErr = err
 	return conn, nil
 }
 
@@ -141,8 +139,8 @@ func (c *connection) get(ctx context.Context, path string, limit int64, into any
 }
 
 // ownMount matches a line of mountinfo (proc_pid_mountinfo(5)) in a container. Its fourth field is the path on the
-// mounted file system, and the fifth is the mount point. Runtimes mount these files from the container's own folder,
-// whose path contains the ID: …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
+// mounted file system, and the fifth is the mount point. Runtimes mount these files from the container's own folder.
+// Its path contains the ID: …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
 var ownMount = regexp.MustCompile(
 	`(?m)^(?:\S+ ){3}(?:\S*/)?([0-9a-f]{64})(?:/\S*)? /etc/(?:hostname|hosts|resolv\.conf) `)
 
