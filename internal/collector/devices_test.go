@@ -103,3 +103,16 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Stop()
 	})
 }
+
+// A cycle succeeds if no values are requested, as in subcommands that read only the topology.
+func TestNoValueIsRequested(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nothing := func(context.Context, *gpu.Batch) error { return nil }
+		r := start(t, &fake{gpus: 1, read: nothing}, func(o *loop.Options) {
+			o.Plan.Fields, o.Plan.Counters, o.Plan.Derived = nil, nil, nil
+		})
+		r.HasNot("error")
+		r.Metric("dcgm_exporter_collect_success{} 1")
+		r.Stop()
+	})
+}

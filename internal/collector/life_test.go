@@ -179,105 +179,72 @@ func TestSlowReloadKeepsFreshPage(t *testing.T) {
 	})
 }
 
-// A panic anywhere in a cycle fails only that cycle. The page shows it, and the log has it once, with its stack.
+// A panic anywhere in a cycle fails only that cycle. The page shows it, and the log has it once, with its stack. While
+// an attributor panics, data is served.
 func TestPanicFailsOneCycle(t *testing.T) {
-	type world struct {
-		fake       *fake
-		publish    atomic.Bool
-		attributor atomic.Bool
-	}
-	for _, c := range []struct {
-		name   string
-		begin  func(*world)
-		end    func(*world)
-		stage  string
-		served bool // whether data is served meanwhile
-	}{
-		{
-			name:  "read",
-			begin: func(w *world) { w.fake.read = func(context.Context, *gpu.Batch) error { panic("a mistake") } },
-			end:   func(w *world) { w.fake.read = nil }, stage: "read",
-		},
-		{
-			name: "build",
-			begin: func(w *world) {
-				w.fake.read = func(_ context.Context, b *gpu.Batch) error {
-					b.Add(99, 0, gpu.Int(1), time.Now()) // a row that does not exist
-					return nil
-				}
-			},
-			end: func(w *world) { w.fake.read = nil }, stage: "publish",
-		},
-		{
-			name:  "publish",
-			begin: func(w *world) { w.publish.Store(true) },
-			end:   func(w *world) { w.publish.Store(false) }, stage: "publish",
-		},
-		{
-			name:  "attributor",
-			begin: func(w *world) { w.attributor.Store(true) },
-			end:   func(w *world) { w.attributor.Store(false) }, stage: "attribute", served: true,
-		},
-		{
-			name: "open",
-			begin: func(w *world) {
-				w.fake.open = func(context.Context) error { panic("a mistake") }
-				w.fake.session.End(gpu.ErrLost)
-			},
-			end: func(w *world) { w.fake.open = nil }, stage: "open",
-		},
-		{
-			name: "close",
-			begin: func(w *world) {
-				w.fake.close = func() { panic("a mistake") }
-				w.fake.open = func(context.Context) error { return gpu.ErrUnavailable }
-				w.fake.session.End(gpu.ErrLost)
-			},
-			end: func(w *world) { w.fake.close, w.fake.open = nil, nil },
-		},
+	for place, stage := range map[string]string{
+		"read": "read", "build": "publish", "publish": "publish", "attributor": "attribute", "open": "open", "close": "",
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(place, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &world{fake: &fake{gpus: 1}}
-				var log strings.Builder
-				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					if w.attributor.Load() {
+				var broken atomic.Bool
+				fails := func(at string) bool { return at == place && broken.Load() }
+				passes := func(at string) {
+					if fails(at) {
 						panic("a mistake")
 					}
+				}
+				f := &fake{gpus: 1, close: func() { passes("close") }}
+				f.open = func(context.Context) error {
+					if passes("open"); fails("close") {
+						return gpu.ErrUnavailable
+					}
+					return nil
+				}
+				f.read = func(ctx context.Context, b *gpu.Batch) error {
+					if passes("read"); fails("build") {
+						b.Add(99, 0, gpu.Int(1), time.Now()) // a row that does not exist
+					}
+					return takes(0, 50)(ctx, b)
+				}
+				var log strings.Builder
+				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					passes("attributor")
 					return nil, nil
 				}}
-				r := start(t, w.fake, func(opt *loop.Options) {
+				r := start(t, f, func(opt *loop.Options) {
 					logTo(&log)(opt)
-					opt.Attributors = []collector.Attributor{o}
+					attributing(o)(opt)
 					publish := opt.Publish
 					opt.Publish = func(s *gpu.Snapshot) {
-						if w.publish.Load() && s.Topology != nil {
-							panic("a mistake")
+						if s.Topology != nil {
+							passes("publish")
 						}
 						publish(s)
 					}
 				})
 				r.Has("UTIL{0} 50")
-				w.fake.set(func() { c.begin(w) })
-				r.Wait(4 * interval)
-				if !c.served && !strings.HasPrefix(r.Last(), "error ") {
-					t.Errorf("page after a panic = %q, want an error and no data", r.Last())
+				broken.Store(true)
+				if place == "open" || place == "close" {
+					f.session.End(gpu.ErrLost)
 				}
-				if c.stage != "" {
-					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
+				r.Wait(4 * interval)
+				if served := !strings.HasPrefix(r.Last(), "error "); served != (place == "attributor") {
+					t.Errorf("page after a panic = %q, want data: %t", r.Last(), !served)
+				}
+				if stage != "" {
+					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + stage + "} ")
 					lines := log.String()
 					n := strings.Count(lines, " stack=")
 					if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
 						t.Errorf("log lines with a stack = %d, want 1 with the place of the panic:\n%s", n, lines)
 					}
 				}
-				w.fake.set(func() { c.end(w) })
+				broken.Store(false)
 				r.Wait(time.Minute)
 				r.Has("UTIL{0} 50")
 				r.Metric("dcgm_exporter_collect_success{} 1")
-				if err := r.End(); err != nil {
-					t.Errorf("Run: %v, want nil", err)
-				}
+				r.Stop()
 			})
 		})
 	}

@@ -109,6 +109,15 @@ func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	return string(p.Bytes())
 }
 
+// checkSamples checks the sample lines of a page, which both of Prometheus' parsers must accept.
+func checkSamples(t *testing.T, what string, p *exposition.Page, want ...string) {
+	t.Helper()
+	parse(t, p.Bytes())
+	if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
+		t.Errorf("%s: samples (-want +got):\n%s", what, diff)
+	}
+}
+
 // counted returns the values of a metric about pages, in the order of its labels.
 func counted(t *testing.T, registry *prometheus.Registry, name string) string {
 	t.Helper()
@@ -128,8 +137,7 @@ func counted(t *testing.T, registry *prometheus.Registry, name string) string {
 }
 
 // samples returns the sample lines of a page.
-func samples(page string) []string {
-	lines := []string{}
+func samples(page string) (lines []string) {
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, "#") {
 			lines = append(lines, strings.TrimSuffix(line, "\n"))
@@ -138,60 +146,43 @@ func samples(page string) []string {
 	return lines
 }
 
+// The engine's host is only used if the option is set.
 func TestLabelsOfEveryKind(t *testing.T) {
 	plain := []string{
 		`M 1`, `M{` + labels0 + `} 1`, `M{` + labels1 + `} 1`, `M{` + labelsOfMIG + `} 1`, `M{nvswitch="nvswitch3"} 1`,
 		`M{` + labelsLink + `} 1`, `M{nvlink="4",nvswitch="nvswitch3"} 1`, `M{cpu="1",cpu_serial="0x1234"} 1`,
 		`M{cpucore="72",cpu="1"} 1`, `M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
 	}
-	var changed []string
+	withHost := func(line, host string) string {
+		line = strings.Replace(strings.Replace(line, "M 1", "M{} 1", 1), "}", ","+host+"}", 1)
+		return strings.Replace(line, "{,", "{", 1)
+	}
+	var named, changed []string
 	for _, line := range plain {
+		named = append(named, withHost(line, `Hostname="h"`))
 		line = strings.Replace(line, "UUID=", "uuid=", 1)
 		line = strings.Replace(line, `modelName="NVIDIA H100  80GB"`, `modelName="NVIDIA-H100-80GB"`, 1)
-		line = strings.Replace(line, "M 1", "M{} 1", 1)
-		line = strings.Replace(line, "}", `,hostname="engine",Hostname="engine"}`, 1)
-		changed = append(changed, strings.Replace(line, "{,", "{", 1))
+		changed = append(changed, withHost(line, `hostname="engine",Hostname="engine"`))
 	}
-	for name, tt := range map[string]struct {
-		opts exposition.Options
-		want []string
-	}{
-		"plain": {exposition.Options{}, plain},
-		"old namespace, dashes, both host labels, remote engine": {exposition.Options{
-			HostLabels: []string{"hostname", "Hostname"}, Hostname: "here", EngineHost: true,
-			OldNamespace: true, ReplaceBlanksInModelName: true,
-		}, changed},
-	} {
-		topology := world()
-		topology.Host = "engine"
-		page := encode(t, tt.opts, &gpu.Snapshot{
-			Topology: topology,
-			Columns:  []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
-		})
-		if diff := cmp.Diff(tt.want, samples(page)); diff != "" {
-			t.Errorf("%s: samples (-want +got):\n%s", name, diff)
-		}
+	s := &gpu.Snapshot{
+		Topology: world(), Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
 	}
-}
-
-// The engine's host is ignored, because the option is not set.
-func TestHostLabel(t *testing.T) {
-	topology := world()
-	topology.Host = "engine"
-	page := encode(t, exposition.Options{Hostname: "h", HostLabels: []string{"Hostname"}}, &gpu.Snapshot{
-		Topology: topology,
-		Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
-	})
-	if diff := cmp.Diff([]string{`M{nvswitch="nvswitch3",Hostname="h"} 1`}, samples(page)); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
+	s.Topology.Host = "engine"
+	checkSamples(t, "plain", exposition.NewEncoder(exposition.Options{}).Encode(s), plain...)
+	host := exposition.Options{Hostname: "h", HostLabels: []string{"Hostname"}}
+	checkSamples(t, "another name of the host label", exposition.NewEncoder(host).Encode(s), named...)
+	all := exposition.Options{
+		HostLabels: []string{"hostname", "Hostname"}, Hostname: "here", EngineHost: true,
+		OldNamespace: true, ReplaceBlanksInModelName: true,
 	}
+	checkSamples(t, "every option", exposition.NewEncoder(all).Encode(s), changed...)
 }
 
 // Label-type counters apply to an entity and its instances. Those of the node apply to everything. The closest one
 // wins.
 func TestLabelTypedCounters(t *testing.T) {
 	z := map[int]gpu.Value{rowNode: gpu.Text("node"), rowGPU1: gpu.Text("board"), rowSwitch: gpu.Int(5)}
-	page := encode(t, exposition.Options{}, &gpu.Snapshot{
+	page := exposition.NewEncoder(exposition.Options{}).Encode(&gpu.Snapshot{
 		Topology: world(),
 		Columns: []gpu.Column{
 			column("Z", gpu.MetricLabel, z),
@@ -200,21 +191,18 @@ func TestLabelTypedCounters(t *testing.T) {
 			column("M", gpu.MetricGauge, everywhere(gpu.Int(1))),
 		},
 	})
-	want := []string{
+	checkSamples(t, "page", page,
 		`M{Z="node"} 1`,
-		`M{` + labels0 + `,A="x",Z="node"} 1`,
-		`M{` + labels1 + `,Z="board"} 1`,
-		`M{` + labelsOfMIG + `,A="y",Z="board"} 1`,
+		`M{`+labels0+`,A="x",Z="node"} 1`,
+		`M{`+labels1+`,Z="board"} 1`,
+		`M{`+labelsOfMIG+`,A="y",Z="board"} 1`,
 		`M{nvswitch="nvswitch3",Z="5"} 1`,
-		`M{` + labelsLink + `,Z="node"} 1`,
+		`M{`+labelsLink+`,Z="node"} 1`,
 		`M{nvlink="4",nvswitch="nvswitch3",Z="node"} 1`,
 		`M{cpu="1",cpu_serial="0x1234",Z="node"} 1`,
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
 		`M{connectx="2",pci_bus_id="00000000:A0:00.0",Z="node"} 1`,
-	}
-	if diff := cmp.Diff(want, samples(page)); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
+	)
 }
 
 func TestOwnerLabels(t *testing.T) {
@@ -248,10 +236,7 @@ func TestOwnerLabels(t *testing.T) {
 			Topology: topology, Owners: owners,
 			Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
 		})
-		parse(t, p.Bytes())
-		if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
-			t.Errorf("old namespace %v (-want +got):\n%s", old, diff)
-		}
+		checkSamples(t, fmt.Sprintf("old namespace %v", old), p, want...)
 		if got := counted(t, registry, "dcgm_exporter_labels_dropped_total"); got != "2" {
 			t.Errorf("labels dropped = %s, want 2 (a second key and modelName)", got)
 		}
@@ -343,18 +328,13 @@ func TestEqualEntities(t *testing.T) {
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
 	}
 	for cycle := 1; cycle <= 2; cycle++ {
-		p := e.Encode(s)
-		parse(t, p.Bytes())
-		want := []string{
+		checkSamples(t, "page", e.Encode(s),
 			`A{gpu="0",UUID="GPU-0",device="nvidia0"} 1`,
 			`B{gpu="0",UUID="GPU-0",device="nvidia0"} 3`,
 			`C{gpu="0",UUID="GPU-0",device="nvidia0",x="1",y="2"} 4`,
 			`C{gpu="0",UUID="GPU-0",device="nvidia0",y="1",x="2"} 6`,
 			`dcgm_exporter_entity_up{gpu="0",UUID="GPU-0"} 1`,
-		}
-		if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
-			t.Errorf("samples (-want +got):\n%s", diff)
-		}
+		)
 		const name = "dcgm_exporter_duplicate_samples_dropped_total"
 		if got := counted(t, registry, name); got != fmt.Sprint(3*cycle) {
 			t.Errorf("duplicates dropped = %s after %d cycles, want %d", got, cycle, 3*cycle)
@@ -416,16 +396,12 @@ func TestDerivedLabels(t *testing.T) {
 			{Row: gpu.AllRows, Labels: labelsOf("x", "y"), Value: gpu.Int(5)},
 		}}},
 	})
-	parse(t, p.Bytes())
-	want := []string{
-		`F{` + labels0 + `,hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
+	checkSamples(t, "page", p,
+		`F{`+labels0+`,hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
 		`F{nvswitch="nvswitch3",hostname="h",DRIVER="1",gpu="9"} 2`,
 		`F{gpu="9"} 3`,
 		`G{x="y",hostname="h"} 5`,
-	}
-	if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
+	)
 	if got := counted(t, registry, "dcgm_exporter_labels_dropped_total"); got != "4" {
 		t.Errorf("labels dropped = %s, want 4 (gpu, the second xid, the pod's xid, DRIVER)", got)
 	}
@@ -462,18 +438,14 @@ func TestLabelsFollow(t *testing.T) {
 		{"a series without an entity", func() { s.Families = family("1") }, []string{m + `,pod="b"} 1`, `F{x="1"} 1`}},
 		{"another one", func() { s.Families = family("2") }, []string{m + `,pod="b"} 1`, `F{x="2"} 1`}},
 		{"no owner", func() { s.Owners, s.Families = nil, nil }, []string{m + `} 1`}},
-		{"session lost", func() { s.Topology = nil }, []string{}},
+		{"session lost", func() { s.Topology = nil }, nil},
 		{"new topology", func() {
 			s.Topology = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 2}}})
 		}, []string{`M{nvswitch="nvswitch2"} 1`}},
 	}
 	for _, step := range steps {
 		step.change()
-		p := e.Encode(s)
-		parse(t, p.Bytes())
-		if diff := cmp.Diff(step.want, samples(string(p.Bytes()))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, diff)
-		}
+		checkSamples(t, step.name, e.Encode(s), step.want...)
 	}
 }
 
@@ -502,16 +474,12 @@ func TestHealth(t *testing.T) {
 		`dcgm_exporter_field_unavailable{` + gpu1 + `,field="M",reason="lost"} 1`,
 		`dcgm_exporter_sample_age_seconds{` + gpu0 + `} 1.5`, `dcgm_exporter_sample_age_seconds{` + instance + `} 0`,
 	}
-	if diff := cmp.Diff(want, samples(encode(t, exposition.Options{Hostname: "h"}, s))); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
-	page := encode(t, exposition.Options{Hostname: "h"}, &gpu.Snapshot{
+	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
+	checkSamples(t, "page", e.Encode(s), want...)
+	checkSamples(t, "without a topology", e.Encode(&gpu.Snapshot{
 		Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
 		Health:  gpu.Health{Err: gpu.ErrUnavailable, Entities: make([]gpu.EntityHealth, 3), Unavailable: unavailable},
-	})
-	if diff := cmp.Diff(want[4:5], samples(page)); diff != "" {
-		t.Errorf("samples without a topology (-want +got):\n%s", diff)
-	}
+	}), want[4])
 }
 
 // An encoder writes a copy of the series for each set of owner labels, except of families that are split by owner. It
@@ -595,8 +563,7 @@ func TestSeriesWithOwnOwner(t *testing.T) {
 			`E{` + old + `,pod_namespace="a",pod_name="then",xid="79"} 3`,
 		},
 	} {
-		if diff := cmp.Diff(want, samples(encode(t, exposition.Options{OldNamespace: isOld}, s))); diff != "" {
-			t.Errorf("old names %t: samples (-want +got)\n%s", isOld, diff)
-		}
+		e := exposition.NewEncoder(exposition.Options{OldNamespace: isOld})
+		checkSamples(t, fmt.Sprintf("old names %t", isOld), e.Encode(s), want...)
 	}
 }

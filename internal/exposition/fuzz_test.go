@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -151,9 +152,12 @@ func says(s *gpu.Snapshot) parsed {
 				valid[k] = string([]rune(v))
 			}
 		}
-		_, twice := family.Samples[key(valid)]
-		if n, ok := v.Number(); ok && !twice {
-			family.Samples[key(valid)] = n
+		key := labels.FromMap(valid).String()
+		if _, twice := family.Samples[key]; twice {
+			return
+		}
+		if n, ok := v.Number(); ok {
+			family.Samples[key] = n
 		}
 	}
 	label := func(name string) string { return ownByProm.ReplaceAllString(repaired(name, notLabel), "_") }
