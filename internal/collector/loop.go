@@ -308,7 +308,8 @@ func (l *Loop) read(ctx context.Context, s Session, request *gpu.ReadRequest) er
 // build builds a snapshot of the batch. If it is final, only its events are counted.
 func (l *Loop) build(owners *gpu.Owners, final bool) *gpu.Snapshot {
 	return l.builder.Build(snapshot.Reading{
-		Batch: &l.batch, Owners: owners, Final: final, Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
+		Batch: &l.batch, Owners: owners, Final: final,
+		Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
 	})
 }
 

@@ -9,28 +9,21 @@ import (
 // The engine samples once per interval, and the loop reads as often. A read just before a sample finds one that is
 // nearly an interval old.
 const (
-	maxAgeShare  = 10 // a sample may be up to 1/10 of the interval old when it is read
-	behindShare  = 20 // a shifted read follows the sample by 1/20 of the interval
-	minPhaseRest = 8  // minimum number of cycles between two shifts; doubles while shifts do not help
-	maxPhaseRest = 1024
+	maxAgeShare = 10 // a sample may be up to 1/10 of the interval old when it is read
+	behindShare = 20 // a shifted read follows the sample by 1/20 of the interval
+	shiftPause  = 64 // minimum number of cycles between two shifts: not every engine has a phase
 )
 
-// phase shifts the reads so that they closely follow the engine's samples.
-type phase struct {
-	rest, left int // cycles between two shifts, and cycles left until the next
-}
+// phase shifts the reads so that they closely follow the engine's samples. It is the number of cycles until the next
+// shift.
+type phase int
 
 // next returns the time from the start of a cycle to the next one: the interval, or less if samples were old.
 func (p *phase) next(interval, age time.Duration) time.Duration {
-	if p.left--; age <= interval/maxAgeShare {
-		p.rest = 0
+	if *p--; *p > 0 || age <= interval/maxAgeShare {
 		return interval
 	}
-	if p.left > 0 {
-		return interval
-	}
-	p.rest = min(max(2*p.rest, minPhaseRest), maxPhaseRest)
-	p.left = p.rest
+	*p = shiftPause
 	return interval - age + interval/behindShare
 }
 

@@ -116,28 +116,28 @@ func TestOldConnectionHasNoCertificate(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
 	file := write(t, filepath.Join(dir, "web.yml"), certificates+users(t))
-	s, address := serve(t, server.Options{Pprof: true, ConfigFile: file})
+	s := serve(t, server.Options{Pprof: true, ConfigFile: file})
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	t.Cleanup(client.CloseIdleConnections)
 	const protected = "/debug/pprof/cmdline"
-	if res := get(t, client, "https://"+address+protected, "secret"); res.StatusCode != 200 {
+	if res := get(t, client, "https://"+s.address+protected, "secret"); res.StatusCode != 200 {
 		t.Fatalf("status %d with a password, want 200", res.StatusCode)
 	}
-	if res := get(t, client, "https://"+address+protected, ""); res.StatusCode != 401 {
+	if res := get(t, client, "https://"+s.address+protected, ""); res.StatusCode != 401 {
 		t.Fatalf("status %d without a password, want 401", res.StatusCode)
 	}
 	write(t, file, certificates+"  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n")
-	if err := reload(s); err != nil {
+	if err := reload(s.Server); err != nil {
 		t.Fatal(err)
 	}
-	if res := get(t, client, "https://"+address+protected, "secret"); res.StatusCode != 403 {
+	if res := get(t, client, "https://"+s.address+protected, "secret"); res.StatusCode != 403 {
 		t.Errorf("status %d on the old connection, want 403", res.StatusCode)
 	}
-	if res := get(t, client, "https://"+address+"/metrics", ""); res.StatusCode != 200 {
+	if res := get(t, client, "https://"+s.address+"/metrics", ""); res.StatusCode != 200 {
 		t.Errorf("/metrics: status %d on the old connection, want 200", res.StatusCode)
 	}
 	client.CloseIdleConnections()
-	if _, err := client.Get("https://" + address + "/metrics"); err == nil {
+	if _, err := client.Get("https://" + s.address + "/metrics"); err == nil {
 		t.Error("new connection without a certificate was accepted, want it rejected")
 	}
 }
@@ -155,7 +155,7 @@ func TestHandshakeErrors(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, dir)
 	logged := make(records, 16)
-	_, address := serve(t, server.Options{Log: slog.New(logged), ConfigFile: write(t, filepath.Join(dir, "web.yml"), certificates)})
+	address := start(t, server.Options{Log: slog.New(logged), ConfigFile: write(t, filepath.Join(dir, "web.yml"), certificates)})
 	for sent, want := range map[string]slog.Level{"": slog.LevelDebug, "hello\r\n\r\n": slog.LevelWarn} {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -183,7 +183,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 	roots := certificate(t, dir)
 	config := certificates + users(t)
 	file := write(t, filepath.Join(dir, "web.yml"), config)
-	s, address := serve(t, server.Options{ConfigFile: file})
+	s := serve(t, server.Options{ConfigFile: file})
 	if diff := cmp.Diff([]string{"cert.pem", "key.pem", "web.yml"}, names(s.WebFiles())); diff != "" {
 		t.Errorf("files to watch (-want +got):\n%s", diff)
 	}
@@ -191,7 +191,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for password, want := range map[string]int{"secret": 200, "other": 401, "": 401} {
-			if res := get(t, client, "https://"+address+"/metrics", password); res.StatusCode != want {
+			if res := get(t, client, "https://"+s.address+"/metrics", password); res.StatusCode != want {
 				t.Errorf("%s: status %d with the password %q, want %d", when, res.StatusCode, password, want)
 			}
 		}
@@ -210,7 +210,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 	} {
 		certificate(t, t.TempDir()) // a certificate in a folder that is not used
 		change()
-		if err := reload(s); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
+		if err := reload(s.Server); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
 			t.Errorf("%s: LoadWebConfig = %v, want an error that names the file", when, err)
 		}
 		check(when)
@@ -218,7 +218,7 @@ func TestBrokenWebConfigChangesNothing(t *testing.T) {
 			roots = certificate(t, dir)
 			client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 			write(t, file, config)
-			if err := reload(s); err != nil {
+			if err := reload(s.Server); err != nil {
 				t.Errorf("reload after the repair: %v, want success", err)
 			}
 			check("a renewed certificate")

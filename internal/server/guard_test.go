@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -26,25 +25,17 @@ func TestHostOfALoopbackListener(t *testing.T) {
 		"evil.example": false, "evil.example:9400": false, "localhost.evil.example": false, "127.0.0.1.evil.example:9400": false,
 		"notlocalhost": false, "x" + machine: false,
 	} {
+		want := 421
+		if own {
+			want = 200
+		}
 		for _, route := range [][2]string{{"GET", "/metrics"}, {"GET", "/health"}, {"POST", "/-/reload"}} {
-			want := 200
-			if !own {
-				want = 421
-			}
-			r := httptest.NewRequest(route[0], route[1], nil)
-			r.Host = host
-			w := httptest.NewRecorder()
-			local.ServeHTTP(w, r)
-			if w.Code != want {
-				t.Errorf("%s %s with Host %q: status %d, want %d", route[0], route[1], host, w.Code, want)
+			if res := do(t, local, route[0], route[1], "Host", host); res.StatusCode != want {
+				t.Errorf("%s %s with Host %q: status %d, want %d", route[0], route[1], host, res.StatusCode, want)
 			}
 		}
-		r := httptest.NewRequest("GET", "/metrics", nil)
-		r.Host = host
-		w := httptest.NewRecorder()
-		open.ServeHTTP(w, r)
-		if w.Code != 200 {
-			t.Errorf("Host %q, listening on all addresses: status %d, want 200", host, w.Code)
+		if res := do(t, open, "GET", "/metrics", "Host", host); res.StatusCode != 200 {
+			t.Errorf("Host %q, listening on all addresses: status %d, want 200", host, res.StatusCode)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -46,26 +47,27 @@ func TestReloadIsGuarded(t *testing.T) {
 	const path = "/-/reload"
 	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
 	r := new(recorder)
-	off := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400"}, r)).Handler()
-	on := newServer(t, ordered(server.Options{Lifecycle: true, Address: "127.0.0.1:9400"}, r)).Handler()
-	open := ordered(server.Options{Lifecycle: true, Address: ":9400", ConfigFile: file}, r)
-	everywhere := newServer(t, open).Handler()
-
-	res := do(t, off, "POST", path)
-	if body := read(t, res.Body); res.StatusCode != 403 || !strings.Contains(body, "--web-enable-lifecycle") {
-		t.Errorf("disabled: status %d and %q, want 403 and the flag", res.StatusCode, body)
-	}
-	if res := do(t, off, "GET", path); res.StatusCode != 405 {
-		t.Errorf("disabled, GET: status %d, want 405", res.StatusCode)
-	}
-	if res := do(t, on, "GET", path); res.StatusCode != 405 {
-		t.Errorf("GET: status %d, want 405", res.StatusCode)
-	}
-	if res := do(t, on, "POST", path, "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 {
-		t.Errorf("page of another site: status %d, want 403", res.StatusCode)
-	}
-	if res := do(t, everywhere, "POST", path); res.StatusCode != 403 {
-		t.Errorf("without protection: status %d, want 403", res.StatusCode)
+	const local = "127.0.0.1:9400"
+	handler := func(o server.Options) http.Handler { return newServer(t, ordered(o, r)).Handler() }
+	on := handler(server.Options{Lifecycle: true, Address: local})
+	for _, tt := range []struct {
+		name   string
+		h      http.Handler
+		method string
+		site   string
+		status int
+		says   string
+	}{
+		{"disabled", handler(server.Options{Address: local}), "POST", "", 403, "--web-enable-lifecycle"},
+		{"disabled, GET", handler(server.Options{Address: local}), "GET", "", 405, ""},
+		{"GET", on, "GET", "", 405, ""},
+		{"page of another site", on, "POST", "cross-site", 403, ""},
+		{"without protection", handler(server.Options{Lifecycle: true, Address: ":9400", ConfigFile: file}), "POST", "", 403, ""},
+	} {
+		res := do(t, tt.h, tt.method, path, "Sec-Fetch-Site", tt.site)
+		if body := read(t, res.Body); res.StatusCode != tt.status || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: status %d and %q, want %d and %q", tt.name, res.StatusCode, body, tt.status, tt.says)
+		}
 	}
 	if r.calls > 0 {
 		t.Errorf("reloads of rejected requests = %d, want none", r.calls)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,16 +63,14 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 	return s
 }
 
-// start runs a server on a free loopback port and returns its address. The server stops when the test ends, and must
-// return nil.
-func start(t testing.TB, opts server.Options) string {
-	t.Helper()
-	_, address := serve(t, opts)
-	return address
+// A running server has a free loopback port. It stops when the test ends, and must return nil.
+type running struct {
+	*server.Server
+	address string
+	stop    func()
 }
 
-// serve is like start, and also returns the server.
-func serve(t testing.TB, opts server.Options) (*server.Server, string) {
+func serve(t testing.TB, opts server.Options) running {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
 	opts.Address = "127.0.0.1:0"
@@ -80,28 +79,38 @@ func serve(t testing.TB, opts server.Options) (*server.Server, string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run = %v, want nil", err)
 		}
 	})
+	t.Cleanup(stop)
 	select {
 	case a := <-addresses:
-		return s, a.String()
+		return running{s, a.String(), stop}
 	case err := <-done:
 		done <- err
 		t.Fatal(err)
-		return nil, ""
+		return running{}
 	}
 }
 
+// start is like serve, and returns the address.
+func start(t testing.TB, opts server.Options) string {
+	t.Helper()
+	return serve(t, opts).address
+}
+
+// do sends a request to a handler. The header Host sets the host of the request.
 func do(t testing.TB, h http.Handler, method, path string, header ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = "localhost:9400"
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Add(header[i], header[i+1])
+	for pair := range slices.Chunk(header, 2) {
+		if r.Header.Add(pair[0], pair[1]); pair[0] == "Host" {
+			r.Host = pair[1]
+		}
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -274,12 +283,10 @@ promhttp_metric_handler_requests_total{code="503"} 1
 
 // Clients that do not read their responses do not block other clients.
 func TestSlowScrapersBlockNoOthers(t *testing.T) {
-	const page = 24 << 20 // more than the sockets buffer
-	held := make(chan struct{}, 1)
-	pages := serving(make([]byte, page))
+	pages, held := serving(make([]byte, 24<<20)), make(chan struct{}, 1) // more than the sockets buffer
 	address := start(t, server.Options{MaxRequests: 3, Current: func() *exposition.Page { held <- struct{}{}; return pages.Current() }})
 	for range 10 {
-		request(t, address)
+		dial(t, address, "/metrics")
 		<-held
 	}
 	go func() { <-held }()
@@ -297,18 +304,9 @@ func TestSlowScrapersBlockNoOthers(t *testing.T) {
 // closed.
 func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 	address := start(t, server.Options{})
-	get := func(path string) net.Conn {
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		ask(t, c, path)
-		return c
-	}
 	var open []net.Conn
 	for range 512 {
-		c := get("/health")
+		c := dial(t, address, "/health")
 		if answer(c) == "" {
 			t.Fatalf("connection %d got no response", len(open)+1)
 		}
@@ -319,7 +317,7 @@ func TestIdleConnectionsBlockNoOthers(t *testing.T) {
 		t.Fatal("first connection got no response after others were closed")
 	}
 	for i, path := range []string{"/health", "/-/healthy", "/metrics"} {
-		if answer(get(path)) == "" {
+		if answer(dial(t, address, path)) == "" {
 			t.Errorf("GET %s got no response with 512 idle connections", path)
 		}
 		if answer(open[1+i]) != "" {
@@ -350,62 +348,63 @@ func answer(c net.Conn) string {
 	return string(b[:n])
 }
 
-// request sends a scrape on a new connection and does not read the response.
-func request(t *testing.T, address string) net.Conn {
+// dial opens a connection and sends a GET request for path.
+func dial(t *testing.T, address, path string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, c, path)
 	return c
 }
 
 // Shutdown does not wait for a client that does not read its response, and Run returns no error.
 func TestShutdownWithSlowScraper(t *testing.T) {
-	pages := serving(make([]byte, 32<<20))
-	held := make(chan struct{}, 1)
-	addresses := make(chan net.Addr, 1)
-	s := newServer(t, server.Options{
-		Address: "127.0.0.1:0",
-		Serving: func(a net.Addr) { addresses <- a },
-		Current: func() *exposition.Page { held <- struct{}{}; return pages.Current() },
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	address := (<-addresses).String()
-	request(t, address)
+	pages, held := serving(make([]byte, 32<<20)), make(chan struct{}, 1)
+	s := serve(t, server.Options{Current: func() *exposition.Page { held <- struct{}{}; return pages.Current() }})
+	dial(t, s.address, "/metrics")
 	<-held
-	cancel()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Errorf("Run = %v, want nil", err)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("Run did not return")
-	}
-	if c, err := net.Dial("tcp", address); err == nil {
+	s.stop()
+	if c, err := net.Dial("tcp", s.address); err == nil {
 		_ = c.Close()
 		t.Error("listener is open after Run returned, want it closed")
 	}
 }
 
-func TestPortInUse(t *testing.T) {
-	address := start(t, server.Options{})
-	err := newServer(t, server.Options{Address: address}).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "--address "+address) || !strings.Contains(err.Error(), "another address") {
-		t.Errorf("Run = %v, want an error that names the setting and what to do", err)
+// An address on which the server cannot listen ends Run. The error names the setting and what to do.
+func TestBadAddress(t *testing.T) {
+	for _, address := range []string{start(t, server.Options{}), "256.0.0.1:x"} {
+		err := newServer(t, server.Options{Address: address}).Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "--address "+address) || !strings.Contains(err.Error(), "another address") {
+			t.Errorf("Run = %v, want an error that names the setting and what to do", err)
+		}
 	}
 }
 
-func TestBadAddress(t *testing.T) {
-	err := newServer(t, server.Options{Address: "256.0.0.1:x"}).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "--address 256.0.0.1:x") {
-		t.Errorf("Run = %v, want an error that names the setting", err)
+// sink is a response writer that discards the response.
+type sink struct{ header http.Header }
+
+func (s *sink) Header() http.Header         { return s.header }
+func (s *sink) WriteHeader(int)             {}
+func (s *sink) Write(b []byte) (int, error) { return len(b), nil }
+
+// A scrape allocates no more than a handler that does nothing.
+func TestScrapeDoesNotAllocate(t *testing.T) {
+	pages := serving(bytes.Repeat([]byte("up{instance=\"a\"} 1\n"), 2000))
+	scrape := newServer(t, server.Options{Current: pages.Current, MaxRequests: 40}).Handler()
+	nothing := http.NewServeMux()
+	nothing.HandleFunc("GET /metrics", func(http.ResponseWriter, *http.Request) {})
+	for _, encoding := range []string{"identity", "gzip;q=0.9, *;q=0.1"} {
+		allocs := func(h http.Handler) float64 {
+			r := httptest.NewRequest("GET", "/metrics", nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			w := &sink{http.Header{}}
+			return testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) })
+		}
+		if n := allocs(scrape) - allocs(nothing); n != 0 {
+			t.Errorf("Accept-Encoding %q: allocations per scrape = %v, want 0", encoding, n)
+		}
 	}
 }
