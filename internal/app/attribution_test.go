@@ -2,10 +2,12 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
 type object = map[string]any
@@ -103,26 +107,20 @@ func TestPodDetailsFromAPIServer(t *testing.T) {
 		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 " +
 			"dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",
 	}
-	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := wait.Until(time.Minute, func() error {
 		owners, err := mapper.Attribute(t.Context(), topology)
-		if err != nil {
-			t.Fatal(err)
-		}
 		got := []string{labels(owners, 0), labels(owners, 1)}
 		part := 0.0 // fraction of the GPU that the claim shares
 		for _, o := range owners.UseOf(1).Owners {
 			part = o.Part
 		}
-		if got[0] == wants[0] && got[1] == wants[1] && part == 0.25 {
-			return
+		if err != nil || !slices.Equal(got, wants) || part != 0.25 {
+			return fmt.Errorf("share = %v with labels %q (%w); want 0.25 with %q", part, got, err, wants)
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("share = %v with labels %q; want 0.25 with %q", part, got, wants)
-		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -220,33 +218,20 @@ func TestStartWithoutAPIServer(t *testing.T) {
 		Args: []string{"--source=sim", "--sim-node=single", "-m", "monitoring:counters", "-c", "100"},
 		Env:  func(name string) (string, bool) { return kubeconfig, name == "KUBECONFIG" },
 	})
-	until := func(what string, holds func(page string) bool) {
-		t.Helper()
-		deadline, tick := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
-		defer tick.Stop()
-		for {
-			res, err := http.Get("http://" + e.Address + "/metrics")
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(res.Body)
-			res.Body.Close()
-			if holds(string(body)) {
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-deadline:
-				t.Fatalf("the page does not have %s after a minute", what)
-			}
-		}
-	}
 	const power = "DCGM_FI_DEV_POWER_USAGE{"
-	until("the built-in counters", func(page string) bool { return strings.Contains(page, power) })
+	url := "http://" + e.Address + "/metrics"
+	prom.Await(t, time.Minute, url, power)
 	away.Store(false)
-	until("only the counters of the ConfigMap", func(page string) bool {
-		return strings.Contains(page, "DCGM_FI_DEV_GPU_TEMP{") && !strings.Contains(page, power)
+	err := wait.Until(time.Minute, func() error {
+		page, err := prom.Scrape(url)
+		if err != nil || !strings.Contains(page, "DCGM_FI_DEV_GPU_TEMP{") || strings.Contains(page, power) {
+			return fmt.Errorf("want only the counters of the ConfigMap (%w):\n%s", err, page)
+		}
+		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
 	e.Cancel()
 	if err := <-e.Result; err != nil {
 		t.Errorf("Run = %v, want nil", err)
