@@ -300,3 +300,184 @@ func TestRepeatedProgramName(t *testing.T) {
 		t.Error("arguments dcgm-exporter serve: error = nil, want one")
 	}
 }
+
+func TestParseSelector(t *testing.T) {
+	tests := []struct {
+		in   string
+		want gpu.Selector
+		out  string
+	}{
+		{"f", gpu.Selector{Flex: true}, "f"}, {"g", gpu.Selector{Major: true}, "g"},
+		{"i", gpu.Selector{Minor: true}, "i"}, {"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
+		{"g:0,1", gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
+		{"i:0,2-4", gpu.Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
+		{"g:3-5,1,4 + i:7", gpu.Selector{
+			Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7},
+		}, "g:1,3,4,5+i:7"},
+		{"g:4294967295", gpu.Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
+	}
+	for _, tt := range tests {
+		got, err := parseSelector(tt.in)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%q differs (-want +got):\n%s", tt.in, diff)
+		}
+		if out := formatSelector(got); out != tt.out {
+			t.Errorf("%q is written as %q, want %q", tt.in, out, tt.out)
+		}
+	}
+}
+
+func TestParseSelectorErrors(t *testing.T) {
+	for _, in := range []string{
+		"", "x:1", "g+", "g+g:1", "i:1+i:2", "g+f", "f:0", "f+c", "i+c", "f+f", "g:", "g:0,", "g:-1", "g:+1", "g:0x1",
+		"g:1-2-3", "g:1:2", "g:5-4", "g:4294967296",
+	} {
+		if _, err := parseSelector(in); !errors.Is(err, errForm) {
+			t.Errorf("%q: error = %v, want errForm", in, err)
+		}
+	}
+	for _, in := range []string{"g:0-4294967295", "g:0-1024", "g:0-1023,0"} {
+		if _, err := parseSelector(in); err == nil || err.Error() != "more than 1024 IDs" {
+			t.Errorf("%q: error = %v, want more than 1024 IDs", in, err)
+		}
+	}
+	if _, err := parseSelector("g:0-1023"); err != nil {
+		t.Errorf("selector with 1024 IDs: error = %v, want nil", err)
+	}
+}
+
+// FuzzSelector checks that a parsed selector can be written and parsed again without a change.
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{
+		"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1", "f+c",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		first, err := parseSelector(s)
+		if err != nil {
+			return
+		}
+		text := formatSelector(first)
+		second, err := parseSelector(text)
+		if err != nil {
+			t.Fatalf("%q is written as %q, which cannot be parsed: %v", s, text, err)
+		}
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("%q changes when written as %q (-first +second):\n%s", s, text, diff)
+		}
+		if again := formatSelector(second); again != text {
+			t.Errorf("%q is written as %q, and parsed again as %q, want the same", s, text, again)
+		}
+	})
+}
+
+// A setting without effect leads to a notice, and no other setting does.
+func TestSettingsWithoutEffectHaveNotice(t *testing.T) {
+	files := map[string]string{"/c.yaml": "version: 1"}
+	for _, o := range table(&Config{}) {
+		value, with := example(&o)
+		c := mustParse(t, world{env: map[string]string{o.Variables()[0]: value}, files: files}, with...)
+		spoken := false
+		for _, n := range c.Notices {
+			spoken = spoken || strings.HasPrefix(n, o.Variables()[0]+" ") || strings.HasPrefix(n, "--"+o.Name+" ")
+		}
+		if want := o.unused != ""; spoken != want {
+			t.Errorf("%s: notice = %t, want %t: %q", o.ID(), spoken, want, c.Notices)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	files := map[string]string{
+		"/a.yaml": "version: 1\nmetrics: {fields: [{name: A, prometheusType: gauge}]}\n",
+		"/b.yaml": "version: 1\nmetrics: {fields: [{name: A, prometheusType: counter}]}\n",
+		"/c.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 1s, fields: [A]}]}\n",
+		"/d.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 2s, fields: [A]}]}\n",
+	}
+	seen := map[uint64]string{}
+	note := func(what string, h uint64) {
+		if other, dup := seen[h]; dup {
+			t.Errorf("%s and %s have the same hash, want different ones", what, other)
+		}
+		if float := float64(h); uint64(float) != h {
+			t.Errorf("%s: hash = %d, want one that a float64 can represent", what, h)
+		}
+		seen[h] = what
+	}
+	w := world{files: files}
+	plain := mustParse(t, w)
+	note("the default", plain.Hash())
+	note("a file", plain.Hash([]byte("x")))
+	note("two files", plain.Hash([]byte("x"), []byte("y")))
+	note("other files", plain.Hash([]byte("xy"), nil))
+	note("an interval", mustParse(t, w, "-c=1000").Hash())
+	for name := range files {
+		c := mustParse(t, w, "--config-file="+name)
+		c.Path = "" // the file's content matters, not its path
+		note(name, c.Hash())
+	}
+	// Nodes with the same configuration may differ in these settings only.
+	node := func(name string, more ...string) uint64 {
+		w := world{files: files, env: map[string]string{"NODE_NAME": name}}
+		return mustParse(t, w, more...).Hash([]byte("x"))
+	}
+	one := node("node-1", "--address=10.0.0.1:9400", "-r=10.0.0.1:5555")
+	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555"); one != two {
+		t.Errorf("hashes of two nodes with the same configuration = %d and %d, want equal ones", one, two)
+	}
+	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555", "-k=true"); one == two {
+		t.Errorf("hash of a node with a different flag = %d, want a different one", two)
+	}
+	if a, b := plain.Hash([]byte("x")), mustParse(t, w, "-c=30000").Hash([]byte("x")); a != b {
+		t.Errorf("hashes without and with a default flag = %d and %d, want equal ones", a, b)
+	}
+}
+
+// reference lists the flags of NVIDIA's exporter up to 4.8.4, and NODE_NAME.
+const reference = `
+collectors f config-file address a web-read-timeout web-write-timeout collect-interval c kubernetes k
+kubernetes-enable-pod-labels kubernetes-enable-pod-uid kubernetes-gpu-id-type kubernetes-pod-label-allowlist-regex
+kubernetes-virtual-gpus kubernetes-enable-dra nvidia-resource-names pod-resources-kubelet-socket use-old-namespace o
+devices d switch-devices s cpu-devices p configmap-data m remote-hostengine-info r no-hostname n fake-gpus
+web-config-file web-systemd-socket xid-count-window-size x clock-events-count-window-size replace-blanks-in-model-name
+rbmn debug log-format enable-dcgm-log dcgm-log-level hpc-job-mapping-dir container-labels container-runtime-socket
+dump-enabled dump-directory dump-retention dump-compression disable-startup-validate enable-gpu-bind-unbind-watch
+gpu-bind-unbind-poll-interval enable-pprof enable-exporter-metrics max-concurrent-scrapes watch-max-keep-age
+watch-max-keep-samples health-require-gpus NODE_NAME
+`
+
+// mostOwn limits the number of settings that NVIDIA's exporter does not have.
+const mostOwn = 22
+
+func TestSettingsOfNVIDIA(t *testing.T) {
+	taken := map[string]bool{}
+	for _, name := range strings.Fields(reference) {
+		taken[name] = false
+	}
+	var own []string
+	for _, o := range table(&Config{}) {
+		known := false
+		for _, name := range append(o.names(), o.Variables()...) {
+			if _, ok := taken[name]; ok {
+				taken[name], known = true, true
+			}
+		}
+		if !known {
+			own = append(own, o.ID())
+		}
+	}
+	for name, ok := range taken {
+		if !ok {
+			t.Errorf("setting %s of NVIDIA's exporter is missing, want every one", name)
+		}
+	}
+	if len(own) > mostOwn {
+		t.Errorf("settings that NVIDIA's exporter does not have = %d, want at most %d: %q", len(own), mostOwn, own)
+	}
+	t.Logf("own settings = %d: %q", len(own), own)
+}
