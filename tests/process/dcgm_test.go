@@ -123,7 +123,8 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 }
 
 // Each XID is counted once, even in a storm of XIDs and reloads. The engine repeats its history to each session, and
-// also reports XIDs that are in the kernel log. XID_STORM=1 runs a full-size storm.
+// also reports XIDs that are in the kernel log. While that is read, XIDs come only from it. XID_STORM=1 runs a
+// full-size storm.
 func TestXIDsInAStormOverReloads(t *testing.T) {
 	t.Parallel()
 	const gpus, apart = 4, 10 * time.Millisecond
@@ -150,9 +151,15 @@ func TestXIDsInAStormOverReloads(t *testing.T) {
 			each := strings.TrimSuffix(strings.Repeat("62, ", xids/gpus), ", ")
 			// late enough that even a slow process reads the log by then: earlier XIDs are not counted
 			const form = `fault: xid, at: 6s, devices: ["0", "1", "2", "3"], apart: %v, xids: [%s]`
-			fault := fmt.Sprintf(form, gpus*apart, each)
-			r := simulate(t, "h100x8", []string{fault}, "-f", file, "--xid-kernel-log=/dev/kmsg")
-			r.sees("the first XID", func(p page) bool { return counted(p) > 0 })
+			r := simulate(t, "h100x8", []string{
+				fmt.Sprintf(form, gpus*apart, each), `fault: gpu-lost, at: 5s, devices: ["5"]`,
+				`fault: xid, at: 6s, devices: ["4"], xids: [62], reported-by: [engine]`,
+				`fault: xid, at: 6s, devices: ["5"], xids: [79], reported-by: [kernel]`,
+			}, "-f", file, "--xid-kernel-log=/dev/kmsg")
+			r.sees("the XID of the lost GPU", func(p page) bool {
+				lost := p.By("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid")["5/79"] == 1
+				return lost && p.Value("dcgm_exporter_kernel_log_up") == 1
+			})
 			return r, func(int) {}
 		},
 	} {

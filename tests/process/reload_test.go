@@ -174,11 +174,8 @@ func TestInvalidReloadIsNotRetried(t *testing.T) {
 	}
 }
 
-// a100 is the line of a GPU with a PCIe board.
-const a100 = "gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8"
-
 // Health state survives a reload. Losing a link that was up, or an IMEX daemon that was ready, is still a finding
-// afterward.
+// afterward. Findings with a code in --health-ignore are informational.
 func TestHealthStateOutlivesReload(t *testing.T) {
 	t.Parallel()
 	const (
@@ -192,43 +189,24 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 			`health_error_severity="ISOLATE",health_error_category="SOFTWARE_OTHER"} 20`
 		link = `health_watch="NVLINK",health_error_code="DCGM_FR_NVLINK_DOWN",` +
 			`health_error_severity="TRIAGE",health_error_category="HARDWARE_NVLINK"} 20`
+		ignored = `health_watch="MEM",health_error_code="DCGM_FR_FAULTY_MEMORY",health_error_severity="ISOLATE",` +
+			`health_error_category="HARDWARE_MEMORY",treatment="informational"} 20`
 	)
-	engine, env := fakedcgm.NewFor(t, append(node(), a100+" links=1",
+	engine, env := fakedcgm.NewFor(t, append(node(),
+		"gpu 8 uuid=GPU-8 name=NVIDIA+A100-PCIE-40GB bus=00000000:2B:00.0 index=8 minor=8 links=1",
 		"value any:* 67 int 0", "value any:* 173 int 7", "value any:* 1502 text UP", ready, up)...)
 	file := write(t, "counters.csv", counters)
-	r := start(t, env, remote, "--web-enable-lifecycle", "-f", file)
+	r := start(t, env, remote, "--web-enable-lifecycle", "-f", file, "--health-ignore=FAULTY_MEMORY")
 	r.until(`DCGM_FI_IMEX_DAEMON_STATUS{gpu="8"`, `health_watch="IMEX",health_error_code="DCGM_FR_OK"`, passes)
 	engine.Replace(ready, "value any:* 1503 int -3")
 	engine.Replace(up, "link gpu:8:0 state=down")
-	engine.Add("value any:* 1502 text UNAVAILABLE", "incident none:0 0x2000 20 122", "incident gpu:8 0x2 20 14")
-	r.until("} -3\n", daemon, link)
+	engine.Add("value any:* 1502 text UNAVAILABLE", "incident none:0 0x2000 20 122", "incident gpu:8 0x2 20 14",
+		"incident gpu:8 0x10 20 52")
+	r.until("} -3\n", daemon, link, ignored)
 	replace(t, file, counters+withPower)
 	r.reloads()
 	page := r.until("DCGM_FI_DEV_POWER_USAGE{")
 	if daemon, link := strings.Contains(page, daemon), strings.Contains(page, link); !daemon || !link {
 		t.Errorf("findings after the reload: IMEX daemon: %t, link: %t; want both:\n%s", daemon, link, page)
 	}
-}
-
-// Health findings that alerts and the verdict ignore have the label treatment. Codes in --health-ignore get the
-// value informational. A finding with an unknown code is not ignored, so it has no such label.
-func TestTreatmentOverDCGM(t *testing.T) {
-	t.Parallel()
-	const counters = "DCGM_EXP_GPU_HEALTH_STATUS, gauge, Health.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n" +
-		"dcgm_exporter_gpu_verdict, gauge, Verdict.\n"
-	engine, env := fakedcgm.NewFor(t, append(node(), a100,
-		"value gpu:8 240 int 7 1000", "incident gpu:8 0x10 20 52", "incident gpu:8 0x20 20 4000")...)
-	r := start(t, env, remote, "--health-ignore=FAULTY_MEMORY", "-c", "100ms", "-f", write(t, "counters.csv", counters))
-	r.until("DCGM_EXP_GPU_HEALTH_STATUS{")
-	engine.Add("event 1 gpu:8 230 31")
-	r.until(
-		`health_watch="POWER",health_error_code="DCGM_FR_CLOCK_THROTTLE_POWER",health_error_severity="MONITOR",`+
-			`health_error_category="HARDWARE_POWER",treatment="informational"} 10`,
-		`health_watch="MEM",health_error_code="DCGM_FR_XID_ERROR",health_error_severity="TRIAGE",`+
-			`health_error_category="SOFTWARE_XID",treatment="superseded"} 10`,
-		`health_watch="MEM",health_error_code="DCGM_FR_FAULTY_MEMORY",health_error_severity="ISOLATE",`+
-			`health_error_category="HARDWARE_MEMORY",treatment="informational"} 20`,
-		`health_watch="SM",health_error_code="4000",`+
-			`health_error_severity="UNKNOWN",health_error_category="UNKNOWN"} 20`,
-	)
 }

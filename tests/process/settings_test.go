@@ -2,6 +2,7 @@ package process
 
 import (
 	"crypto/tls"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
@@ -29,9 +31,7 @@ func TestNVIDIAManifestsStart(t *testing.T) {
 		"DCGM_REMOTE_HOSTENGINE_INFO": "nvidia-dcgm:5555", "DCGM_HPC_JOB_MAPPING_DIR": "/run/nvidia/dcgm-job-mapping",
 		"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID": "true",
 	}
-	for name, value := range all[len(all)-1].Env {
-		filled.Env[name] = value
-	}
+	maps.Copy(filled.Env, all[len(all)-1].Env)
 	filled.Env["DCGM_EXPORTER_COLLECTORS"] = "/etc/dcgm-exporter/dcgm-metrics.csv"
 	filled.Files = map[string]string{
 		"/etc/dcgm-exporter/dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).",
@@ -74,20 +74,12 @@ func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
 	if err := os.CopyFS(dir, os.DirFS(root+"/etc")); err != nil {
 		t.Fatal(err)
 	}
-	put := func(path, content string) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	cert, key := selfsigned.Pair(t)
-	for _, name := range []string{"tls.crt", "tls.key", "ca.crt"} {
-		put(filepath.Join(dir, "tls", name), map[bool]string{true: key, false: cert}[name == "tls.key"])
+	for name, content := range map[string]string{"tls.crt": cert, "tls.key": key, "ca.crt": cert} {
+		folder.Write(t, filepath.Join(dir, "tls", name), content)
 	}
 	for path, content := range w.Files {
-		put(move(path), move(content))
+		folder.Write(t, move(path), move(content))
 	}
 	for name, value := range w.Env {
 		env = append(env, name+"="+move(strings.ReplaceAll(value, "spec.nodeName", "node-1")))
