@@ -68,10 +68,10 @@ func boards(n int) (list []gpu.Device) {
 	return list
 }
 
-var (
-	playRows   = []int{0, 1, 3, 4, 5} // rows whose use is divided among owners
-	playShares = map[int]float64{0: 1, 1: 1, 3: 3. / 7, 4: 2. / 7, 5: 1. / 7}
-)
+// playShares has the share of each row in its GPU. One slice of the partitioned GPU belongs to no instance.
+var playShares = [...]float64{1, 1, 1. / 7, 3. / 7, 2. / 7, 1. / 7}
+
+const partitionedRow = 2
 
 // podOf returns the pod of a process in this moment. PIDs from 100 are host processes.
 func (m *moment) podOf(pid uint32) ([]string, error) {

@@ -88,6 +88,23 @@ func TestSharesOfOneGPU(t *testing.T) {
 		return []moment{at(0, uses, nil), at(1, uses, change)}
 	}
 	unknown := page{a: {no, no, no, 2.5, no}, b: {no, no, no, 2.5, no}}
+	const limit = int64(3 * interval)
+	aged := func(first, second int64) func(*moment) {
+		return func(m *moment) {
+			runs(process(1, 0.3, 500), process(2, 0.3, 500))(m)
+			m.procs[0].Time, m.procs[1].Time = first, second
+		}
+	}
+	halves := page{a: {0.3, 500, 3, 2.5, 400}, b: {0.3, 500, 3, 2.5, 400}, rest: {0, 0, 0, no, 200}}
+	blank := func(m *moment) {
+		aged(0, 0)(m)
+		m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
+	}
+	lostBusy := func(m *moment) { aged(0, 0)(m); lost(m) }
+	known := []moment{at(0, none, silent), at(1, none, silent), at(2, none, nil), at(3, none, silent)}
+	clock := func(step time.Duration) []moment {
+		return []moment{at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step })}
+	}
 	for name, test := range map[string]struct {
 		moments []moment
 		want    page
@@ -248,13 +265,29 @@ func TestSharesOfOneGPU(t *testing.T) {
 			page{a: {no, 400, no, 2.5, no}, b: {0.3, 100, 3, 2.5, 400}, rest: {no, 500, no, no, no}},
 			"process_utilization no_data",
 		},
+		"a pod is charged the same with idle neighbors": {
+			then(pods(gpu.SharingTimeSlicing, 4, 1, 2, 0), runs(process(1, 0.6, 1000))),
+			page{a: {0.6, 1000, 6, 2.5, 700}, b: {0, 0, 0, 2.5, 100}, c: {no, no, no, 2.5, no}}, "pod_uid no_data",
+		},
+		"processes as old as the limit":          {then(two, aged(limit, limit)), halves, ""},
+		"processes older than the limit":         {then(two, aged(limit+1, limit+1)), unknown, "processes stale"},
+		"one process older than the limit":       {then(two, aged(0, limit+1)), unknown, "processes stale"},
+		"processes of a GPU without values": {
+			then(two, blank), unknown, "processes unavailable, utilization no_data",
+		},
+		"processes of a lost GPU with samples":   {then(two, lostBusy), unknown, "processes lost, utilization no_data"},
+		"a GPU without owners and activity":      {then(none, silent), page{rest: {no, 1000, no, no, 1000}}, ""},
+		"activity without owners was known once": {known, page{rest: {no, 1000, no, no, 3000}}, ""},
+		"the wall clock is set 15 seconds ahead": {clock(15 * time.Second), alone(12, 20, 2000, 0, 0), ""},
+		"the wall clock is set by an hour":       {clock(time.Hour), alone(12, 20, 2000, 0, 0), ""},
+		"the wall clock is set back by an hour":  {clock(-time.Hour), alone(12, 20, 2000, 0, 0), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := last(t, test.moments...)
 			if diff := cmp.Diff(test.want, figuresOf(got), equal); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if why := slices.Collect(maps.Keys(got[notAvailable])); strings.Join(why, ", ") != test.why {
+			if why := slices.Sorted(maps.Keys(got[notAvailable])); strings.Join(why, ", ") != test.why {
 				t.Errorf("reasons = %q, want %q", why, test.why)
 			}
 		})
@@ -263,18 +296,6 @@ func TestSharesOfOneGPU(t *testing.T) {
 
 // equal ignores rounding.
 var equal = cmpopts.EquateApprox(0, 1e-9)
-
-// A pod is charged the same with and without idle neighbors.
-func TestBillDoesNotDependOnNeighbors(t *testing.T) {
-	const a = "GPU-0/ ns/b"
-	bill := func(uses []gpu.Use) float64 {
-		return last(t, at(0, uses, nil), at(1, uses, runs(process(1, 0.6, 10))))[podEnergy][a]
-	}
-	alone := bill(pods(gpu.SharingTimeSlicing, 4, 1))
-	if full := bill(pods(gpu.SharingTimeSlicing, 4, 1, 2, 3)); alone != full || alone <= 0 {
-		t.Errorf("energy charged = %v J alone and %v J with idle neighbors, want the same above zero", alone, full)
-	}
-}
 
 // labelsIn returns the labels of each series of a family in the only cycle of a play.
 func labelsIn(t *testing.T, p play, family string) (all []string) {
@@ -417,57 +438,6 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 	}
 }
 
-// Old processes are ignored like old samples. Processes of a GPU that is not read are ignored too.
-func TestStaleProcesses(t *testing.T) {
-	const limit = int64(3 * interval)
-	uses := pods(gpu.SharingTimeSlicing, 2, 1, 2)
-	ages := func(a, b int64) func(*moment) {
-		return func(m *moment) { m.procs[0].Time, m.procs[1].Time = a, b }
-	}
-	for name, tt := range map[string]struct {
-		change func(*moment)
-		why    string // why the GPU is not divided by its processes
-	}{
-		"samples as old as the limit":     {ages(limit, limit), ""},
-		"samples older than the limit":    {ages(limit+1, limit+1), "processes stale"},
-		"one sample older than the limit": {ages(0, limit+1), "processes stale"},
-		"a GPU without values": {func(m *moment) {
-			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
-		}, "processes unavailable"},
-		"a lost GPU with samples": {func(m *moment) {
-			m.faults = append(m.faults, gpu.Fault{Row: 0, Part: gpu.PartEntity, Err: gpu.ErrLost})
-		}, "processes lost"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			page := last(t, at(0, uses, runs()), at(1, uses, func(m *moment) {
-				runs(process(1, 0.1, 100), process(2, 0.2, 200))(m)
-				tt.change(m)
-			}))
-			pods, rest := 0, 0
-			if tt.why == "" {
-				pods, rest = 2, 1
-			} else if page[notAvailable][tt.why] != 1 {
-				t.Errorf("reasons = %v, want %q", page[notAvailable], tt.why)
-			}
-			if len(page[podUtil]) != pods || len(page[podMemory]) != pods || len(page[restUtil]) != rest {
-				t.Errorf("series of pods = %d and %d, want %d; series of the remainder = %d, want %d; page: %v",
-					len(page[podUtil]), len(page[podMemory]), pods, len(page[restUtil]), rest, page)
-			}
-		})
-	}
-}
-
-// The energy of a GPU without owners is unattributed, even while its activity is unknown.
-func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
-	uses := pods(gpu.SharingNone, 0)
-	quiet := func(m *moment) { m.util[0] = gpu.Value{} }
-	for i, page := range pages(t, at(0, uses, quiet), at(1, uses, quiet), at(2, uses, nil), at(3, uses, quiet)) {
-		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
-			t.Errorf("cycle %d: unattributed energy = %v J (present: %t), want %d", i, got, there, 1000*i)
-		}
-	}
-}
-
 // An account is kept as long as its owner holds the device, even if nothing changes. If an owner returns after its
 // account was dropped, its use is counted again.
 func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
@@ -539,17 +509,5 @@ func TestUnknownSlices(t *testing.T) {
 				t.Errorf("reasons without owners = %v, want none", got[notAvailable])
 			}
 		})
-	}
-}
-
-// Setting the wall clock neither adds GPU time nor removes any.
-func TestWallClockIsSet(t *testing.T) {
-	const a = "GPU-0/ ns/b"
-	one := pods(gpu.SharingNone, 0, 1)
-	for _, step := range []time.Duration{0, 15 * time.Second, time.Hour, -time.Hour} {
-		got := last(t, at(0, one, nil), at(1, one, nil), at(2, one, func(m *moment) { m.step = step }))
-		if got[podAllocated][a] != 20 || got[podActive][a] != 12 || got[podEnergy][a] != 2000 {
-			t.Errorf("clock set by %v: page = %v, want 20 s allocated, 12 s active and 2000 J", step, got)
-		}
 	}
 }
