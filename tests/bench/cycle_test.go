@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
@@ -24,87 +26,120 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// plan returns a plan with the given number of numeric fields. They are fields of GPUs, but the plan requests them for
-// GPU instances. The meaning of the fields does not affect the cost.
-func plan(fields int) *gpu.Plan {
+// plan returns a plan with the given number of numeric fields of GPUs and, if instances is true, only of GPU instances.
+// The first fields are those in needed. The meaning of the other fields does not affect the cost.
+func plan(fields int, instances bool, needed ...gpu.FieldID) *gpu.Plan {
 	// cycles follow each other without a pause, and samples never become stale
-	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
-	for e := range catalog.All() {
-		if len(p.Fields) == fields {
-			break
-		}
+	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: !instances, Minor: instances}}
+	add := func(e catalog.Entry, levels gpu.Kinds) {
 		f := e.Field()
-		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 {
-			continue
+		f.Levels, f.Interval = levels, time.Hour
+		if instances {
+			f.Range = nil // the test library's values are out of range
 		}
-		f.Levels = gpu.KindsOf(gpu.KindGPUInstance)
-		f.Interval = time.Hour
-		f.Range = nil // the test library's values are out of range
 		p.Counters = append(p.Counters,
 			gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
 		p.Fields = append(p.Fields, f)
 	}
+	for _, id := range needed {
+		e, _ := catalog.ByID(id)
+		add(e, e.Levels)
+	}
+	for e := range catalog.All() {
+		f := e.Field()
+		if len(p.Fields) == fields {
+			break
+		}
+		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 ||
+			slices.Contains(needed, f.ID) {
+			continue
+		}
+		levels := gpu.KindsOf(gpu.KindGPUInstance)
+		if !instances {
+			levels |= f.Levels
+		}
+		add(e, levels)
+	}
 	return p
 }
 
-// cycles runs 20 warm-up cycles and then n cycles of a loop. It calls before once after the warm-up. It calls each, if
-// it is not nil, after each of the n cycles. It returns the number of lines on the last page.
-func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before,
-	each func()) (series int) {
+// stepped is a Loop that starts a cycle only when it receives from turn.
+type stepped struct {
+	turn     chan struct{} // starts a cycle
+	done     chan struct{} // receives a value after a page is published
+	page     []byte        // last page; valid until the next turn, like snapshot
+	snapshot *gpu.Snapshot
+	end      func() // ends the Loop; it must not return an error
+}
+
+// start starts a Loop, and waits for its first cycles.
+func start(tb testing.TB, source collector.Source, owners collector.Attributor, podOf accounting.PodOf,
+	p *gpu.Plan) *stepped {
 	tb.Helper()
-	const warm = 20
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostLabels: []string{"hostname"}})
-	var pages exposition.Pages
+	s := &stepped{turn: make(chan struct{}), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	done := 0
-	l := loop.New(loop.Options{Options: collector.Options{
-		Settings:   collector.Settings{Source: source, Plan: p, Attributors: attributors},
+	options := loop.Options{PodOf: podOf, Options: collector.Options{
+		Settings:   collector.Settings{Source: source, Plan: p},
 		Registerer: prometheus.NewRegistry(),
-		Publish: func(s *gpu.Snapshot) {
-			if s.Topology == nil {
+		Publish: func(snapshot *gpu.Snapshot) {
+			if snapshot.Topology == nil || ctx.Err() != nil {
 				return
 			}
-			if done == n+warm {
-				return
-			}
-			if done == warm {
-				before()
-			}
-			encoded := encoder.Encode(s)
-			if done == n+warm-1 {
-				series = strings.Count(string(encoded.Bytes()), "\n")
-			}
-			pages.Publish(encoded, 0)
-			if done++; done > warm && each != nil {
-				each()
-			}
-			if done == n+warm {
-				cancel()
-			}
+			page := encoder.Encode(snapshot)
+			s.page, s.snapshot = page.Bytes(), snapshot
+			s.done <- struct{}{}
+			<-s.turn
+			page.Release()
 		},
-	}})
-	if err := l.Run(ctx); err != nil {
-		tb.Fatal(err)
+	}}
+	if owners != nil {
+		options.Attributors = []collector.Attributor{owners}
 	}
-	return series
+	ended := make(chan error, 1)
+	go func() { ended <- loop.New(options).Run(ctx) }()
+	s.end = func() {
+		cancel()
+		close(s.turn)
+		if err := <-ended; err != nil {
+			tb.Fatal(err)
+		}
+	}
+	<-s.done
+	for range 20 { // warm up
+		s.cycle()
+	}
+	return s
+}
+
+// cycle runs a cycle from Read to page, and returns how long it took.
+func (s *stepped) cycle() time.Duration {
+	begin := time.Now()
+	s.turn <- struct{}{}
+	<-s.done
+	return time.Since(begin)
+}
+
+// lines returns the number of lines of the last page that begin with prefix.
+func (s *stepped) lines(prefix string) float64 {
+	return float64(strings.Count("\n"+strings.TrimSuffix(string(s.page), "\n"), "\n"+prefix))
 }
 
 type source struct {
 	name string
-	open func(testing.TB) (collector.Source, []collector.Attributor)
+	open func(testing.TB) (collector.Source, collector.Attributor)
 }
 
 func sources() []source {
 	return []source{
-		{"sim", func(tb testing.TB) (collector.Source, []collector.Attributor) {
+		{"sim", func(tb testing.TB) (collector.Source, collector.Attributor) {
 			s, err := sim.New(sim.Options{Node: "mig8x7"})
 			if err != nil {
 				tb.Fatal(err)
 			}
-			return collector.SourceOf(s.Open), []collector.Attributor{s}
+			return collector.SourceOf(s.Open), s
 		}},
-		{"dcgm", func(tb testing.TB) (collector.Source, []collector.Attributor) {
+		{"dcgm", func(tb testing.TB) (collector.Source, collector.Attributor) {
 			lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
 				"value any:* 100-1999 double 12.5"}
 			for g := range 8 {
@@ -126,11 +161,14 @@ func BenchmarkCycle(b *testing.B) {
 	for _, s := range sources() {
 		for _, fields := range []int{76, 100} {
 			b.Run(fmt.Sprintf("%s/56x%d", s.name, fields), func(b *testing.B) {
-				src, attributors := s.open(b)
+				src, owners := s.open(b)
+				l := start(b, src, owners, nil, plan(fields, true))
 				b.ReportAllocs()
-				series := cycles(b, src, attributors, plan(fields), b.N, b.ResetTimer, nil)
-				b.StopTimer()
-				b.ReportMetric(float64(series), "lines")
+				for b.Loop() {
+					l.cycle()
+				}
+				b.ReportMetric(l.lines(""), "lines")
+				l.end()
 			})
 		}
 	}
@@ -141,14 +179,17 @@ func BenchmarkCycle(b *testing.B) {
 func BenchmarkSoak(b *testing.B) {
 	for _, s := range sources() {
 		b.Run(s.name, func(b *testing.B) {
-			src, attributors := s.open(b)
+			src, owners := s.open(b)
+			l := start(b, src, owners, nil, plan(100, true))
+			defer l.end()
 			const n = 10_000
-			done, half := 0, 0.0
-			cycles(b, src, attributors, plan(100), n, func() {}, func() {
-				if done++; done == n/2 {
+			half := 0.0
+			for i := range n {
+				l.cycle()
+				if i == n/2 {
 					half = resident(b)
 				}
-			})
+			}
 			end := resident(b)
 			b.ReportMetric(end, "MiB-RSS")
 			b.ReportMetric(end-half, "MiB-growth")

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"slices"
 	"testing"
@@ -12,10 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // customary is a prometheus.Collector that returns the series of a page as const metrics. Most exporters work like
@@ -69,22 +65,10 @@ func (c *customary) Collect(ch chan<- prometheus.Metric) {
 // BenchmarkEncode measures the encoding of 100 fields of 56 MIG instances. For comparison, it alternates with
 // client_golang's const metrics and expfmt, which encode the same series.
 func BenchmarkEncode(b *testing.B) {
-	src, attributors := sources()[0].open(b)
-	var s *gpu.Snapshot
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if err := loop.New(loop.Options{Options: collector.Options{
-		Settings:   collector.Settings{Source: src, Plan: plan(100), Attributors: attributors},
-		Registerer: prometheus.NewRegistry(),
-		Publish: func(read *gpu.Snapshot) {
-			if read.Topology != nil {
-				s = read
-				cancel()
-			}
-		},
-	}}).Run(ctx); err != nil {
-		b.Fatal(err)
-	}
+	src, owners := sources()[0].open(b)
+	l := start(b, src, owners, nil, plan(100, true))
+	defer l.end()
+	s := l.snapshot
 	e := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostLabels: []string{"hostname"}})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newCustomary(b, e.Encode(s).Bytes()))
