@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -83,12 +84,6 @@ func TestCatalogIsCurrent(t *testing.T) {
 }
 
 func TestCatalogIsConsistent(t *testing.T) {
-	units := []gpu.Unit{
-		"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
-		catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes,
-		catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Celsius,
-		catalog.Nanoseconds, catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
-	}
 	// blanks are values that engines return instead of "no value", and other invalid values.
 	blanks := []float64{math.MaxInt64 - 15, math.MaxInt64, 140737488355328, math.NaN(), math.Inf(1)}
 	owner := make(map[string]gpu.FieldID)
@@ -106,21 +101,18 @@ func TestCatalogIsConsistent(t *testing.T) {
 			if name == "" || len(name) > 100 {
 				t.Errorf("ID %d: invalid name %q", e.ID, name)
 			}
+			checkUnit(t, e, name)
 		}
-		if !slices.Contains(units, e.Unit) {
-			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
-		}
-		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Range != nil || e.Monotonic) {
-			t.Errorf("%v of type %v has a unit, a range or is monotonic, want none of them", e.Name, e.Type)
+		isNumber := e.Type == catalog.Integer || e.Type == catalog.Float
+		if !isNumber && (e.Unit != "" || e.Range != nil || e.Monotonic) || e.Unit != "" && e.Range == nil {
+			t.Errorf("%v of type %v: unit %q, range %v, monotonic %t; want none, or a range with the unit",
+				e.Name, e.Type, e.Unit, e.Range, e.Monotonic)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
 			t.Errorf("%s: invalid help %q", e.Name, e.Help)
 		}
 		if e.Profiling != (strings.HasPrefix(e.Name, "DCGM_FI_PROF_")) {
 			t.Errorf("%s: profiling = %t, want true only for DCGM_FI_PROF_ names", e.Name, e.Profiling)
-		}
-		if e.Unit != "" && e.Range == nil {
-			t.Errorf("%s: unit = %s without a range, want a range", e.Name, e.Unit)
 		}
 		for _, v := range blanks {
 			// Only a counter may be close to the largest integer.
@@ -131,6 +123,38 @@ func TestCatalogIsConsistent(t *testing.T) {
 		}
 		if e.Unit == catalog.Percent && e.Range.Max > 250 {
 			t.Errorf("%s: maximum = %g percent, want at most 250", e.Name, e.Range.Max)
+		}
+		// The catalog has the engine's own interval of a field (DCGM 4.6, DcgmCacheManager.cpp).
+		want := map[gpu.FieldID]time.Duration{83: 30 * time.Second, 84: 30 * time.Second}[e.ID]
+		if got := e.Field().MinInterval; got != want {
+			t.Errorf("%s: MinInterval = %v, want %v", e.Name, got, want)
+		}
+	}
+}
+
+var units = []gpu.Unit{
+	"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
+	catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes, catalog.Celsius,
+	catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Nanoseconds,
+	catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
+}
+
+// checkUnit checks that the unit of a name is known, and the one that the name states, if it states one.
+func checkUnit(t *testing.T, e catalog.Entry, name string) {
+	t.Helper()
+	got, _ := catalog.Lookup(name)
+	if !slices.Contains(units, got.Unit) {
+		t.Errorf("%s: unknown unit %q", name, got.Unit)
+	}
+	for suffix, unit := range map[string]gpu.Unit{
+		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
+		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
+		"_BYTES_PER_SECOND": catalog.BytesPerSecond,
+	} {
+		states := strings.HasSuffix(strings.TrimSuffix(strings.ToUpper(name), "_TOTAL"), suffix) && e.Levels != 0
+		// Profiling fields in bytes have always been rates, with this name in both vocabularies.
+		if states && got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
+			t.Errorf("%s: unit = %q, want %q", name, got.Unit, unit)
 		}
 	}
 }
@@ -207,29 +231,6 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// Every name that states a unit has that unit, whatever its ID.
-func TestNamesHaveTheirUnit(t *testing.T) {
-	promises := map[string]gpu.Unit{
-		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
-		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
-		"_BYTES_PER_SECOND": catalog.BytesPerSecond,
-	}
-	for e := range catalog.All() {
-		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
-			for suffix, unit := range promises {
-				if !strings.HasSuffix(strings.TrimSuffix(strings.ToUpper(name), "_TOTAL"), suffix) || e.Levels == 0 {
-					continue
-				}
-				got, _ := catalog.Lookup(name)
-				// Profiling fields in bytes have always been rates, with this name in both vocabularies.
-				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
-					t.Errorf("%s: unit = %q, want %q", name, got.Unit, unit)
-				}
-			}
-		}
-	}
-}
-
 func TestNearest(t *testing.T) {
 	for name, want := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTL": "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TMEP": "DCGM_FI_DEV_GPU_TEMP",
@@ -247,26 +248,63 @@ func TestNearest(t *testing.T) {
 }
 
 func TestSearch(t *testing.T) {
-	ids := func(entries []catalog.Entry) []gpu.FieldID {
-		var list []gpu.FieldID
-		for _, e := range entries {
-			list = append(list, e.ID)
-		}
-		return list
-	}
-	for _, test := range []struct {
-		words []string
-		want  []gpu.FieldID
-	}{
-		{[]string{"DCGM_FI_DEV_SM_CLOCK_HERTZ"}, []gpu.FieldID{100}}, {[]string{"fan", "speed"}, []gpu.FieldID{191}},
-		{[]string{"speed", "FAN"}, []gpu.FieldID{191}}, {[]string{"xid"}, []gpu.FieldID{230, 856, 857}},
-		{[]string{"mJ"}, []gpu.FieldID{156}}, {[]string{"no", "such", "thing", "at", "all"}, nil},
+	for words, want := range map[string][]gpu.FieldID{
+		"DCGM_FI_DEV_SM_CLOCK_HERTZ": {100}, "fan speed": {191}, "speed FAN": {191}, "xid": {230, 856, 857},
+		"mJ": {156}, "no such thing at all": nil,
 	} {
-		if diff := cmp.Diff(test.want, ids(catalog.Search(test.words...))); diff != "" {
-			t.Errorf("Search(%q) (-want +got)\n%s", test.words, diff)
+		var got []gpu.FieldID
+		for _, e := range catalog.Search(strings.Fields(words)...) {
+			got = append(got, e.ID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("Search(%q) (-want +got)\n%s", words, diff)
 		}
 	}
 	if n := len(catalog.Search()); n < 600 {
 		t.Errorf("fields found by Search without words = %d, want at least 600", n)
+	}
+}
+
+// Invalid values seen in practice are outside the ranges. Possible values of current and next boards are inside.
+func TestRanges(t *testing.T) {
+	const garbage, blank = 808334905, 140737488355328
+	for id, tt := range map[gpu.FieldID]struct{ in, out []float64 }{
+		202:  {[]float64{0, 1e7}, []float64{-1, garbage}},                // PCIe replays
+		390:  {[]float64{0, 64}, []float64{garbage}},                     // retired pages
+		391:  {[]float64{0, 64}, []float64{garbage}},                     // retired pages
+		393:  {[]float64{0, 512}, []float64{garbage}},                    // remapped rows
+		1009: {[]float64{0, 2.6e11}, []float64{-1, blank, 1.8446744e19}}, // PCIe generation 7 with 16 lanes
+		1010: {[]float64{0, 2.6e11}, []float64{-1, blank}},
+		200:  {[]float64{0, 2.6e8}, []float64{blank}},
+		203:  {[]float64{0, 100}, []float64{garbage}},
+		1503: {[]float64{-3, 0, 6}, []float64{garbage}}, // IMEX; negative without a daemon
+	} {
+		e, _ := catalog.ByID(id)
+		for _, v := range append(tt.in, tt.out...) {
+			if got := e.Range.Contains(v); got != slices.Contains(tt.in, v) {
+				t.Errorf("%s: the range contains %v: %t, want %t", e.Name, v, got, !got)
+			}
+		}
+	}
+}
+
+func TestConversion(t *testing.T) {
+	for _, tt := range []struct {
+		from, to gpu.Unit
+		factor   float64 // 0 for none
+	}{
+		{catalog.Megahertz, catalog.Hertz, 1e6}, {catalog.Percent, catalog.Ratio, 0.01},
+		{catalog.Mebibytes, catalog.Bytes, 1048576}, {catalog.MegabytesPerSecond, catalog.BytesPerSecond, 1024000},
+		{catalog.Nanoseconds, catalog.Milliseconds, 1e-6}, {catalog.Milliwatts, catalog.Watts, 1e-3},
+		{catalog.Celsius, catalog.Celsius, 1}, {"", "", 1}, {catalog.Celsius, catalog.Watts, 0},
+		{catalog.Bytes, catalog.BytesPerSecond, 0}, {"", catalog.Bytes, 0},
+	} {
+		got, ok := catalog.Conversion(tt.from, tt.to)
+		back, also := catalog.Conversion(tt.to, tt.from)
+		isInverse := !ok || math.Abs(got*back-1) <= 1e-12
+		if math.Abs(got-tt.factor) > tt.factor*1e-12 || ok != (tt.factor > 0) || also != ok || !isInverse {
+			t.Errorf("%q to %q: factor = %v (%t), back = %v (%t); want %v",
+				tt.from, tt.to, got, ok, back, also, tt.factor)
+		}
 	}
 }

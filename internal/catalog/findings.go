@@ -26,18 +26,14 @@ type Finding struct {
 	Why   string // the reason for the Treatment
 }
 
-// Severity says how DCGM wants a finding to be handled (dcgmErrorSeverity_t), as NVIDIA's exporter spells it.
+// Severity says how DCGM wants a finding to be handled (dcgmErrorSeverity_t), as NVIDIA's exporter spells it: also
+// MONITOR (the GPU can do work), ISOLATE (it cannot), TRIAGE, CONFIG (a setting is wrong) and RESET (drain and reset).
 type Severity string
 
-// The severities.
+// The severities of a passing watch and of a finding that DCGM does not classify.
 const (
 	SeverityNone    Severity = "NONE"
-	SeverityMonitor Severity = "MONITOR" // the GPU can do work
-	SeverityIsolate Severity = "ISOLATE" // the GPU cannot do work
 	SeverityUnknown Severity = "UNKNOWN"
-	SeverityTriage  Severity = "TRIAGE"
-	SeverityConfig  Severity = "CONFIG" // a setting is wrong
-	SeverityReset   Severity = "RESET"  // drain and reset the GPU
 )
 
 // Treatment says what alerts and the verdict do with a finding, in the words of the documentation.
@@ -63,19 +59,10 @@ func (t Treatment) Label() string {
 // findingPrefix is the prefix of DCGM's finding codes. The table omits it.
 const findingPrefix = "DCGM_FR_"
 
-// FindingNumbered returns the finding with DCGM's number. If the table does not have it, the Code is the
-// number.
-func FindingNumbered(number uint32) Finding {
-	if number < uint32(len(findings)) {
-		return findings[number]
-	}
-	return FindingOf(strconv.FormatUint(uint64(number), 10))
-}
-
-// FindingOf returns the finding for a health_error_code or an alias. If the table does not have it, the finding
-// is Active with severity UNKNOWN. An empty code is the result of a passing watch.
+// FindingOf returns the finding for a health_error_code, an alias or DCGM's number. If the table does not have it, the
+// finding is Active with severity UNKNOWN. An empty code is the result of a passing watch.
 func FindingOf(code string) Finding {
-	if f, ok := findingsByCode()[strings.TrimPrefix(code, findingPrefix)]; ok {
+	if f, ok := findingsByName()[strings.TrimPrefix(code, findingPrefix)]; ok {
 		return f
 	}
 	return Finding{Code: code, Severity: SeverityUnknown, Category: string(SeverityUnknown), Treatment: Active,
@@ -85,11 +72,12 @@ func FindingOf(code string) Finding {
 // ParseFinding returns the code of a finding from user input: a code with or without DCGM_FR_, an alias, or a
 // number.
 func ParseFinding(s string) (code string, ok bool) {
-	if number, err := strconv.ParseUint(s, 10, 32); err == nil {
-		return FindingNumbered(uint32(number)).Code, number != 0
+	_, err := strconv.ParseUint(s, 10, 32)
+	f, known := findingsByName()[strings.TrimPrefix(strings.ToUpper(s), findingPrefix)]
+	if !known {
+		return s, err == nil
 	}
-	f, ok := findingsByCode()[strings.TrimPrefix(strings.ToUpper(s), findingPrefix)]
-	return f.Code, ok && f.Severity != SeverityNone
+	return f.Code, f.Severity != SeverityNone
 }
 
 // FindingCodes returns the codes of the table in DCGM's order, without that of a passing watch.
@@ -104,17 +92,16 @@ func FindingCodes() []string {
 // Findings returns the table in DCGM's order.
 func Findings() []Finding { return slices.Clone(findings) }
 
-// findingsByCode maps codes and aliases, without prefix, to findings. The empty code maps to the result of a
-// passing watch.
-var findingsByCode = sync.OnceValue(func() map[string]Finding {
-	m := make(map[string]Finding, len(findings)+len(findingAliases)+1)
-	for _, f := range findings {
-		m[strings.TrimPrefix(f.Code, findingPrefix)] = f
+// findingsByName maps codes and aliases, without prefix, and numbers to findings. The empty name maps to the result of
+// a passing watch.
+var findingsByName = sync.OnceValue(func() map[string]Finding {
+	m := map[string]Finding{"": findings[0]}
+	for number, f := range findings {
+		m[strings.TrimPrefix(f.Code, findingPrefix)], m[strconv.Itoa(number)] = f, f
 	}
 	for alias, code := range findingAliases {
 		m[alias] = m[code]
 	}
-	m[""] = findings[0]
 	return m
 })
 

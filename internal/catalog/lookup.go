@@ -93,11 +93,12 @@ func Words() []string {
 	for i := range entries {
 		for _, text := range append(entries[i].names(), entries[i].Help) {
 			for word := range strings.FieldsFuncSeq(strings.ToLower(text), isNoLetter) {
-				seen[word] = len(word) >= 4
+				if len(word) >= 4 {
+					seen[word] = true
+				}
 			}
 		}
 	}
-	maps.DeleteFunc(seen, func(_ string, long bool) bool { return !long })
 	return slices.Sorted(maps.Keys(seen))
 }
 

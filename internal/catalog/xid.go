@@ -1,10 +1,61 @@
 package catalog
 
 import (
+	"cmp"
 	_ "embed" // the table of XIDs
 	"slices"
 	"strconv"
+	"time"
 )
+
+// An AlertSeverity is the severity label of an alert. An XID has the severity of its class.
+type AlertSeverity string
+
+// The severities. A critical XID drains the GPU, a warning puts it under watch, and the others leave the verdict alone.
+const (
+	AlertNone     AlertSeverity = ""
+	AlertInfo     AlertSeverity = "info"
+	AlertWarning  AlertSeverity = "warning"
+	AlertCritical AlertSeverity = "critical"
+)
+
+// An XIDClass is a group of XIDs that share a rule of the verdict. It must not be changed.
+type XIDClass struct {
+	Name     string // in words
+	Severity AlertSeverity
+	Memory   time.Duration // how long an XID affects the verdict after it was last seen
+	Alert    string        // name of the alert; empty for none
+}
+
+const (
+	hour = time.Hour
+	day  = 24 * time.Hour
+)
+
+// The classes of XIDs. XIDs of hardware or memory faults are remembered for a day. XIDs that a reset cures, or that
+// only end one job, are remembered for an hour.
+var (
+	XIDUnclassified = XIDClass{"unclassified", AlertWarning, hour, "GPUXIDUnclassified"} // of later drivers
+	XIDTest         = XIDClass{"test", AlertNone, 0, ""}                                 // of the management bus
+	XIDApplication  = XIDClass{"application", AlertInfo, hour / 4, "GPUXIDApplication"}  // a program failed
+	XIDDriver       = XIDClass{"driver", AlertWarning, hour, "GPUXIDDriver"}             // driver, firmware or display
+	XIDFirmware     = XIDClass{"firmware", AlertCritical, hour, "GPUXIDFirmware"}        // GPU system processor (GSP)
+	XIDHardware     = XIDClass{"hardware", AlertCritical, day, "GPUXIDHardware"}         // not caused by software
+	XIDMemory       = XIDClass{"memory", AlertCritical, day, "GPUXIDMemoryFault"}        // uncorrected, not contained
+	XIDRepairFailed = XIDClass{"repair failed", AlertCritical, day, "GPUXIDMemoryFault"} // of the memory
+	XIDContained    = XIDClass{"contained", AlertWarning, day, "GPUXIDMemoryRepair"}     // or corrected, or repaired
+	XIDLink         = XIDClass{"link", AlertWarning, hour, "GPUXIDNVLink"}               // NVLink
+	XIDC2C          = XIDClass{"c2c", AlertWarning, hour, "GPUXIDMemoryRepair"}          // link between GPU and CPU
+	XIDAction       = XIDClass{"action", AlertCritical, hour, "GPUXIDHardware"}          // recovery action requested
+)
+
+// XIDClasses returns all classes.
+func XIDClasses() []XIDClass {
+	return []XIDClass{
+		XIDUnclassified, XIDTest, XIDApplication, XIDDriver, XIDFirmware, XIDHardware, XIDMemory, XIDRepairFailed,
+		XIDContained, XIDLink, XIDC2C, XIDAction,
+	}
+}
 
 // An XID is a row of the table of XIDs.
 type XID struct {
@@ -18,17 +69,12 @@ type XID struct {
 
 // XIDMessage returns the meaning of an XID for the err_msg label: "No Error" for 0, "Unknown Error" for a code without
 // a published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors), whose catalog ends at 172.
-func XIDMessage(code int64) string {
-	if m := XIDOf(code); m.text != "" {
-		return m.text
-	}
-	return "Unknown Error"
-}
+func XIDMessage(code int64) string { return cmp.Or(XIDOf(code).text, "Unknown Error") }
 
-// XIDOf returns the row of an XID. For unlisted codes it returns the zero row, whose class is XIDUnclassified.
+// XIDOf returns the row of an XID. Unlisted codes are XIDUnclassified and have no other value.
 func XIDOf(code int64) XID {
-	if code < 0 || code >= int64(len(xids)) {
-		return XID{}
+	if code < 0 || code >= int64(len(xids)) || xids[code].text == "" {
+		return XID{Class: XIDUnclassified}
 	}
 	return xids[code]
 }
@@ -66,7 +112,7 @@ var xidTable []byte
 var xids = func() (xids []XID) {
 	classes := map[string]XIDClass{}
 	for _, c := range XIDClasses() {
-		classes[c.String()] = c
+		classes[c.Name] = c
 	}
 	for _, row := range readTable(xidTable) {
 		code, _ := strconv.Atoi(row[0])

@@ -34,7 +34,7 @@ type reasons struct {
 }
 
 func (r *reasons) init() {
-	for e := range catalog.ClockEvents(-1) {
+	for _, e := range catalog.ClockEvents() {
 		r.events = append(r.events, clockTotal{ClockEvent: e, labels: labelsOf("clock_event", e.Name)})
 	}
 }

@@ -186,7 +186,7 @@ func codes() []byte {
 		Unavailable map[string]string `json:"unavailable"`
 	}{map[int64]xid{}, verdict.Reasons(), gpu.Reasons()}
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
-		all.XIDs[code] = xid{catalog.XIDMessage(code), catalog.XIDOf(code).Class.Severity()}
+		all.XIDs[code] = xid{catalog.XIDMessage(code), catalog.XIDOf(code).Class.Severity}
 	}
 	text, _ := json.Marshal(all) // cannot fail: it has only strings
 	return text

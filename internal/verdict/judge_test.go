@@ -290,12 +290,12 @@ func TestXIDs(t *testing.T) {
 		r, x := newRig(t), catalog.XIDOf(code)
 		r.setXID(0, strconv.FormatInt(code, 10), begin)
 		want := OK
-		if severity := x.Class.Severity(); x.Class != catalog.XIDAction && severity == catalog.AlertCritical {
+		if severity := x.Class.Severity; x.Class != catalog.XIDAction && severity == catalog.AlertCritical {
 			want = Drain
 		} else if x.Class != catalog.XIDAction && severity == catalog.AlertWarning {
 			want = Watch
 		}
-		memory := x.Class.Memory()
+		memory := x.Class.Memory
 		for at, want := range map[time.Duration]string{0: want, memory - time.Second: want, memory: OK} {
 			if got, _, _ := strings.Cut(r.at(max(at, 0))[0], " "); at >= 0 && got != want {
 				t.Errorf("XID %d (%v) after %v: verdict = %q, want %q", code, x.Class, at, got, want)

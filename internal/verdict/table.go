@@ -86,7 +86,7 @@ func xids(reason, meaning string, classes ...catalog.XIDClass) Rule {
 	for _, code := range catalog.XIDsOf(classes...) {
 		s.Values = append(s.Values, strconv.FormatInt(code, 10))
 	}
-	return Rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory(), meaning}
+	return Rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory, meaning}
 }
 
 // unclassifiedXIDs returns the rule for all XIDs without a class, including codes that the catalog does not list.
@@ -101,7 +101,7 @@ func unclassifiedXIDs(reason, meaning string) Rule {
 // OfXID returns the verdict on a GPU after an XID of a class. It returns OK if the table has no rule for the
 // class. XIDAction has none because the recovery action itself has a rule.
 func OfXID(c catalog.XIDClass) string {
-	switch severity := c.Severity(); {
+	switch severity := c.Severity; {
 	case c == catalog.XIDAction:
 		return OK
 	case severity == catalog.AlertCritical:

@@ -210,10 +210,10 @@ func TestXIDs(t *testing.T) {
 				got += a.Alert + " " + a.Labels["severity"]
 			}
 		}
-		if want := strings.TrimSpace(x.Class.Alert() + " " + string(x.Class.Severity())); got != want {
+		if want := strings.TrimSpace(x.Class.Alert + " " + string(x.Class.Severity)); got != want {
 			t.Errorf("XID %d (%v) fires %q, want %q", code, x.Class, got, want)
 		}
-		if longer := matchesXID(recent, catalog.XIDLastSeen, word); longer != (x.Class.Memory() >= time.Hour) {
+		if longer := matchesXID(recent, catalog.XIDLastSeen, word); longer != (x.Class.Memory >= time.Hour) {
 			t.Errorf("XID %d (%v): stays recent for an hour: %t, want %t", code, x.Class, longer, !longer)
 		}
 		if catalog.XIDMessage(code) != "Unknown Error" && (x.First == "" || x.Source == "") {

@@ -69,8 +69,8 @@ func xidGroup() (string, error) {
 		Alerts map[string]alert
 	}{codes(forgotten), map[string]alert{}}
 	for _, class := range catalog.XIDClasses() {
-		if name := class.Alert(); name != "" {
-			data.Alerts[name] = alert{name, class.Severity(), matcher(name), meanings(name)}
+		if name := class.Alert; name != "" {
+			data.Alerts[name] = alert{name, class.Severity, matcher(name), meanings(name)}
 		}
 	}
 	var b strings.Builder
@@ -79,23 +79,23 @@ func xidGroup() (string, error) {
 }
 
 // forgotten reports whether XIDs of a class stay active for less than an hour.
-func forgotten(c catalog.XIDClass) bool { return c.Memory() < time.Hour }
+func forgotten(c catalog.XIDClass) bool { return c.Memory < time.Hour }
 
 // matcher returns the label matcher for the XIDs of an alert. The alert on unclassified XIDs matches every code that is
 // in no other class, even one that the table lacks. XID 154, of the class XIDAction, is omitted: the template adds it
 // with its own condition.
 func matcher(alert string) string {
-	if alert == catalog.XIDUnclassified.Alert() {
+	if alert == catalog.XIDUnclassified.Alert {
 		return `xid!~"` + codes(func(c catalog.XIDClass) bool { return c != catalog.XIDUnclassified }) + `"`
 	}
-	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert() == alert && c != catalog.XIDAction }) + `"`
+	return `xid=~"` + codes(func(c catalog.XIDClass) bool { return c.Alert == alert && c != catalog.XIDAction }) + `"`
 }
 
 // meanings returns an annotation template that expands to the meaning of the alert's XID.
 func meanings(alert string) string {
 	var b strings.Builder
 	branch := "if"
-	for _, code := range xids(func(c catalog.XIDClass) bool { return c.Alert() == alert }) {
+	for _, code := range xids(func(c catalog.XIDClass) bool { return c.Alert == alert }) {
 		fmt.Fprintf(&b, `{{ %s eq $labels.xid "%d" }}%s`, branch, code,
 			strings.ReplaceAll(catalog.XIDMessage(code), "'", "''"))
 		branch = "else if"
@@ -128,12 +128,12 @@ func xidTable() string {
 	for _, code := range catalog.XIDsOf(catalog.XIDClasses()...) {
 		x := catalog.XIDOf(code)
 		name := "–"
-		if a := x.Class.Alert(); a != "" {
+		if a := x.Class.Alert; a != "" {
 			name = "[" + a + "](#" + strings.ToLower(a) + ")"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", code, catalog.XIDMessage(code),
-			x.Class,
-			cmp.Or(string(x.Class.Severity()), "none"), verdict.OfXID(x.Class), span(x.Class.Memory()), x.First,
+			x.Class.Name,
+			cmp.Or(string(x.Class.Severity), "none"), verdict.OfXID(x.Class), span(x.Class.Memory), x.First,
 			cmp.Or(x.Then, "–"), name, x.Source)
 		if x.Why != "" {
 			if codesOf[x.Why] == nil {

@@ -34,7 +34,7 @@ func TestFindingsMatchHeader(t *testing.T) {
 			end = number
 			continue
 		}
-		f := catalog.FindingNumbered(uint32(number))
+		f := catalog.FindingOf(strconv.Itoa(number))
 		if f.Code != name && f.Code != catalog.FindingOf(name).Code {
 			t.Errorf("internal/catalog/findings.csv: code of number %d = %q, want %q (go-dcgm %s)", number, f.Code, name,
 				version)

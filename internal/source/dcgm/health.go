@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -142,7 +143,8 @@ func (s *Session) addFinding(b *gpu.Batch, first, row int, watch string, x incid
 	if x.entity != s.members[row] || x.result == 0 {
 		return
 	}
-	c := gpu.HealthCheck{Row: row, Watch: watch, Code: catalog.FindingNumbered(x.code).Code, Result: int64(x.result)}
+	code := catalog.FindingOf(strconv.FormatUint(uint64(x.code), 10)).Code
+	c := gpu.HealthCheck{Row: row, Watch: watch, Code: code, Result: int64(x.result)}
 	same := func(o gpu.HealthCheck) bool { return o.Watch == c.Watch && o.Code == c.Code }
 	if i := slices.IndexFunc(b.Health[first:], same); i >= 0 {
 		b.Health[first+i].Result = max(b.Health[first+i].Result, c.Result)

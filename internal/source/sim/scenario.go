@@ -207,7 +207,7 @@ var absentReasons = map[string]error{
 // parseWords parses the keys whose values are words of a list.
 func (f *fault) parseWords() error {
 	reasons := map[string]int64{"sw_power_cap": reasonPowerCap}
-	for e := range catalog.ClockEvents(^reasonIdle) { // only the model knows which GPU is idle
+	for _, e := range catalog.ClockEvents()[1:] { // only the model knows which GPU is idle
 		reasons[e.Name] = e.Mask
 	}
 	var names []string
