@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 // gpusOf returns a script of n GPUs without MIG that have a value of every field.
@@ -40,10 +40,10 @@ func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
 }
 
 // callsOf returns the calls made by do.
-func callsOf(e *fakedcgm.Engine, do func()) map[string]int64 {
-	before := e.Calls()
+func (r *rig) callsOf(do func()) map[string]int64 {
+	before := r.e.Calls()
 	do()
-	calls := e.Calls()
+	calls := r.e.Calls()
 	maps.DeleteFunc(calls, func(f string, n int64) bool { calls[f] -= before[f]; return calls[f] == 0 })
 	return calls
 }
@@ -54,18 +54,16 @@ func TestCycleIsOneCall(t *testing.T) {
 	const cycles = 40
 	for _, gpus := range []int{1, 8, 32} {
 		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
-			e := fakedcgm.New(t, gpusOf(gpus)...)
-			plan := shippedPlan(t, interval)
-			s := open(t, e, plan, dcgm.Options{Remote: engineAt("unix:///run/dcgm.sock")})
-			if n := e.Count("unbounded.watches"); n != 0 {
+			r := start(t, shippedPlan(t, interval), dcgm.Options{Remote: engineAt("unix:///run/dcgm.sock")}, gpusOf(gpus)...)
+			if n := r.e.Count("unbounded.watches"); n != 0 {
 				t.Errorf("watches without a limit = %d, want 0", n)
 			}
 			isServed := func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus }
-			readUntil(t, s, "profiling values", isServed)
-			cost := e.Count("cost.microseconds")
-			calls := callsOf(e, func() {
+			r.until("profiling values", isServed)
+			cost := r.e.Count("cost.microseconds")
+			calls := r.callsOf(func() {
 				for range cycles {
-					read(t, s)
+					r.read()
 					pause()
 				}
 			})
@@ -84,10 +82,10 @@ func TestCycleIsOneCall(t *testing.T) {
 				"dcgmGetGpuInstanceHierarchy": inspections,
 			}
 			checkEqual(t, "other calls", want, calls)
-			if each := (e.Count("cost.microseconds") - cost) / cycles; each > 500 {
+			if each := (r.e.Count("cost.microseconds") - cost) / cycles; each > 500 {
 				t.Errorf("a cycle takes %d µs in libdcgm, want at most 500 µs", each)
 			}
-			if n := e.Count("live.reads"); n != 0 {
+			if n := r.e.Count("live.reads"); n != 0 {
 				t.Errorf("live reads = %d, want 0", n)
 			}
 		})
@@ -96,11 +94,11 @@ func TestCycleIsOneCall(t *testing.T) {
 
 // A cycle does not allocate memory for each sample.
 func TestCycleAllocatesLittle(t *testing.T) {
-	s := open(t, fakedcgm.New(t, gpusOf(32)...), shippedPlan(t, time.Hour), dcgm.Options{})
+	r := start(t, shippedPlan(t, time.Hour), dcgm.Options{}, gpusOf(32)...)
 	var b gpu.Batch
 	allocations := testing.AllocsPerRun(20, func() {
 		b.Reset()
-		if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
+		if err := r.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -113,53 +111,42 @@ func TestCycleAllocatesLittle(t *testing.T) {
 // An XID causes one more call in its cycle, for its GPU only, not for the other 31 GPUs. The cycles of the next seconds
 // make the same call, because late XIDs may follow.
 func TestXIDCostsItsGPU(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(32)...)
-	s := open(t, e, shippedPlan(t, time.Hour), dcgm.Options{})
-	read(t, s)
-	e.Add("event 1 gpu:7 230 62", "event 2 gpu:7 230 45")
+	r := start(t, shippedPlan(t, time.Hour), dcgm.Options{}, gpusOf(32)...)
+	r.read()
+	r.e.Add("event 1 gpu:7 230 62", "event 2 gpu:7 230 45")
 	var b *gpu.Batch
-	cost := e.Count("cost.microseconds")
-	calls := callsOf(e, func() { b = read(t, s) })
+	cost := r.e.Count("cost.microseconds")
+	calls := r.callsOf(func() { b = r.read() })
 	want := map[string]int64{
 		"dcgmGetLatestValues_v2": 1, "dcgmGetValuesSince_v2": 1,
 		"dcgmGroupCreate": 1, "dcgmGroupAddEntity": 1, "dcgmGroupDestroy": 1,
 	}
 	checkEqual(t, "calls", want, calls)
-	if spent := e.Count("cost.microseconds") - cost; spent > 2000 {
+	if spent := r.e.Count("cost.microseconds") - cost; spent > 2000 {
 		t.Errorf("the call takes %d µs in libdcgm, want at most 2000 µs", spent)
 	}
-	var xids []string
-	for _, x := range b.XIDs {
-		xids = append(xids, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Code))
-	}
-	checkEqual(t, "XIDs", []string{"GPU 7 62", "GPU 7 45"}, xids)
-	if diff := cmp.Diff(want, callsOf(e, func() { b = read(t, s) })); diff != "" || len(b.XIDs) > 0 {
+	xids := slices.DeleteFunc(r.shown(b), func(line string) bool { return !strings.Contains(line, "XID") })
+	checkEqual(t, "XIDs", []string{"GPU 7 XID 45", "GPU 7 XID 62"}, xids)
+	if diff := cmp.Diff(want, r.callsOf(func() { b = r.read() })); diff != "" || len(b.XIDs) > 0 {
 		t.Errorf("next cycle: XIDs = %v, want none; calls (-want +got):\n%s", b.XIDs, diff)
 	}
 }
 
-// If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost.
-func TestXIDWithoutRoomForAGroup(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(4)...)
-	s := open(t, e, xidPlan(), dcgm.Options{})
-	read(t, s)
-	e.Add("fail dcgmGroupCreate -24", "event 1 gpu:2 230 62", "event 2 gpu:2 230 45")
-	got := map[int64]int{}
-	for _, x := range read(t, s).XIDs {
-		got[x.Code]++
-	}
-	checkEqual(t, "XIDs", map[int64]int{62: 1, 45: 1}, got)
-}
-
-// An XID that could not be read in one cycle is read in the next.
-func TestXIDAfterATimeout(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(2)...)
-	s := open(t, e, xidPlan(), dcgm.Options{})
-	read(t, s)
-	e.Add("fail dcgmGetValuesSince_v2 -11 1", "event 1 gpu:1 230 62", "event 2 gpu:1 230 45")
-	first := read(t, s)
-	checkEqual(t, "batch", []string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, shown(s, first))
-	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 XID 62") || !slices.Contains(got, "GPU 1 XID 45") {
-		t.Errorf("batch after the timeout = %v, want XIDs 62 and 45 of GPU 1", got)
+// If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost. An XID that could
+// not be read in one cycle is read in the next.
+func TestXIDsWhileACallFails(t *testing.T) {
+	xids := []string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 XID 45", "GPU 1 XID 62"}
+	for failure, want := range map[string][][]string{
+		"dcgmGroupCreate -24":         {xids},
+		"dcgmGetValuesSince_v2 -11 1": {{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, xids},
+	} {
+		t.Run(failure, func(t *testing.T) {
+			r := start(t, xidPlan(), dcgm.Options{}, gpusOf(2)...)
+			r.read()
+			r.e.Add("fail "+failure, "event 1 gpu:1 230 62", "event 2 gpu:1 230 45")
+			for i, batch := range want {
+				r.shows(fmt.Sprint("batch ", i), batch)
+			}
+		})
 	}
 }

@@ -18,17 +18,11 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-func TestTopology(t *testing.T) {
-	s := open(t, fakedcgm.New(t, world()...), planOf(field(150, onGPU)),
-		dcgm.Options{Remote: engineAt("gpu-node-7:5556")})
-	top := s.Topology()
-	got := []string{top.Source, top.Driver, top.Library, top.Engine, top.Host}
-	checkEqual(t, "source, driver, library, engine, host",
-		[]string{"dcgm", "580.95.05", "4.6.0", "4.6.0", "gpu-node-7"}, got)
-}
-
 // remoteEngine connects to a host engine on another machine.
 var remoteEngine = dcgm.Options{Remote: engineAt("10.0.0.9:5555")}
+
+// temperatures is the batch of world for field 150.
+var temperatures = []string{"GPU 0 #0 45", "GPU 1 #0 45"}
 
 // engineAt parses an address that is known to be valid.
 func engineAt(text string) hostengine.Address {
@@ -40,21 +34,20 @@ func engineAt(text string) hostengine.Address {
 }
 
 func TestAddressReachesDCGM(t *testing.T) {
-	for remote, want := range map[string]string{
-		"localhost":                "localhost:5555",
-		"unix:///run/nvidia/dcgm":  "unix socket /run/nvidia/dcgm",
-		"vsock://3:7777":           "vsock://3:7777",
-		"tcp://[2001:db8::1]:5557": "[2001:db8::1]:5557",
+	for remote, tt := range map[string]struct{ address, host string }{
+		"localhost":                {"localhost:5555", ""},
+		"unix:///run/nvidia/dcgm":  {"unix socket /run/nvidia/dcgm", ""},
+		"vsock://3:7777":           {"vsock://3:7777", ""},
+		"tcp://[2001:db8::1]:5557": {"[2001:db8::1]:5557", "2001:db8::1"},
+		"gpu-node-7:5556":          {"gpu-node-7:5556", "gpu-node-7"},
 	} {
 		t.Run(remote, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt(remote)})
-			if got := e.Address(); got != want {
-				t.Errorf("connected to %q, want %q", got, want)
-			}
-			if n := len(read(t, s).Samples); n != 2 {
-				t.Errorf("samples = %d, want one of each of the two GPUs", n)
-			}
+			r := start(t, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt(remote)}, world()...)
+			r.shows("batch", temperatures)
+			top := r.Topology()
+			checkEqual(t, "address, host, source, driver, library, engine",
+				[]string{tt.address, tt.host, "dcgm", "580.95.05", "4.6.0", "4.6.0"},
+				[]string{r.e.Address(), top.Host, top.Source, top.Driver, top.Library, top.Engine})
 		})
 	}
 }
@@ -143,11 +136,9 @@ func TestBatches(t *testing.T) {
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, fakedcgm.New(t, tt.lines...), tt.plan, dcgm.Options{})
-			checkEqual(t, "batch", tt.want, shown(s, read(t, s)))
-			if err := s.Err(); err != nil {
-				t.Errorf("session ended: %v", err)
-			}
+			r := start(t, tt.plan, dcgm.Options{}, tt.lines...)
+			r.shows("batch", tt.want)
+			r.lives()
 		})
 	}
 }
@@ -158,9 +149,8 @@ func TestManyFields(t *testing.T) {
 	for id := gpu.FieldID(300); id < 500; id++ {
 		fields = append(fields, field(id, onGPU))
 	}
-	e := fakedcgm.New(t, world("value gpu:* 300-499 int 7")...)
-	s := open(t, e, planOf(fields...), dcgm.Options{})
-	b := read(t, s)
+	r := start(t, planOf(fields...), dcgm.Options{}, world("value gpu:* 300-499 int 7")...)
+	b := r.read()
 	cells := map[[2]int]bool{}
 	for _, x := range b.Samples {
 		cells[[2]int{x.Row, x.Field}] = true
@@ -182,9 +172,8 @@ func TestProfiling(t *testing.T) {
 		"instance 9 gpu=2 nvml=3 profile=1g.10gb",
 		"value gpu:* 150 int 45", "value any:* 1001-1012 double 0.25",
 	})
-	e := fakedcgm.New(t, lines...)
-	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004)), dcgm.Options{})
-	first := read(t, s)
+	r := start(t, planOf(field(150, onGPU), profiling(1001), profiling(1004)), dcgm.Options{}, lines...)
+	first := r.read()
 	for _, x := range first.Samples {
 		if x.Field != 0 {
 			t.Errorf("profiling field #%d has a value before its second sample, want none", x.Field)
@@ -197,8 +186,8 @@ func TestProfiling(t *testing.T) {
 		"GPU 3 #0 45", "GPU 3 #1 needs_sys_admin", "GPU 3 #2 needs_sys_admin",
 		"GPU instance 9 of GPU 2 #1 0.25", "GPU instance 9 of GPU 2 #2 not_supported",
 	}
-	b := readUntil(t, s, "profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Samples) > 6 })
-	checkEqual(t, "batch", want, shown(s, b))
+	b := r.until("profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Samples) > 6 })
+	checkEqual(t, "batch", want, r.shown(b))
 }
 
 // A rejected watch is split until one field of one entity is left, unless every smaller watch would fail too.
@@ -206,9 +195,6 @@ func TestRefusedWatch(t *testing.T) {
 	served := []string{
 		"GPU 0 #0 45", "GPU 0 #1 71.5", "GPU 1 #0 45", "GPU 1 #1 71.5",
 		"GPU instance 7 of GPU 1 #1 30.25", "GPU instance 8 of GPU 1 #1 30.25",
-	}
-	replaced := func(lines []string, pairs ...string) []string {
-		return strings.Split(strings.NewReplacer(pairs...).Replace(strings.Join(lines, "\n")), "\n")
 	}
 	// The first three watches of a session identify the devices.
 	none := replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported")
@@ -227,10 +213,9 @@ func TestRefusedWatch(t *testing.T) {
 		"every watch fails":       {"fail dcgmWatchFields -33 -1 3", none, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world(tt.line)...)
-			s := open(t, e, planOf(field(150, onGPU), field(155, onBoth)), dcgm.Options{})
-			checkEqual(t, "batch", tt.want, shown(s, read(t, s)))
-			open := e.Open()
+			r := start(t, planOf(field(150, onGPU), field(155, onBoth)), dcgm.Options{}, world(tt.line)...)
+			r.shows("batch", tt.want)
+			open := r.e.Open()
 			// Fields of GPUs that several watches sample are read with an additional field group and group.
 			if open["watches"] != tt.watches || open["fieldgroups"] > tt.watches+1 || open["groups"] > tt.watches+1 {
 				t.Errorf("open handles = %v, want %d watches, and at most %d groups and field groups", open, tt.watches,
@@ -242,39 +227,31 @@ func TestRefusedWatch(t *testing.T) {
 
 // A GPU that DCGM cannot read is left out. When it can be read, the session ends.
 func TestUnreadGPU(t *testing.T) {
-	e := fakedcgm.New(t, world(gpuLine(2, "links=1 status=detached"))...)
 	var log strings.Builder
-	s := open(t, e, planOf(field(150, onGPU), field(1525, onLinks)), logTo(&log))
-	checkEqual(t, "batch", []string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}, shown(s, read(t, s)))
+	r := start(t, planOf(field(150, onGPU), field(1525, onLinks)), logTo(&log),
+		world(gpuLine(2, "links=1 status=detached"))...)
+	r.shows("batch", append(slices.Clone(temperatures), "all #1 not_supported"))
 	mentions(t, log.String(), "gpu=2", "detached")
-	e.Replace(" status=detached", "")
-	ends(t, s, gpu.ErrTopology)
+	r.e.Replace(" status=detached", "")
+	r.ends(gpu.ErrTopology)
 }
 
 // If the engine restarts, the session ends, and the same Source can open another session. Every Init has a Shutdown.
 func TestEngineDies(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	src := dcgm.New(remoteEngine)
 	plan := planOf(field(150, onGPU))
-	s := openAt(t, src, plan)
-	read(t, s)
-	e.Restart() // a new engine listens; the old connection is closed
+	r := start(t, plan, remoteEngine, world()...)
+	r.read()
+	r.e.Restart() // a new engine listens; the old connection is closed
 	for range 2 {
-		if b, err := tryRead(s); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
+		if b, err := r.try(); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
 			t.Errorf("Read after the engine died: error %v and %d samples, want gpu.ErrLost and none",
 				err, len(b.Samples))
 		}
 	}
-	mentions(t, s.Err().Error(), "10.0.0.9:5555", "is gone")
-	closeSession(t, s)
-	checkClosed(t, e)
-
-	again := openAt(t, src, plan)
-	if n := len(read(t, again).Samples); n != 2 {
-		t.Errorf("samples from the new engine = %d, want 2", n)
-	}
-	closeSession(t, again)
-	checkClosed(t, e)
+	mentions(t, r.Err().Error(), "10.0.0.9:5555", "is gone")
+	r.close()
+	r.checkClosed()
+	r.again(plan).shows("batch of the new engine", temperatures)
 }
 
 // If the engine is gone (-21), or was restarted and does not know the session's groups (-5), the session ends,
@@ -290,74 +267,129 @@ func TestEngineIsLost(t *testing.T) {
 		"dcgmGetNvLinkP2PStatus -21": "is gone",
 	} {
 		t.Run(failure, func(t *testing.T) {
-			e := fakedcgm.New(t, world("profiler -34")...)
 			plan := profilingPlan()
 			plan.Fields = append(plan.Fields, events(230))
 			plan.Health, plan.Peers = onGPU, true
-			s := open(t, e, plan, remoteEngine.RetryRefused(time.Nanosecond))
-			read(t, s)
-			e.Add("fail "+failure, "event 1 gpu:0 230 31")
-			ends(t, s, gpu.ErrLost)
-			if _, err := tryRead(s); !errors.Is(err, gpu.ErrLost) {
+			r := start(t, plan, remoteEngine.RetryRefused(time.Nanosecond), world("profiler -34")...)
+			r.read()
+			r.e.Add("fail "+failure, "event 1 gpu:0 230 31")
+			r.ends(gpu.ErrLost)
+			if _, err := r.try(); !errors.Is(err, gpu.ErrLost) {
 				t.Errorf("Read: %v, want gpu.ErrLost", err)
 			}
-			mentions(t, s.Err().Error(), "10.0.0.9:5555", words)
-			e.Remove("fail")
+			mentions(t, r.Err().Error(), "10.0.0.9:5555", words)
+			r.e.Remove("fail")
 		})
 	}
 }
 
-func TestEngineDownAtStart(t *testing.T) {
-	e := fakedcgm.New(t, world("down")...)
-	text := failsToOpen(t, e, planOf(field(150, onGPU)), remoteEngine, gpu.ErrUnavailable)
-	mentions(t, text, "no engine answers at 10.0.0.9:5555")
+// If a session cannot be opened, nothing stays open, and the error says why. An engine without NVML is unavailable, not
+// lost.
+func TestOpenFails(t *testing.T) {
+	embedded := dcgm.Options{}
+	mixed := replaced(world(), "library 4.6.0", "library 4.7.1")
+	without := []string{"fail dcgmGetEntityGroupEntities -56", "fail dcgmGetEntityGroupEntities -67"}
+	all, five := gpu.Selector{Flex: true}, gpu.Selector{Major: true, MajorIDs: []uint32{5}}
+	for name, tt := range map[string]struct {
+		o        dcgm.Options
+		selector gpu.Selector
+		want     error
+		script   []string
+		words    []string
+	}{
+		"engine down": {remoteEngine, all, gpu.ErrUnavailable, world("down"),
+			[]string{"no engine answers at 10.0.0.9:5555"}},
+		"no embedded engine": {embedded, all, gpu.ErrUnavailable, world("fail dcgmStartEmbedded -7"),
+			[]string{"initialization"}},
+		"other version": {remoteEngine, all, gpu.ErrVersion, append(mixed, "fail dcgmWatchFields -12"),
+			[]string{"4.7.1", "4.6.0", "same DCGM version"}},
+		"no NVML":       {embedded, all, gpu.ErrUnavailable, world(without[0]), []string{"driver", "-56"}},
+		"GPUs detached": {embedded, all, gpu.ErrUnavailable, world(without[1]), []string{"driver", "-67"}},
+		"no GPUs": {embedded, all, gpu.ErrUnavailable, versions,
+			[]string{"can read none of the 0 GPUs", "driver"}},
+		"unsupported": {embedded, all, gpu.ErrUnavailable, append(versions, gpuLine(0, "status=unsupported")),
+			[]string{"can read none of the 1 GPUs"}},
+		"not selected": {embedded, five, gpu.ErrUnavailable, world(),
+			[]string{"none of DCGM's GPUs [0 1] and instances [7 8]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, tt.script...)
+			plan := planOf(field(150, onGPU))
+			plan.Devices = tt.selector
+			s, err := dcgm.New(tt.o).Open(t.Context(), plan)
+			if err == nil {
+				s.Close()
+				t.Fatal("Open succeeded")
+			}
+			if !errors.Is(err, tt.want) || gpu.Reason(err) != gpu.Reason(tt.want) {
+				t.Errorf("Open: %v, want %v", err, tt.want)
+			}
+			mentions(t, err.Error(), tt.words...)
+			if open := e.Open(); len(open) > 0 {
+				t.Errorf("handles left open at the engine = %v, want none", open)
+			}
+		})
+	}
+	// Open returns between two calls when its context ends.
+	fakedcgm.New(t, world()...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := dcgm.New(embedded).Open(ctx, planOf(field(150, onGPU))); !errors.Is(err, context.Canceled) {
+		t.Errorf("Open with a canceled context: %v, want context.Canceled", err)
+	}
+}
 
-	e = fakedcgm.New(t, world("fail dcgmStartEmbedded -7")...)
-	text = failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
-	mentions(t, text, "initialization")
+// If only the MIG hierarchy has another version, the GPUs are served.
+func TestOtherVersionOfInstances(t *testing.T) {
+	var log strings.Builder
+	r := start(t, planOf(field(150, onGPU)), logTo(&log),
+		replaced(world("fail dcgmGetGpuInstanceHierarchy -12"), "library 4.6.0", "library 4.7.1")...)
+	r.shows("batch", temperatures)
+	mentions(t, log.String(), "4.7.1", "4.6.0", "reading only GPUs")
 }
 
 // If any call fails at the start, nothing stays open, and the error is one of package gpu. Failing calls about other
 // entities do not affect GPUs, unless the engine is gone.
 func TestFailingCalls(t *testing.T) {
-	e := fakedcgm.New(t, fabric()...)
 	plan := fabricPlan()
 	plan.Fields = append(plan.Fields, field(155, onBoth), profiling(1001), events(230))
 	plan.Placement, plan.Health, plan.Peers = true, onGPU, true
-	s := open(t, e, plan, remoteEngine)
-	read(t, s)
-	s.Close()
+	whole := start(t, plan, remoteEngine, fabric()...)
+	whole.read()
+	whole.close()
 	ofOthers := []string{
 		"dcgmGetNvLinkLinkStatus", "dcgmGetCpuHierarchy_v2", "dcgmGetDeviceTopology", "dcgmGetNvLinkP2PStatus",
 		"dcgmHealthSet", "dcgmHealthCheck",
 	}
-	for function := range e.Calls() {
-		switch function {
-		case "dcgmShutdown", "dcgmDisconnect", "dcgmGroupDestroy", "dcgmFieldGroupDestroy", "dcgmUnwatchFields":
-			continue // these can only fail at the end
-		}
+	atEnd := []string{
+		"dcgmShutdown", "dcgmDisconnect", "dcgmGroupDestroy", "dcgmFieldGroupDestroy", "dcgmUnwatchFields",
+	}
+	for function := range whole.e.Calls() {
 		for _, code := range []int{-1, -3, -6, -11, -12, -17, -20, -21, -33} {
+			if slices.Contains(atEnd, function) {
+				continue
+			}
 			t.Run(fmt.Sprint(function, code), func(t *testing.T) {
 				e := fakedcgm.New(t, fabric(fmt.Sprintf("fail %s %d", function, code))...)
-				s, err := dcgm.New(remoteEngine).Open(t.Context(), plan)
-				switch {
-				case err == nil:
-					b, err := tryRead(s)
-					if errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
-						t.Errorf("Read: error %v, session error %v; want ErrLost from Read only if the session ended",
-							err, s.Err())
+				r := &rig{e: e, t: t}
+				t.Cleanup(r.checkClosed)
+				isOfOthers := slices.Contains(ofOthers, function) && code != -21
+				var err error
+				if r.Session, err = dcgm.New(remoteEngine).Open(t.Context(), plan); err != nil {
+					if isOfOthers || gpu.Reason(err) == "error" && code != -3 && code != -1 {
+						t.Errorf("Open: error %v; want none about other entities, and otherwise a typed one", err)
 					}
-					if slices.Contains(ofOthers, function) && code != -21 &&
-						!slices.Contains(shown(s, b), "GPU 1 #0 45") {
-						t.Errorf("batch = %v, want the temperature of GPU 1 in it", shown(s, b))
-					}
-					closeSession(t, s)
-				case slices.Contains(ofOthers, function) && code != -21:
-					t.Errorf("Open: %v", err)
-				case gpu.Reason(err) == "error" && code != -3 && code != -1:
-					t.Errorf("Open: error %v has the reason error, want a typed one", err)
+					return
 				}
-				checkClosed(t, e)
+				b, err := r.try()
+				if errors.Is(err, gpu.ErrLost) != (code == -21 && r.Err() != nil) {
+					t.Errorf("Read: error %v, session error %v; want ErrLost from Read only if the session ended",
+						err, r.Err())
+				}
+				if isOfOthers && !slices.Contains(r.shown(b), "GPU 1 #0 45") {
+					t.Errorf("batch = %v, want the temperature of GPU 1 in it", r.shown(b))
+				}
+				r.close()
 			})
 		}
 	}
@@ -365,59 +397,20 @@ func TestFailingCalls(t *testing.T) {
 
 // If one call fails, the other values are served.
 func TestOneReadFails(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
 	slow := field(155, onBoth)
 	slow.Interval = 2 * interval
-	s := open(t, e, planOf(field(150, onGPU), slow), dcgm.Options{})
-	e.Add("fail dcgmGetLatestValues_v2 -11 1")
-	want := []string{"GPU 0 #0 timeout", "GPU 0 #1 timeout", "GPU 1 #0 timeout", "GPU 1 #1 timeout",
-		"GPU instance 7 of GPU 1 #1 30.25", "GPU instance 8 of GPU 1 #1 30.25"}
-	checkEqual(t, "batch", want, shown(s, read(t, s)))
-	e.Add("fail dcgmGetLatestValues_v2 -11")
-	if _, err := tryRead(s); !errors.Is(err, gpu.ErrTimeout) || s.Err() != nil {
+	r := start(t, planOf(field(150, onGPU), slow), dcgm.Options{}, world()...)
+	r.e.Add("fail dcgmGetLatestValues_v2 -11 1")
+	r.shows("batch", []string{"GPU 0 #0 timeout", "GPU 0 #1 timeout", "GPU 1 #0 timeout", "GPU 1 #1 timeout",
+		"GPU instance 7 of GPU 1 #1 30.25", "GPU instance 8 of GPU 1 #1 30.25"})
+	r.e.Add("fail dcgmGetLatestValues_v2 -11")
+	if _, err := r.try(); !errors.Is(err, gpu.ErrTimeout) || r.Err() != nil {
 		t.Errorf("Read when all calls fail: error %v, session error %v; want gpu.ErrTimeout and no session error",
-			err, s.Err())
+			err, r.Err())
 	}
-	e.Remove("fail")
-	if n := len(read(t, s).Samples); n != 6 {
+	r.e.Remove("fail")
+	if n := len(r.read().Samples); n != 6 {
 		t.Errorf("samples when the engine answers again = %d, want 6", n)
-	}
-}
-
-func TestVersionMismatch(t *testing.T) {
-	lines := world("fail dcgmWatchFields -12")
-	lines[0] = "library 4.7.1"
-	e := fakedcgm.New(t, lines...)
-	text := failsToOpen(t, e, planOf(field(150, onGPU)), remoteEngine, gpu.ErrVersion)
-	mentions(t, text, "4.7.1", "4.6.0", "same DCGM version")
-
-	// If only the MIG hierarchy has another version, the GPUs are served.
-	lines[len(lines)-1] = "fail dcgmGetGpuInstanceHierarchy -12"
-	e = fakedcgm.New(t, lines...)
-	var log strings.Builder
-	s := open(t, e, planOf(field(150, onGPU)), logTo(&log))
-	checkEqual(t, "batch", []string{"GPU 0 #0 45", "GPU 1 #0 45"}, shown(s, read(t, s)))
-	mentions(t, log.String(), "4.7.1", "4.6.0", "reading only GPUs")
-}
-
-func TestNoGPUs(t *testing.T) {
-	for name, tt := range map[string]struct {
-		lines []string
-		sel   gpu.Selector
-		words []string
-	}{
-		"no GPUs": {versions, gpu.Selector{Flex: true}, []string{"can read none of the 0 GPUs", "driver"}},
-		"unsupported": {append(slices.Clone(versions), gpuLine(0, "status=unsupported")), gpu.Selector{Flex: true},
-			[]string{"can read none of the 1 GPUs"}},
-		"not selected": {world(), gpu.Selector{Major: true, MajorIDs: []uint32{5}},
-			[]string{"none of DCGM's GPUs [0 1] and instances [7 8]", "[0 1]"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, tt.lines...)
-			plan := planOf(field(150, onGPU))
-			plan.Devices = tt.sel
-			mentions(t, failsToOpen(t, e, plan, dcgm.Options{}, gpu.ErrUnavailable), tt.words...)
-		})
 	}
 }
 
@@ -426,39 +419,32 @@ func isNow(at int64) bool { return time.Since(time.Unix(0, at)).Abs() <= 5*time.
 
 // A remote engine has another clock. Samples have times of this machine's clock.
 func TestSkewedClock(t *testing.T) {
-	near := func(b *gpu.Batch) bool {
-		for _, x := range b.Samples {
-			if !isNow(x.Time) {
-				return false
-			}
-		}
-		return len(b.Samples) > 0
+	near := func(b *gpu.Batch, _ error) bool {
+		isFar := func(x gpu.Sample) bool { return !isNow(x.Time) }
+		return len(b.Samples) > 0 && !slices.ContainsFunc(b.Samples, isFar)
 	}
 	for name, skew := range map[string]string{"ahead": "skew 3600", "behind": "skew -3600", "a little": "skew 0.4"} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world(skew)...)
-			s := open(t, e, xidPlan(), remoteEngine)
-			if b := read(t, s); !near(b) {
+			r := start(t, xidPlan(), remoteEngine, world(skew)...)
+			if b := r.read(); !near(b, nil) {
 				t.Errorf("samples = %v, want times near the current time", b.Samples)
 			}
-			e.Add("event 1 gpu:0 230 31")
-			b := readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 })
+			r.e.Add("event 1 gpu:0 230 31")
+			b := r.until("an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 })
 			if !isNow(b.XIDs[0].Time) {
 				t.Errorf("XIDs = %+v, want a time near the current time", b.XIDs)
 			}
 		})
 	}
 	t.Run("clock set back in a session", func(t *testing.T) {
-		e := fakedcgm.New(t, world()...)
-		s := open(t, e, planOf(field(150, onGPU)), remoteEngine)
-		read(t, s)
-		e.Add("skew -3600")
-		readUntil(t, s, "samples near the current time", func(b *gpu.Batch, _ error) bool { return near(b) })
+		r := start(t, planOf(field(150, onGPU)), remoteEngine, world()...)
+		r.read()
+		r.e.Add("skew -3600")
+		r.until("samples near the current time", near)
 	})
 	t.Run("same machine", func(t *testing.T) {
-		e := fakedcgm.New(t, world("skew -3600")...)
-		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-		if near(read(t, s)) {
+		r := start(t, planOf(field(150, onGPU)), dcgm.Options{}, world("skew -3600")...)
+		if near(r.read(), nil) {
 			t.Error("times of an embedded engine were changed, want them unchanged")
 		}
 	})
@@ -466,49 +452,34 @@ func TestSkewedClock(t *testing.T) {
 
 // During a reload, a second session is opened before the first one is closed.
 func TestOverlappingSessions(t *testing.T) {
-	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
+	for name, o := range map[string]dcgm.Options{"embedded": {}, "remote": remoteEngine} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			src := dcgm.New(dcgm.Options{Remote: engineAt(remote)})
-			first := openAt(t, src, planOf(field(150, onGPU)))
-			second := openAt(t, src, planOf(field(155, onGPU)))
-			closeSession(t, first)
-			checkEqual(t, "batch after the first session was closed", []string{"GPU 0 #0 71.5", "GPU 1 #0 71.5"},
-				shown(second, read(t, second)))
-			if open := e.Open(); open["watches"] != 1 || open["groups"] != 1 || open["fieldgroups"] != 1 {
+			first := start(t, planOf(field(150, onGPU)), o, world()...)
+			second := first.again(planOf(field(155, onGPU)))
+			first.close()
+			second.shows("batch after the first session was closed", []string{"GPU 0 #0 71.5", "GPU 1 #0 71.5"})
+			if open := second.e.Open(); open["watches"] != 1 || open["groups"] != 1 || open["fieldgroups"] != 1 {
 				t.Errorf("handles open after the first session = %v, want one watch, one group and one field group",
 					open)
 			}
-			e.Add("fail dcgmConnect_v2 -21", "fail dcgmGroupCreate -3")
-			if s, err := src.Open(context.Background(), planOf(field(155, onGPU))); err == nil {
+			second.e.Add("fail dcgmConnect_v2 -21", "fail dcgmGroupCreate -3")
+			if s, err := second.src.Open(t.Context(), planOf(field(155, onGPU))); err == nil {
 				s.Close()
 				t.Error("third session was opened, want an error")
 			}
-			e.Remove("fail")
-			if n := len(read(t, second).Samples); n != 2 {
+			second.e.Remove("fail")
+			if n := len(second.read().Samples); n != 2 {
 				t.Errorf("samples of the open session after another failed to open = %d, want 2", n)
 			}
-			closeSession(t, second)
-			checkClosed(t, e)
 		})
-	}
-}
-
-// Open returns between two calls when its context ends.
-func TestContext(t *testing.T) {
-	fakedcgm.New(t, world()...)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := dcgm.New(dcgm.Options{}).Open(ctx, planOf(field(150, onGPU))); !errors.Is(err, context.Canceled) {
-		t.Errorf("Open: %v, want context.Canceled", err)
 	}
 }
 
 // If processes are requested, the rows get a fault, and no process is reported.
 func TestProcessesAreDeclined(t *testing.T) {
-	s := open(t, fakedcgm.New(t, world()...), planOf(field(150, onGPU)), dcgm.Options{})
+	r := start(t, planOf(field(150, onGPU)), dcgm.Options{}, world()...)
 	var b gpu.Batch
-	if err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{false, true}}, &b); err != nil {
+	if err := r.Read(t.Context(), gpu.ReadRequest{Processes: []bool{false, true}}, &b); err != nil {
 		t.Fatal(err)
 	}
 	isDeclined := func(f gpu.Fault) bool {
@@ -527,15 +498,15 @@ func every(id gpu.FieldID, interval time.Duration) gpu.Field {
 
 // Fields with different intervals are sampled at these intervals in one session.
 func TestWatchGroups(t *testing.T) {
-	e := fakedcgm.New(t, world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
 	fast, slow := every(155, 5*time.Millisecond), every(156, 50*time.Millisecond)
 	fast.Levels, slow.Levels = onGPU, onGPU
-	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
-	if n := e.Open()["watches"]; n != 3 {
+	r := start(t, planOf(fast, slow, field(150, onGPU)), dcgm.Options{},
+		world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
+	if n := r.e.Open()["watches"]; n != 3 {
 		t.Errorf("watches for three intervals = %d, want 3", n)
 	}
 	newest := map[string]int64{}
-	readUntil(t, s, "the fifth sample of the slow field", func(b *gpu.Batch, _ error) bool {
+	r.until("the fifth sample of the slow field", func(b *gpu.Batch, _ error) bool {
 		for _, x := range b.Samples {
 			newest[fmt.Sprint(x.Row, " ", x.Field)], _ = x.Value.Int64()
 		}
@@ -553,7 +524,7 @@ func TestWorkingDirectoryStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("DCGM_HOME_DIR", t.TempDir())
-	open(t, fakedcgm.New(t, world()...), planOf(field(150, onGPU)), dcgm.Options{})
+	start(t, planOf(field(150, onGPU)), dcgm.Options{}, world()...)
 	if after, err := os.Getwd(); err != nil || after != before {
 		t.Errorf("working directory = %s (error %v), want %s", after, err, before)
 	}

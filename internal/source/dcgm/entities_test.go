@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 var (
@@ -48,14 +47,13 @@ func fabricPlan() *gpu.Plan {
 
 // A link has the identity of its GPU, and a core that of its CPU.
 func TestDevicesOfEveryKind(t *testing.T) {
-	e := fakedcgm.New(t, fabric()...)
-	s := open(t, e, fabricPlan(), dcgm.Options{})
+	r := start(t, fabricPlan(), dcgm.Options{}, fabric()...)
 	got := map[string]gpu.Device{}
-	for _, d := range s.Topology().Devices {
+	for _, d := range r.Topology().Devices {
 		got[d.Entity.String()] = d
 	}
-	if len(got) != len(s.Topology().Devices) {
-		t.Errorf("%d distinct names for %d devices, want one for each", len(got), len(s.Topology().Devices))
+	if len(got) != len(r.Topology().Devices) {
+		t.Errorf("%d distinct names for %d devices, want one for each", len(got), len(r.Topology().Devices))
 	}
 	link := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
@@ -98,13 +96,11 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 			"1 NVLink of NVSwitch, 1 ConnectX"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric()...)
 			plan := fabricPlan()
 			plan.Devices, plan.Switches, plan.CPUs = tt.devices, tt.switches, tt.cpus
-			s := open(t, e, plan, dcgm.Options{})
 			var order, got []string
 			rows := map[string]int{}
-			for _, d := range s.Topology().Devices {
+			for _, d := range start(t, plan, dcgm.Options{}, fabric()...).Topology().Devices {
 				kind := d.Entity.Kind.String()
 				if d.Entity.Kind == gpu.KindNVLink {
 					kind += " of " + d.Entity.ParentKind.String()
@@ -124,45 +120,30 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 // If the engine lacks a module, the kinds of that module are missing and their fields have faults. Everything else is
 // served.
 func TestMissingModules(t *testing.T) {
-	for name, tt := range map[string]struct {
-		line   string
+	all := onGPU | onSwitches | onLinks | onCPUs | onCores | onCards
+	for line, tt := range map[string]struct {
 		faults []string
-		gone   []gpu.Kind
+		served gpu.Kinds
 	}{
-		"switches": {"without switch", []string{"all #1 not_supported"}, []gpu.Kind{gpu.KindNVSwitch}},
-		"links": {"without link", []string{"all #2 not_supported", "all #3 not_supported"},
-			[]gpu.Kind{gpu.KindNVLink}},
-		"CPUs": {"without cpu", []string{"all #4 not_supported", "all #5 not_supported"},
-			[]gpu.Kind{gpu.KindCPU, gpu.KindCPUCore}},
-		"ConnectX": {"without connectx", []string{"all #6 not_supported"}, []gpu.Kind{gpu.KindConnectX}},
-		"function": {"fail dcgmGetNvLinkLinkStatus -17", []string{"all #2 permission", "all #3 permission"},
-			[]gpu.Kind{gpu.KindNVLink}},
+		"without switch":                   {[]string{"all #1 not_supported"}, all &^ onSwitches},
+		"without link":                     {[]string{"all #2 not_supported", "all #3 not_supported"}, all &^ onLinks},
+		"without cpu":                      {[]string{"all #4 not_supported", "all #5 not_supported"}, all &^ (onCPUs | onCores)},
+		"without connectx":                 {[]string{"all #6 not_supported"}, all &^ onCards},
+		"fail dcgmGetNvLinkLinkStatus -17": {[]string{"all #2 permission", "all #3 permission"}, all &^ onLinks},
 	} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric(tt.line)...)
-			s := open(t, e, fabricPlan(), dcgm.Options{})
-			b := read(t, s)
-			var faults []string
-			for _, line := range shown(s, b) {
-				if strings.HasPrefix(line, "all ") {
-					faults = append(faults, line)
-				}
-			}
-			checkEqual(t, "faults", tt.faults, faults)
-			rows := map[gpu.Kind]int{}
+		t.Run(line, func(t *testing.T) {
+			r := start(t, fabricPlan(), dcgm.Options{}, fabric(line)...)
+			b := r.read()
+			isOfRow := func(line string) bool { return !strings.HasPrefix(line, "all ") }
+			checkEqual(t, "faults", tt.faults, slices.DeleteFunc(r.shown(b), isOfRow))
+			var served gpu.Kinds
 			for _, x := range b.Samples {
-				rows[s.Topology().Devices[x.Row].Entity.Kind]++
+				served |= gpu.KindsOf(r.Topology().Devices[x.Row].Entity.Kind)
 			}
-			for _, kind := range (onGPU | onSwitches | onLinks | onCPUs | onCores | onCards).List() {
-				if gone := slices.Contains(tt.gone, kind); gone != (rows[kind] == 0) {
-					t.Errorf("samples of kind %v = %d, want none: %t", kind, rows[kind], gone)
-				}
-			}
-			if err := s.Err(); err != nil {
-				t.Fatalf("session ended: %v", err)
-			}
-			e.Remove(tt.line)
-			ends(t, s, gpu.ErrTopology)
+			checkEqual(t, "kinds with samples", tt.served.List(), served.List())
+			r.lives()
+			r.e.Remove(line)
+			r.ends(gpu.ErrTopology)
 		})
 	}
 }
@@ -188,23 +169,22 @@ func TestEntityChanges(t *testing.T) {
 		"repartitioned":    {"instance 8 gpu=1 nvml=9 profile=4g.40gb", "instance 8 ", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric()...)
 			plan := fabricPlan()
 			plan.Fields = append(plan.Fields, field(155, onBoth))
-			s := open(t, e, plan, dcgm.Options{})
-			read(t, s)
+			r := start(t, plan, dcgm.Options{}, fabric()...)
+			r.read()
 			if tt.remove != "" {
-				e.Remove(tt.remove)
+				r.e.Remove(tt.remove)
 			}
 			if tt.add != "" {
-				e.Add(tt.add)
+				r.e.Add(tt.add)
 			}
-			b := read(t, s)
-			if err := s.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
+			b := r.read()
+			if err := r.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
 				t.Errorf("Err = %v, want the session to end: %t", err, tt.ends)
 			}
 			for _, x := range b.Samples {
-				if d := s.Topology().Devices[x.Row]; tt.isOfMIGs && d.Entity.Kind == gpu.KindGPUInstance {
+				if d := r.Topology().Devices[x.Row]; tt.isOfMIGs && d.Entity.Kind == gpu.KindGPUInstance {
 					t.Errorf("%v has a sample after the repartition, want none", d.Entity)
 				}
 			}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 // losePlan requests everything in which a lost GPU could affect others: fields, profiling, XIDs, health, peers and
@@ -22,25 +21,21 @@ func losePlan() *gpu.Plan {
 	return plan
 }
 
-func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
+// served returns the GPUs of which a batch has a sample of a field.
+func (r *rig) served(b *gpu.Batch, field int) (ids []uint32) {
 	for _, x := range b.Samples {
 		if x.Field == field {
-			ids = append(ids, s.Topology().Devices[x.Row].GPU)
-		}
-	}
-	if field == 2 { // XIDs
-		for _, x := range b.XIDs {
-			ids = append(ids, s.Topology().Devices[x.Row].GPU)
+			ids = append(ids, r.Topology().Devices[x.Row].GPU)
 		}
 	}
 	return ids
 }
 
 // untilServed reads until a field has a value of each of n GPUs.
-func untilServed(t *testing.T, s *dcgm.Session, field, n int) *gpu.Batch {
-	t.Helper()
-	return readUntil(t, s, fmt.Sprintf("field #%d of %d GPUs", field, n), func(b *gpu.Batch, _ error) bool {
-		return len(servedGPUs(s, b, field)) == n
+func (r *rig) untilServed(field, n int) *gpu.Batch {
+	r.t.Helper()
+	return r.until(fmt.Sprintf("field #%d of %d GPUs", field, n), func(b *gpu.Batch, _ error) bool {
+		return len(r.served(b, field)) == n
 	})
 }
 
@@ -52,33 +47,32 @@ func isLost(f gpu.Fault, row int) bool {
 // If a GPU is lost when the session opens, only that GPU is missing. When it returns, the session ends, and the next
 // session reads it completely.
 func TestLostAmongOthers(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(8)...)
-	e.Replace("name=H100 bus=00000000:04", "status=lost name=H100 bus=00000000:04") // GPU 3
+	lines := gpusOf(8)
+	lines[len(lines)-5] += " status=lost" // GPU 3
 	var log strings.Builder
-	s := open(t, e, losePlan(), logTo(&log))
+	r := start(t, losePlan(), logTo(&log), lines...)
 	mentions(t, log.String(), "DCGM cannot read a GPU", "gpu=3", "state=lost")
 	others := []uint32{0, 1, 2, 4, 5, 6, 7}
-	b := untilServed(t, s, 1, 7)
+	b := r.untilServed(1, 7)
 	for f := range 2 {
-		checkEqual(t, fmt.Sprintf("field #%d", f), others, servedGPUs(s, b, f))
+		checkEqual(t, fmt.Sprintf("field #%d", f), others, r.served(b, f))
 	}
 	if len(b.Faults) != 1 || !isLost(b.Faults[0], 3) {
-		t.Errorf("faults = %v, want only that GPU 3 is lost", shown(s, b))
+		t.Errorf("faults = %v, want only that GPU 3 is lost", r.shown(b))
 	}
-	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
+	if d := r.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" || d.PCIBusID == "" {
 		t.Errorf("device of the lost GPU = %+v, want its UUID, model and PCI bus id", d)
 	}
 	if n := len(b.Health); n != 77 {
 		t.Errorf("health checks = %d, want eleven for each of seven GPUs", n)
 	}
-	e.Add("event 1 gpu:5 230 62")
-	readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return slices.Contains(servedGPUs(s, b, 2), 5) })
-
-	e.Replace(" status=lost", "")
-	s = follow(t, e, s, losePlan())
-	b = untilServed(t, s, 1, 8)
+	r.e.Add("event 1 gpu:5 230 62")
+	r.until("an XID", func(b *gpu.Batch, _ error) bool { return slices.Contains(r.shown(b), "GPU 5 XID 62") })
+	r.e.Replace(" status=lost", "")
+	r = r.follow(losePlan())
+	b = r.untilServed(1, 8)
 	if len(b.Faults) > 0 {
-		t.Errorf("batch after GPU 3 returned = %v, want no faults", shown(s, b))
+		t.Errorf("batch after GPU 3 returned = %v, want no faults", r.shown(b))
 	}
 }
 
@@ -87,17 +81,16 @@ func TestLostDuringOpen(t *testing.T) {
 	for at := range 60 {
 		code := []int{-18, -3}[at%2] // GPU lost, or not accessible
 		t.Run(fmt.Sprint(at/2, code), func(t *testing.T) {
-			e := fakedcgm.New(t, gpusOf(4, fmt.Sprintf("fail dcgmGroupAddEntity %d 1 %d", code, at/2))...)
 			plan := planOf(field(150, onGPU), profiling(1001), events(230))
-			s := open(t, e, plan, dcgm.Options{})
-			b := read(t, s)
-			n := len(servedGPUs(s, b, 0))
+			r := start(t, plan, dcgm.Options{}, gpusOf(4, fmt.Sprintf("fail dcgmGroupAddEntity %d 1 %d", code, at/2))...)
+			b := r.read()
+			n := len(r.served(b, 0))
 			if n < 3 {
-				t.Errorf("served GPUs = %d of 4, want at least 3: %v", n, shown(s, b))
+				t.Errorf("served GPUs = %d of 4, want at least 3: %v", n, r.shown(b))
 			}
 			if n == 3 && code == -18 {
-				s = follow(t, e, s, plan)
-				untilServed(t, s, 0, 4)
+				r = r.follow(plan)
+				r.untilServed(0, 4)
 			}
 		})
 	}
@@ -105,23 +98,18 @@ func TestLostDuringOpen(t *testing.T) {
 
 // A lost GPU is noticed in the Read in which its values disappear, not only at the next inspection.
 func TestLossIsNoticedImmediately(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(4)...)
-	plan := losePlan()
-	plan.Interval = interval
-	s := open(t, e, plan, dcgm.Options{})
-	untilServed(t, s, 1, 4)
-	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
-	b := untilServed(t, s, 0, 3)
+	r := start(t, losePlan(), dcgm.Options{}, gpusOf(4)...)
+	r.untilServed(1, 4)
+	r.e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
+	b := r.untilServed(0, 3)
 	if !slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool { return isLost(f, 2) }) {
-		t.Errorf("batch = %v, want the fault gpu.ErrLost for the GPU without values", shown(s, b))
+		t.Errorf("batch = %v, want the fault gpu.ErrLost for the GPU without values", r.shown(b))
 	}
-	e.Replace("status=lost ", "")
-	if b := untilServed(t, s, 1, 4); len(b.Faults) != 0 {
-		t.Errorf("batch after the GPU returned = %v, want no faults", shown(s, b))
+	r.e.Replace("status=lost ", "")
+	if b := r.untilServed(1, 4); len(b.Faults) != 0 {
+		t.Errorf("batch after the GPU returned = %v, want no faults", r.shown(b))
 	}
-	if s.Err() != nil {
-		t.Errorf("session ended: %v", s.Err())
-	}
+	r.lives()
 }
 
 // If the engine did not report an identity, it is queried again. The next session has it.
@@ -136,21 +124,19 @@ func TestLateIdentity(t *testing.T) {
 		"index": {"value gpu:* 52 blank i", func(top *gpu.Topology) bool { return top.Devices[0].NVMLIndex == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric(tt.late)...)
-			s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
-			if tt.ok(s.Topology()) {
+			r := start(t, plan, dcgm.Options{}.RetryRefused(interval), fabric(tt.late)...)
+			if tt.ok(r.Topology()) {
 				t.Fatal("identity is known from the start, want it unknown at first")
 			}
 			for range 6 {
 				pause()
-				if read(t, s); s.Err() != nil {
-					t.Fatalf("session ended before the identity was reported: %v", s.Err())
-				}
+				r.read()
+				r.lives()
 			}
-			e.Remove(tt.late)
-			s = follow(t, e, s, plan)
-			if !tt.ok(s.Topology()) {
-				t.Errorf("device in the next session = %+v, want its identity", s.Topology().Devices[0])
+			r.e.Remove(tt.late)
+			r = r.follow(plan)
+			if !tt.ok(r.Topology()) {
+				t.Errorf("device in the next session = %+v, want its identity", r.Topology().Devices[0])
 			}
 		})
 	}
@@ -160,44 +146,27 @@ func hasKind(top *gpu.Topology, kind gpu.Kind) bool {
 	return slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return d.Entity.Kind == kind })
 }
 
-// An embedded engine without NVML is unavailable, not lost.
-func TestWithoutNVML(t *testing.T) {
-	for _, code := range []string{"-56", "-67"} {
-		e := fakedcgm.New(t, world("fail dcgmGetEntityGroupEntities "+code)...)
-		text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
-		mentions(t, text, "driver", code)
-		_, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU)))
-		if gpu.Reason(err) != "unavailable" {
-			t.Errorf("Open: %v, want an error with the reason unavailable", err)
-		}
-	}
-}
-
 // The error of an unwatch of something that is not watched is ignored; other errors are not.
 func TestUnwatch(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{})
-	closeSession(t, s)
-	checkClosed(t, e)
-	e.Add("fail dcgmUnwatchFields -17")
-	s = openAt(t, dcgm.New(dcgm.Options{}), planOf(field(150, onGPU)))
-	if err := s.Close(); !errors.Is(err, gpu.ErrPermission) {
+	r := start(t, planOf(field(150, onGPU), text(1)), dcgm.Options{}, world()...)
+	r.close()
+	r.checkClosed()
+	r.e.Add("fail dcgmUnwatchFields -17")
+	if err := r.again(xidPlan()).Close(); !errors.Is(err, gpu.ErrPermission) {
 		t.Errorf("Close: %v, want %v", err, gpu.ErrPermission)
 	}
 }
 
 // A remote engine logs one unnecessary error at Open, for the driver's version, and none at Close.
 func TestUnwatchErrorsInEngineLog(t *testing.T) {
-	e := fakedcgm.New(t, gpusOf(8)...)
-	s := open(t, e, planOf(field(150, onGPU), text(1)), remoteEngine)
-	if s.Topology().Driver == "" {
+	r := start(t, planOf(field(150, onGPU), text(1)), remoteEngine, gpusOf(8)...)
+	if r.Topology().Driver == "" {
 		t.Error("driver version is empty, want the engine's")
 	}
-	closeSession(t, s)
-	if n := e.Count("log.unwatch"); n != 1 {
+	r.close()
+	if n := r.e.Count("log.unwatch"); n != 1 {
 		t.Errorf("errors in the engine's log = %d, want 1", n)
 	}
-	checkClosed(t, e)
 }
 
 // Values that were not requested do not become samples, and do not end the session.
@@ -207,30 +176,21 @@ func TestStrays(t *testing.T) {
 		for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {
 			strays = append(strays, fmt.Sprintf("stray %s %d i 7", group, id))
 		}
-		e := fakedcgm.New(t, world(strays...)...)
 		plan := planOf(field(150, onGPU), events(112), every(156, interval))
 		plan.Placement = true
-		s := open(t, e, plan, dcgm.Options{})
+		r := start(t, plan, dcgm.Options{}, world(strays...)...)
 		for range 3 {
-			for _, x := range read(t, s).Samples {
+			for _, x := range r.read().Samples {
 				// The plan requests field 112, so its stray values may be shown.
 				if x.Value == gpu.Int(7) && x.Field != 1 {
-					t.Errorf("%v was not requested, want no sample", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
+					t.Errorf("%v was not requested, want no sample", r.shown(&gpu.Batch{Samples: []gpu.Sample{x}}))
 				}
 			}
 			pause()
 		}
-		if uuid := s.Topology().Devices[0].UUID; len(uuid) > 256 {
+		if uuid := r.Topology().Devices[0].UUID; len(uuid) > 256 {
 			t.Errorf("string without a terminator has %d bytes, want at most 256", len(uuid))
 		}
-		closeSession(t, s)
+		r.close()
 	}
-}
-
-// follow reads until the session ends because of the topology, and opens the next session, like the collector.
-func follow(t *testing.T, e *fakedcgm.Engine, s *dcgm.Session, plan *gpu.Plan) *dcgm.Session {
-	t.Helper()
-	ends(t, s, gpu.ErrTopology)
-	closeSession(t, s)
-	return open(t, e, plan, dcgm.Options{})
 }

@@ -3,102 +3,78 @@
 package dcgm_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// socket returns a script of three GPUs: two on NUMA node 0, connected by NVLink, and one on node 1.
-func socket(more ...string) []string {
-	return slices.Concat(versions, []string{
-		gpuLine(0, "cpus=0-31,64-95"), gpuLine(1, "cpus=0-31,64-95"), gpuLine(2, "cpus=32-63,96,510-511"),
-		"path 0 1 phb nvlinks=18", "path 0 2 sys", "path 1 2 sys nvlinks=36",
-		"value gpu:* 150 int 45", "value gpu:* 70-73 int 0", "value gpu:* 86-89 int 0",
-		"value gpu:0 86 int 1", "value gpu:1 86 int 1", "value gpu:2 86 int 2",
-		"value gpu:0 70 int 15", "value gpu:0 71 int 1",
-	}, more)
-}
-
+// Devices with a placement have their NUMA node and CPUs in the topology. Pairs refer to rows, and only join GPUs.
 func TestPlacement(t *testing.T) {
-	lower, upper := "0-31,64-95", "32-63,96,510-511"
-	wide := []gpu.Pair{
-		{A: 0, B: 1, Path: gpu.PathHostBridge, NVLinks: 18},
-		{A: 0, B: 2, Path: gpu.PathSystem},
-		{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 36},
-	}
-	narrow := slices.Clone(wide)
-	narrow[2].NVLinks = 0 // 36 links need the newer structure
-	places := []*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}
-	nodeless := []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}
-	for name, tt := range map[string]struct {
-		more   []string
-		pairs  []gpu.Pair
-		places []*gpu.Place
-	}{
-		"whole":      {nil, wide, places},
-		"old engine": {[]string{"old"}, narrow, places},
-		"several NUMA nodes, or none": {
-			[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide, nodeless},
-		"no topology": {
-			[]string{"fail dcgmGetDeviceTopology -6"}, nil,
-			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0}, {NUMANode: 1}}},
-		"one GPU without a topology": {
-			[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
-			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
-		"no fields": {[]string{"unknown 86"}, wide, nodeless},
-		"no fields and no topology": {
-			[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, socket(tt.more...)...)
-			plan := planOf(field(150, onGPU))
-			plan.Placement = true
-			s := open(t, e, plan, dcgm.Options{})
-			checkEqual(t, "pairs", tt.pairs, s.Topology().Pairs)
-			var got []*gpu.Place
-			for _, d := range s.Topology().Devices {
-				got = append(got, d.Place)
-			}
-			checkEqual(t, "places", tt.places, got)
-			if n := len(read(t, s).Samples); n != 3 {
-				t.Errorf("samples = %d, want 3", n)
-			}
-			if n := e.Count("live.reads"); n != 0 {
-				t.Errorf("live reads = %d, want 0", n)
-			}
-		})
-	}
-}
+	const (
+		// two GPUs on NUMA node 0, connected by NVLink, and one on node 1
+		wide   = "0-1 PHB 18; 0-2 SYS 0; 1-2 SYS 36"
+		narrow = "0-1 PHB 18; 0-2 SYS 0; 1-2 SYS 0" // 36 links need the newer structure
 
-// Only selected GPUs have pairs, and instances have no placement.
-func TestPlacementOfSelected(t *testing.T) {
+		places   = "GPU 0: 0 0-31,64-95; GPU 1: 0 0-31,64-95; GPU 2: 1 32-63,96,510-511"
+		nodeless = "GPU 0: -1 0-31,64-95; GPU 1: -1 0-31,64-95; GPU 2: -1 32-63,96,510-511"
+	)
+	all, some := gpu.Selector{Flex: true}, func(ids ...uint32) gpu.Selector {
+		return gpu.Selector{Major: true, MajorIDs: ids}
+	}
 	for name, tt := range map[string]struct {
-		sel   gpu.Selector
-		pairs []gpu.Pair
+		selector      gpu.Selector
+		pairs, places string
+		more          []string
 	}{
-		"two": {gpu.Selector{Major: true, MajorIDs: []uint32{1, 2}},
-			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 36}}},
-		"one":       {gpu.Selector{Major: true, MajorIDs: []uint32{2}}, nil},
-		"instances": {gpu.Selector{Minor: true}, nil},
-		"between": {gpu.Selector{Flex: true}, []gpu.Pair{
-			{A: 0, B: 2, Path: gpu.PathHostBridge, NVLinks: 18},
-			{A: 0, B: 3, Path: gpu.PathSystem},
-			{A: 2, B: 3, Path: gpu.PathSystem, NVLinks: 36},
-		}},
+		"whole":      {all, wide, places, nil},
+		"old engine": {all, narrow, places, []string{"old"}},
+		"several NUMA nodes, or none": {all, wide, nodeless,
+			[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}},
+		"no topology": {all, "", "GPU 0: 0 0-3,64; GPU 1: 0 ; GPU 2: 1 ", []string{"fail dcgmGetDeviceTopology -6"}},
+		"one GPU without a topology": {all, wide,
+			"GPU 0: 0 0-3,64; GPU 1: 0 0-31,64-95; GPU 2: 1 32-63,96,510-511",
+			[]string{"fail dcgmGetDeviceTopology -3 1"}},
+		"no fields": {all, wide, nodeless, []string{"unknown 86"}},
+		"no fields and no topology": {all, "", "",
+			[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}},
+		"two GPUs": {some(1, 2), "0-1 SYS 36", "GPU 1: 0 0-31,64-95; GPU 2: 1 32-63,96,510-511", nil},
+		"one GPU":  {some(2), "", "GPU 2: 1 32-63,96,510-511", nil},
+		"instances": {gpu.Selector{Minor: true}, "", "",
+			[]string{"instance 3 gpu=0 nvml=1 profile=1g.10gb", "value instance:* 155 int 45"}},
+		"an instance between the GPUs": {all, "0-2 PHB 18; 0-3 SYS 0; 2-3 SYS 36", places,
+			[]string{"instance 3 gpu=0 nvml=1 profile=1g.10gb"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, socket("instance 3 gpu=0 nvml=1 profile=1g.10gb")...)
-			plan := planOf(field(150, onGPU))
-			plan.Placement, plan.Devices = true, tt.sel
-			s := open(t, e, plan, dcgm.Options{})
-			checkEqual(t, "pairs", tt.pairs, s.Topology().Pairs)
-			for _, d := range s.Topology().Devices {
-				if (d.Place != nil) != (d.Entity.Kind == gpu.KindGPU) {
-					t.Errorf("%v: placement = %v, want one only for GPUs", d.Entity, d.Place)
+			plan := planOf(field(150, onGPU), field(155, onBoth))
+			plan.Placement, plan.Devices = true, tt.selector
+			r := start(t, plan, dcgm.Options{}, slices.Concat(versions, []string{
+				gpuLine(0, "cpus=0-31,64-95"), gpuLine(1, "cpus=0-31,64-95"), gpuLine(2, "cpus=32-63,96,510-511"),
+				"path 0 1 phb nvlinks=18", "path 0 2 sys", "path 1 2 sys nvlinks=36",
+				"value gpu:* 150 int 45", "value gpu:* 70-73 int 0", "value gpu:* 86-89 int 0",
+				"value gpu:0 86 int 1", "value gpu:1 86 int 1", "value gpu:2 86 int 2",
+				"value gpu:0 70 int 15", "value gpu:0 71 int 1",
+			}, tt.more)...)
+			top := r.Topology()
+			var pairs, places []string
+			for _, p := range top.Pairs {
+				pairs = append(pairs, fmt.Sprintf("%d-%d %v %d", p.A, p.B, p.Path, p.NVLinks))
+			}
+			for _, d := range top.Devices {
+				if d.Place != nil {
+					places = append(places, fmt.Sprintf("%v: %d %s", d.Entity, d.Place.NUMANode, d.Place.CPUs))
 				}
+			}
+			checkEqual(t, "pairs", tt.pairs, strings.Join(pairs, "; "))
+			checkEqual(t, "places", tt.places, strings.Join(places, "; "))
+			if len(r.read().Samples) == 0 {
+				t.Error("batch has no samples, want some")
+			}
+			if n := r.e.Count("live.reads"); n != 0 {
+				t.Errorf("live reads = %d, want 0", n)
 			}
 		})
 	}

@@ -79,75 +79,117 @@ func planOf(fields ...gpu.Field) *gpu.Plan {
 	return &gpu.Plan{Fields: fields, Interval: interval, Devices: gpu.Selector{Flex: true}}
 }
 
-// open opens a session and closes it at the end of the test, if it is still open. Nothing may be left open at the
-// engine.
-func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcgm.Session {
-	t.Helper()
-	s := openAt(t, dcgm.New(o), plan)
-	t.Cleanup(func() {
-		closeSession(t, s)
-		checkClosed(t, e)
-	})
-	return s
-}
-
-// openAt opens a session that the test must close.
-func openAt(t testing.TB, source *dcgm.Source, plan *gpu.Plan) *dcgm.Session {
-	t.Helper()
-	s, err := source.Open(t.Context(), plan)
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	return s
-}
-
-func checkClosed(t testing.TB, e *fakedcgm.Engine) {
-	t.Helper()
-	if open := e.Open(); len(open) > 0 {
-		t.Errorf("handles left open at the engine = %v, want none", open)
-	}
-}
-
 // xidPlan requests temperatures and XIDs.
 func xidPlan() *gpu.Plan { return planOf(field(150, onGPU), events(230)) }
 
-func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
+// A rig is an open session of an engine that runs a script.
+type rig struct {
+	*dcgm.Session
+	e   *fakedcgm.Engine
+	src *dcgm.Source
+	t   testing.TB
+}
+
+// start opens a session of an engine that runs the script. At the end of the test, nothing may be left open at the
+// engine.
+func start(t testing.TB, plan *gpu.Plan, o dcgm.Options, script ...string) *rig {
 	t.Helper()
-	b, err := tryRead(s)
+	r := &rig{nil, fakedcgm.New(t, script...), dcgm.New(o), t}
+	t.Cleanup(r.checkClosed)
+	return r.again(plan)
+}
+
+// again opens another session, and closes it at the end of the test if it is still open.
+func (r *rig) again(plan *gpu.Plan) *rig {
+	r.t.Helper()
+	next := *r
+	var err error
+	if next.Session, err = r.src.Open(r.t.Context(), plan); err != nil {
+		r.t.Fatalf("Open: %v", err)
+	}
+	r.t.Cleanup(next.close)
+	return &next
+}
+
+func (r *rig) close() {
+	r.t.Helper()
+	if err := r.Close(); err != nil {
+		r.t.Errorf("Close: %v", err)
+	}
+}
+
+func (r *rig) checkClosed() {
+	r.t.Helper()
+	if open := r.e.Open(); len(open) > 0 {
+		r.t.Errorf("handles left open at the engine = %v, want none", open)
+	}
+}
+
+func (r *rig) try() (*gpu.Batch, error) {
+	var b gpu.Batch
+	err := r.Read(context.Background(), gpu.ReadRequest{}, &b)
+	return &b, err
+}
+
+func (r *rig) read() *gpu.Batch {
+	r.t.Helper()
+	b, err := r.try()
 	if err != nil {
-		t.Fatalf("Read: %v", err)
+		r.t.Fatalf("Read: %v", err)
 	}
 	return b
 }
 
-func tryRead(s *dcgm.Session) (*gpu.Batch, error) {
-	var b gpu.Batch
-	err := s.Read(context.Background(), gpu.ReadRequest{}, &b)
-	return &b, err
+// shows reads once and compares the batch with lines of shown.
+func (r *rig) shows(when string, want []string) {
+	r.t.Helper()
+	checkEqual(r.t, when, want, r.shown(r.read()))
 }
 
-// ends reads until the session ends, and checks the error.
-func ends(t testing.TB, s *dcgm.Session, want error) {
-	t.Helper()
-	readUntil(t, s, "the end of the session", func(*gpu.Batch, error) bool { return s.Err() != nil })
-	if !errors.Is(s.Err(), want) {
-		t.Errorf("Err = %v, want %v", s.Err(), want)
-	}
-}
-
-// readUntil reads until ok returns true for a batch, and returns it.
-func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, error) bool) *gpu.Batch {
-	t.Helper()
-	end := time.Now().Add(deadline)
-	for {
-		b, err := tryRead(s)
+// until reads until ok returns true for a batch, and returns it.
+func (r *rig) until(what string, ok func(*gpu.Batch, error) bool) *gpu.Batch {
+	r.t.Helper()
+	for end := time.Now().Add(deadline); ; pause() {
+		b, err := r.try()
 		if ok(b, err) {
 			return b
 		}
 		if time.Now().After(end) {
-			t.Fatalf("timed out waiting for %s; last batch: %v, error %v", what, shown(s, b), err)
+			r.t.Fatalf("timed out waiting for %s; last batch: %v, error %v", what, r.shown(b), err)
 		}
-		pause()
+	}
+}
+
+// awaits reads until a batch has exactly these lines of shown.
+func (r *rig) awaits(want []string) *gpu.Batch {
+	r.t.Helper()
+	return r.until(strings.Join(want, ", "), func(b *gpu.Batch, err error) bool {
+		return err == nil && slices.Equal(r.shown(b), want)
+	})
+}
+
+// ends reads until the session ends, and checks the error.
+func (r *rig) ends(want error) {
+	r.t.Helper()
+	r.until("the end of the session", func(*gpu.Batch, error) bool { return r.Err() != nil })
+	if !errors.Is(r.Err(), want) {
+		r.t.Errorf("Err = %v, want %v", r.Err(), want)
+	}
+}
+
+// follow reads until the session ends because of the topology, and opens the next session, like the collector.
+func (r *rig) follow(plan *gpu.Plan) *rig {
+	r.t.Helper()
+	r.ends(gpu.ErrTopology)
+	r.close()
+	return r.again(plan)
+}
+
+// lives checks that the session has not ended.
+func (r *rig) lives() {
+	r.t.Helper()
+	if err := r.Err(); err != nil {
+		r.t.Fatalf("session ended: %v", err)
 	}
 }
 
@@ -157,14 +199,13 @@ func pause() { pass(interval / 2) }
 // pass waits in real time, because the engine samples by the system clock.
 func pass(d time.Duration) { <-time.After(d) }
 
-// shown returns samples and faults as text, such as "GPU 0 #1 71.5".
-func shown(s *dcgm.Session, b *gpu.Batch) []string {
-	var lines []string
+// shown returns samples, XIDs and faults as text, such as "GPU 0 #1 71.5".
+func (r *rig) shown(b *gpu.Batch) (lines []string) {
 	name := func(row int) string {
 		if row == gpu.AllRows {
 			return "all"
 		}
-		return s.Topology().Devices[row].Entity.String()
+		return r.Topology().Devices[row].Entity.String()
 	}
 	for _, x := range b.Samples {
 		lines = append(lines, fmt.Sprintf("%s #%d %v", name(x.Row), x.Field, x.Value))
@@ -179,21 +220,6 @@ func shown(s *dcgm.Session, b *gpu.Batch) []string {
 	return lines
 }
 
-// failsToOpen checks that Open fails with want and leaves nothing open. It returns the error text.
-func failsToOpen(t *testing.T, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options, want error) string {
-	t.Helper()
-	s, err := dcgm.New(o).Open(context.Background(), plan)
-	if err == nil {
-		s.Close()
-		t.Fatal("Open succeeded")
-	}
-	if !errors.Is(err, want) {
-		t.Errorf("Open: %v, want %v", err, want)
-	}
-	checkClosed(t, e)
-	return err.Error()
-}
-
 // checkEqual checks that two values are equal.
 func checkEqual[T any](t testing.TB, what string, want, got T) {
 	t.Helper()
@@ -202,14 +228,17 @@ func checkEqual[T any](t testing.TB, what string, want, got T) {
 	}
 }
 
-func closeSession(t testing.TB, s *dcgm.Session) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
+// replaced returns lines with strings replaced, given as pairs of the old and the new one.
+func replaced(lines []string, pairs ...string) []string {
+	replacer := strings.NewReplacer(pairs...)
+	lines = slices.Clone(lines)
+	for i, line := range lines {
+		lines[i] = replacer.Replace(line)
 	}
+	return lines
 }
 
-func mentions(t *testing.T, text string, words ...string) {
+func mentions(t testing.TB, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {

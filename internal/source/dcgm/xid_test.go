@@ -10,30 +10,29 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// counted reads until there are no more XIDs, and returns all of them by row, sorted.
-func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
-	t.Helper()
+// wantXIDs reads until there are no more XIDs, and compares all of them, sorted.
+func (r *rig) wantXIDs(when string, want ...string) {
+	r.t.Helper()
 	var got []string
 	take := func(b *gpu.Batch, _ error) bool {
 		for _, x := range b.XIDs {
-			at := s.Topology().Devices[x.Row].Entity.String()
+			at := r.Topology().Devices[x.Row].Entity.String()
 			if x.OnInstance {
 				at += fmt.Sprintf("/%d", x.InstanceID)
 			}
 			got = append(got, fmt.Sprintf("%s: %d", at, x.Code))
 		}
-		return len(got) >= wanted
+		return len(got) >= len(want)
 	}
-	readUntil(t, s, fmt.Sprint(wanted, " XIDs"), take)
+	r.until(fmt.Sprint(len(want), " XIDs"), take)
 	for range 5 {
 		pause()
-		take(read(t, s), nil)
+		take(r.read(), nil)
 	}
 	slices.Sort(got)
-	return got
+	checkEqual(r.t, when, want, got)
 }
 
 // DCGM stores an XID that names an instance only on the instance. It is also an XID of the GPU, whatever rows there
@@ -41,38 +40,34 @@ func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 func TestXIDsOfInstances(t *testing.T) {
 	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "g": {Major: true}} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world("gpu 2 uuid=GPU-2 name=H100 bus=00000000:3D:00.0 index=2 minor=1 prof=none")...)
 			plan := xidPlan()
 			plan.Devices = sel
-			s := open(t, e, plan, dcgm.Options{})
-			read(t, s)
-			e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13",
+			r := start(t, plan, dcgm.Options{},
+				world("gpu 2 uuid=GPU-2 name=H100 bus=00000000:3D:00.0 index=2 minor=1 prof=none")...)
+			r.read()
+			r.e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13",
 				"event 4 gpu:1 230 94",
 				"event 5 gpu:0 230 79", "event 6 instance:7 230 43")
 			want := []string{"GPU 0: 79", "GPU 1/1: 13", "GPU 1/1: 43", "GPU 1/1: 43", "GPU 1/2: 31", "GPU 1: 94"}
-			checkEqual(t, "XIDs", want, counted(t, s, len(want)))
-			next := openAt(t, dcgm.New(dcgm.Options{}), plan)
-			defer next.Close()
-			checkEqual(t, "XIDs of the next session", want, counted(t, next, len(want)))
+			r.wantXIDs("XIDs", want...)
+			r.again(plan).wantXIDs("XIDs of the next session", want...)
 		})
 	}
 }
 
 // An engine that does not watch XIDs of instances serves those of the GPUs.
 func TestXIDsOfGPUsAlone(t *testing.T) {
-	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 5")...)
-	s := open(t, e, xidPlan(), dcgm.Options{})
-	read(t, s)
-	e.Add("event 1 gpu:1 230 94")
-	checkEqual(t, "XIDs", []string{"GPU 1: 94"}, counted(t, s, 1))
+	r := start(t, xidPlan(), dcgm.Options{}, world("fail dcgmWatchFields -6 -1 5")...)
+	r.read()
+	r.e.Add("event 1 gpu:1 230 94")
+	r.wantXIDs("XIDs", "GPU 1: 94")
 }
 
 // If the latest XID is 0, an engine has no history to read.
 func TestXIDOfZero(t *testing.T) {
-	e := fakedcgm.New(t, world("value gpu:* 230 int 0")...)
-	s := open(t, e, xidPlan(), dcgm.Options{})
-	b := readUntil(t, s, "GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
-	if n := e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
+	r := start(t, xidPlan(), dcgm.Options{}, world("value gpu:* 230 int 0")...)
+	b := r.until("GPUs without an XID", func(b *gpu.Batch, _ error) bool { return len(b.WithoutXID) == 2 })
+	if n := r.e.Calls()["dcgmGetValuesSince_v2"]; n != 0 || len(b.XIDs) != 0 {
 		t.Errorf("history reads = %d, XIDs = %v; want none of either", n, b.XIDs)
 	}
 }
@@ -80,57 +75,48 @@ func TestXIDOfZero(t *testing.T) {
 // An XID of the kernel log is stored a second or two after its date, behind later XIDs that were already read. It is
 // counted. XIDs with the same date or the same code are each counted once.
 func TestLateXIDs(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	s := open(t, e, xidPlan(), dcgm.Options{})
-	read(t, s)
-	e.Add("event 1 gpu:0 230 31")
-	if got := counted(t, s, 1); len(got) != 1 {
-		t.Fatalf("XIDs = %v, want one", got)
-	}
-	e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5", "event 5 gpu:1 230 79 8")
-	want := []string{"GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79"}
-	checkEqual(t, "late XIDs", want, counted(t, s, len(want)))
-	e.Add("event 6 gpu:0 230 62", "event 7 gpu:0 230 119 1.2")
-	want = []string{"GPU 0: 119", "GPU 0: 62"}
-	checkEqual(t, "a late XID and a new one", want, counted(t, s, len(want)))
+	r := start(t, xidPlan(), dcgm.Options{}, world()...)
+	r.read()
+	r.e.Add("event 1 gpu:0 230 31")
+	r.wantXIDs("one XID", "GPU 0: 31")
+	r.e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5",
+		"event 5 gpu:1 230 79 8")
+	r.wantXIDs("late XIDs", "GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79")
+	r.e.Add("event 6 gpu:0 230 62", "event 7 gpu:0 230 119 1.2")
+	r.wantXIDs("a late XID and a new one", "GPU 0: 119", "GPU 0: 62")
 }
 
 // A session reports an XID once, and every session reports it with the same ID, even if the engine's clock is set.
 func TestXIDKeepsItsID(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			src := dcgm.New(remoteEngine)
 			plan := xidPlan()
 			var reported []int64
-			look := func(s *dcgm.Session) {
+			look := func(r *rig) {
 				t.Helper()
-				for _, x := range read(t, s).XIDs {
+				for _, x := range r.read().XIDs {
 					reported = append(reported, x.ID)
 				}
 			}
-			s := openAt(t, src, plan)
-			defer s.Close()
-			read(t, s)
-			e.Add("event 1 gpu:0 230 31")
-			look(s)
-			e.Add("skew " + step)
+			r := start(t, plan, remoteEngine, world()...)
+			r.read()
+			r.e.Add("event 1 gpu:0 230 31")
+			look(r)
+			r.e.Add("skew " + step)
 			for range 6 {
 				pause()
-				look(s)
+				look(r)
 			}
 			if len(reported) != 1 {
 				t.Fatalf("session reported %v, want one XID", reported)
 			}
-			next := openAt(t, src, plan)
-			defer next.Close()
-			look(next)
+			look(r.again(plan))
 			if len(reported) != 2 || reported[0] != reported[1] {
 				t.Errorf("next session reported %v, want the same XID", reported)
 			}
 			// A new XID with the same code is another XID, with the current time.
-			e.Add("event 2 gpu:0 230 31")
-			b := readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
+			r.e.Add("event 2 gpu:0 230 31")
+			b := r.until("the second XID", func(b *gpu.Batch, _ error) bool {
 				return slices.ContainsFunc(b.XIDs, func(x gpu.XID) bool { return x.ID != reported[0] })
 			})
 			// If the engine's clock was set back, all XIDs are reported again.
@@ -148,46 +134,41 @@ func TestXIDKeepsItsID(t *testing.T) {
 }
 
 // poke makes the engine read its script, with a Read of another session.
-func poke(t *testing.T) {
-	t.Helper()
-	other := openAt(t, dcgm.New(dcgm.Options{}), planOf(field(156, onGPU)))
-	read(t, other)
-	closeSession(t, other)
+func (r *rig) poke() {
+	r.t.Helper()
+	other := r.again(planOf(field(156, onGPU)))
+	other.read()
+	other.close()
 }
 
 // The engine appends blank samples to the XID field of a lost GPU, and of all GPUs after a GSP timeout. Then the
 // newest sample is a blank, but the XID before it must be reported.
 func TestXIDsBehindBlanks(t *testing.T) {
 	for name, tt := range map[string]struct {
+		lost   string // GPU that is lost; without one, the engine stops reading
 		events []string
-		blind  func(*fakedcgm.Engine)
 		want   []string
 	}{
-		"a GPU is lost": {[]string{"event 1 gpu:0 230 79"}, func(e *fakedcgm.Engine) {
-			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=lost ")
-		}, []string{"GPU 0: 79"}},
-		"a GPU is lost while another one has an XID": {
-			[]string{"event 1 gpu:0 230 79", "event 2 gpu:1 230 31"}, func(e *fakedcgm.Engine) {
-				e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=lost ")
-			}, []string{"GPU 0: 79", "GPU 1: 31"},
-		},
-		"the GPU of an instance is lost": {[]string{"event 1 instance:7 230 79"}, func(e *fakedcgm.Engine) {
-			e.Replace("uuid=GPU-1 ", "uuid=GPU-1 status=lost ")
-		}, []string{"GPU 1/1: 79"}},
-		"the engine stops reading": {[]string{"event 1 gpu:0 230 119"}, func(e *fakedcgm.Engine) {
-			e.Add("value any:* 0-9999 blank")
-		}, []string{"GPU 0: 119"}},
+		"a GPU is lost": {"uuid=GPU-0 ", []string{"event 1 gpu:0 230 79"}, []string{"GPU 0: 79"}},
+		"a GPU is lost while another one has an XID": {"uuid=GPU-0 ",
+			[]string{"event 1 gpu:0 230 79", "event 2 gpu:1 230 31"}, []string{"GPU 0: 79", "GPU 1: 31"}},
+		"the GPU of an instance is lost": {"uuid=GPU-1 ", []string{"event 1 instance:7 230 79"},
+			[]string{"GPU 1/1: 79"}},
+		"the engine stops reading": {"", []string{"event 1 gpu:0 230 119"}, []string{"GPU 0: 119"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			s := open(t, e, xidPlan(), dcgm.Options{})
-			read(t, s)
-			e.Add(tt.events...)
-			tt.blind(e)
-			poke(t) // the event happens
+			r := start(t, xidPlan(), dcgm.Options{}, world()...)
+			r.read()
+			r.e.Add(tt.events...)
+			if tt.lost != "" {
+				r.e.Replace(tt.lost, tt.lost+"status=lost ")
+			} else {
+				r.e.Add("value any:* 0-9999 blank")
+			}
+			r.poke() // the event happens
 			pause()
 			pause() // the engine appends a blank
-			checkEqual(t, "XIDs", tt.want, counted(t, s, len(tt.want)))
+			r.wantXIDs("XIDs", tt.want...)
 		})
 	}
 }
@@ -197,20 +178,16 @@ func TestXIDsBehindBlanks(t *testing.T) {
 func TestDetachedGPUComesBack(t *testing.T) {
 	for name, reads := range map[string]int{"read while detached": 3, "not read while detached": 0} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, world()...)
-			plan := xidPlan()
-			s := open(t, e, plan, dcgm.Options{})
-			readUntil(t, s, "values of both GPUs", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
-			e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=detached ")
-			poke(t) // the engine drops the watches
+			r := start(t, xidPlan(), dcgm.Options{}, world()...)
+			r.untilServed(0, 2)
+			r.e.Replace("uuid=GPU-0 ", "uuid=GPU-0 status=detached ")
+			r.poke() // the engine drops the watches
 			for range reads {
 				pause()
-				read(t, s)
+				r.read()
 			}
-			e.Replace(" status=detached", "")
-			s = follow(t, e, s, plan)
-			readUntil(t, s, "values of both GPUs again",
-				func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
+			r.e.Replace(" status=detached", "")
+			r.follow(xidPlan()).untilServed(0, 2)
 		})
 	}
 }

@@ -32,7 +32,8 @@ func BenchmarkRead(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			plan := planOf(shippedFields(b)...)
-			plan.Fields = slices.DeleteFunc(plan.Fields, func(f gpu.Field) bool { return f.Profiling && !bench.profiling })
+			isLeftOut := func(f gpu.Field) bool { return f.Profiling && !bench.profiling }
+			plan.Fields = slices.DeleteFunc(plan.Fields, isLeftOut)
 			r := start(b, plan, append([]string{"gpus 8", "static"}, bench.script...)...)
 			var batch gpu.Batch
 			r.bench(b, func() {

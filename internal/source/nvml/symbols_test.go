@@ -140,7 +140,8 @@ func TestProfiling(t *testing.T) {
 		r := start(t, planOf(1001, 1005, 1008, 1009, 1012, 1017), append(script, cut...)...)
 		var unsupported []string
 		for _, f := range r.plan.Fields {
-			unsupported = append(unsupported, "GPU 2 "+strings.TrimPrefix(f.Name, "DCGM_FI_PROF_")+" fault:not_supported")
+			field := strings.TrimPrefix(f.Name, "DCGM_FI_PROF_")
+			unsupported = append(unsupported, "GPU 2 "+field+" fault:not_supported")
 		}
 		time.Sleep(10 * time.Millisecond)
 		r.want("values 10 ms after the first sample", unsupported...)
