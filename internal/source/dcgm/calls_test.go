@@ -54,7 +54,7 @@ func TestCycleIsOneCall(t *testing.T) {
 	const cycles = 40
 	for _, gpus := range []int{1, 8, 32} {
 		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
-			r := start(t, shippedPlan(t, interval), dcgm.Options{Remote: engineAt("unix:///run/dcgm.sock")}, gpusOf(gpus)...)
+			r := start(t, shippedPlan(t, interval), remoteEngine, gpusOf(gpus)...)
 			if n := r.e.Count("unbounded.watches"); n != 0 {
 				t.Errorf("watches without a limit = %d, want 0", n)
 			}
@@ -132,8 +132,8 @@ func TestXIDCostsItsGPU(t *testing.T) {
 	}
 }
 
-// If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost. An XID that could
-// not be read in one cycle is read in the next.
+// If the engine has no room for another group, the histories of all GPUs are read, and no XID is lost. An XID that
+// could not be read in one cycle is read in the next.
 func TestXIDsWhileACallFails(t *testing.T) {
 	xids := []string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 XID 45", "GPU 1 XID 62"}
 	for failure, want := range map[string][][]string{

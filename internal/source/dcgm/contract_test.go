@@ -15,7 +15,9 @@ import (
 )
 
 // contractOf returns a fixture of an engine that runs the script, of which GPU 0 may be lost. New sets *e.
-func contractOf(e **fakedcgm.Engine, o dcgm.Options, plan *gpu.Plan, kinds gpu.Kinds, script ...string) contract.Fixture {
+func contractOf(
+	e **fakedcgm.Engine, o dcgm.Options, plan *gpu.Plan, kinds gpu.Kinds, script ...string,
+) contract.Fixture {
 	return contract.Fixture{
 		New: func(t *testing.T) collector.Source {
 			*e = fakedcgm.New(t, script...)

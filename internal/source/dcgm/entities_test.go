@@ -125,11 +125,13 @@ func TestMissingModules(t *testing.T) {
 		faults []string
 		served gpu.Kinds
 	}{
-		"without switch":                   {[]string{"all #1 not_supported"}, all &^ onSwitches},
-		"without link":                     {[]string{"all #2 not_supported", "all #3 not_supported"}, all &^ onLinks},
-		"without cpu":                      {[]string{"all #4 not_supported", "all #5 not_supported"}, all &^ (onCPUs | onCores)},
-		"without connectx":                 {[]string{"all #6 not_supported"}, all &^ onCards},
-		"fail dcgmGetNvLinkLinkStatus -17": {[]string{"all #2 permission", "all #3 permission"}, all &^ onLinks},
+		"without switch": {[]string{"all #1 not_supported"}, all &^ onSwitches},
+		"without link":   {[]string{"all #2 not_supported", "all #3 not_supported"}, all &^ onLinks},
+		"without cpu": {
+			[]string{"all #4 not_supported", "all #5 not_supported"}, all &^ (onCPUs | onCores)},
+		"without connectx": {[]string{"all #6 not_supported"}, all &^ onCards},
+		"fail dcgmGetNvLinkLinkStatus -17": {
+			[]string{"all #2 permission", "all #3 permission"}, all &^ onLinks},
 	} {
 		t.Run(line, func(t *testing.T) {
 			r := start(t, fabricPlan(), dcgm.Options{}, fabric(line)...)

@@ -28,17 +28,31 @@ type hostile struct {
 func (h *hostile) connect(Options) (engine, error) { return h, nil }
 
 func (h *hostile) fails() error {
-	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched,
-		codeConnectionInvalid, -9999}
 	if h.patience == 0 || h.rng.IntN(h.patience) > 0 {
 		return nil
 	}
-	return &resultError{function: "f", code: codes[h.rng.IntN(len(codes))], words: "w"}
+	code := pick(h, codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched,
+		codeConnectionInvalid, -9999)
+	return &resultError{function: "f", code: code, words: "w"}
+}
+
+// rarely returns true once in n times.
+func (h *hostile) rarely(n int) bool { return h.rng.IntN(n) == 0 }
+
+func pick[T any](h *hostile, choices ...T) T { return choices[h.rng.IntN(len(choices))] }
+
+// some returns up to most elements.
+func some[T any](h *hostile, most int, next func() T) []T {
+	list := make([]T, h.rng.IntN(most+1))
+	for i := range list {
+		list[i] = next()
+	}
+	return list
 }
 
 // id returns an ID, usually one that exists.
 func (h *hostile) id() uint32 {
-	if h.rng.IntN(8) == 0 {
+	if h.rarely(8) {
 		return h.rng.Uint32()
 	}
 	return h.rng.Uint32N(4)
@@ -46,27 +60,21 @@ func (h *hostile) id() uint32 {
 
 // list returns IDs. It usually returns the same ones.
 func (h *hostile) list() []uint32 {
-	if h.rng.IntN(20) > 0 {
-		return []uint32{0, 1, 2}
+	if h.rarely(20) {
+		return some(h, 5, h.id)
 	}
-	ids := make([]uint32, h.rng.IntN(6))
-	for i := range ids {
-		ids[i] = h.id()
-	}
-	return ids
+	return []uint32{0, 1, 2}
 }
 
-func (h *hostile) group() entityGroup {
-	if h.rng.IntN(8) == 0 {
-		return entityGroup(h.rng.UintN(256))
+func (h *hostile) entity() entity {
+	if h.rarely(8) {
+		return entity{entityGroup(h.rng.UintN(256)), h.id()}
 	}
-	return entityGroup(h.rng.UintN(10))
+	return entity{entityGroup(h.rng.UintN(10)), h.id()}
 }
-
-func (h *hostile) entity() entity { return entity{h.group(), h.id()} }
 
 func (h *hostile) text() string {
-	if h.rng.IntN(6) == 0 {
+	if h.rarely(6) {
 		return string([]byte{0xff, byte(h.rng.UintN(256))})
 	}
 	return fmt.Sprint("GPU-", h.id())
@@ -80,33 +88,24 @@ func (h *hostile) supported() ([]uint32, error)           { return h.list(), h.f
 func (h *hostile) status(uint32) status                   { return status(h.rng.UintN(9)) }
 
 func (h *hostile) instances() ([]instance, error) {
-	if h.rng.IntN(20) > 0 {
+	if !h.rarely(20) {
 		return nil, nil
 	}
-	list := make([]instance, h.rng.IntN(8))
-	for i := range list {
-		kind := groupInstance + entityGroup(h.rng.UintN(2))
-		list[i] = instance{entity: entity{kind, h.id()}, parent: h.id(), nvml: h.id()}
-	}
-	return list, h.fails()
+	return some(h, 7, func() instance {
+		return instance{entity: entity{pick(h, groupInstance, groupCompute), h.id()}, parent: h.id(), nvml: h.id()}
+	}), h.fails()
 }
 
 func (h *hostile) links() ([]link, error) {
-	list := make([]link, h.rng.IntN(8))
-	for i := range list {
-		list[i] = link{parent: h.entity(), index: h.id(), up: h.rng.IntN(2) == 0}
-	}
-	return list, h.fails()
+	return some(h, 7, func() link { return link{h.entity(), h.id(), h.rarely(2)} }), h.fails()
 }
 
 func (h *hostile) cpus() ([]cpu, error) {
 	return []cpu{{h.id(), h.text(), h.list()}, {h.id(), h.text(), h.list()}}, h.fails()
 }
 
-func (h *hostile) place(uint32) (cpus []uint64, paths []path, err error) {
-	for range h.rng.IntN(4) {
-		paths = append(paths, path{h.id(), h.rng.Uint64()})
-	}
+func (h *hostile) place(uint32) ([]uint64, []path, error) {
+	paths := some(h, 3, func() path { return path{h.id(), h.rng.Uint64()} })
 	return []uint64{h.rng.Uint64(), h.rng.Uint64()}, paths, h.fails()
 }
 
@@ -124,8 +123,8 @@ func (h *hostile) createGroup(_ string, members []entity) (handle, []refusal, er
 	}
 	var refused []refusal
 	for i := range members {
-		if h.rng.IntN(6) == 0 {
-			code := [...]int{codeGPULost, codeGPUNotSupported, -3}[h.rng.IntN(3)]
+		if h.rarely(6) {
+			code := pick(h, codeGPULost, codeGPUNotSupported, codeBadParameter)
 			refused = append(refused, refusal{i, &resultError{function: "f", code: code}})
 		}
 	}
@@ -140,28 +139,23 @@ func (h *hostile) createFieldGroup(string, []gpu.FieldID) (handle, error) {
 	h.made++
 	return handle(h.made), h.fails()
 }
-func (h *hostile) destroyGroup(handle) error      { return h.fails() }
-func (h *hostile) destroyFieldGroup(handle) error { return h.fails() }
-func (h *hostile) watch(handle, handle, time.Duration, time.Duration, int) error {
-	return h.fails()
-}
-func (h *hostile) unwatch(handle, handle) error { return h.fails() }
-func (h *hostile) update() error                { return h.fails() }
+func (h *hostile) destroyGroup(handle) error                                     { return h.fails() }
+func (h *hostile) destroyFieldGroup(handle) error                                { return h.fails() }
+func (h *hostile) watch(handle, handle, time.Duration, time.Duration, int) error { return h.fails() }
+func (h *hostile) unwatch(handle, handle) error                                  { return h.fails() }
+func (h *hostile) update() error                                                 { return h.fails() }
 
 func (h *hostile) readout() readout {
-	ids := [...]uint16{1, 50, 52, 54, 55, 57, 63, 69, 70, 73, 74, 85, 86, 89, 90, 112, 150, 155, 230, 780, 1001, 65535}
-	kinds := [...]byte{kindInt, kindDouble, kindText, kindTimestamp, 'b', 0}
-	samples := make([]sample, h.rng.IntN(60))
-	for i := range samples {
+	return readout{some(h, 59, func() sample {
 		e := h.entity()
-		if h.rng.IntN(2) == 0 {
-			e.group = groupGPU
+		x := sample{
+			at: time.Now().UnixMicro() - h.rng.Int64N(1e7), bits: h.rng.Uint64(), entity: e.id,
+			group: pick(h, e.group, groupGPU), text: h.rng.Uint32N(64),
+			kind: pick[byte](h, kindInt, kindDouble, kindText, kindTimestamp, 'b', 0),
+			field: pick[uint16](h, 1, 50, 52, 54, 55, 57, 63, 69, 70, 73, 74, 85, 86, 89, 90, 112, 150, 155, 230, 780,
+				1001, 65535),
 		}
-		samples[i] = sample{
-			at: time.Now().UnixMicro() - h.rng.Int64N(1e7), bits: h.rng.Uint64(), entity: e.id, group: e.group,
-			field: ids[h.rng.IntN(len(ids))], kind: kinds[h.rng.IntN(len(kinds))], text: h.rng.Uint32N(64),
-		}
-		switch x := &samples[i]; h.rng.IntN(8) {
+		switch h.rng.IntN(8) {
 		case 0:
 			x.at = int64(h.rng.Uint64())
 		case 1:
@@ -171,10 +165,10 @@ func (h *hostile) readout() readout {
 		case 3:
 			x.bits = uint64(h.rng.IntN(64))
 		case 4:
-			x.bits = math.Float64bits([...]float64{math.NaN(), math.Inf(1), -1, 5}[h.rng.IntN(4)])
+			x.bits = math.Float64bits(pick(h, math.NaN(), math.Inf(1), -1, 5))
 		}
-	}
-	return readout{samples, h.texts}
+		return x
+	}), h.texts}
 }
 
 func (h *hostile) latest(handle, handle) (readout, error)       { return h.readout(), h.fails() }
@@ -182,19 +176,13 @@ func (h *hostile) since(handle, handle, int64) (readout, error) { return h.reado
 func (h *hostile) setHealth(handle, uint32) error               { return h.fails() }
 
 func (h *hostile) checkHealth(handle) ([]incident, error) {
-	list := make([]incident, h.rng.IntN(5))
-	for i := range list {
-		list[i] = incident{h.entity(), h.rng.Uint32(), h.rng.Uint32N(30), h.rng.Uint32()}
-	}
-	return list, h.fails()
+	return some(h, 4, func() incident {
+		return incident{h.entity(), h.rng.Uint32(), h.rng.Uint32N(30), h.rng.Uint32()}
+	}), h.fails()
 }
 
 func (h *hostile) peers() ([]peer, error) {
-	list := make([]peer, h.rng.IntN(5))
-	for i := range list {
-		list[i] = peer{h.id(), h.id(), h.rng.Uint32()}
-	}
-	return list, h.fails()
+	return some(h, 4, func() peer { return peer{h.id(), h.id(), h.rng.Uint32()} }), h.fails()
 }
 func (h *hostile) close() error { return nil }
 

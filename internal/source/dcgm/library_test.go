@@ -48,9 +48,7 @@ func TestLibrary(t *testing.T) {
 	fakedcgm.Require(t)
 	build := func(without ...string) string {
 		dir, err := fakedcgm.Build(without...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fakedcgm.Need(t, err)
 		return dir
 	}
 	broken := t.TempDir()

@@ -82,7 +82,8 @@ func TestLostDuringOpen(t *testing.T) {
 		code := []int{-18, -3}[at%2] // GPU lost, or not accessible
 		t.Run(fmt.Sprint(at/2, code), func(t *testing.T) {
 			plan := planOf(field(150, onGPU), profiling(1001), events(230))
-			r := start(t, plan, dcgm.Options{}, gpusOf(4, fmt.Sprintf("fail dcgmGroupAddEntity %d 1 %d", code, at/2))...)
+			failure := fmt.Sprintf("fail dcgmGroupAddEntity %d 1 %d", code, at/2)
+			r := start(t, plan, dcgm.Options{}, gpusOf(4, failure)...)
 			b := r.read()
 			n := len(r.served(b, 0))
 			if n < 3 {

@@ -15,7 +15,7 @@ import (
 type quietEngine struct {
 	hostile
 	samples []sample
-	history []sample // result of since; samples if nil
+	history []sample // result of since
 	reads   int      // number of reads of histories
 }
 
@@ -25,15 +25,21 @@ func (q *quietEngine) latest(handle, handle) (readout, error) {
 
 func (q *quietEngine) since(handle, handle, int64) (readout, error) {
 	q.reads++
-	if q.history != nil {
-		return readout{samples: q.history}, nil
-	}
-	return readout{samples: q.samples}, nil
+	return readout{samples: q.history}, nil
 }
 
 func (q *quietEngine) createGroup(string, []entity) (handle, []refusal, error) { return 1, nil, nil }
+func (q *quietEngine) destroyGroup(handle) error                               { return nil }
 
-func (q *quietEngine) destroyGroup(handle) error { return nil }
+// readNewest reads the newest samples of the only watch of a session.
+func readNewest(t *testing.T, s *Session) *gpu.Batch {
+	t.Helper()
+	var b gpu.Batch
+	if err := s.readNewest(&reader{group: s.watches.list[0].group}, &b); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
 
 // oneWatch returns a session with one watch of some fields of GPU 0.
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
@@ -84,11 +90,7 @@ func TestDatesOfRemoteEngine(t *testing.T) {
 			engine := time.Now().UnixMicro() + skew
 			read := func(times ...int64) (ages []time.Duration) {
 				e.samples = samplesAt(150, times...)
-				var b gpu.Batch
-				if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
-					t.Fatal(err)
-				}
-				for _, x := range b.Samples {
+				for _, x := range readNewest(t, s).Samples {
 					ages = append(ages, time.Duration(s.clock.now-x.Time))
 				}
 				return ages
@@ -160,11 +162,8 @@ func TestTrailOfAHistory(t *testing.T) {
 			}
 			e.history = append(e.history, x)
 		}
-		var b gpu.Batch
-		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.readTrails(w, &b); err != nil {
+		b := readNewest(t, s)
+		if err := s.readTrails(w, b); err != nil {
 			t.Fatal(err)
 		}
 		var got []int64
@@ -181,7 +180,7 @@ func TestTrailOfAHistory(t *testing.T) {
 // After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is
 // also read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
-	s, w, e := oneWatch(gpu.Field{ID: 230})
+	s, _, e := oneWatch(gpu.Field{ID: 230})
 	begin := time.Now()
 	e.samples = samplesAt(230, begin.UnixMicro())
 	e.history = append(e.samples, e.samples...) // two samples with the same date and code are two XIDs
@@ -204,12 +203,9 @@ func TestWhenHistoriesAreRead(t *testing.T) {
 		if step.at == wholeHistoryInterval {
 			e.history = slices.Concat(samplesAt(230, begin.Add(-5*time.Minute).UnixMicro()), e.history)
 		}
-		var b gpu.Batch
 		e.reads = 0
-		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.readXIDs(&b, begin.Add(step.at), false); err != nil {
+		b := readNewest(t, s)
+		if err := s.readXIDs(b, begin.Add(step.at), false); err != nil {
 			t.Fatal(err)
 		}
 		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {

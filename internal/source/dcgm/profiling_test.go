@@ -243,7 +243,8 @@ func TestProfilingThatIsNotStale(t *testing.T) {
 				if tt.thaws {
 					frozen := newest(r.read())
 					r.e.Remove("value gpu:* 150 stopped")
-					r.until("a new value", func(b *gpu.Batch, err error) bool { return err == nil && newest(b) != frozen })
+					isNew := func(b *gpu.Batch, err error) bool { return err == nil && newest(b) != frozen }
+					r.until("a new value", isNew)
 				}
 			})
 			if n != 0 {

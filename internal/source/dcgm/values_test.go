@@ -114,14 +114,14 @@ func TestUtilization(t *testing.T) {
 			t.Errorf("%[1]d%% converts to %[2]v, and back to %[3]v, want %[1]d", percent, ratio, n)
 		}
 	}
-	if got := utilization(gpu.Int(57), false, "percent"); got != gpu.Int(57) {
-		t.Errorf("57%% without conversion = %v, want 57", got)
-	}
-	if got := utilization(gpu.Float(0.57), true, "ratio"); got != gpu.Float(0.57) {
-		t.Errorf("0.57 without conversion = %v, want 0.57", got)
-	}
-	if got := utilization(gpu.Value{}, true, "percent"); !got.IsAbsent() {
-		t.Errorf("absent value converts to %v, want an absent one", got)
+	for _, tt := range []struct {
+		in     gpu.Value
+		double bool
+		unit   gpu.Unit
+	}{{gpu.Int(57), false, "percent"}, {gpu.Float(0.57), true, "ratio"}, {gpu.Value{}, true, "percent"}} {
+		if got := utilization(tt.in, tt.double, tt.unit); got != tt.in {
+			t.Errorf("%v in %s = %v, want it unchanged", tt.in, tt.unit, got)
+		}
 	}
 }
 
