@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -87,16 +88,21 @@ func (e *fakeEngine) Open(context.Context, *gpu.Plan) (collector.Session, error)
 	return emptySession{}, err
 }
 
-func (e *fakeEngine) set(err error) {
+func (e *fakeEngine) set(err error, takes time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err = err
+	e.err, e.takes = err, takes
 }
 
-func (e *fakeEngine) attempts() []int {
+// tried compares the times of the attempts to open.
+func (e *fakeEngine) tried(t *testing.T, when string, want ...int) {
+	t.Helper()
+	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.at
+	if diff := cmp.Diff(want, e.at); diff != "" {
+		t.Errorf("%s: attempts, in seconds (-want +got):\n%s", when, diff)
+	}
 }
 
 // newSource returns a Source with fakes for DCGM and NVML. NVML may be nil.
@@ -112,12 +118,16 @@ func newSource(opt Options, dcgm, nvml collector.Source) *Source {
 	return s
 }
 
-// collect runs a collector on the source until stop is called.
-func collect(t *testing.T, s *Source) (stop func()) {
-	loop := collector.New(collector.Options{
+func newLoop(s *Source) *collector.Loop {
+	return collector.New(collector.Options{
 		Settings: collector.Settings{Source: s, Plan: &gpu.Plan{Interval: 10 * time.Second}},
 		Publish:  func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
 	})
+}
+
+// collect runs a collector on the source until stop is called.
+func collect(t *testing.T, s *Source) (stop func()) {
+	loop := newLoop(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- loop.Run(ctx) }()
@@ -151,19 +161,15 @@ func TestReturnsToEmbeddedEngine(t *testing.T) {
 		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
 		s := newSource(Options{Fallback: true}, e, emptySession{})
 		stop := collect(t, s)
-		is := func(what string, nvml bool, want ...int) {
-			t.Helper()
-			synctest.Wait()
-			if diff := cmp.Diff(want, e.attempts()); diff != "" || s.onFallback.Load() != nvml {
-				t.Errorf("%s: on fallback %v, want %v; attempts in seconds (-want +got):\n%s", what,
-					s.onFallback.Load(), nvml, diff)
-			}
-		}
 		time.Sleep(1000 * time.Second)
-		is("away", true, 0, 10, 30, 70, 150, 310, 610, 910)
-		e.set(nil)
+		e.tried(t, "away", 0, 10, 30, 70, 150, 310, 610, 910)
+		away := s.onFallback.Load()
+		e.set(nil, 0)
 		time.Sleep(time.Hour)
-		is("back", false, 0, 10, 30, 70, 150, 310, 610, 910, 1210)
+		e.tried(t, "back", 0, 10, 30, 70, 150, 310, 610, 910, 1210)
+		if back := s.onFallback.Load(); !away || back {
+			t.Errorf("on fallback while away = %v, then %v; want true, then false", away, back)
+		}
 		stop()
 	})
 }
@@ -173,23 +179,12 @@ func TestReplacedWhileOpenHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
 		s := newSource(Options{Fallback: true}, e, emptySession{})
-		loop := collector.New(collector.Options{
-			Settings: collector.Settings{Source: s, Plan: &gpu.Plan{Interval: 10 * time.Second}},
-			Publish:  func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),
-		})
 		_, _ = s.Open(t.Context(), &gpu.Plan{}) // on NVML
-		ended := make(chan error, 1)
-		go func() { ended <- s.Run(t.Context(), loop) }() // nothing runs the loop, so Reopen does not return
-		time.Sleep(time.Minute)
-		s.reportReplaced()
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, ErrReplaced) {
-				t.Errorf("Run: %v, want %v", err, ErrReplaced)
-			}
-		default:
-			t.Fatal("Run has not returned, want ErrReplaced")
+		time.AfterFunc(time.Minute, s.reportReplaced)
+		begin := time.Now()
+		// Nothing runs the loop, so its Reopen does not return.
+		if err := s.Run(t.Context(), newLoop(s)); !errors.Is(err, ErrReplaced) || time.Since(begin) != time.Minute {
+			t.Errorf("Run: %v after %v, want %v after a minute", err, time.Since(begin), ErrReplaced)
 		}
 	})
 }
@@ -208,18 +203,13 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 				t.Error("after the first attempt: not on the fallback, want it used")
 			}
 			time.Sleep(away)
-			if at := e.attempts(); len(at) > 0 {
-				t.Errorf("DCGM was opened at %v although nothing listens, want no attempt", at)
-			}
+			e.tried(t, "nothing listens")
 			defer listen(t, engine).Close()
-			e.mu.Lock()
-			e.err, e.takes = nil, time.Second
-			e.mu.Unlock()
+			e.set(nil, time.Second)
 			time.Sleep(lookInterval + 2*time.Second)
 			synctest.Wait()
 			if s.onFallback.Load() || !s.Ready() {
-				t.Errorf("after %v: on the fallback or not ready, want DCGM and ready; attempts: %v", away,
-					e.attempts())
+				t.Errorf("after %v: on the fallback or not ready, want DCGM and ready", away)
 			}
 			stop()
 		})
@@ -236,11 +226,8 @@ func TestOpensHostEngineAtOnce(t *testing.T) {
 			time.Sleep(away + lookInterval/2)
 			defer listen(t, engine).Close()
 			time.Sleep(4 * time.Second)
-			synctest.Wait()
 			at := int(away / time.Second)
-			if diff := cmp.Diff([]int{at + 1, at + 2, at + 4}, e.attempts()); diff != "" {
-				t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
-			}
+			e.tried(t, "the engine listens", at+1, at+2, at+4)
 			stop()
 		})
 	}
@@ -262,26 +249,15 @@ func TestOpensLateDriverAtOnce(t *testing.T) {
 				}
 				var isThere atomic.Bool
 				s.requirements = slices.Clone(s.requirements)
-				found := false
-				for i := range s.requirements {
-					if r := &s.requirements[i]; errors.Is(missing, r.err) {
-						found = true
-						r.isMet = func(context.Context, *Source) bool { return isThere.Load() }
-					}
-				}
-				if !found {
-					t.Fatal("no requirement has the error, want one")
-				}
+				i := slices.IndexFunc(s.requirements, func(r requirement) bool { return errors.Is(missing, r.err) })
+				s.requirements[i].isMet = func(context.Context, *Source) bool { return isThere.Load() }
 				stop := collect(t, s)
 				time.Sleep(8*time.Second + lookInterval/2)
 				isThere.Store(true)
 				time.Sleep(2 * time.Second)
-				e.set(nil)
+				e.set(nil, 0)
 				time.Sleep(2 * time.Minute)
-				synctest.Wait()
-				if diff := cmp.Diff([]int{0, 1, 3, 7, 9, 10, 12}, e.attempts()); diff != "" {
-					t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
-				}
+				e.tried(t, "it is there", 0, 1, 3, 7, 9, 10, 12)
 				stop()
 			})
 		})
@@ -298,29 +274,26 @@ func TestNotReadyWithoutEngine(t *testing.T) {
 					emptySession{})
 				s.dial = false // nothing listens at the path
 				open := func() { _, _ = s.Open(t.Context(), &gpu.Plan{}) }
-				if !s.Ready() {
-					t.Error("Ready before the first attempt = false, want true")
+				is := func(when string, ready bool) {
+					t.Helper()
+					if s.Ready() != ready {
+						t.Errorf("Ready %s = %v, want %v", when, !ready, ready)
+					}
 				}
+				is("before the first attempt", true)
 				go open()
 				time.Sleep(engineGrace - time.Second)
 				if takes == 0 {
 					open() // another attempt must not restart the grace period
 				}
-				if !s.Ready() {
-					t.Error("Ready within the grace period = false, want true")
-				}
+				is("within the grace period", true)
 				time.Sleep(2 * time.Second)
-				if s.Ready() {
-					t.Error("Ready after the grace period = true, want false")
-				}
+				is("after the grace period", false)
 				time.Sleep(2 * time.Hour)
 				synctest.Wait() // for the attempt that hung
-				e.takes = 0
-				e.set(nil)
+				e.set(nil, 0)
 				open()
-				if !s.Ready() {
-					t.Error("Ready with the engine back = false, want true")
-				}
+				is("with the engine back", true)
 			})
 		})
 	}
@@ -364,11 +337,38 @@ func TestMissingLibraryMetric(t *testing.T) {
 		{fmt.Errorf("open: %w", dcgm.ErrLibrary), series},
 		{nil, ""},
 	} {
-		e.set(tt.err)
+		e.set(tt.err, 0)
 		_, _ = s.Open(t.Context(), &gpu.Plan{})
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(tt.want),
 			"dcgm_exporter_library_missing"); err != nil {
 			t.Errorf("after %v: %v", tt.err, err)
+		}
+	}
+}
+
+func TestProfilingRight(t *testing.T) {
+	const admin, none = "Name:\tx\nCapEff:\t0000000000200000\n", "CapEff:\t00000000a80425fb\n"
+	for name, tt := range map[string]struct {
+		status, params string
+		want           ProfilingRight
+	}{
+		"the capability":                      {admin, "RmProfilingAdminOnly: 1\n", RightCapability},
+		"no capability":                       {none, "RmProfilingAdminOnly: 1\n", RightNone},
+		"no capability, no parameters":        {none, "", RightNone},
+		"a driver that lets everyone profile": {none, "A: 1\nRmProfilingAdminOnly: 0\n", RightForAll},
+		"no status":                           {"", "", RightUnknown},
+		"a status without capabilities":       {"Name:\tx\n", "", RightUnknown},
+		"a status with other capabilities":    {"CapEff: all\n", "", RightUnknown},
+	} {
+		got := ProfilingRightOf(func(path string) (string, error) {
+			text := map[string]string{"/proc/self/status": tt.status, "/proc/driver/nvidia/params": tt.params}[path]
+			if text == "" {
+				return "", fs.ErrNotExist
+			}
+			return text, nil
+		})
+		if got != tt.want {
+			t.Errorf("%s: right = %d, want %d", name, got, tt.want)
 		}
 	}
 }
