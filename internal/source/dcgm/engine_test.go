@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +52,20 @@ func TestAddressReachesDCGM(t *testing.T) {
 	}
 }
 
-// Each file in testdata/batches has lines of a script, an empty line, and the batch.
+// TestBatches lists scripts and plans, and the batches that they produce.
 func TestBatches(t *testing.T) {
+	everything := []string{
+		"CPU 0 #4 61.5", "CPU 0 #5 0.25",
+		"CPU core 0 of CPU 0 #5 0.25", "CPU core 1 of CPU 0 #5 0.25", "CPU core 70 of CPU 0 #5 0.75",
+		"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45", "NVLink 0 of GPU 0 #3 3",
+		"NVLink 0 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 1 of GPU 0 #3 3",
+		"NVLink 1 of NVSwitch 0 #2 7", "NVLink 2 of GPU 1 #3 4", "NVLink 3 of NVSwitch 1 #2 9",
+		"NVSwitch 0 #1 40", "NVSwitch 1 #1 50",
+	}
+	node := []string{
+		"GPU 0 #0 580.95.05", "GPU 1 #0 580.95.05", "GPU instance 7 of GPU 1 #0 580.95.05",
+		"GPU instance 8 of GPU 1 #0 580.95.05",
+	}
 	ratio := field(203, onGPU)
 	ratio.Unit = "ratio"
 	blanks := planOf(field(150, onGPU), field(100, onGPU), field(101, onGPU), field(102, onGPU), field(110, onGPU),
@@ -63,33 +74,65 @@ func TestBatches(t *testing.T) {
 		field(203, onGPU), text(82), field(190, onGPU), field(191, onGPU), text(192))
 	blanks.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{0}}
 	for name, tt := range map[string]struct {
-		script []string
-		plan   *gpu.Plan
+		lines []string
+		plan  *gpu.Plan
+		want  []string
 	}{
-		"every-kind": {fabric(), fabricPlan()},
-		"old-engine": {fabric(), fabricPlan()},
-		// GPUs and their links have a field with the same ID.
-		"same-field-id": {fabric(), planOf(field(1212, onGPU), field(1212, onLinks))},
-		"switch-tray":   {versions, fabricPlan()},
-		"missing-kind":  {world(), planOf(field(150, onGPU), field(780, onSwitches))},
-		// A field of the node is sampled for each entity, or without an entity.
-		"node-by-entity": {world(), planOf(text(1))},
-		"node-alone":     {world(), planOf(text(1))},
-		"ratio":          {world(), planOf(ratio)},
+		"every kind":                     {fabric(), fabricPlan(), everything},
+		"every kind, with an old engine": {fabric("old"), fabricPlan(), everything},
+		"GPUs and their links have a field with the same id": {
+			fabric("value gpu:* 1212 int 5", "value link:* 1212 int 0", "value link:gpu:0:1 1212 int 3"),
+			planOf(field(1212, onGPU), field(1212, onLinks)), []string{
+				"GPU 0 #0 5", "GPU 1 #0 5", "NVLink 0 of GPU 0 #1 0", "NVLink 1 of GPU 0 #1 3",
+				"NVLink 2 of GPU 1 #1 0",
+			}},
+		"a switch tray without GPUs": {
+			append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7"),
+			fabricPlan(),
+			[]string{
+				"NVLink 0 of NVSwitch 3 #2 7", "NVSwitch 3 #1 33", "all #0 not_supported", "all #3 not_supported",
+				"all #4 not_supported", "all #5 not_supported", "all #6 not_supported",
+			}},
+		"a kind that does not exist": {
+			world(), planOf(field(150, onGPU), field(780, onSwitches)),
+			[]string{"GPU 0 #0 45", "GPU 1 #0 45", "all #1 not_supported"}},
+		"a field of the node, sampled for each entity":   {world(), planOf(text(1)), node},
+		"a field of the node, sampled without an entity": {world("node"), planOf(text(1)), node},
+		"a ratio from percent": {world("value gpu:* 203 int 57"), planOf(ratio),
+			[]string{"GPU 0 #0 0.57", "GPU 1 #0 0.57"}},
 		// An unknown field ID makes the whole field group fail, but no other field is lost.
-		"unknown-fields": {world(),
-			planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU))},
-		"no-profiles": {world(), planOf(field(155, onBoth))},
-		"blanks":      {world(), blanks}, // all kinds have status 0 and a new time
+		"unknown fields": {
+			world("unknown 100 156"),
+			planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU)),
+			[]string{
+				"GPU 0 #0 45", "GPU 0 #1 not_supported", "GPU 0 #2 71.5", "GPU 0 #3 not_supported",
+				"GPU 1 #0 45", "GPU 1 #1 not_supported", "GPU 1 #2 71.5", "GPU 1 #3 not_supported",
+				"GPU instance 7 of GPU 1 #2 30.25", "GPU instance 8 of GPU 1 #2 30.25",
+			}},
+		"instances without a profile": {
+			world("fail dcgmWatchFields -6 1 2"), planOf(field(155, onBoth)),
+			[]string{"GPU 0 #0 71.5", "GPU 1 #0 71.5", "GPU instance 7 of GPU 1 #0 30.25",
+				"GPU instance 8 of GPU 1 #0 30.25"}},
+		// Blanks of every kind have status 0 and a new time.
+		"blanks": {
+			world(
+				"value gpu:* 100 blank i", "value gpu:* 101 notfound i", "value gpu:* 102 unsupported i",
+				"value gpu:* 110 nopermission i", "value gpu:* 140 blank d", "value gpu:* 158 notfound d",
+				"value gpu:* 159 unsupported d", "value gpu:* 160 nopermission d", "value gpu:* 51 blank s",
+				"value gpu:* 53 notfound s", "value gpu:* 80 unsupported s", "value gpu:* 81 nopermission s",
+				"value gpu:* 200 nodata", "value gpu:* 201 int 5 status=-15", "value gpu:* 202 int 9223372036854775807",
+				"value gpu:* 203 int 808334905", "value gpu:* 82 text PG520", "value gpu:* 190 int -3",
+				"value gpu:* 191 double nan"),
+			blanks,
+			[]string{
+				"GPU 0 #0 45", "GPU 0 #11 not_supported", "GPU 0 #12 permission", "GPU 0 #16 808334905",
+				"GPU 0 #17 PG520", "GPU 0 #18 -3", "GPU 0 #20 not_supported", "GPU 0 #3 not_supported",
+				"GPU 0 #4 permission", "GPU 0 #7 not_supported", "GPU 0 #8 permission",
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			content, err := os.ReadFile(filepath.Join("testdata", "batches", name+".txt"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			more, want, _ := strings.Cut("\n"+string(content), "\n\n")
-			r := start(t, tt.plan, dcgm.Options{}, append(slices.Clone(tt.script), more)...)
-			r.shows("batch", strings.Split(strings.TrimSpace(want), "\n"))
+			r := start(t, tt.plan, dcgm.Options{}, tt.lines...)
+			r.shows("batch", tt.want)
 			r.lives()
 		})
 	}
