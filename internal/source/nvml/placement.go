@@ -92,14 +92,12 @@ func (s *Session) pairs() []gpu.Pair {
 
 // path returns the PCIe path between two GPUs.
 func (s *Session) path(a, b *device) gpu.Path {
-	if !s.symbols.has("nvmlDeviceGetTopologyCommonAncestor") {
-		return gpu.PathUnknown
+	if s.symbols.has("nvmlDeviceGetTopologyCommonAncestor") {
+		if level, ret := a.handle.GetTopologyCommonAncestor(b.handle); ret == gonvml.SUCCESS {
+			return paths[level]
+		}
 	}
-	level, ret := a.handle.GetTopologyCommonAncestor(b.handle)
-	if ret != gonvml.SUCCESS {
-		return gpu.PathUnknown
-	}
-	return paths[level]
+	return gpu.PathUnknown
 }
 
 // paths maps the levels of NVML. Others are unknown.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -70,52 +69,52 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	if s.plan.Health != 0 {
 		b.FailPart(gpu.AllRows, gpu.PartHealthChecks, errNoWatches)
 	}
-	alive, dead, err := s.readDevices(ctx, req, b)
+	dead, err := s.readDevices(ctx, req, b)
+	if err == nil && s.plan.Peers {
+		err = s.readPeers(b)
+	}
 	if err != nil {
-		return err
+		return s.failed(err)
 	}
-	if s.plan.Peers {
-		if err := s.readPeers(b); err != nil {
-			return s.failed(err)
-		}
+	if dead != nil && s.Err() == nil {
+		err = s.failed(dead)
 	}
-	if alive > 0 || dead == nil || s.Err() != nil {
-		return nil
+	if len(b.XIDs) > 0 {
+		return nil // serve a page with the XIDs of the lost GPUs
 	}
-	if err := s.failed(dead); len(b.XIDs) == 0 {
-		return err
-	}
-	return nil // serve a page with the XIDs of the lost GPUs
+	return err
 }
 
-// readDevices appends the values of all GPUs, and a fault for each one that cannot be read. It returns the number of
-// GPUs that were read, and the last error of those that were not. If err is not nil, the Read ends.
-func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) (alive int, dead, err error) {
+// readDevices appends the values of all GPUs, and a fault for each one that cannot be read. If none could be read, dead
+// is the last reason. If err is not nil, the Read ends.
+func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) (dead, err error) {
+	alive := false
 	for i, d := range s.devices {
 		d.alive = false
 		if err := ctx.Err(); errors.Is(err, context.Canceled) {
-			return alive, dead, fmt.Errorf("nvml: %w", err)
+			return nil, err
 		}
 		s.share(ctx, len(s.devices)-i)
 		if d.changed {
 			d.events.drain(b) // no later session reports these XIDs
 			continue          // its instances no longer exist
 		}
-		err := s.readDevice(d, req, b)
-		if err == nil {
-			d.alive = true
-			alive++
-			continue
+		if err = s.readDevice(d, req, b); driverGone(codeOf(err)) {
+			return nil, err
 		}
-		if driverGone(codeOf(err)) {
-			return alive, dead, s.failed(err)
+		if d.alive = err == nil; d.alive {
+			alive = true
+			continue
 		}
 		dead = err
 		for _, r := range d.rows {
 			b.FailPart(r.index, gpu.PartEntity, err)
 		}
 	}
-	return alive, dead, nil
+	if alive {
+		dead = nil
+	}
+	return dead, nil
 }
 
 // errLate is the fault of a GPU that exceeds its share of the read timeout.
@@ -170,10 +169,8 @@ func (s *Session) readDevice(d *device, req gpu.ReadRequest, b *gpu.Batch) error
 			}
 		}
 		if err != nil {
-			b.Samples = slices.Delete(b.Samples, samples, len(b.Samples))
-			b.Faults = slices.Delete(b.Faults, faults, len(b.Faults))
-			b.Processes = slices.Delete(b.Processes, processes, len(b.Processes))
-			b.Utilizations = b.Utilizations[:utilizations]
+			b.Samples, b.Faults = b.Samples[:samples], b.Faults[:faults]
+			b.Processes, b.Utilizations = b.Processes[:processes], b.Utilizations[:utilizations]
 			return err
 		}
 	}

@@ -136,17 +136,9 @@ func (s *Session) discover(index int) (*device, error) {
 			const most = instanceIDs - 1
 			return nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, most)
 		}
-		id := own.GPU*instanceIDs + uint32(sl.gi)
-		entity := gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: own.GPU}
-		if !s.plan.Selects(entity) {
-			continue
-		}
-		instance, err := instanceDevice(own, entity, d.slots[i:])
-		if err != nil {
+		if err := s.addInstance(d, own, d.slots[i:]); err != nil {
 			return nil, err
 		}
-		instance.Start = s.startOf(d.handle, sl.gi)
-		s.addRow(d, instance, sl.handle, sl.gi)
 	}
 	s.discoverLinks(d, own)
 	for _, r := range d.rows {
@@ -190,17 +182,20 @@ func (s *Session) discoverLinks(d *device, own gpu.Device) {
 	}
 }
 
-// instanceDevice returns the device of a GPU instance. slots begins with its slots and may contain those of later
-// instances.
-func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Device, error) {
+// addInstance adds a row for a GPU instance if it is selected. slots begins with its slots and may contain those of
+// later instances.
+func (s *Session) addInstance(d *device, instance gpu.Device, slots []slot) error {
 	first := &slots[0]
+	id := instance.GPU*instanceIDs + uint32(first.gi)
+	instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: instance.GPU}
+	if !s.plan.Selects(instance.Entity) {
+		return nil
+	}
 	name, ret := first.handle.GetName()
 	if ret != gonvml.SUCCESS {
 		err := &driverError{"nvmlDeviceGetName", ret}
-		return gpu.Device{}, fmt.Errorf("GPU instance %d of GPU %d: %w", first.gi, whole.GPU, err)
+		return fmt.Errorf("GPU instance %d of GPU %d: %w", first.gi, instance.GPU, err)
 	}
-	instance := whole
-	instance.Entity = entity
 	instance.InstanceID = uint32(first.gi)
 	if strings.Contains(name, "MIG ") {
 		instance.Profile = gpu.InstanceProfile(name)
@@ -208,7 +203,9 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 	if len(slots) == 1 || slots[1].gi != first.gi {
 		instance.MIGUUID = first.uuid // with several MIG devices, no UUID is the instance's own
 	}
-	return instance, nil
+	instance.Start = s.startOf(d.handle, first.gi)
+	s.addRow(d, instance, first.handle, first.gi)
+	return nil
 }
 
 // startOf returns the first memory slice of a GPU instance. It returns nil if the driver does not report it, which it
