@@ -3,6 +3,8 @@ package hardware
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,6 +75,21 @@ func newPair() (engine, driver *fakeDriver, s *mergedSession) {
 	return engine, driver, &mergedSession{Session: engine, open: driver.Open, interval: time.Second}
 }
 
+// shown returns what a batch has of processes, and its other faults.
+func shown(b *gpu.Batch) (lines []string) {
+	for _, p := range b.Processes {
+		lines = append(lines, fmt.Sprintf("row %d: process %d", p.Row, p.PID))
+	}
+	for _, u := range b.Utilizations {
+		lines = append(lines, fmt.Sprintf("row %d: busy %v", u.Row, u.Busy))
+	}
+	for _, f := range b.Faults {
+		lines = append(lines, fmt.Sprintf("row %d: part %d %s", f.Row, f.Part, gpu.Reason(f.Err)))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 func TestMergesProcessesByUUID(t *testing.T) {
 	_, driver, s := newPair()
 	var b gpu.Batch
@@ -80,44 +97,21 @@ func TestMergesProcessesByUUID(t *testing.T) {
 		t.Fatalf("without requested processes: error %v, NVML opened %d times, %d samples; want none, 0, 1", err,
 			driver.opened, len(b.Samples))
 	}
-	req := gpu.ReadRequest{Processes: []bool{true, false, true, true}}
 	for range 2 {
 		b.Reset()
-		if err := s.Read(t.Context(), req, &b); err != nil {
+		if err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true, false, true, true}}, &b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := map[int]uint32{}
-	for _, p := range b.Processes {
-		got[p.Row] = p.PID
+	want := []string{"row 0: busy 0.2", "row 0: process 1002", "row 2: busy 0.1",
+		fmt.Sprintf("row 2: part %d not_supported", gpu.PartProcessBusy), "row 2: process 1001",
+		fmt.Sprintf("row 3: part %d not_supported", gpu.PartProcesses)}
+	if diff := cmp.Diff(want, shown(&b)); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[int]uint32{0: 1002, 2: 1001}, got); diff != "" {
-		t.Errorf("row and process (-want +got):\n%s", diff)
-	}
-	busy := map[int]string{}
-	for _, u := range b.Utilizations {
-		busy[u.Row] = u.Busy.String()
-	}
-	if diff := cmp.Diff(map[int]string{0: "0.2", 2: "0.1"}, busy); diff != "" {
-		t.Errorf("row and utilization (-want +got):\n%s", diff)
-	}
-	type fault struct {
-		row  int
-		part gpu.Part
-	}
-	faults := map[fault]string{}
-	for _, f := range b.Faults {
-		faults[fault{f.Row, f.Part}] = gpu.Reason(f.Err)
-	}
-	want := map[fault]string{{2, gpu.PartProcessBusy}: "not_supported", {3, gpu.PartProcesses}: "not_supported"}
-	if diff := cmp.Diff(want, faults); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
-	if driver.opened != 1 {
-		t.Errorf("NVML was opened %d times, want 1", driver.opened)
-	}
-	if err := s.Close(); err != nil || driver.closed != 1 {
-		t.Errorf("Close: %v; NVML was closed %d times, want 1", err, driver.closed)
+	if err := s.Close(); err != nil || driver.opened != 1 || driver.closed != 1 {
+		t.Errorf("Close: %v; NVML was opened %d times and closed %d times, want 1 and 1", err, driver.opened,
+			driver.closed)
 	}
 }
 
@@ -145,42 +139,39 @@ func TestAddPositions(t *testing.T) {
 	}
 }
 
-// readShared reads a session whose first GPU is shared.
-func readShared(t *testing.T, s *mergedSession) gpu.Batch {
-	t.Helper()
-	var b gpu.Batch
-	err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true}}, &b)
-	if err != nil || len(b.Samples) != 1 {
-		t.Fatalf("DCGM: error %v, %d samples; want none, 1", err, len(b.Samples))
-	}
-	return b
-}
-
-func TestReadsDCGMWithoutNVML(t *testing.T) {
-	_, driver, s := newPair()
-	driver.openErr = gpu.ErrUnavailable
-	for range 3 { // opened once, reported every time
-		if b := readShared(t, s); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
-			t.Errorf("faults = %v, want one with the reason unavailable", b.Faults)
-		}
-	}
-	if driver.opened != 1 {
-		t.Errorf("a missing library was opened %d times, want 1", driver.opened)
-	}
-}
-
+// NVML is opened at most once a minute, and again after it was repartitioned. DCGM is read meanwhile.
 func TestNVMLIsOpenedAgain(t *testing.T) {
 	engine, driver, s := newPair()
-	readShared(t, s)
-	driver.err = gpu.ErrTopology // repartitioned
-	if b := readShared(t, s); len(b.Processes) != 0 || driver.closed != 1 {
-		t.Errorf("%d processes of the old partitioning, want 0; NVML closed %d times, want 1",
-			len(b.Processes), driver.closed)
-	}
-	driver.err = nil
-	if b := readShared(t, s); len(b.Processes) != 1 || driver.opened != 2 {
-		t.Errorf("%d processes after repartitioning, want 1; NVML opened %d times, want 2",
-			len(b.Processes), driver.opened)
+	driver.openErr = gpu.ErrUnavailable
+	for _, step := range []struct {
+		name                    string
+		openErr, err            error // of the driver
+		processes, opens, close int
+	}{
+		{"without NVML", gpu.ErrUnavailable, nil, 0, 1, 0},
+		{"still without it", gpu.ErrUnavailable, nil, 0, 1, 0},
+		{"after a minute", nil, nil, 1, 2, 0},
+		{"repartitioned", nil, gpu.ErrTopology, 0, 2, 1},
+		{"open again", nil, nil, 1, 3, 1},
+	} {
+		driver.openErr, driver.err = step.openErr, step.err
+		if step.name == "after a minute" {
+			s.retryAt = s.retryAt.Add(-retryInterval)
+		}
+		var b gpu.Batch
+		if err := s.Read(t.Context(), gpu.ReadRequest{Processes: []bool{true}}, &b); err != nil || len(b.Samples) != 1 {
+			t.Fatalf("%s: DCGM: error %v, %d samples; want none, 1", step.name, err, len(b.Samples))
+		}
+		isOf := func(cause error) bool { return cause != nil && errors.Is(b.Faults[0].Err, cause) }
+		failed := len(b.Faults) == 1 && b.Faults[0].Part == gpu.PartProcesses && (isOf(step.openErr) || isOf(step.err))
+		if len(b.Processes) != step.processes || failed == (step.processes > 0) {
+			t.Errorf("%s: %d processes and faults %v, want %d processes or else a fault", step.name, len(b.Processes),
+				b.Faults, step.processes)
+		}
+		if driver.opened != step.opens || driver.closed != step.close {
+			t.Errorf("%s: NVML was opened %d times and closed %d times, want %d and %d", step.name, driver.opened,
+				driver.closed, step.opens, step.close)
+		}
 	}
 	if engine.closed != 0 {
 		t.Error("DCGM was closed together with NVML, want it open")
