@@ -5,9 +5,6 @@ package hardware
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // patience bounds every wait. It is generous on purpose: no test measures speed.
@@ -182,15 +179,6 @@ func TestNVMLPlacement(t *testing.T) {
 	}
 }
 
-// subcommand returns the process of a subcommand, and its standard output and error.
-func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) {
-	var out, err bytes.Buffer
-	return command.Process{
-		Args: append(args, "--source=nvml"), Env: func(string) (string, bool) { return "", false },
-		ReadFile: os.ReadFile, Out: &out, Err: &err,
-	}, &out, &err
-}
-
 // cells returns the connections in a matrix of GPUs in nvidia-smi's format, keyed by pairs such as "GPU0 to 1".
 func cells(text string) map[string]string {
 	found := map[string]string{}
@@ -211,13 +199,16 @@ func cells(text string) map[string]string {
 
 func TestTopo(t *testing.T) {
 	gpus := len(whole(openNVML(t, planOf(t, 150))))
-	process, out, log := subcommand()
-	if code := command.Run(t.Context(), "topo", process); code != command.OK {
-		t.Fatalf("exit code = %d, want 0: %s", code, log)
+	var out, log bytes.Buffer
+	if code := command.Run(t.Context(), "topo", command.Process{
+		Args: []string{"--source=nvml"}, Env: func(string) (string, bool) { return "", false },
+		ReadFile: os.ReadFile, Out: &out, Err: &log,
+	}); code != command.OK {
+		t.Fatalf("exit code = %d, want 0: %s", code, &log)
 	}
 	ours := cells(out.String())
 	if len(ours) != gpus*gpus {
-		t.Errorf("matrix has %d cells for %d GPUs, want one for each pair:\n%s", len(ours), gpus, out)
+		t.Errorf("matrix has %d cells for %d GPUs, want one for each pair:\n%s", len(ours), gpus, &out)
 	}
 	text := ask(t, "topo", "-m")
 	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
@@ -319,29 +310,6 @@ func held() []string {
 	return files
 }
 
-// until polls the metrics page until it contains line, and returns the page.
-func until(t *testing.T, url, line string) (page string) {
-	t.Helper()
-	client := http.Client{Timeout: patience}
-	err := wait.Until(patience, func() error {
-		resp, err := client.Get(url + "/metrics")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		page = string(text)
-		if err == nil && !strings.Contains(page, line) {
-			err = fmt.Errorf("page does not contain %q", line)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, page)
-	}
-	return page
-}
-
 // The exporter serves every GPU. When it exits, it closes all device files of the driver.
 func TestExitClosesDriver(t *testing.T) {
 	own := openNVML(t, planOf(t, 150))
@@ -353,7 +321,7 @@ func TestExitClosesDriver(t *testing.T) {
 		"--source=nvml", "--collect-interval=500", "--collectors=" +
 			filepath.Join("..", "..", "etc", "default-counters.csv"),
 	}})
-	page := until(t, "http://"+e.Address, "\nDCGM_FI_DEV_GPU_TEMP{")
+	page := prom.Await(t, patience, "http://"+e.Address+"/metrics", "DCGM_FI_DEV_GPU_TEMP{")
 	if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != gpus {
 		t.Errorf("temperature series = %d, want %d", n, gpus)
 	}

@@ -15,23 +15,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // both lists the suffixes of the image tags.
 var both = []string{"", "-nvml"}
 
-// locked lists the options that every container runs with.
-var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
+// locked returns the options that every container runs with.
+func locked(user string, more ...string) []string {
+	return append([]string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--user", user},
+		more...)
+}
 
 func TestBuildIsReproducible(t *testing.T) {
 	again := t.TempDir()
-	if out, err := build(again, "TAG="+tag); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := build(again); err != nil {
+		t.Fatal(err)
 	}
 	for _, suffix := range both {
-		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)),
-			digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
+		layout := "dcgm-exporter" + suffix
+		first, second := digestOf(t, filepath.Join(layouts, layout)), digestOf(t, filepath.Join(again, layout))
 		if first != second {
 			t.Errorf("dcgm-exporter%s: digests of two builds = %s and %s, want equal digests", suffix, first, second)
 		}
@@ -41,8 +45,8 @@ func TestBuildIsReproducible(t *testing.T) {
 // A build leaves no image index in the storage. In Debian 12, an index makes "podman images" and "buildah images" fail.
 func TestBuildsLeaveNoIndex(t *testing.T) {
 	for _, suffix := range both {
-		if out, err := exec.Command("buildah", "manifest", "inspect",
-			name+":"+tag+suffix+"-index").CombinedOutput(); err == nil {
+		index := name + ":" + tag + suffix + "-index"
+		if out, err := exec.Command("buildah", "manifest", "inspect", index).CombinedOutput(); err == nil {
 			t.Errorf("storage has an image index of dcgm-exporter%s after the build, want none:\n%s", suffix, out)
 		}
 	}
@@ -67,9 +71,9 @@ func TestDefaultImageHasDCGM(t *testing.T) {
 // programs are dcgm-exporter and gpuop. All files belong to root, every user can read them, and none is setuid or
 // setgid.
 func TestContract(t *testing.T) {
-	shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
-	if err != nil || len(shipped) < 4 {
-		t.Fatal(shipped, err)
+	shipped := folder.Files(t, root, "etc/*.csv")
+	if len(shipped) < 4 {
+		t.Fatal(shipped)
 	}
 	for _, suffix := range both {
 		var architectures []string
@@ -145,15 +149,14 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	for _, suffix := range both {
 		for _, user := range []string{"0:0", "1000:1000"} {
 			t.Run(user+suffix, func(t *testing.T) {
-				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c",
-					"500")...)
+				c := start(t, locked(user, name+":"+tag+suffix, "--source=sim", "-c", "500")...)
 				page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
 				if n := strings.Count(page, "\nDCGM_"); n < 50 {
 					t.Errorf("GPU series = %d, want at least 50", n)
 				}
-				if want := `revision="` + os.Getenv("REVISION") +
-					`"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
-					t.Errorf("%s not found in %s", want, grep(page, "dcgm_exporter_build_info"))
+				want, got := `revision="`+os.Getenv("REVISION")+`"`, grep(page, "dcgm_exporter_build_info")
+				if !strings.Contains(got, want) {
+					t.Errorf("%s not found in %s", want, got)
 				}
 				if code := c.stop(t); code != "0" {
 					t.Errorf("exit code after SIGTERM = %s, want 0", code)
@@ -198,9 +201,8 @@ func TestDCGMInTheImage(t *testing.T) {
 		"automatic choice": nil,
 	} {
 		t.Run(how, func(t *testing.T) {
-			options := append(slices.Clone(locked), "--user", "1000:1000")
-			options = append(options, engine(t)...)
-			c := start(t, append(append(options, name+":"+tag, "-c", "500"), flags...)...)
+			options := append(locked("1000:1000", engine(t)...), name+":"+tag, "-c", "500")
+			c := start(t, append(options, flags...)...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="dcgm"`) {
 				t.Errorf("source = %s, want dcgm", grep(page, "dcgm_exporter_source_info"))
@@ -235,9 +237,8 @@ func driver(t *testing.T) []string {
 func TestNVMLInBothImages(t *testing.T) {
 	for _, suffix := range both {
 		t.Run(suffix, func(t *testing.T) {
-			options := append(slices.Clone(locked), "--user", "1000:1000")
-			options = append(options, driver(t)...)
-			c := start(t, append(options, name+":"+tag+suffix, "--source=nvml", "-c", "500")...)
+			options := append(locked("1000:1000", driver(t)...), name+":"+tag+suffix, "--source=nvml", "-c", "500")
+			c := start(t, options...)
 			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`)
 			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="nvml"`) {
 				t.Errorf("source = %s, want nvml", grep(page, "dcgm_exporter_source_info"))

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -23,7 +22,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // patience bounds every wait. It is not a performance requirement.
@@ -60,21 +59,20 @@ func prepare(work string) error {
 	if err := standIn(repository); err != nil {
 		return err
 	}
-	start := time.Now()
-	if out, err := build(layouts, "TAG="+tag); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	} else {
-		fmt.Printf("%sbuilt in %v\n", out, time.Since(start).Round(time.Second))
-	}
-	return nil
+	return build(layouts)
 }
 
 // build runs build.sh with the fake repository.
-func build(out string, env ...string) (string, error) {
+func build(out string) error {
+	start := time.Now()
 	cmd := exec.Command(filepath.Join(root, "deployment/docker/build.sh"), out)
-	cmd.Env = append(append(os.Environ(), "REPOSITORY_OF_DCGM=file:"+repository, "NAME="+name), env...)
+	cmd.Env = append(os.Environ(), "REPOSITORY_OF_DCGM=file:"+repository, "NAME="+name, "TAG="+tag)
 	text, err := cmd.CombinedOutput()
-	return string(text), err
+	if err != nil {
+		return fmt.Errorf("build: %w\n%s", err, text)
+	}
+	fmt.Printf("%sbuilt in %v\n", text, time.Since(start).Round(time.Second))
+	return nil
 }
 
 // standIn writes a package repository with the layout of NVIDIA's. Its core packages contain the test library.
@@ -90,53 +88,50 @@ func standIn(folder string) error {
 		if err != nil {
 			return err
 		}
-		var index strings.Builder
-		for _, p := range []struct{ name, depends string }{
-			{"datacenter-gpu-manager-4-core", "libc6 (>= 2.17), libcap2"},
-			{"datacenter-gpu-manager-4-proprietary", "datacenter-gpu-manager-4-core"},
+		const core = "datacenter-gpu-manager-4-core"
+		var index []byte
+		for name, depends := range map[string]string{
+			core: "libc6 (>= 2.17), libcap2", "datacenter-gpu-manager-4-proprietary": core,
 		} {
-			tree := filepath.Join(folder, "tree", arch, p.name)
-			files := map[string][]byte{
-				"DEBIAN/control": fmt.Appendf(nil,
-					"Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: "+
-						"%s\nDescription: stand-in\n",
-					p.name, dcgmVersion, arch, p.depends),
-				"usr/share/doc/" + p.name + "/copyright":           []byte("stand-in\n"),
-				"usr/share/doc/" + p.name + "/changelog.Debian.gz": nil,
+			control := fmt.Sprintf("Package: %s\nVersion: %s\nArchitecture: %s\n"+
+				"Maintainer: test <test@example.com>\nDepends: %s\nDescription: stand-in\n",
+				name, dcgmVersion, arch, depends)
+			files := map[string]string{
+				"DEBIAN/control": control, "usr/share/doc/" + name + "/copyright": "stand-in\n",
+				"usr/share/doc/" + name + "/changelog.Debian.gz": "",
 			}
-			if p.depends[0] == 'l' {
-				files["usr/lib/"+place.triplet+"/libdcgm.so.4"] = content
+			if name == core {
+				files["usr/lib/"+place.triplet+"/libdcgm.so.4"] = string(content)
 			}
-			for to, content := range files {
-				if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, to)), 0o755); err != nil {
-					return err
-				}
-				if err := os.WriteFile(filepath.Join(tree, to), content, 0o644); err != nil {
-					return err
-				}
-			}
-			deb := p.name + "_" + strings.TrimPrefix(dcgmVersion, "1:") + "_" + arch + ".deb"
-			at := filepath.Join(folder, place.folder, deb)
-			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-				return err
-			}
-			if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", tree,
-				at).CombinedOutput(); err != nil {
-				return fmt.Errorf("dpkg-deb: %w\n%s", err, out)
-			}
-			made, err := os.ReadFile(at)
+			deb := name + "_" + strings.TrimPrefix(dcgmVersion, "1:") + "_" + arch + ".deb"
+			tree := filepath.Join(folder, "tree", arch, name)
+			made, err := pack(files, tree, filepath.Join(folder, place.folder, deb))
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(&index, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", files["DEBIAN/control"], deb, len(made),
+			index = fmt.Appendf(index, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", control, deb, len(made),
 				sha256.Sum256(made))
 		}
-		if err := os.WriteFile(filepath.Join(folder, place.folder, "Packages"), []byte(index.String()),
-			0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, place.folder, "Packages"), index, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pack writes files to the folder tree and builds a Debian package of them. It returns the content of the package.
+func pack(files map[string]string, tree, deb string) ([]byte, error) {
+	for name, content := range files {
+		path := filepath.Join(tree, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.MkdirAll(filepath.Dir(deb), 0o755),
+			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", tree, deb).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("dpkg-deb: %w\n%s", err, out)
+	}
+	return os.ReadFile(deb)
 }
 
 type image struct {
@@ -162,11 +157,8 @@ func images(t *testing.T, layout string) []image {
 	}
 	blob := func(digest string, into any) {
 		t.Helper()
-		content, err := os.ReadFile(filepath.Join(layout, "blobs", strings.Replace(digest, ":", "/", 1)))
-		if err == nil {
-			err = json.Unmarshal(content, into)
-		}
-		if err != nil {
+		content := folder.Read(t, layout, "blobs", strings.Replace(digest, ":", "/", 1))
+		if err := json.Unmarshal([]byte(content), into); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,11 +192,7 @@ func images(t *testing.T, layout string) []image {
 
 func (i *image) unpack(t *testing.T, blob string) {
 	t.Helper()
-	content, err := os.ReadFile(blob)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unpacked, err := gzip.NewReader(bytes.NewReader(content))
+	unpacked, err := gzip.NewReader(strings.NewReader(folder.Read(t, blob)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,11 +218,8 @@ func (i *image) unpack(t *testing.T, blob string) {
 // digestOf returns the digest of the only index in a layout.
 func digestOf(t *testing.T, layout string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(layout, "index.json"))
 	var index struct{ Manifests []struct{ Digest string } }
-	if err == nil {
-		err = json.Unmarshal(content, &index)
-	}
+	err := json.Unmarshal([]byte(folder.Read(t, layout, "index.json")), &index)
 	if err != nil || len(index.Manifests) != 1 {
 		t.Fatalf("%s: index.json has %d manifests, want 1 (error %v)", layout, len(index.Manifests), err)
 	}
@@ -298,30 +283,7 @@ func (c *container) log(t *testing.T) string {
 // page waits until, for each prefix in has, a line of the container's page starts with it. It returns the page.
 func (c *container) page(t *testing.T, has ...string) string {
 	t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second}
-	var page string
-	err := wait.Until(patience, func() error {
-		response, err := client.Get(c.url + "/metrics")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		content, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %s: %w", response.Status, err)
-		}
-		page = string(content)
-		for _, h := range has {
-			if !strings.Contains("\n"+page, "\n"+h) {
-				return fmt.Errorf("series %s not found", h)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatalf("%v on the page:\n%s", err, grep(page, "dcgm_exporter_"))
-	}
-	return page
+	return prom.Await(t, patience, c.url+"/metrics", has...)
 }
 
 // stop sends SIGTERM, and SIGKILL after 10 s. It returns the exit code.
